@@ -1,0 +1,1 @@
+"""From a table to an honest verdict on every segment."""

@@ -1,0 +1,168 @@
+"""From tallies to the numbers of a finding: rates, bias, statistic, p-value, what could have been found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.kernels import cumulative as sums
+from trueup.kernels import tails
+from trueup.kernels.cumulative import curves, draw_paths
+from trueup.metrics import inference
+from trueup.metrics.curves import ReliabilityCurve, curves_from_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.audits.family import Block, Family, Workers
+    from trueup.kernels.tally import Tally
+
+    Floats = NDArray[np.float64]
+    Columns = dict[str, NDArray[np.generic]]
+
+LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
+CURVE_BINS = 10
+ROWS_PER_CURVE_BIN = 20
+DRAWS_AT_ONCE = 8_000_000  # numbers held for one batch of Monte-Carlo draws
+
+
+def noise(tally: Tally) -> Floats:
+    """Give the standard deviation of the unnormalised sums: sqrt(v), or by successive differences for real outcomes."""
+    state = tally.state
+    if not tally.real:
+        root: Floats = np.sqrt(state[:, sums.VARIANCE])
+        return root
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stretch = tally.rows / (tally.rows - 1.0)
+        total = state[:, sums.R_WITHIN] + 0.5 * state[:, sums.R_BETWEEN]
+        return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
+
+
+def estimate(tally: Tally, alpha: float) -> dict[str, Floats]:
+    """Compute the point estimates and their unadjusted interval."""
+    w = tally.weight
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected, bias = tally.expected / w, tally.residual / w
+        observed = expected + bias
+        if not tally.real:
+            observed = np.clip(observed, 0.0, 1.0)  # a sum of many ones may end a hair above their number
+        span, scale = tally.span, noise(tally)
+        # A path that never left zero has no deviation, whatever its noise.
+        sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale) | (w == 0), np.nan, 0.0))
+        low, high = _limits(tally, observed, scale / w, alpha)
+        edges = np.sort(np.vstack([low / expected, high / expected]), axis=0)
+        return {
+            "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
+            "ratio_low": edges[0], "ratio_high": edges[1], "bias": bias, "ecce": span / w, "sigma": sigma,
+        }  # fmt: skip
+
+
+def _limits(tally: Tally, observed: Floats, error: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """Give confidence limits of the observed mean: Wilson's with Kish's effective size, or Student's for real outcomes."""
+    if not tally.real:
+        return inference.wilson(observed, tally.weight**2 / tally.weights[:, sums.WEIGHT2], alpha)
+    from scipy.special import stdtrit
+
+    half = stdtrit(np.maximum(2.0 * (tally.rows - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * error
+    return observed - half, observed + half
+
+
+def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
+    """Say which segments have rows enough for a verdict."""
+    enough = (tally.rows >= max(min_rows, 1)) & (tally.weight > 0)
+    if tally.real:
+        enough &= (tally.rows >= LEAST_REAL_ROWS) & (noise(tally) > 0)
+    return enough
+
+
+def pvalues(tally: Tally) -> Floats:
+    """Compute the default p-value of every segment."""
+    if tally.real:
+        scale = noise(tally)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            x = np.where(tally.span > 0, tally.span / scale, 0.0)
+        out = np.full(len(tally), np.nan)
+        known = scale > 0
+        out[known] = inference.real_pvalues(x[known], tally.rows[known])
+        return out
+    state = tally.state
+    return inference.segment_pvalues(tally.span, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
+
+
+def detectable_shift(tally: Tally, level: float) -> Floats:
+    """Give the shift that would be found with 80% power at the level of one segment: x*/W + z sigma."""
+    scale = noise(tally)
+    if tally.real:
+        reach = inference.detectable_real(np.maximum(tally.rows, LEAST_REAL_ROWS), level) * scale
+    else:
+        reach = inference.detectable(tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], level)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shift: Floats = (reach + inference.Z_POWER * scale) / tally.weight
+    return shift
+
+
+def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:
+    """Replace some default p-values by those of the exact cumulant function; it takes their rows once more."""
+
+    def work(part: tuple[Block, NDArray[np.int64], NDArray[np.int64]]) -> None:
+        block, numbers, where = part
+        rows, some = family.target.rows, block.tally.take(numbers)
+        at, ids = family.target.members(block, numbers)
+        members = at[np.argsort(ids, kind="stable")]
+        start = np.concatenate([[0], np.cumsum(some.rows)])
+        weights = rows.w[members] if len(rows.w) else rows.w
+        out = np.empty(len(numbers))
+        tails.refined_tails(
+            start, rows.p[members], weights, some.span, np.ascontiguousarray(some.state[:, sums.RISE]),
+            np.ascontiguousarray(some.state[:, sums.VARIANCE]), np.ascontiguousarray(some.state[:, sums.SKEW]), out,
+        )  # fmt: skip
+        p[which[where]] = out
+
+    workers.map(work, family.pick(which))
+
+
+def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
+    """Compute the default p-values of all segments for several draws of the outcomes, shape (draws, segments).
+
+    ``e`` is w (y* - p) in the order of the target's scores, shape (draws, rows).
+    """
+    rows = family.target.rows
+
+    def work(block: Block) -> Floats:
+        size = len(block.codes)
+        at, ids = family.target.members(block, np.arange(size))
+        span, rise = np.empty((len(e), size)), np.empty((len(e), size))
+        draw_paths(at, ids, rows.step, e, span, rise, np.empty((size, 5)))
+        v = np.tile(block.tally.state[:, sums.VARIANCE], len(e))
+        k3 = np.tile(block.tally.state[:, sums.SKEW], len(e))
+        return inference.segment_pvalues(span.ravel(), rise.ravel(), v, k3).reshape(len(e), size)
+
+    return np.concatenate(workers.map(work, family.blocks), axis=1)
+
+
+def reliability(family: Family, which: NDArray[np.int64], alpha: float, workers: Workers) -> list[ReliabilityCurve]:
+    """Draw up the reliability curve of some segments, in bins of equal weight, fewer for few rows."""
+    rows = family.target.rows
+    cells = np.zeros((len(which), CURVE_BINS, 6))
+
+    def work(part: tuple[Block, NDArray[np.int64], NDArray[np.int64]]) -> None:
+        block, numbers, where = part
+        some = block.tally.take(numbers)
+        at, ids = family.target.members(block, numbers)
+        bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
+        own = np.zeros((len(numbers), CURVE_BINS, 6))
+        seen = np.zeros((len(numbers), 3))
+        curves(at, ids, rows.step, rows.e, rows.p, rows.w, np.ascontiguousarray(some.weight), bins, own, seen)
+        cells[where] = own
+
+    workers.map(work, family.pick(which))
+    return curves_from_sums(cells, alpha=alpha, real=rows.real)
+
+
+def batches(draws: int, rows: int, segments: int) -> Sequence[int]:
+    """Cut the draws into batches that fit a fixed budget of memory."""
+    size = int(np.clip(DRAWS_AT_ONCE // max(rows + 3 * segments, 1), 1, draws))
+    return [min(size, draws - at) for at in range(0, draws, size)]

@@ -1,0 +1,219 @@
+"""The family of segments: find them, sum them up, and follow some of them through the rows again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from trueup.kernels.tally import Cells, Rows, Tally, assign, collect, find_cells, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.data.segments import Plan, SegmentColumn
+
+    Ints = NDArray[np.int32]
+    Progress = Callable[[int, int], None]
+
+__all__ = ["Block", "Family", "Grid", "Target", "Workers"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
+WIDEST = 3
+
+
+class Workers:
+    """Threads for kernels that let go of the interpreter's lock, with an optional report of progress."""
+
+    def __init__(self, threads: int | None = None, progress: Progress | None = None) -> None:
+        self.threads = threads or _cores()
+        self.progress = progress
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do the work for every item; the results come in the order of the items."""
+        if self.threads == 1 or len(items) < 2:
+            return list(self._watch(map(work, items), len(items)))
+        with ThreadPoolExecutor(min(self.threads, len(items))) as pool:
+            return list(self._watch(pool.map(work, items), len(items)))
+
+    def _watch(self, results: Iterator[R], total: int) -> Iterator[R]:
+        for done, result in enumerate(results, start=1):
+            if self.progress is not None:
+                self.progress(done, total)
+            yield result
+
+
+def _cores() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The segment columns and the plan of their combinations; the user's own segments come after them as columns."""
+
+    columns: Sequence[SegmentColumn]
+    own: Sequence[SegmentColumn]
+    plan: Plan
+    min_rows: int
+    counts: Sequence[NDArray[np.int64]]
+    """Rows of every level of every column, the user's own segments included."""
+
+    @cached_property
+    def kept(self) -> list[NDArray[np.int64]]:
+        """Of each column, the levels with rows enough: only these can be part of a combination."""
+        return [np.flatnonzero(counts >= self.min_rows) for counts in self.counts[: len(self.columns)]]
+
+    @property
+    def all_columns(self) -> list[SegmentColumn]:
+        """Give the columns that codes refer to by position."""
+        return [*self.columns, *self.own]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One score to be audited against one outcome: the only one, one class of several, or the top label."""
+
+    label: str
+    rows: Rows
+    grid: Grid
+
+    @cached_property
+    def codes(self) -> list[Ints]:
+        """Codes of every column, in the order of this target's scores."""
+        return Workers().map(lambda column: np.take(column.codes, self.rows.order), self.grid.all_columns)
+
+    @cached_property
+    def nought(self) -> Ints:
+        """A code of 0 for every row: the parent where there is none."""
+        return np.zeros(len(self.rows), np.int32)
+
+    @cached_property
+    def pruned(self) -> list[Ints]:
+        """Codes among the levels with rows enough, -1 for the others."""
+        out = []
+        for column, codes, kept in zip(self.grid.columns, self.codes, self.grid.kept, strict=False):
+            if len(kept) == len(column.labels):
+                out.append(codes)
+                continue
+            move = np.full(len(column.labels), -1, np.int32)
+            move[kept] = np.arange(len(kept), dtype=np.int32)
+            out.append(move[codes])
+        return out
+
+    def members(self, block: Block, numbers: NDArray[np.int64]) -> tuple[Ints, Ints]:
+        """Find the rows of some segments of a block: their places in score order, and which segment each is in."""
+        if not block.columns:
+            return np.arange(len(self.rows), dtype=np.int32), np.zeros(len(self.rows), np.int32)
+        levels = [len(self.grid.all_columns[at].labels) for at in block.columns]
+        return collect([self.codes[at] for at in block.columns], levels, block.codes[numbers])
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The segments of one combination of columns: their codes, one row a segment, and their tally."""
+
+    columns: tuple[int, ...]
+    codes: Ints
+    tally: Tally
+    thin: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """All segments of one target, block by block."""
+
+    target: Target
+    blocks: list[Block]
+
+    @property
+    def tally(self) -> Tally:
+        """Put the tallies of all blocks one after the other."""
+        parts = [block.tally for block in self.blocks]
+        rows, state, weights = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "state", "weights")
+        )
+        return Tally(rows, state, weights, parts[0].real)
+
+    def keys(self) -> tuple[NDArray[np.int16], Ints]:
+        """Give the columns and codes of every segment, padded with -1."""
+        size = sum(len(block.codes) for block in self.blocks)
+        columns, codes = np.full((size, WIDEST), -1, np.int16), np.full((size, WIDEST), -1, np.int32)
+        start = 0
+        for block in self.blocks:
+            part = slice(start, start + len(block.codes))
+            columns[part, : len(block.columns)] = block.columns
+            codes[part, : len(block.columns)] = block.codes
+            start += len(block.codes)
+        return columns, codes
+
+    def pick(self, wanted: NDArray[np.int64]) -> list[tuple[Block, NDArray[np.int64], NDArray[np.int64]]]:
+        """Sort segment numbers by block: give each block with its own numbers and where they stand in ``wanted``."""
+        starts = np.cumsum([0, *(len(block.codes) for block in self.blocks)])
+        block_of = np.searchsorted(starts, wanted, side="right") - 1
+        picked = []
+        for at in np.unique(block_of):
+            where = np.flatnonzero(block_of == at)
+            picked.append((self.blocks[at], wanted[where] - starts[at], where))
+        return picked
+
+
+def find_family(target: Target, workers: Workers) -> Family:
+    """Find every segment of a target and sum it up: rows sorted once, one pass a combination, threads over them."""
+    grid = target.grid
+    deeper: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for combination in grid.plan.combinations:
+        deeper[combination[0], combination[1]].extend(combination[2:])
+    jobs: list[Callable[[], list[Block]]] = [partial(_whole, target)]
+    jobs += [partial(_column, target, at) for at in range(len(grid.all_columns))]
+    jobs += [partial(_pair, target, a, b, third) for (a, b), third in deeper.items()]
+    target.nought, target.pruned  # noqa: B018  # made here, once, and not by every thread at the same time
+    return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
+
+
+def _whole(target: Target) -> list[Block]:
+    cells = Cells(np.zeros(1, np.int64), np.array([len(target.rows)], np.int32))
+    return [Block((), np.empty((1, 0), np.int32), tally(target.rows, target.nought, target.nought, (1, 1), cells))]
+
+
+def _column(target: Target, at: int) -> list[Block]:
+    """Sum up every level of one column; thin ones too, where they are not too many to list."""
+    counts = target.grid.counts[at]
+    thin = (counts > 0) & (counts < target.grid.min_rows)
+    listed = counts > 0 if thin.sum() <= MOST_THIN_LEVELS else counts >= target.grid.min_rows
+    listed |= at >= len(target.grid.columns)  # a segment the user named is answered, even if nobody is in it
+    levels = np.flatnonzero(listed)
+    cells = Cells(levels, counts[levels].astype(np.int32))
+    found = tally(target.rows, target.nought, target.codes[at], (1, len(counts)), cells)
+    return [Block((at,), levels[:, None].astype(np.int32), found, int(thin.sum()))]
+
+
+def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
+    """Sum up the combinations of two columns, and of these with each of some third ones."""
+    kept = target.grid.kept
+    block, cells = _cross(target, kept[a][:, None], (a, b), target.pruned[a])
+    if not third:
+        return [block]
+    shape = len(kept[a]), len(kept[b])
+    ids = assign(target.pruned[a], target.pruned[b], shape, cells.numbers)
+    return [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
+
+
+def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent: Ints) -> tuple[Block, Cells]:
+    """Cross segments, whose codes are the rows of ``codes``, with the last of the columns."""
+    kept, last = target.grid.kept[columns[-1]], target.pruned[columns[-1]]
+    shape = len(codes), len(kept)
+    cells = find_cells(parent, last, shape, target.grid.min_rows)
+    own = np.column_stack([codes[cells.numbers // shape[1]], kept[cells.numbers % shape[1]]]).astype(np.int32)
+    return Block(columns, own, tally(target.rows, parent, last, shape, cells), cells.thin), cells

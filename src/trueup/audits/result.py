@@ -1,0 +1,297 @@
+"""Audit and Finding: what an audit found, worst first, with its uncertainty and what could not be tested."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.audits import text
+from trueup.audits.estimate import noise
+from trueup.data.intake import frame_like
+from trueup.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.audits.family import Family, Grid
+    from trueup.data.schema import Schema
+    from trueup.data.table import Table
+    from trueup.metrics.curves import ReliabilityCurve
+
+__all__ = ["Audit", "Finding", "Settings"]
+
+WHOLE = "all rows"
+APPROXIMATE_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters that decide what a verdict means."""
+
+    depth: int
+    min_rows: int
+    alpha: float
+    adjust: str
+    max_cells: int
+    draws: int
+    random_state: int
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One segment.
+
+    ``observed`` and ``expected`` are weighted means; ``bias`` = observed - expected; ``ratio`` = observed / expected with
+    an unadjusted 1 - alpha interval; ``ecce`` the range of the cumulative differences and ``sigma`` the same in units of
+    its noise; ``mde`` the shift that would be found with 80% power at alpha / number of segments. ``testable`` is false
+    where the data is too thin for a verdict: then ``p_value`` and ``p_adjusted`` are NaN and the segment is not counted.
+    ``curve`` is set for the worst thousand and the whole.
+    """
+
+    segment: str
+    depth: int
+    n: int
+    weight: float
+    observed: float
+    expected: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    bias: float
+    ecce: float
+    sigma: float
+    p_value: float
+    p_adjusted: float
+    mde: float
+    testable: bool
+    note: str = ""
+    curve: ReliabilityCurve | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values fit for JSON; what is not finite becomes None."""
+        plain = {name: _plain(getattr(self, name)) for name in (*COLUMNS, "note")}
+        plain["curve"] = None if self.curve is None else self.curve.to_dict()
+        return plain
+
+    def __repr__(self) -> str:
+        return text.finding_line(self)
+
+
+COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """Which columns and levels each segment is made of; the text is written when it is asked for."""
+
+    columns: NDArray[np.int16]
+    codes: NDArray[np.int32]
+    target: NDArray[np.int16]
+    labels: Sequence[tuple[str, ...]]
+    targets: tuple[str, ...]
+    own: int
+    """Position of the first column that is a segment of the user's own."""
+
+    def name(self, at: int) -> str:
+        """Write the text of one segment."""
+        parts = [self.labels[c][k] for c, k in zip(self.columns[at], self.codes[at], strict=True) if c >= 0]
+        label = self.targets[self.target[at]]
+        return " & ".join([label, *parts] if label else parts) or WHOLE
+
+    @property
+    def depth(self) -> NDArray[np.int64]:
+        """How many columns each segment combines."""
+        depth: NDArray[np.int64] = (self.columns >= 0).sum(axis=1)
+        return depth
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The result of `trueup.audit`: a verdict, and every segment behind it, worst first.
+
+    Attributes
+    ----------
+    rows : int
+        Rows audited. ``unlabelled`` and ``weightless`` count those set aside.
+    schema : Schema
+    settings : Settings
+    tested : int
+        Segments in the family.
+    thin : int
+        Cells seen with fewer than ``min_rows`` rows: nothing is said about them.
+    dropped : tuple of str
+        Combinations of columns left out to stay within ``max_cells``.
+    left_out : mapping
+        Columns left out, and why.
+    global_sigma, prevalence : float
+        Noise of the statistic and observed mean over all rows (for several classes those of the top label).
+    """
+
+    columns: Mapping[str, NDArray[Any]] = field(repr=False)
+    keys: Keys = field(repr=False)
+    curves: Mapping[int, ReliabilityCurve] = field(repr=False)
+    schema: Schema
+    settings: Settings
+    rows: int
+    unlabelled: int
+    weightless: int
+    thin: int
+    dropped: tuple[str, ...]
+    left_out: Mapping[str, str]
+    global_sigma: float
+    prevalence: float
+
+    @classmethod
+    def build(
+        cls, table: Table, grid: Grid, families: list[Family], settings: Settings,
+        columns: Mapping[str, NDArray[Any]], order: NDArray[np.int64], curves: Mapping[int, ReliabilityCurve],
+    ) -> Audit:  # fmt: skip
+        """Put the parts of an audit together, segments in the given order."""
+        parts = [family.keys() for family in families]
+        target = np.repeat(np.arange(len(families), dtype=np.int16), [len(part[0]) for part in parts])
+        keys = Keys(
+            np.concatenate([part[0] for part in parts])[order], np.concatenate([part[1] for part in parts])[order],
+            target[order], [column.labels for column in grid.all_columns],
+            tuple(family.target.label for family in families), len(grid.columns),
+        )  # fmt: skip
+        whole = families[0].blocks[0].tally
+        return cls(
+            MappingProxyType({name: column[order] for name, column in columns.items()}),
+            keys, MappingProxyType(dict(curves)),
+            table.schema, settings, len(table), table.unlabelled, table.weightless,
+            sum(block.thin for family in families[:1] for block in family.blocks),
+            tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),
+            table.left_out, float(noise(whole)[0] / whole.weight[0]),
+            float((whole.expected[0] + whole.residual[0]) / whole.weight[0]),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.columns["n"])
+
+    def __getitem__(self, segment: str) -> Finding:
+        """Find a segment by its text, such as ``audit["country=BR & device=tv"]``."""
+        at = self._places.get(segment)
+        if at is None:
+            raise ArgumentError(f"no segment {segment!r} in this audit", hint="the segments are in to_frame()['segment']")
+        return self.finding(at)
+
+    @cached_property
+    def _names(self) -> NDArray[np.object_]:
+        names = np.empty(len(self), object)
+        names[:] = [self.keys.name(at) for at in range(len(self))]
+        return names
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self._names)}
+
+    def finding(self, at: int) -> Finding:
+        """Give the segment of a rank, 0 being the worst."""
+        values = {name: column[at].item() for name, column in self.columns.items()}
+        return Finding(
+            segment=self.keys.name(at),
+            depth=int(self.keys.depth[at]),
+            note=self._note(values),
+            curve=self.curves.get(at),
+            **values,
+        )
+
+    def _note(self, values: Mapping[str, Any]) -> str:
+        """Say what a reader must know to read the numbers."""
+        if not values["testable"]:
+            return f"not tested: {values['n']} rows" if values["n"] < self.settings.min_rows else "not tested: no variation"
+        if self.schema.task == "regression" and values["n"] < APPROXIMATE_ROWS:
+            return "p-value approximate: few rows of a real outcome"
+        if values["p_value"] == 0 and values["sigma"] == math.inf:
+            return "a certain prediction contradicted"
+        return ""
+
+    @property
+    def tested(self) -> int:
+        """Number of segments in the family."""
+        return int(self.columns["testable"].sum())
+
+    @property
+    def rejected(self) -> int:
+        """Number of segments whose adjusted p-value is at most alpha."""
+        return int((self.columns["p_adjusted"] <= self.settings.alpha).sum())
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether some segment is off beyond chance."""
+        return self.rejected > 0
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return text.verdict(self)
+
+    @cached_property
+    def overall(self) -> Finding:
+        """The whole, one of the family; for several classes their top label."""
+        return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
+
+    def worst(self, count: int = 10) -> list[Finding]:
+        """Give the worst segments, by adjusted p-value and then by sigma."""
+        return [self.finding(at) for at in range(min(count, len(self)))]
+
+    @property
+    def worst_sigma(self) -> float:
+        """Multicalibration error: the largest statistic over its noise among the tested segments."""
+        found = self.columns["sigma"][self.columns["testable"]]
+        return float(found.max()) if len(found) else math.nan
+
+    @property
+    def mce_absolute(self) -> float:
+        """Multicalibration error in the units of the score: `worst_sigma` times the noise of the whole."""
+        return self.worst_sigma * self.global_sigma
+
+    @property
+    def mce_relative(self) -> float:
+        """Multicalibration error over the rarer class's share (over the size of the mean, for real outcomes)."""
+        scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
+        return self.mce_absolute / scale if scale > 0 else math.nan
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
+        named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
+        return frame_like({name: named[name] for name in COLUMNS}, like)
+
+    def to_dict(self, most: int | None = None) -> dict[str, Any]:
+        """Give plain values fit for JSON: the verdict, the settings, and the findings, worst first (``most`` of them)."""
+        count = len(self) if most is None else min(most, len(self))
+        summary = {
+            name: _plain(getattr(self, name))
+            for name in (
+                "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
+                "prevalence", "unlabelled", "weightless", "thin",
+            )
+        }  # fmt: skip
+        roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight", "classes")}
+        return {
+            **summary,
+            "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
+            "by": [feature.name for feature in self.schema.features],
+            "settings": {name: _plain(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
+            "dropped": list(self.dropped),
+            "left_out": dict(self.left_out),
+            "overall": self.overall.to_dict(),
+            "findings": [self.finding(at).to_dict() for at in range(count)],
+        }
+
+    def __repr__(self) -> str:
+        return text.audit_page(self)
+
+    def _repr_html_(self) -> str:
+        return text.audit_html(self)

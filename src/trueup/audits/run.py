@@ -1,0 +1,309 @@
+"""audit(): from any frame to an honest verdict on every segment."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.audits import estimate
+from trueup.audits.family import Family, Grid, Target, Workers, find_family
+from trueup.audits.result import Audit, Settings
+from trueup.data.checks import one_of
+from trueup.data.intake import read
+from trueup.data.segments import SegmentColumn, check_bins, own_segments, plan, segment_column
+from trueup.data.table import Table
+from trueup.errors import ArgumentError
+from trueup.kernels.tally import sort_rows
+from trueup.metrics import inference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["audit"]
+
+MOST_CURVES = 1000
+MAX_CELLS = 2_000_000
+
+
+def audit(
+    data: Any,
+    outcome: Any = None,
+    prediction: Any = None,
+    by: Sequence[Hashable] | Hashable | None = None,
+    *,
+    weight: Any = None,
+    task: str = "auto",
+    depth: int = 2,
+    bins: int | Mapping[str, Any] = 10,
+    categorical: Sequence[Hashable] | Hashable = (),
+    segments: Mapping[str, Any] | None = None,
+    min_rows: int = 50,
+    alpha: float = 0.05,
+    adjust: str = "holm",
+    max_cells: int = MAX_CELLS,
+    random_state: int = 0,
+    draws: int = 999,
+    unlabelled: str = "error",
+    classes: Sequence[Any] | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Audit:
+    """Audit the calibration of scores on the whole and on every segment.
+
+    Parameters
+    ----------
+    data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or Table
+        One row a prediction. For a NumPy array columns are positions.
+    outcome : column name or array
+        What happened: 0/1, booleans, probabilities in [0, 1], or real numbers with ``task="regression"``. For several
+        prediction columns the class.
+    prediction : column name, or several
+        The score. Several columns hold the probabilities of several classes: each class is audited, and the top label.
+    by : column names, optional
+        Columns to form segments of; by default every column that has no role. Texts, booleans and categories by their
+        levels, numbers by quantile bins, dates by calendar quarter; missing is a level.
+    weight : column name or array, optional
+        Importance weights. Rows of weight 0 are left out.
+    task : {"auto", "binary", "regression"}
+    depth : int
+        How many columns a segment combines at most: 1, 2 or 3.
+    bins : int or mapping
+        Number of quantile bins, or per column a number, edges, or a calendar period.
+    categorical : column names
+        Numeric columns whose values are names rather than amounts.
+    segments : mapping of str to boolean array, optional
+        Segments of your own; they join the family.
+    min_rows : int
+        Smaller segments are not tested. Single levels below it are listed as not testable.
+    alpha : float
+        Level of the test of the whole family, and of the intervals.
+    adjust : {"holm", "max", "bh", "by"}
+        "holm" and "max" bound the chance of any false alarm at ``alpha``; "max" is a Monte-Carlo null shared by all
+        segments, sharper where they overlap. "bh" and "by" bound the share of false alarms.
+    max_cells : int
+        Budget of segments. Where the combinations could have more, the deepest are dropped first and named in the result.
+    random_state, draws : int
+        Seed and number of draws of ``adjust="max"``; ``alpha * (draws + 1)`` must be whole.
+    unlabelled : {"error", "drop"}
+        What to do with rows that have no outcome.
+    classes : sequence, optional
+        The outcome that each of several prediction columns stands for.
+    threads : int, optional
+        By default every core this process may use. The result does not depend on it.
+    progress : callable, optional
+        Called as ``progress(done, total)`` while the work goes on.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1, calibrated=True)
+    >>> tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "product", "age"]).miscalibrated
+    False
+    """
+    settings = Settings(depth, min_rows, alpha, adjust, max_cells, draws if adjust == "max" else 0, random_state)
+    _check(settings, draws)
+    if isinstance(data, Table):
+        table = data
+    else:
+        table = read(
+            data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
+            categorical=categorical, unlabelled=unlabelled, classes=classes,  # type: ignore[arg-type]
+        )  # fmt: skip
+    if table.outcome is None:
+        raise ArgumentError("an audit needs the outcome", hint='name its column, as outcome="y"')
+    workers = Workers(threads, progress)
+    grid = _grid(table, bins, segments, settings, Workers(threads))
+    families = [find_family(target, workers) for target in _targets(table, grid)]
+    return _judge(table, grid, families, settings, workers)
+
+
+def _check(settings: Settings, draws: int) -> None:
+    """Refuse parameters outside their range."""
+    for name, value, low, high in (
+        ("depth", settings.depth, 1, 3),
+        ("min_rows", settings.min_rows, 1, None),
+        ("max_cells", settings.max_cells, 1, None),
+        ("draws", draws, 1, 1_000_000),
+    ):
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < low or (high is not None and value > high):
+            upto = f"from {low} to {high:,}" if high is not None else f"of at least {low}"
+            raise ArgumentError(f"{name} must be a whole number {upto}; got {value!r}")
+    alpha = settings.alpha
+    if not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
+        raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}")
+    one_of("adjust", settings.adjust, ("holm", "max", "bh", "by"))
+    if settings.adjust == "max":
+        inference.whole_draws(settings.alpha, draws)
+
+
+def _grid(
+    table: Table,
+    bins: int | Mapping[str, Any],
+    segments: Mapping[str, Any] | None,
+    settings: Settings,
+    workers: Workers,
+) -> Grid:
+    """Cut the columns into segments and plan their combinations."""
+    came_in = len(table) + table.unlabelled + table.weightless
+    own = [
+        SegmentColumn(name, np.where(mask, np.int32(0), np.int32(-1)), (name,))
+        for name, mask in own_segments(table, segments, came_in).items()
+    ]
+    check_bins(table, bins)
+    columns = workers.map(lambda feature: segment_column(table, feature, bins), table.schema.features)
+    counts = [*workers.map(_count, columns), *(np.array([np.sum(column.codes == 0)]) for column in own)]
+    levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
+    chosen = plan(levels, len(table), depth=settings.depth, min_rows=settings.min_rows, max_cells=settings.max_cells)
+    return Grid(columns, own, chosen, settings.min_rows, counts)
+
+
+def _count(column: SegmentColumn) -> NDArray[np.int64]:
+    return np.bincount(column.codes, minlength=len(column.labels))
+
+
+def _targets(table: Table, grid: Grid) -> list[Target]:
+    """List what is to be audited: one score, or every class and the top label."""
+    p, y, w = table.prediction, table.outcome, table.weight
+    assert y is not None
+    if p.ndim == 1:
+        return [Target("", sort_rows(y, p, w, real=table.schema.task == "regression"), grid)]
+    top = np.argmax(p, axis=1)
+    hit = (y == top).astype(np.float64)
+    targets = [Target("top label", sort_rows(hit, p[np.arange(len(p)), top], w, real=False), grid)]
+    for at, name in enumerate(table.schema.classes):
+        own = np.ascontiguousarray(p[:, at])
+        targets.append(Target(f"class={name}", sort_rows((y == at).astype(np.float64), own, w, real=False), grid))
+    return targets
+
+
+def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings, workers: Workers) -> Audit:
+    """Turn the sums of all segments into one family of tests, ranked."""
+    tallies = [family.tally for family in families]
+    p = np.concatenate([estimate.pvalues(tally) for tally in tallies])
+    enough = np.concatenate([estimate.enough_rows(tally, settings.min_rows) for tally in tallies])
+    p[~enough] = np.nan
+    p, adjusted = _adjust(table, families, p, enough, settings, workers)
+    m = max(int(enough.sum()), 1)
+    columns: dict[str, NDArray[Any]] = {"n": np.concatenate([tally.rows for tally in tallies])}
+    parts = [estimate.estimate(tally, settings.alpha) for tally in tallies]
+    columns |= {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns |= {"p_value": p, "p_adjusted": adjusted}
+    columns["mde"] = np.concatenate([estimate.detectable_shift(tally, settings.alpha / m) for tally in tallies])
+    columns["testable"] = enough
+    order = _rank(columns)
+    curves = _curves(families, order, settings, workers)
+    return Audit.build(table, grid, families, settings, columns, order, curves)
+
+
+def _adjust(
+    table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
+) -> tuple[Floats, Floats]:
+    """Adjust the p-values of the testable segments, refining those on which the verdict hangs."""
+    adjusted = np.full(len(p), np.nan)
+    if not enough.any():
+        return p, adjusted
+    if settings.adjust == "max":
+        adjusted[enough] = _monte_carlo(table, families, p, enough, settings, workers)
+        return p, adjusted
+    method: Any = settings.adjust
+    adjusted[enough] = inference.adjust(p[enough], method)
+    if table.schema.task != "regression":
+        limit = np.concatenate([_limit(family) for family in families])
+        tempting = np.zeros(len(p), bool)
+        tempting[enough] = inference.adjust(limit[enough], method) <= settings.alpha
+        tempting &= ~(adjusted <= settings.alpha)
+        start = 0
+        for family in families:
+            size = sum(len(block.codes) for block in family.blocks)
+            part = p[start : start + size]
+            estimate.refine(family, part, np.flatnonzero(tempting[start : start + size]), workers)
+            start += size
+        adjusted[enough] = inference.adjust(p[enough], method)
+    return p, adjusted
+
+
+def _limit(family: Family) -> Floats:
+    tally = family.tally
+    return inference.limit_pvalues(tally.span, estimate.noise(tally) ** 2)
+
+
+def _monte_carlo(
+    table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
+) -> Floats:
+    """Adjust by drawing outcomes from the scores themselves, one draw shared by all segments, stepping down."""
+    if table.schema.task == "regression":
+        raise ArgumentError(
+            'adjust="max" draws outcomes from predicted probabilities and cannot serve a real outcome',
+            hint='use adjust="holm"',
+        )
+    random = np.random.default_rng(settings.random_state)
+    observed = p[enough]
+    order = np.argsort(observed, kind="stable")
+    counts = np.zeros(len(order), np.int64)
+    limit = observed[order] * (1 + 1e-9)
+    quiet = Workers(workers.threads)
+    sizes = estimate.batches(settings.draws, len(table) * (len(families) + 1), len(p))
+    for done, size in enumerate(sizes, start=1):
+        drawn = [_draw(table, random) for _ in range(size)]
+        found = [
+            estimate.draw_pvalues(family, np.stack([_residuals(table, family, at, y) for y in drawn]), quiet)
+            for at, family in enumerate(families)
+        ]
+        smallest = np.minimum.accumulate(np.concatenate(found, axis=1)[:, enough][:, order][:, ::-1], axis=1)[:, ::-1]
+        counts += (smallest <= limit).sum(axis=0)
+        if workers.progress is not None:
+            workers.progress(done, len(sizes))
+    return inference.step_down(counts, order, settings.draws)
+
+
+def _draw(table: Table, random: np.random.Generator) -> NDArray[Any]:
+    """Draw the outcome of every row from its score, as if the model were calibrated."""
+    uniform = random.random(len(table))
+    if table.prediction.ndim == 1:
+        return (uniform < table.prediction).astype(np.float64)
+    above = uniform[:, None] >= np.cumsum(table.prediction, axis=1)
+    drawn: NDArray[Any] = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
+    return drawn
+
+
+def _residuals(table: Table, family: Family, at: int, drawn: NDArray[Any]) -> Floats:
+    """Give w (y* - p) of one target in the order of its scores."""
+    rows = family.target.rows
+    if table.prediction.ndim == 1:
+        y = drawn
+    elif at == 0:
+        y = (drawn == np.argmax(table.prediction, axis=1)).astype(np.float64)
+    else:
+        y = (drawn == at - 1).astype(np.float64)
+    e: Floats = y[rows.order] - rows.p
+    return e * rows.w if len(rows.w) else e
+
+
+def _rank(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Order the segments worst first: by adjusted p-value, then by sigma; what could not be tested comes last."""
+    sigma = np.nan_to_num(columns["sigma"], nan=-math.inf, posinf=math.inf)
+    return np.lexsort((-sigma, columns["p_adjusted"], ~columns["testable"]))
+
+
+def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> dict[int, Any]:
+    """Draw up the curves of the worst segments and of the whole, by rank."""
+    starts = np.cumsum([0, *(sum(len(block.codes) for block in family.blocks) for family in families)])
+    wanted = np.union1d(np.arange(min(MOST_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
+    quiet = Workers(workers.threads)
+    found: dict[int, Any] = {}
+    for family, start, stop in zip(families, starts[:-1], starts[1:], strict=True):
+        ranks = wanted[(order[wanted] >= start) & (order[wanted] < stop)]
+        curves = estimate.reliability(family, order[ranks] - start, settings.alpha, quiet)
+        found.update(zip(ranks.tolist(), curves, strict=True))
+    return found

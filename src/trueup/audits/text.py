@@ -1,0 +1,149 @@
+"""What an audit says of itself, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trueup.audits.result import Audit, Finding
+
+__all__ = ["audit_html", "audit_page", "finding_line", "verdict"]
+
+ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
+HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
+WIDEST_NAME = 48
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number for people.
+
+    Examples
+    --------
+    >>> number(0.12345), number(1234.5), number(float("nan")), number(2e-17), number(float("inf"))
+    ('0.123', '1230', '-', '2e-17', 'inf')
+    """
+    if math.isnan(value):
+        return "-"
+    if value != 0 and math.isfinite(value) and 1e-4 <= abs(value) < 1e7:
+        return f"{float(f'{value:.{digits}g}'):.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:.{digits}g}"
+
+
+def shorten(name: str, width: int = WIDEST_NAME) -> str:
+    """Cut a long segment text in the middle, on one line and without control characters."""
+    clean = "".join(letter if letter.isprintable() else "·" for letter in name)
+    return clean if len(clean) <= width else f"{clean[: width // 2 - 1]}…{clean[-(width // 2) :]}"
+
+
+def how_far(finding: Finding) -> str:
+    """Say how far a segment is off: as a ratio where that has a meaning, else as a difference."""
+    if math.isfinite(finding.ratio) and finding.expected > 0:
+        return f"observed/expected {finding.ratio:.2f}"
+    return f"observed minus expected {finding.bias:+.3g}"
+
+
+def verdict(audit: Audit) -> str:
+    """Answer in one sentence."""
+    level = f"{audit.settings.alpha:.3g}" if audit.settings.alpha < 0.001 else f"{100 * audit.settings.alpha:g}%"
+    if not audit.tested:
+        return f"nothing could be tested: no segment has {audit.settings.min_rows} rows"
+    family = f"{audit.rejected:,} of {audit.tested:,} segments at {level} ({ADJUSTMENTS[audit.settings.adjust]})"
+    worst = audit.finding(0)
+    start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
+    return f"{start}: {family}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
+
+
+def finding_line(finding: Finding) -> str:
+    """Say the most of one segment on one line."""
+    interval = f"{number(finding.ratio_low)} to {number(finding.ratio_high)}"
+    tail = f"adjusted p {number(finding.p_adjusted, 2)}" if finding.testable else finding.note
+    return (
+        f"<{shorten(finding.segment, 80)}: {finding.n:,} rows, observed {number(finding.observed)}, "
+        f"expected {number(finding.expected)}, ratio {number(finding.ratio)} ({interval}), "
+        f"{number(finding.sigma)} sigma, {tail}>"
+    )
+
+
+def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
+    """Write the cells of the table of findings."""
+    return [
+        (
+            finding.segment,
+            f"{finding.n:,}",
+            number(finding.observed),
+            number(finding.expected),
+            number(finding.ratio),
+            f"{number(finding.ratio_low)} to {number(finding.ratio_high)}",
+            number(finding.sigma),
+            number(finding.p_adjusted, 2) if finding.testable else "not tested",
+        )
+        for finding in findings
+    ]
+
+
+def headings(audit: Audit) -> tuple[str, ...]:
+    """Name the columns of the table; the interval by its level."""
+    return tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
+
+
+def notes(audit: Audit) -> list[str]:
+    """Say what the numbers do not show: what was set aside, dropped, too thin, and what could have been found."""
+    lines = []
+    if audit.tested:
+        whole = audit.overall
+        if not math.isnan(whole.mde):
+            lines.append(f"a shift of {number(whole.mde, 2)} over all rows would have been found with 80% power")
+    untested = len(audit) - audit.tested
+    if audit.thin or untested:
+        lines.append(
+            f"too thin to tell: {max(audit.thin, untested):,} cells have fewer than {audit.settings.min_rows} rows"
+        )
+    if audit.dropped:
+        shown = ", ".join(audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")
+        lines.append(
+            f"left out to stay within {audit.settings.max_cells:,} cells: {len(audit.dropped):,} combinations ({shown})"
+        )
+    lines += [f"column {name} left out: {reason}" for name, reason in audit.left_out.items()]
+    if audit.unlabelled:
+        lines.append(f"{audit.unlabelled:,} rows without an outcome were set aside")
+    if audit.weightless:
+        lines.append(f"{audit.weightless:,} rows of weight 0 were left out")
+    if audit.settings.adjust == "bh":
+        lines.append(
+            "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not promise; 'by' does not"
+        )
+    return lines
+
+
+def audit_page(audit: Audit, count: int = 8) -> str:
+    """Write the verdict, the worst segments and the notes for a terminal."""
+    rows = [headings(audit), *table_rows(_shown(audit, count))]
+    rows = [(shorten(row[0]), *row[1:]) for row in rows]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return "\n".join([audit.verdict, "", *lines, "", *notes(audit)]).rstrip()
+
+
+def _shown(audit: Audit, count: int) -> list[Finding]:
+    """Give the worst segments, and the whole if it is not among them."""
+    worst = audit.worst(count)
+    return worst if any(f.segment == audit.overall.segment for f in worst) else [*worst, audit.overall]
+
+
+def audit_html(audit: Audit, count: int = 10) -> str:
+    """Write the same for a notebook."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in headings(audit))
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(shorten(cell, 200))}</td>" for cell in row) + "</tr>"
+        for row in table_rows(_shown(audit, count))
+    )
+    below = "".join(f"<li>{html.escape(note)}</li>" for note in notes(audit))
+    return (
+        f"<div><p><strong>{html.escape(audit.verdict)}</strong></p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{below}</ul></div>"
+    )

@@ -1,0 +1,1 @@
+"""Frames and files become checked columns, once."""

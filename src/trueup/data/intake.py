@@ -1,0 +1,289 @@
+"""The door: a frame or array becomes a checked Table. The only importer of narwhals.
+
+Whatever is behind this door may trust its input; nothing is repaired on the way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import narwhals as nw
+import numpy as np
+
+from trueup.data import checks
+from trueup.data.columns import Raw, days_of, from_array, from_objects, merge_texts, recode
+from trueup.data.schema import Feature, Schema
+from trueup.data.sources import Source, open_array, open_mapping, refuse_twice
+from trueup.data.table import Table
+from trueup.errors import ArgumentError, ColumnError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["frame_like", "read"]
+
+Unlabelled = Literal["error", "drop"]
+
+
+def read(
+    data: Any,
+    *,
+    outcome: Any = None,
+    prediction: Any = None,
+    weight: Any = None,
+    features: Sequence[Hashable] | Hashable | None = None,
+    task: str = "auto",
+    categorical: Sequence[Hashable] | Hashable = (),
+    unlabelled: Unlabelled = "error",
+    classes: Sequence[Any] | None = None,
+    schema: Schema | None = None,
+) -> Table:
+    """Read a frame, a dict of arrays or a NumPy array into a Table, and check everything.
+
+    Parameters
+    ----------
+    data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+        Any eager frame narwhals knows. For an array the roles are positions; a one-dimensional array is the prediction.
+    outcome, weight : column name or array, optional
+        A name, or the values themselves, one a row.
+    prediction : column name, or several
+        Several name the probabilities of several classes. By default column 0 of an array.
+    features : column names, optional
+        By default every column without a role.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction and multiclass for several.
+    categorical : column names
+        Numeric columns to be read as categories.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome; dropped ones are counted in the Table.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    schema : Schema, optional
+        Use these vocabularies: a level that is not among them is read as missing.
+
+    Examples
+    --------
+    >>> read({"y": [0, 1, 0], "p": [.1, .8, .3], "sex": ["f", "m", None]}, outcome="y", prediction="p").columns["sex"]
+    array([ 0,  1, -1], dtype=int32)
+    """
+    checks.one_of("task", task, ("auto", "binary", "regression"))
+    checks.one_of("unlabelled", unlabelled, ("error", "drop"))
+    source = _open(data)
+    names, scores = _scores(source, prediction)
+    y_name, y_raw = _role(source, outcome, "outcome")
+    w_name, w_raw = _role(source, weight, "weight")
+    taken = {*names, y_name, w_name}
+    checks.distinct_roles({"outcome": y_name, "weight": w_name}, names, source)
+    checks.some_rows(source.rows)
+    kind = checks.settle_task(task, several=len(names) > 1 or scores.ndim == 2)
+    labels = tuple(source.label(name) for name in names)
+    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes, scores)
+    scores = checks.prediction(scores, labels, kind)
+    w = checks.weight(w_raw, _label(source, w_name))
+    keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
+    described, columns, left_out = _features(source, features, taken, categorical, keep, schema)
+    if keep is not None:
+        scores = scores[keep]
+        y, w = (None if array is None else array[keep] for array in (y, w))
+    if y is not None:
+        checks.classes_present(y, _label(source, y_name), kind)
+        checks.no_copy_of_the_outcome(described, columns, y, kind)
+    own = Schema(kind, _label(source, y_name), labels, _label(source, w_name), tuple(described), found_classes)
+    return Table(own, columns, scores, y, w, keep, *counts, left_out)
+
+
+def _label(source: Source, name: Hashable | None) -> str | None:
+    return None if name is None else source.label(name)
+
+
+def _features(
+    source: Source,
+    features: Sequence[Hashable] | Hashable | None,
+    taken: set[Hashable | None],
+    categorical: Sequence[Hashable] | Hashable,
+    keep: NDArray[np.int64] | None,
+    schema: Schema | None,
+) -> tuple[list[Feature], dict[str, NDArray[Any]], dict[str, str]]:
+    """Read every feature, with the vocabularies of a given schema where there is one."""
+    known = {} if schema is None else {feature.name: feature for feature in schema.features}
+    named = source.find_all(_several(categorical), "categorical")
+    if features is None:
+        chosen = tuple(key for key in source.keys if key not in taken)
+    else:
+        chosen = source.find_all(_several(features), "feature")
+    described, columns, left_out = [], {}, {}
+    for key in chosen:
+        name = source.label(key)
+        raw = source.fetch(key)
+        saved = known.get(name)
+        as_categories = raw.kind in ("text", "flag") or key in named
+        if saved is not None:
+            as_categories = saved.kind == "categorical"
+            checks.same_kind(raw, saved)
+        feature, column = _feature(name, raw, keep, saved, as_categories=as_categories)
+        if saved is None and (reason := checks.identifier(feature, column)):
+            left_out[name] = reason
+            continue
+        described.append(feature)
+        columns[name] = column
+    return described, columns, left_out
+
+
+def _feature(
+    name: str, raw: Raw, keep: NDArray[np.int64] | None, saved: Feature | None, *, as_categories: bool
+) -> tuple[Feature, NDArray[Any]]:
+    if not as_categories:
+        values = raw.codes_or_values
+        return Feature(name, "date" if raw.kind == "date" else "numeric"), values if keep is None else values[keep]
+    coded = raw.categories()
+    levels = coded.levels if saved is None else saved.levels
+    codes = recode(coded, levels)
+    return Feature(name, "categorical", levels), codes if keep is None else codes[keep]
+
+
+def _several(names: Sequence[Hashable] | Hashable) -> tuple[Hashable, ...]:
+    """Take one name for a list of one."""
+    return tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else (names,)
+
+
+def _open(data: Any) -> Source:
+    if isinstance(data, np.ndarray):
+        return open_array(data)
+    if isinstance(data, Mapping):
+        return open_mapping(data)
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        refuse_twice(getattr(data, "column_names", None) or list(data.columns))
+        raise
+    except TypeError as error:
+        lazy = hasattr(data, "collect")
+        raise ColumnError(
+            f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}",
+            hint="call .collect() on it first"
+            if lazy
+            else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
+        ) from error
+    return Source(tuple(frame.columns), len(frame), lambda key: _from_series(frame[key], str(key)))
+
+
+def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw | None]:
+    """Find a role by name, or take the values themselves."""
+    if given is None:
+        return None, None
+    if isinstance(given, (str, int, np.integer)):
+        key = source.find(given, role)
+        return key, source.fetch(key)
+    raw = _from_anything(given, role)
+    if len(raw) != source.rows:
+        raise ColumnError(f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value a row")
+    return None, raw
+
+
+def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], NDArray[np.float64]]:
+    """Find the prediction column or columns; the values come back as (n,) or (n, k)."""
+    if prediction is None:
+        if not source.by_position:
+            raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')
+        prediction = 0
+    names = source.find_all(_several(prediction), "prediction")
+    if not names:
+        raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
+    columns = [checks.as_numbers(source.fetch(name), source.label(name), "prediction") for name in names]
+    return names, columns[0] if len(columns) == 1 else np.column_stack(columns)
+
+
+def _from_anything(values: Any, name: str) -> Raw:
+    if isinstance(values, (np.ndarray, list, tuple)):
+        return from_array(values, name)
+    try:
+        return _from_series(nw.from_native(values, series_only=True), name)
+    except TypeError:
+        return from_array(values, name)
+
+
+def _from_series(series: nw.Series[Any], name: str) -> Raw:
+    """Take a column off its library, by the library's own fast path where it has one."""
+    dtype = series.dtype
+    if dtype.is_numeric():
+        return Raw("number", _floats(series))
+    if dtype == nw.Boolean:
+        return Raw("flag", _floats(series))
+    if dtype in (nw.String, nw.Categorical, nw.Enum):
+        return _texts(series, name)
+    if dtype == nw.Date:
+        return Raw("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
+    if dtype == nw.Datetime or _is_zoned(series):
+        return Raw("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
+    if dtype == nw.Object:
+        return from_objects(series.to_list(), name)
+    raise ColumnError(
+        f"column {name!r} has a type trueup does not read: {dtype}",
+        hint="numbers, booleans, texts, categories and dates are read; convert it, or leave it out",
+    )
+
+
+def _is_zoned(series: nw.Series[Any]) -> bool:
+    """Say whether pandas holds times with a zone that narwhals has no name for."""
+    return series.implementation.is_pandas_like() and getattr(series.to_native().dtype, "tz", None) is not None
+
+
+def _floats(series: nw.Series[Any]) -> NDArray[np.float64]:
+    """Copy numbers out as float64: a Table never shares memory that the caller may write to."""
+    return np.array(series.cast(nw.Float64).to_numpy(), np.float64)
+
+
+def _texts(series: nw.Series[Any], name: str) -> Raw:
+    native = series.to_native()
+    if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
+        if series.dtype in (nw.Categorical, nw.Enum):
+            return Raw("text", coded=_used(native.cat.codes.to_numpy(), [str(x) for x in native.cat.categories]))
+        codes, found = native.factorize()
+        return Raw("text", coded=merge_texts(codes, [str(value) for value in found]))
+    if series.implementation.is_polars():
+        native = series.cast(nw.Categorical).to_native() if series.dtype == nw.String else native
+        unique = native.unique().drop_nulls()
+        places = unique.to_physical().to_numpy().astype(np.int64)
+        move = np.full(int(places.max(initial=-1)) + 2, -1, np.int64)
+        move[places] = np.arange(len(places))
+        codes = native.to_physical().fill_null(len(move) - 1).to_numpy()
+        return Raw("text", coded=merge_texts(move[codes], [str(value) for value in unique.to_list()]))
+    if series.implementation.is_pyarrow():
+        whole = native.combine_chunks()
+        whole = whole if series.dtype == nw.Categorical else whole.dictionary_encode()
+        codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        words = whole.dictionary.to_pylist()
+        gone = [at for at, word in enumerate(words) if word is None]
+        codes = np.where(np.isin(codes, gone), -1, codes) if gone else codes
+        return Raw("text", coded=_used(codes, [str(word) for word in words]))
+    return from_objects(series.to_list(), name)
+
+
+def _used(codes: NDArray[Any], texts: list[str]) -> Any:
+    """Drop the levels of a declared vocabulary that no row has."""
+    seen = np.zeros(len(texts) + 1, bool)
+    seen[codes] = True  # code -1 marks the spare last entry
+    move = np.append(np.where(seen[:-1], np.cumsum(seen[:-1]) - 1, -1), -1)
+    return merge_texts(move[codes], [text for text, used in zip(texts, seen[:-1], strict=True) if used])
+
+
+def frame_like(columns: Mapping[str, NDArray[Any]], like: Any) -> Any:
+    """Put columns into a frame of the library that `like` comes from; a dict of arrays where it comes from none.
+
+    Examples
+    --------
+    >>> frame_like({"n": np.array([1, 2])}, like=None)
+    {'n': array([1, 2])}
+    """
+    if like is None or isinstance(like, (np.ndarray, Mapping)):
+        return dict(columns)
+    try:
+        space = nw.get_native_namespace(nw.from_native(like))
+    except TypeError as error:
+        raise ArgumentError(
+            f"cannot make a frame like {type(like).__qualname__}",
+            hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
+        ) from error
+    plain = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
+    return nw.from_dict(plain, backend=space).to_native()

@@ -1,0 +1,67 @@
+"""Table: checked NumPy columns of equal length and their Schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trueup.data.schema import Schema
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What the door lets in: every check is behind it, and no frame library either.
+
+    Attributes
+    ----------
+    schema : Schema
+        What the columns mean.
+    columns : mapping of str to ndarray
+        The features. Numeric and date columns are float64 with NaN for missing (dates in days since 1970-01-01);
+        categorical ones are int32 codes into the vocabulary of the schema, -1 for missing or unseen.
+    prediction : ndarray of float64, shape (n,) or (n, k)
+    outcome : ndarray of float64, shape (n,), or None
+        For several classes the position of the class.
+    weight : ndarray of float64, shape (n,), or None
+        Positive: rows of weight 0 were left out.
+    kept : ndarray of int64, or None
+        Which rows of the input these are, where some were left out.
+    unlabelled : int
+        Rows set aside because they had no outcome.
+    weightless : int
+        Rows left out because their weight was 0.
+    left_out : mapping of str to str
+        Columns that were left out of the features, and why.
+    """
+
+    schema: Schema
+    columns: Mapping[str, NDArray[Any]]
+    prediction: NDArray[np.float64]
+    outcome: NDArray[np.float64] | None = None
+    weight: NDArray[np.float64] | None = None
+    kept: NDArray[np.int64] | None = None
+    unlabelled: int = 0
+    weightless: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        object.__setattr__(self, "left_out", MappingProxyType(dict(self.left_out)))
+        lengths = {len(column) for column in (*self.columns.values(), self.outcome, self.weight) if column is not None}
+        if lengths - {len(self.prediction)}:
+            raise AssertionError(f"a Table of unequal columns: {sorted(lengths | {len(self.prediction)})}")
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self):,} rows, task {self.schema.task}, features {', '.join(self.columns) or 'none'}>"

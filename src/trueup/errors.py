@@ -1,0 +1,77 @@
+"""Every exception and warning class of trueup.
+
+An error says what was wrong, what was got and where, and then, on a line of its own, what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "ColumnError",
+    "DataError",
+    "FileError",
+    "IdentifierWarning",
+    "MissingPackageError",
+    "OneClassWarning",
+    "TrueupError",
+    "TrueupWarning",
+]
+
+
+class TrueupError(ValueError):
+    """Base class of everything trueup raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What was wrong, what was got, where, how many.
+    hint : str, optional
+        What to do about it; printed on a line of its own.
+
+    Examples
+    --------
+    >>> from trueup.errors import TrueupError
+    >>> print(TrueupError("the jar is shut", hint="turn the lid"))
+    the jar is shut
+    hint: turn the lid
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}\nhint: {hint}")
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[TrueupError], tuple[str, str | None]]:
+        return type(self), (self.message, self.hint)
+
+
+class ArgumentError(TrueupError):
+    """A parameter outside the values it may take."""
+
+
+class ColumnError(TrueupError):
+    """A column that is not there, is there twice, or cannot play the role it was given."""
+
+
+class DataError(TrueupError):
+    """Values in a column that its role does not allow."""
+
+
+class FileError(TrueupError):
+    """A file or query that could not be read or written."""
+
+
+class MissingPackageError(TrueupError, ImportError):
+    """An optional package that is not installed."""
+
+
+class TrueupWarning(UserWarning):
+    """Base class of the warnings of trueup."""
+
+
+class OneClassWarning(TrueupWarning):
+    """All outcomes are the same: little can be said about calibration."""
+
+
+class IdentifierWarning(TrueupWarning):
+    """A column with nearly as many levels as rows was left out of the segments."""

@@ -1,0 +1,1 @@
+"""The inner loops: numba only here."""

@@ -1,0 +1,239 @@
+"""Running sums per segment over rows in score order.
+
+Rows come sorted by score, once. A combination of columns gives each row a cell, ``parent * width + code`` (a negative
+part leaves the row out), and ``slot`` gives each cell its segment, or -1. Every segment advances its own cumulative
+differences as its rows pass by; rows of equal score (one ``step``) move it once. The plain NumPy twins that define these
+kernels are in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trueup.kernels._jit import jit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int32]
+    Floats = NDArray[np.float64]
+
+# Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
+CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
+# Columns of the state for real outcomes: the same places where the meaning is the same, the sums of squares within and
+# between steps, then the step under way, the step before it, and the first one.
+R_CUM, R_EXPECTED, R_WITHIN, R_BETWEEN, R_HIGH, R_LOW, R_STEP = range(7)
+R_COUNT, R_MEAN, R_SS, R_LAST_MEAN, R_LAST_VAR, R_FIRST_MEAN, R_FIRST_VAR, R_STEPS = range(7, 15)
+# Columns of the weight sums and of the curve sums.
+WEIGHT, WEIGHT2 = range(2)
+CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_RESIDUAL2 = range(6)
+
+
+@jit
+def count_cells(parent: Ints, code: Ints, width: int, counts: Ints) -> None:
+    """Count the rows of each cell ``parent * width + code``; a negative part leaves the row out."""
+    for i in range(parent.size):
+        if parent[i] >= 0 and code[i] >= 0:
+            counts[parent[i] * width + code[i]] += 1
+
+
+@jit
+def look_up(parent: Ints, code: Ints, width: int, slot: Ints, out: Ints) -> None:
+    """Write the segment of each row, -1 where it is in none."""
+    for i in range(parent.size):
+        out[i] = slot[parent[i] * width + code[i]] if parent[i] >= 0 and code[i] >= 0 else -1
+
+
+@jit
+def tally(
+    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats,
+    state: Floats, sums: Floats,
+) -> None:  # fmt: skip
+    """Advance the state of every segment over all rows: binary outcomes.
+
+    ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent from an earlier point) takes in the cumulative
+    difference when the next step begins, so that tied scores count as one. ``w`` of size 0 means weights of 1.
+    """
+    weighted = w.size > 0
+    for i in range(parent.size):
+        if parent[i] < 0 or code[i] < 0:
+            continue
+        k = slot[parent[i] * width + code[i]]
+        if k < 0:
+            continue
+        s = state[k]
+        total = s[CUM]
+        if s[STEP] != step[i]:
+            s[STEP] = step[i]
+            low = min(s[LOW], total)
+            s[LOW] = low
+            s[HIGH] = max(s[HIGH], total)
+            s[RISE] = max(s[RISE], total - low)
+        s[CUM] = total + e[i]
+        q = p[i]
+        v = q * (1.0 - q)
+        if weighted:
+            a = w[i]
+            s[EXPECTED] += a * q
+            s[VARIANCE] += a * a * v
+            s[SKEW] += a * a * a * v * (1.0 - 2.0 * q)
+            sums[k, WEIGHT] += a
+            sums[k, WEIGHT2] += a * a
+        else:
+            s[EXPECTED] += q
+            s[VARIANCE] += v
+            s[SKEW] += v * (1.0 - 2.0 * q)
+    for k in range(state.shape[0]):
+        s = state[k]
+        s[LOW] = min(s[LOW], s[CUM])
+        s[HIGH] = max(s[HIGH], s[CUM])
+        s[RISE] = max(s[RISE], s[CUM] - s[LOW])
+
+
+@jit
+def _close_step(s: Floats) -> None:
+    """End the step under way of one segment with real outcomes."""
+    s[R_LOW] = min(s[R_LOW], s[R_CUM])
+    s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
+    variance = s[R_SS] / s[R_COUNT]
+    s[R_WITHIN] += s[R_SS]
+    if s[R_STEPS] == 0:
+        s[R_FIRST_MEAN] = s[R_MEAN]
+        s[R_FIRST_VAR] = variance
+    else:
+        jump = s[R_MEAN] - s[R_LAST_MEAN]
+        s[R_BETWEEN] += variance + s[R_LAST_VAR] + jump * jump
+    s[R_LAST_MEAN] = s[R_MEAN]
+    s[R_LAST_VAR] = variance
+    s[R_STEPS] += 1
+    s[R_COUNT] = 0.0
+    s[R_MEAN] = 0.0
+    s[R_SS] = 0.0
+
+
+@jit
+def tally_real(
+    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats,
+    state: Floats, sums: Floats,
+) -> None:  # fmt: skip
+    """Advance the state of every segment over all rows: real outcomes.
+
+    Beside the path it keeps what the variance by successive differences needs: per step the mean and the sum of squares
+    about it of e, over all steps the sum of squares within and the squared jumps between neighbours.
+    """
+    weighted = w.size > 0
+    for i in range(parent.size):
+        if parent[i] < 0 or code[i] < 0:
+            continue
+        k = slot[parent[i] * width + code[i]]
+        if k < 0:
+            continue
+        s = state[k]
+        if s[R_STEP] != step[i]:
+            s[R_STEP] = step[i]
+            if s[R_COUNT] > 0:
+                _close_step(s)
+        s[R_CUM] += e[i]
+        s[R_COUNT] += 1.0
+        off = e[i] - s[R_MEAN]
+        s[R_MEAN] += off / s[R_COUNT]
+        s[R_SS] += off * (e[i] - s[R_MEAN])
+        if weighted:
+            s[R_EXPECTED] += w[i] * p[i]
+            sums[k, WEIGHT] += w[i]
+            sums[k, WEIGHT2] += w[i] * w[i]
+        else:
+            s[R_EXPECTED] += p[i]
+    for k in range(state.shape[0]):
+        if state[k, R_COUNT] > 0:
+            _close_step(state[k])
+
+
+@jit
+def collect(
+    first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
+) -> int:
+    """Write the places and segments of the rows that are in some wanted segment; give their number.
+
+    ``move_first`` and ``move_second`` renumber the codes; those that no wanted segment has share a number of their own,
+    for which ``slot`` has -1. So there is no branch to guess wrong: every row is written, and most are written over.
+    """
+    found = 0
+    for i in range(first.size):
+        k = slot[move_first[first[i]] * width + move_second[second[i]]]
+        at[found] = i
+        ids[found] = k
+        found += k >= 0
+    return found
+
+
+@jit
+def narrow(at: Ints, ids: Ints, code: Ints, move: Ints, slot: Ints, width: int) -> int:
+    """Keep, in place, the collected rows that one more column leaves in a wanted segment; give their number."""
+    found = 0
+    for j in range(at.size):
+        i = at[j]
+        k = slot[ids[j] * width + move[code[i]]]
+        at[found] = i
+        ids[found] = k
+        found += k >= 0
+    return found
+
+
+@jit
+def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: Floats, work: Floats) -> None:
+    """Follow the path of every segment for several draws of the outcomes.
+
+    ``at`` and ``ids`` are collected rows, ``e`` is (draws, rows); ``span`` and ``rise`` (draws, segments) are written;
+    ``work`` is (segments, 5) scratch.
+    """
+    for d in range(e.shape[0]):
+        work[:] = 0.0
+        work[:, 4] = -1.0
+        for j in range(ids.size):
+            i = at[j]
+            s = work[ids[j]]
+            if s[4] != step[i]:
+                s[4] = step[i]
+                s[1] = max(s[1], s[0])
+                s[2] = min(s[2], s[0])
+                s[3] = max(s[3], s[0] - s[2])
+            s[0] += e[d, i]
+        for k in range(work.shape[0]):
+            s = work[k]
+            s[1] = max(s[1], s[0])
+            s[2] = min(s[2], s[0])
+            span[d, k] = s[1] - s[2]
+            rise[d, k] = max(s[3], s[0] - s[2])
+
+
+@jit
+def curves(
+    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints,
+    out: Floats, seen: Floats,
+) -> None:  # fmt: skip
+    """Sum up equal-mass bins of the scores of each segment; rows of equal score stay together.
+
+    ``total`` is the weight of each segment and ``bins`` its number of bins; ``out`` is (segments, most bins, 6) and
+    ``seen`` (segments, 3) scratch: weight so far, step under way, its bin.
+    """
+    weighted = w.size > 0
+    seen[:, 1] = -1.0
+    for j in range(ids.size):
+        i = at[j]
+        k = ids[j]
+        if seen[k, 1] != step[i]:
+            seen[k, 1] = step[i]
+            # A hair is added so that a boundary met exactly does not depend on rounding.
+            place = int(bins[k] * (seen[k, 0] / total[k]) + 1e-9)
+            seen[k, 2] = min(place, bins[k] - 1)
+        a = w[i] if weighted else 1.0
+        cell = out[k, int(seen[k, 2])]
+        cell[CURVE_ROWS] += 1.0
+        cell[CURVE_WEIGHT] += a
+        cell[CURVE_WEIGHT2] += a * a
+        cell[CURVE_EXPECTED] += a * p[i]
+        cell[CURVE_RESIDUAL] += e[i]
+        cell[CURVE_RESIDUAL2] += e[i] * e[i]
+        seen[k, 0] += a

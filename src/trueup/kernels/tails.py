@@ -1,0 +1,202 @@
+"""Tail probabilities of the cumulative-difference statistics, one segment at a time, right far below 1e-16."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trueup.kernels._jit import jit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+SQRT_HALF = math.sqrt(0.5)
+
+
+@jit
+def range_tail(x: float) -> float:
+    """Give P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
+    if not x >= 0.3:  # the complement is below 1e-22 there (and NaN is nobody's rejection)
+        return 1.0
+    total = 0.0
+    sign = 1.0
+    for k in range(1, 60):
+        term = k * 0.5 * math.erfc(k * x * SQRT_HALF)
+        total += sign * term
+        if term < 1e-17 * total:
+            break
+        sign = -sign
+    return min(1.0, 8.0 * total)
+
+
+@jit
+def mad_tail(x: float) -> float:
+    """Give P(largest modulus of Brownian motion on [0, 1] > x) = 4 sum_k (-1)^k Q((2k+1)x)."""
+    if not x >= 0.15:
+        return 1.0
+    total = 0.0
+    sign = 1.0
+    for k in range(60):
+        term = 0.5 * math.erfc((2 * k + 1) * x * SQRT_HALF)
+        total += sign * term
+        if term < 1e-17 * total:
+            break
+        sign = -sign
+    return min(1.0, 4.0 * total)
+
+
+@jit
+def signed_root(x: float, v: float, b: float) -> float:
+    """Give the deviation r of a sum with variance v and largest upward jump b at height x.
+
+    r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u) with u = b x / v: the exponent of Bennett's inequality, as if the sum were a
+    Poisson count in units of b. b = 0 is the normal case x / sqrt(v).
+    """
+    if v <= 0.0:
+        return math.inf if x > 0.0 else 0.0
+    u = b * x / v
+    if u < 1e-4:
+        return x / math.sqrt(v) * math.sqrt(max(0.0, 1.0 - u / 3.0 + u * u / 6.0))
+    if u > 1e300:
+        return math.inf
+    return math.sqrt(2.0 * v * ((1.0 + u) * math.log1p(u) - u)) / b
+
+
+@jit
+def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
+    """Give the range tail at r, times r/4 beyond 4 where the sum is skewed towards its extreme."""
+    tail = range_tail(r)
+    if skewed and r > 4.0 and tail > 0.0:
+        tail *= r / 4.0
+    return min(1.0, tail)
+
+
+@jit
+def segment_tails(span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats) -> None:
+    """Write the default p-value of each segment: its range ``span`` = W R, ``rise`` its largest ascent."""
+    for k in range(span.size):
+        x = span[k]
+        if x <= 0.0:
+            out[k] = 1.0
+        elif v[k] <= 0.0:
+            out[k] = 0.0  # a certain prediction contradicted
+        else:
+            up = rise[k] >= x * (1.0 - 1e-9)
+            b = max(0.0, k3[k] / v[k] if up else -k3[k] / v[k])
+            out[k] = inflated_tail(signed_root(x, v[k], b), b > 0.0)
+
+
+@jit
+def limit_tails(span: Floats, v: Floats, out: Floats) -> None:
+    """Write the p-value that the Brownian limit gives, with no regard to skewness."""
+    for k in range(span.size):
+        out[k] = 1.0 if span[k] <= 0.0 else range_tail(signed_root(span[k], v[k], 0.0))
+
+
+@jit
+def detectable(v: Floats, k3: Floats, plain: float, skewed: float, out: Floats) -> None:
+    """Write the smallest range x whose default p-value is at most a level, in the harder direction.
+
+    ``plain`` and ``skewed`` are the deviations r at which the two forms of the tail reach the level.
+    """
+    for k in range(v.size):
+        if v[k] <= 0.0:
+            out[k] = 0.0
+            continue
+        b = abs(k3[k]) / v[k]
+        if b == 0.0:
+            out[k] = plain * math.sqrt(v[k])
+            continue
+        flat = b * skewed / math.sqrt(v[k])
+        if flat < 1e-4:  # the series that `signed_root` takes there
+            out[k] = skewed * math.sqrt(v[k]) / math.sqrt(1.0 - flat / 3.0 + flat * flat / 6.0)
+            continue
+        goal = 0.5 * flat * flat
+        u = math.sqrt(2.0 * goal) + goal / 3.0
+        for _ in range(50):  # Newton on a convex function
+            move = ((1.0 + u) * math.log1p(u) - u - goal) / max(math.log1p(u), 1e-300)
+            u = max(u - move, u / 16.0)
+            if abs(move) <= 1e-13 * u:
+                break
+        out[k] = max(u * v[k] / b, plain * math.sqrt(v[k]))
+
+
+@jit
+def _tilt(p: Floats, w: Floats, s: float, l: float) -> tuple[float, float, float]:  # noqa: E741
+    """Give the cumulant function of sum s w (y - p) at l, and its first two derivatives.
+
+    A row gives ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (q = 1 - p, t to -t), so that
+    no exponential grows and no two large numbers are subtracted.
+    """
+    value = 0.0
+    first = 0.0
+    second = 0.0
+    weighted = w.size > 0
+    for i in range(p.size):
+        a = s * (w[i] if weighted else 1.0)
+        t = l * a
+        q = p[i]
+        if t > 0.0:
+            t = -t
+            q = 1.0 - q
+            a = -a
+        shrunk = math.exp(t)
+        base = (1.0 - q) + q * shrunk
+        if base > 0.0:
+            value += (math.log1p(q * math.expm1(t)) if q < 0.5 else math.log(base)) - t * q
+            tilted = q * shrunk / base
+        else:  # q = 1 and nothing left of e^t: a certain row has no cumulants
+            tilted = 1.0
+        first += a * (tilted - q)
+        second += a * a * tilted * (1.0 - tilted)
+    return value, first, second
+
+
+@jit
+def saddlepoint(p: Floats, w: Floats, x: float, s: float) -> float:
+    """Give r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant function of sum s w (y - p).
+
+    Where x is all that can happen, the supremum is met only in the limit: past ``most`` nothing more is gained.
+    """
+    heaviest = w.max() if w.size > 0 else 1.0
+    most = 60.0 / (w.min() if w.size > 0 else 1.0)
+    low = 0.0
+    high = most
+    l = 0.0  # noqa: E741
+    best = 0.0
+    for _ in range(200):
+        value, first, second = _tilt(p, w, s, l)
+        best = max(best, l * x - value)
+        if first < x:
+            low = l
+        else:
+            high = l
+        following = l + (x - first) / second if second > 0.0 else high
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        # A step of Newton's may leap far where the variance dies out: no more than doubling, past a few units.
+        following = min(following, 2.0 * l + 8.0 / heaviest)
+        if abs(following - l) * abs(x - first) <= 1e-13 * (1.0 + best):
+            break
+        l = following  # noqa: E741
+    return math.sqrt(2.0 * best)
+
+
+@jit
+def refined_tails(
+    start: NDArray[np.int64], p: Floats, w: Floats, span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats
+) -> None:
+    """Write the refined p-values of segments whose rows are p[start[k]:start[k+1]]."""
+    for k in range(span.size):
+        x = span[k]
+        s = 1.0 if rise[k] >= x * (1.0 - 1e-9) else -1.0
+        own = p[start[k] : start[k + 1]]
+        weights = w[start[k] : start[k + 1]] if w.size > 0 else w
+        r = saddlepoint(own, weights, x, s)
+        if s * k3[k] >= 0.0:
+            out[k] = min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
+        else:
+            out[k] = min(range_tail(x / math.sqrt(v[k])), 4.0 * math.exp(-0.5 * r * r))

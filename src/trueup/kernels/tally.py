@@ -1,0 +1,258 @@
+"""Rows in score order, the cells they fall in, and the Tally: sums per segment that add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.kernels import cumulative as sums
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int32]
+    Floats = NDArray[np.float64]
+
+__all__ = ["Cells", "Rows", "Tally", "assign", "collect", "find_cells", "sort_rows", "tally"]
+
+DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Outcome and score of every row, in the order of the scores.
+
+    ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty where every
+    weight is 1, and ``real`` says that the outcomes are not probabilities.
+    """
+
+    order: NDArray[np.int64]
+    step: Ints
+    e: Floats
+    p: Floats
+    w: Floats
+    real: bool
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> Rows:
+    """Sort rows by score.
+
+    Examples
+    --------
+    >>> sort_rows(np.array([1., 0., 1.]), np.array([.5, .2, .5]), None, real=False).step
+    array([0, 1, 1], dtype=int32)
+    """
+    order = np.argsort(p)
+    scores = p[order]
+    step = np.zeros(len(p), np.int32)
+    np.cumsum(scores[1:] != scores[:-1], out=step[1:])
+    weights = np.empty(0) if w is None else w[order]
+    e = y[order] - scores
+    if w is not None:
+        e *= weights
+    return Rows(order, step, e, scores, weights, real)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells ``parent * width + code`` with rows enough, ascending, their rows, and how many had too few."""
+
+    numbers: NDArray[np.int64]
+    rows: Ints
+    thin: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> Cells:
+    """Find the cells that have at least ``min_rows`` rows; a negative parent or code leaves a row out.
+
+    Examples
+    --------
+    >>> find_cells(np.array([0, 0, 1], np.int32), np.array([1, 1, -1], np.int32), (2, 2), 1)
+    Cells(numbers=array([1]), rows=array([2], dtype=int32), thin=0)
+    """
+    height, width = shape
+    if _dense(shape, len(parent)):
+        counts = np.zeros(height * width, np.int32)
+        sums.count_cells(parent, code, width, counts)
+        numbers = np.flatnonzero(counts)
+        counts = counts[numbers]
+    else:
+        cell = parent.astype(np.int64) * width + code
+        numbers, counts = np.unique(cell[(parent >= 0) & (code >= 0)], return_counts=True)
+    keep = counts >= min_rows
+    return Cells(numbers[keep], counts[keep].astype(np.int32), int(len(keep) - keep.sum()))
+
+
+def _slots(size: int, numbers: NDArray[np.int64]) -> Ints:
+    """Make the table that gives each cell its place in ``numbers``, -1 elsewhere."""
+    slot = np.full(size, -1, np.int32)
+    slot[numbers] = np.arange(len(numbers), dtype=np.int32)
+    return slot
+
+
+def assign(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np.int64]) -> Ints:
+    """Say for each row which of the ascending cells it is in, -1 for none.
+
+    Examples
+    --------
+    >>> assign(np.array([0, 0, 1], np.int32), np.array([1, 0, -1], np.int32), (2, 2), np.array([1]))
+    array([ 0, -1, -1], dtype=int32)
+    """
+    height, width = shape
+    if _dense(shape, len(parent)):
+        out = np.empty(len(parent), np.int32)
+        sums.look_up(parent, code, width, _slots(height * width, numbers), out)
+        return out
+    if not len(numbers):
+        return np.full(len(parent), -1, np.int32)
+    cell = parent.astype(np.int64) * width + code
+    place = np.minimum(np.searchsorted(numbers, cell), len(numbers) - 1)
+    known = (parent >= 0) & (code >= 0) & (numbers[place] == cell)
+    return np.where(known, place, -1).astype(np.int32)
+
+
+def _dense(shape: tuple[int, int], rows: int) -> bool:
+    return shape[0] * shape[1] <= max(DENSE_CELLS, rows)
+
+
+def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple[Ints, Ints]:
+    """Find the rows of some segments: their places, ascending, and which segment each is in.
+
+    Parameters
+    ----------
+    codes : sequence of ndarray
+        One to three columns of codes; -1 leaves a row out.
+    levels : sequence of int
+        Number of levels of each column.
+    wanted : ndarray, shape (segments, columns)
+        The codes of each segment, no two alike.
+
+    Examples
+    --------
+    >>> collect([np.array([0, 1, 1], np.int32)], [2], np.array([[1]], np.int32))
+    (array([1, 2], dtype=int32), array([0, 0], dtype=int32))
+    """
+    rows = len(codes[0])
+    at, ids = np.empty(rows, np.int32), np.empty(rows, np.int32)
+    moves, places, widths = zip(*(_renumber(wanted[:, c], levels[c]) for c in range(len(codes))), strict=True)
+    if len(codes) == 1:
+        # One column is crossed with itself, all of whose codes are alike.
+        codes = [codes[0], codes[0]]
+        moves, places = (moves[0], np.zeros_like(moves[0])), (places[0], np.zeros_like(places[0]))
+        widths = widths[0], 1
+    pairs = places[0] * widths[1] + places[1]
+    cells, numbers = np.unique(pairs, return_inverse=True)
+    slot = _slots(widths[0] * widths[1], pairs if len(codes) == 2 else cells)
+    found = sums.collect(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids)
+    if len(codes) == 3:
+        slot = _slots(len(cells) * widths[2], numbers * widths[2] + places[2])
+        found = sums.narrow(at[:found], ids[:found], codes[2], moves[2], slot, widths[2])
+    return at[:found].copy(), ids[:found].copy()
+
+
+def _renumber(used: Ints, levels: int) -> tuple[Ints, NDArray[np.int64], int]:
+    """Number the codes that are used, and give all others (-1 among them, by the spare last entry) one number more."""
+    known, place = np.unique(used, return_inverse=True)
+    move = np.full(levels + 1, len(known), np.int32)
+    move[known] = np.arange(len(known), dtype=np.int32)
+    return move, place, len(known) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Running sums of some segments over rows in score order.
+
+    The tallies of two parts add (``first + second``) where every score of the second lies above every score of the
+    first. The columns of ``state`` are named in `trueup.kernels.cumulative`.
+    """
+
+    rows: NDArray[np.int64]
+    state: Floats
+    weights: Floats
+    real: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def weight(self) -> Floats:
+        """Total weight of each segment."""
+        return self.weights[:, sums.WEIGHT]
+
+    @property
+    def residual(self) -> Floats:
+        """Sum of w (y - p)."""
+        return self.state[:, sums.CUM]
+
+    @property
+    def expected(self) -> Floats:
+        """Sum of w p."""
+        return self.state[:, sums.EXPECTED]
+
+    @property
+    def span(self) -> Floats:
+        """Largest minus smallest cumulative difference, C_0 = 0 included: W times ECCE-R."""
+        span: Floats = self.state[:, sums.HIGH] - self.state[:, sums.LOW]
+        return span
+
+    @property
+    def reach(self) -> Floats:
+        """Largest modulus of the cumulative difference: W times ECCE-MAD."""
+        return np.maximum(self.state[:, sums.HIGH], -self.state[:, sums.LOW])
+
+    def take(self, which: NDArray[np.int64]) -> Tally:
+        """Keep some segments."""
+        return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Add the tally of rows whose scores all lie above mine."""
+        a, b = self.state, other.state
+        out = a + b
+        start = a[:, sums.CUM]
+        out[:, sums.HIGH] = np.maximum(a[:, sums.HIGH], start + b[:, sums.HIGH])
+        out[:, sums.LOW] = np.minimum(a[:, sums.LOW], start + b[:, sums.LOW])
+        if self.real:
+            _join_steps(a, b, out)
+        else:
+            leap = start + b[:, sums.HIGH] - a[:, sums.LOW]
+            out[:, sums.RISE] = np.maximum(np.maximum(a[:, sums.RISE], b[:, sums.RISE]), leap)
+        return Tally(self.rows + other.rows, out, self.weights + other.weights, self.real)
+
+
+def _join_steps(a: Floats, b: Floats, out: Floats) -> None:
+    """Join the successive differences of two parts: one more jump where they meet."""
+    some_a, some_b = a[:, sums.R_STEPS] > 0, b[:, sums.R_STEPS] > 0
+    jump = a[:, sums.R_LAST_MEAN] - b[:, sums.R_FIRST_MEAN]
+    meeting = a[:, sums.R_LAST_VAR] + b[:, sums.R_FIRST_VAR] + jump**2
+    out[:, sums.R_BETWEEN] += np.where(some_a & some_b, meeting, 0.0)
+    for column in (sums.R_FIRST_MEAN, sums.R_FIRST_VAR):
+        out[:, column] = np.where(some_a, a[:, column], b[:, column])
+    for column in (sums.R_LAST_MEAN, sums.R_LAST_VAR):
+        out[:, column] = np.where(some_b, b[:, column], a[:, column])
+
+
+def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
+    """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
+    height, width = shape
+    if _dense(shape, len(parent)):
+        slot = _slots(height * width, cells.numbers)
+    else:
+        parent = code = assign(parent, code, shape, cells.numbers)
+        width, slot = 0, np.arange(len(cells), dtype=np.int32)
+    weights = np.zeros((len(cells), 2))
+    if not len(rows.w):
+        weights[:] = cells.rows.astype(np.float64)[:, None]
+    state = np.zeros((len(cells), 15 if rows.real else 8))
+    run = sums.tally_real if rows.real else sums.tally
+    run(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w, state, weights)
+    return Tally(cells.rows.astype(np.int64), state, weights, rows.real)

@@ -1,0 +1,5 @@
+"""Arrays in, numbers out."""
+
+from trueup.metrics.isotonic import isotonic
+
+__all__ = ["isotonic"]

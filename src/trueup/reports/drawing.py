@@ -1,0 +1,182 @@
+"""Where the marks of a drawing go: values become positions, templates draw them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.audits.text import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from trueup.metrics.curves import ReliabilityCurve
+
+__all__ = ["Forest", "Plot", "Range", "common_range", "forest", "plot"]
+
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
+LARGE, SMALL = 440, 196
+WIDEST_RATIO = 4.0
+
+
+@dataclass(frozen=True)
+class Range:
+    """What both axes of a reliability curve show, from ``low`` to ``high``, and where they are marked."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    decimals: int
+
+    def place(self, value: float) -> float:
+        """Give the share of the way from low to high, held to [0, 1]."""
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def text(self, tick: float) -> str:
+        """Write a mark with the decimals that all marks share."""
+        return f"{tick:.{self.decimals}f}" if self.decimals <= 6 and abs(tick) < 1e7 else number(tick, 2)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One bin: its mark, its interval bar, and what it says when pointed at."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A reliability curve in the coordinates of its drawing."""
+
+    width: float
+    height: float
+    left: float
+    top: float
+    side: float
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    points: tuple[Point, ...]
+    large: bool
+
+    @property
+    def line(self) -> str:
+        """The points joined, as an SVG polyline wants them."""
+        return " ".join(f"{point.x},{point.y}" for point in self.points)
+
+
+def common_range(curves: Iterable[ReliabilityCurve | None], *, probabilities: bool, marks: int = 5) -> Range:
+    """Choose a range that shows all points; for probabilities it begins at 0 and ends at 1 at the latest.
+
+    Interval bars are shown whole as far as they do not squeeze the points: a bar that leaves the range is cut there.
+
+    Examples
+    --------
+    >>> common_range([], probabilities=True)
+    Range(low=0.0, high=1.0, ticks=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), decimals=1)
+    """
+    known = [curve for curve in curves if curve is not None]
+    points = _finite([values for curve in known for values in (curve.predicted, curve.observed)])
+    bars = _finite([values for curve in known for values in (curve.low, curve.high)])
+    if not len(points):
+        return _marked(0.0, 1.0, marks)
+    low, high = float(points.min()), float(points.max())
+    if probabilities:
+        reach = min(float(bars.max(initial=high)), 1.35 * high)
+        return _marked(0.0, min(1.04 * max(high, reach), 1.0) or 1.0, marks)
+    room = 0.35 * (high - low)
+    low, high = max(float(bars.min(initial=low)), low - room), min(float(bars.max(initial=high)), high + room)
+    room = 0.04 * (high - low)
+    return _marked(low - room, high + room, marks)
+
+
+def _finite(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    values = np.concatenate(parts) if parts else np.empty(0)
+    found: NDArray[np.float64] = values[np.isfinite(values)]
+    return found
+
+
+def _marked(low: float, high: float, marks: int) -> Range:
+    """Mark a range at whole steps of 1, 2 or 5 times a power of ten, ``marks`` of them or a few less."""
+    wide = high - low
+    if not math.isfinite(wide) or not wide > 1e-9 * max(abs(low), abs(high), 1e-200):
+        # One value, or a width that cannot be told from none: show the value in the middle.
+        middle = low if abs(low) < 1e300 else 0.0
+        half = max(abs(middle) / 2, 0.5)
+        low, high, wide = middle - half, middle + half, 2 * half
+    size = 10.0 ** math.floor(math.log10(wide / marks))
+    step = next(size * times for times in (1, 2, 5, 10) if size * times * marks >= wide * 0.999)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return Range(low, high, tuple(round(at * step, min(decimals, 300)) for at in range(first, last + 1)), decimals)
+
+
+def plot(curve: ReliabilityCurve, shown: Range, *, large: bool = False) -> Plot:
+    """Place a reliability curve on a square; bins that are not finite are left out."""
+    side = LARGE if large else SMALL
+
+    def across(value: float) -> float:
+        return round(LEFT + side * shown.place(value), 1)
+
+    def down(value: float) -> float:
+        return round(TOP + side * (1.0 - shown.place(value)), 1)
+
+    points = []
+    for x, y, low, high, rows in zip(curve.predicted, curve.observed, curve.low, curve.high, curve.rows, strict=True):
+        if not (math.isfinite(x) and math.isfinite(y)):
+            continue
+        low, high = (end if math.isfinite(end) else y for end in (low, high))
+        text = f"predicted {number(x)}, observed {number(y)} ({number(low)} to {number(high)}), {int(rows):,} rows"
+        points.append(Point(across(x), down(y), down(low), down(high), text))
+    return Plot(
+        LEFT + side + RIGHT, TOP + side + BOTTOM, LEFT, TOP, side,
+        tuple(Tick(across(tick), shown.text(tick)) for tick in shown.ticks),
+        tuple(Tick(down(tick), shown.text(tick)) for tick in shown.ticks), tuple(points), large,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Forest:
+    """A ratio and its interval on a logarithmic scale from 1/4 to 4, in hundredths of the width."""
+
+    at: float
+    low: float
+    high: float
+    beyond_low: bool
+    beyond_high: bool
+
+
+def forest(ratio: float, low: float, high: float) -> Forest | None:
+    """Place a ratio and its interval; none where there is no ratio to show.
+
+    Examples
+    --------
+    >>> forest(1.0, 0.5, 8.0)
+    Forest(at=50.0, low=25.0, high=100.0, beyond_low=False, beyond_high=True)
+    >>> forest(float("nan"), 0.5, 2.0)
+    """
+    if any(math.isnan(value) or value < 0 for value in (ratio, low, high)):
+        return None
+    at, start, end = (_hundredths(value) for value in (ratio, low, high))
+    return Forest(at, start, end, low < 1 / WIDEST_RATIO, high > WIDEST_RATIO)
+
+
+def _hundredths(ratio: float) -> float:
+    held = min(max(ratio, 1 / WIDEST_RATIO), WIDEST_RATIO)
+    return round(50.0 * (1.0 + math.log(held) / math.log(WIDEST_RATIO)), 1)

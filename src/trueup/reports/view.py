@@ -1,0 +1,270 @@
+"""What a page shows of an audit, as plain texts: the templates only lay them out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trueup.audits.text import ADJUSTMENTS, notes, number, shorten
+from trueup.reports.drawing import Forest, Plot, Range, common_range, forest, plot
+
+if TYPE_CHECKING:
+    from trueup.audits.result import Audit, Finding
+
+__all__ = [
+    "AuditView", "Cell", "CurveView", "Heading", "Name", "TableView", "finding_state", "forest_cell", "name_cell",
+    "number_cell", "state_cell", "view_audit", "view_curve", "view_table",
+]  # fmt: skip
+
+MOST_ROWS = 100
+MOST_CURVES = 4
+MOST_UNTESTED = 20
+MOST_NOTES = 30
+WIDEST_NAME = 90
+WIDEST_TITLE = 1000
+LABELS = {"off": "Miscalibrated", "fine": "No miscalibration found", "untested": "Nothing could be tested"}
+STATES = {"off": "off", "fine": "within chance", "untested": "not tested", "absent": "not there"}
+
+
+@dataclass(frozen=True)
+class Name:
+    """A text from the data: short enough to show, and as much of it as a tooltip may hold where it was cut."""
+
+    short: str
+    full: str
+
+    @classmethod
+    def of(cls, text: str, width: int = WIDEST_NAME) -> Name:
+        """Shorten a text of any length and content."""
+        short = shorten(text, width)
+        full = shorten(text, WIDEST_TITLE)
+        return cls(short, "" if full == short else full)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A key figure: what it is, its value, and a word on it."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CurveView:
+    """One reliability curve with its caption."""
+
+    name: Name
+    caption: str
+    state: str
+    state_text: str
+    plot: Plot | None
+    audit: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell; ``sort`` is the number that its column is sorted by, empty where there is none."""
+
+    text: str
+    kind: str = "number"
+    sort: str = ""
+    title: str = ""
+    state: str = ""
+    forest: Forest | None = None
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The head of a column, and what the column means."""
+
+    text: str
+    meaning: str = ""
+    kind: str = "number"
+
+
+@dataclass(frozen=True)
+class TableView:
+    """Headings, rows of cells, and how many segments there are besides; ``groups`` are heads over several columns."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    more: int
+    groups: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class AuditView:
+    """Everything a page says of one audit, except its table."""
+
+    name: str
+    state: str
+    label: str
+    sentence: str
+    figures: tuple[Figure, ...]
+    whole: CurveView
+    worst: tuple[CurveView, ...]
+    notes: tuple[str, ...]
+    untested: tuple[tuple[Name, str], ...]
+    more_untested: int
+    settings: tuple[tuple[str, str], ...]
+
+
+def view_audit(audit: Audit, name: str = "", shown: Range | None = None) -> AuditView:
+    """Say everything of one audit; ``shown`` is a range of the axes shared with other audits."""
+    state = "untested" if not audit.tested else "off" if audit.miscalibrated else "fine"
+    whole = audit.overall
+    others = [finding for finding in audit.worst(min(MOST_CURVES + 1, audit.tested)) if finding.segment != whole.segment]
+    untested = [audit.finding(at) for at in range(audit.tested, min(audit.tested + MOST_UNTESTED, len(audit)))]
+    return AuditView(
+        name, state, LABELS[state], _sentence(audit), _figures(audit), view_curve(audit, whole, shown, large=True),
+        tuple(view_curve(audit, finding) for finding in others[:MOST_CURVES]), _notes(audit),
+        tuple((Name.of(finding.segment), finding.note) for finding in untested),
+        len(audit) - audit.tested - len(untested), _settings(audit),
+    )  # fmt: skip
+
+
+def _sentence(audit: Audit) -> str:
+    """Give the verdict without its first words, which are the headline."""
+    rest = audit.verdict.partition(": ")[2]
+    return rest[:1].upper() + rest[1:]
+
+
+def _interval(finding: Finding) -> str:
+    return f"{number(finding.ratio_low)} to {number(finding.ratio_high)}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + number(value)
+
+
+def _figures(audit: Audit) -> tuple[Figure, ...]:
+    whole = audit.overall
+    share = 100 * (1 - audit.settings.alpha)
+    mce = f"multicalibration error {number(audit.mce_absolute)}" if math.isfinite(audit.mce_absolute) else ""
+    weighed = f"total weight {number(whole.weight)}" if audit.schema.weight is not None else ""
+    return (
+        Figure("rows", f"{audit.rows:,}", weighed),
+        Figure("segments tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
+        Figure("segments off", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
+        Figure("worst sigma", number(audit.worst_sigma), mce),
+        Figure("observed / expected, all rows", number(whole.ratio), f"{share:g}% interval {_interval(whole)}"),
+        Figure("mean outcome, all rows", number(whole.observed, 4), f"expected {number(whole.expected, 4)}"),
+    )
+
+
+def finding_state(audit: Audit, finding: Finding) -> str:
+    """Say whether a segment is off, within chance, or not tested."""
+    if not finding.testable:
+        return "untested"
+    return "off" if finding.p_adjusted <= audit.settings.alpha else "fine"
+
+
+def view_curve(
+    audit: Audit, finding: Finding, shown: Range | None = None, *, large: bool = False, name: str = ""
+) -> CurveView:
+    """Draw the reliability curve of one segment; without a range of its own kind it gets its own."""
+    caption = f"{finding.n:,} rows, observed/expected {number(finding.ratio)}, {number(finding.sigma)} sigma"
+    state = finding_state(audit, finding)
+    drawn = None
+    if finding.curve is not None and len(finding.curve):
+        real = audit.schema.task == "regression"
+        own = shown or common_range([finding.curve], probabilities=not real, marks=7 if large else 5)
+        drawn = plot(finding.curve, own, large=large)
+        drawn = drawn if drawn.points else None
+    return CurveView(Name.of(finding.segment), caption, state, STATES[state], drawn, name)
+
+
+def _notes(audit: Audit) -> tuple[str, ...]:
+    found = [shorten(note, 400) for note in notes(audit)]
+    more = len(found) - MOST_NOTES
+    return tuple(found[:MOST_NOTES]) + ((f"and {more:,} more notes",) if more > 0 else ())
+
+
+def _settings(audit: Audit) -> tuple[tuple[str, str], ...]:
+    schema, chosen = audit.schema, audit.settings
+    columns = ", ".join(shorten(feature.name, 60) for feature in schema.features[:60])
+    more = len(schema.features) - 60
+    rows = [
+        ("task", schema.task),
+        ("outcome", shorten(schema.outcome or "given as values", 60)),
+        ("prediction", ", ".join(shorten(name, 60) for name in schema.prediction[:60])),
+        ("classes", ", ".join(shorten(name, 60) for name in schema.classes[:60])),
+        ("weight", shorten(schema.weight or "none", 60)),
+        ("columns that form segments", (columns + (f" and {more:,} more" if more > 0 else "")) or "none"),
+        ("columns combined, at most", str(chosen.depth)),
+        ("least rows of a segment", f"{chosen.min_rows:,}"),
+        ("level (alpha)", f"{chosen.alpha:g}"),
+        ("adjusted by", ADJUSTMENTS[chosen.adjust]),
+        ("draws", f"{chosen.draws:,}" if chosen.draws else ""),
+        ("seed", str(chosen.random_state) if chosen.draws else ""),
+        ("budget of segments", f"{chosen.max_cells:,}"),
+    ]
+    return tuple((label, value) for label, value in rows if value)
+
+
+def number_cell(value: float, text: str = "") -> Cell:
+    """Show a number; what is not finite sorts last."""
+    return Cell(text or number(value), "number", repr(float(value)) if math.isfinite(value) else "")
+
+
+def name_cell(segment: str) -> Cell:
+    """Show a segment's text, whatever it holds."""
+    name = Name.of(segment)
+    return Cell(name.short, "name", title=name.full)
+
+
+def state_cell(state: str, note: str = "") -> Cell:
+    """Show whether a segment is off, in words."""
+    order = ("off", "fine", "untested", "absent").index(state)
+    return Cell(STATES[state], "state", str(order), title=note, state=state)
+
+
+def forest_cell(audit: Audit, finding: Finding) -> Cell:
+    """Show a ratio and its interval as a mark on a line."""
+    drawn = forest(finding.ratio, finding.ratio_low, finding.ratio_high)
+    return Cell("", "forest", title=_interval(finding), state=finding_state(audit, finding), forest=drawn)
+
+
+def view_table(audit: Audit) -> TableView:
+    """Lay out the worst segments."""
+    level = f"{100 * (1 - audit.settings.alpha):g}%"
+    weighed = audit.schema.weight is not None
+    headings = [
+        Heading("segment", "", "name"),
+        Heading("state", "off: the adjusted p-value is at most alpha", "state"),
+        Heading("rows"),
+        *([Heading("weight", "sum of the weights")] if weighed else []),
+        Heading("observed", "mean outcome"),
+        Heading("expected", "mean prediction"),
+        Heading("obs / exp", "observed / expected"),
+        Heading(f"{level} interval", "of observed / expected, not adjusted for the number of segments", "interval"),
+        Heading("¼ – 1 – 4", "the same on a line, logarithmic", "forest"),
+        Heading("sigma", "largest cumulative deviation in units of its noise"),
+        Heading("adjusted p", "p-value adjusted for the number of segments"),
+        Heading("p alone", "p-value of this segment alone"),
+        Heading("bias", "observed - expected"),
+        Heading("detectable", "the shift that would have been found with 80% power"),
+    ]
+    rows = tuple(_row(audit, finding, weighed=weighed) for finding in audit.worst(min(MOST_ROWS, audit.tested)))
+    return TableView(tuple(headings), rows, audit.tested - len(rows))
+
+
+def _row(audit: Audit, finding: Finding, *, weighed: bool) -> tuple[Cell, ...]:
+    return (
+        name_cell(finding.segment),
+        state_cell(finding_state(audit, finding), finding.note),
+        number_cell(finding.n, f"{finding.n:,}"),
+        *([number_cell(finding.weight)] if weighed else []),
+        number_cell(finding.observed),
+        number_cell(finding.expected),
+        number_cell(finding.ratio),
+        Cell(_interval(finding), "interval"),
+        forest_cell(audit, finding),
+        number_cell(finding.sigma),
+        number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
+        number_cell(finding.p_value, number(finding.p_value, 2)),
+        number_cell(finding.bias, _signed(finding.bias)),
+        number_cell(finding.mde, number(finding.mde, 2)),
+    )

@@ -1,0 +1,397 @@
+"""What an audit says of one data set."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trueup as tu
+import twins
+from trueup.data.intake import read
+from trueup.errors import ArgumentError, OneClassWarning
+
+ROLES = {"outcome": "y", "prediction": "p"}
+
+
+def _simulated(n=3000, seed=0, weighted=False, **options):
+    data = tu.simulate.population(n, seed, **options)
+    out = {name: column for name, column in data.items() if name.startswith(("c", "x"))}
+    out |= {"y": data["outcome"], "p": data["prediction"]}
+    if weighted:
+        out["w"] = np.random.default_rng(seed).uniform(0.5, 3, n)
+    return out
+
+
+def _rows_of(data, segment):
+    """Find the rows of a segment of text columns by its text."""
+    keep = np.ones(len(data["y"]), bool)
+    for part in segment.split(" & ") if segment != "all rows" else []:
+        name, level = part.split("=")
+        keep &= data[name] == level
+    return keep
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_finding_is_what_the_definitions_give_for_its_rows(weighted):
+    data = _simulated(1500, 3, weighted=weighted, levels=(4, 3, 2), decimals=2)
+    audit = tu.audit(data, **ROLES, by=["c0", "c1", "c2"], weight="w" if weighted else None, depth=3, min_rows=20)
+    assert audit.tested == len(audit) > 30
+    for finding in audit.worst(len(audit)):
+        keep = _rows_of(data, finding.segment)
+        y, p, w = data["y"][keep], data["p"][keep], data["w"][keep] if weighted else None
+        weight = np.ones(keep.sum()) if w is None else w
+        v, _ = twins.moments(p, w)
+        assert finding.n == keep.sum()
+        assert finding.weight == pytest.approx(weight.sum())
+        assert finding.observed == pytest.approx(np.average(y, weights=weight))
+        assert finding.expected == pytest.approx(np.average(p, weights=weight))
+        assert finding.bias == pytest.approx(np.average(y - p, weights=weight), abs=1e-12)
+        assert finding.ratio == pytest.approx(finding.observed / finding.expected)
+        assert finding.ratio_low <= finding.ratio <= finding.ratio_high
+        assert finding.ecce == pytest.approx(twins.span(y, p, w) / weight.sum())
+        assert finding.sigma == pytest.approx(twins.span(y, p, w) / math.sqrt(v))
+        assert finding.p_value == pytest.approx(twins.default_pvalue(y, p, w), rel=1e-6)
+    np.testing.assert_allclose(audit.columns["p_adjusted"], twins.holm(audit.columns["p_value"]), rtol=1e-12)
+
+
+def test_findings_come_worst_first_and_the_untested_last():
+    data = _simulated(2000, 1, levels=(30, 4))
+    audit = tu.audit(data, **ROLES, by=["c0", "c1"], min_rows=60)
+    columns = audit.columns
+    testable = columns["testable"]
+    assert 0 < testable.sum() < len(audit)
+    assert testable[: testable.sum()].all()
+    adjusted, sigma = columns["p_adjusted"][testable], columns["sigma"][testable]
+    assert (np.diff(adjusted) >= 0).all()
+    assert all(sigma[i] >= sigma[i + 1] for i in range(len(sigma) - 1) if adjusted[i] == adjusted[i + 1])
+
+
+def test_thin_levels_are_listed_as_not_testable_and_left_out_of_the_family():
+    data = {"c": np.array(["a"] * 100 + ["b"] * 49, object), "p": np.full(149, 0.5), "y": np.arange(149) % 2}
+    audit = tu.audit(data, **ROLES)
+    thin = audit["c=b"]
+    assert not thin.testable
+    assert math.isnan(thin.p_value)
+    assert math.isnan(thin.p_adjusted)
+    assert thin.note == "not tested: 49 rows"
+    assert thin.observed == pytest.approx(np.mean(data["y"][100:]))
+    assert audit.tested == 2
+    assert audit.thin == 1
+    assert "too thin to tell: 1 cells have fewer than 50 rows" in repr(audit)
+
+
+def test_a_column_of_very_many_thin_levels_has_them_counted_and_not_listed():
+    n = 4000
+    data = {"c": np.array([f"l{i // 2}" for i in range(n)], object), "p": np.full(n, 0.5), "y": np.arange(n) % 2}
+    audit = tu.audit(data, **ROLES)
+    assert len(audit) == 1
+    assert audit.thin == 2000
+
+
+def test_own_segments_join_the_family(scored):
+    old = scored["age"] > 60
+    audit = tu.audit(scored, **ROLES, by=[], segments={"old": old, "nobody": np.zeros(200, bool)}, min_rows=10)
+    assert audit["old"].n == old.sum()
+    assert audit.tested == 2
+    assert audit["nobody"].n == 0
+    assert not audit["nobody"].testable
+
+
+def test_own_segments_follow_the_rows_that_are_kept(scored):
+    scored["y"] = np.where(np.arange(200) < 50, np.nan, scored["y"])
+    own = {"first": np.arange(200) < 80}
+    assert tu.audit(scored, **ROLES, by=[], segments=own, unlabelled="drop")["first"].n == 30
+
+
+def test_the_planted_segment_is_the_worst_and_says_by_how_much():
+    shift = tu.simulate.Shift({"c0": "c0_1", "c1": "c1_0"}, 1.0)
+    data = _simulated(20_000, 5, levels=(4, 4), shifts=[shift])
+    audit = tu.audit(data, **ROLES)
+    worst = audit.worst(1)[0]
+    assert worst.segment == "c0=c0_1 & c1=c1_0"
+    assert worst.p_adjusted < 1e-6
+    assert worst.ratio_low > 1.2
+    assert audit.miscalibrated
+    assert audit.verdict.startswith("miscalibrated: ")
+    assert audit.verdict.endswith(f"worst c0=c0_1 & c1=c1_0: observed/expected {worst.ratio:.2f}")
+    assert worst.bias > worst.mde
+
+
+def test_a_calibrated_model_is_said_to_have_nothing_found():
+    audit = tu.audit(_simulated(3000, 2), **ROLES)
+    assert not audit.miscalibrated
+    assert audit.verdict.startswith(f"no miscalibration found: 0 of {audit.tested} segments at 5% (Holm)")
+
+
+def test_multicalibration_error_is_the_worst_sigma_in_three_units():
+    data = _simulated(3000, 4)
+    audit = tu.audit(data, **ROLES)
+    assert audit.worst_sigma == max(f.sigma for f in audit.worst(len(audit)))
+    noise = math.sqrt(np.sum(data["p"] * (1 - data["p"]))) / 3000
+    assert audit.mce_absolute == pytest.approx(audit.worst_sigma * noise)
+    rate = data["y"].mean()
+    assert audit.mce_relative == pytest.approx(audit.mce_absolute / min(rate, 1 - rate))
+
+
+def test_predictions_of_nought_and_one_are_legal_and_a_contradiction_is_certain():
+    data = {"p": np.array([0.0] * 60 + [1.0] * 60), "y": np.array([0] * 60 + [1] * 60)}
+    fine = tu.audit(data, **ROLES).overall
+    assert (fine.p_value, fine.sigma) == (1.0, 0.0)
+    data["y"][3] = 1
+    broken = tu.audit(data, **ROLES)
+    assert broken.overall.p_value == 0.0
+    assert broken.overall.note == "a certain prediction contradicted"
+    assert broken.miscalibrated
+
+
+def test_one_class_is_warned_of_and_the_audit_still_runs():
+    data = {"p": np.full(100, 0.2), "y": np.zeros(100)}
+    with pytest.warns(OneClassWarning):
+        audit = tu.audit(data, **ROLES)
+    assert audit.miscalibrated
+    assert audit.overall.observed == 0.0
+
+
+def test_soft_labels_are_accepted():
+    p = np.linspace(0.1, 0.9, 200)
+    audit = tu.audit({"p": p, "y": p}, **ROLES, by=[])
+    assert audit.overall.p_value == 1.0
+    assert tu.audit({"p": p, "y": np.sqrt(p)}, **ROLES, by=[]).miscalibrated
+
+
+def test_a_real_outcome_is_audited_without_a_model_of_its_variance():
+    random = np.random.default_rng(0)
+    n = 4000
+    group = np.array(["a", "b"], object)[random.integers(0, 2, n)]
+    prediction = random.normal(50, 10, n)
+    noise = random.normal(0, 5, n) * (1 + (group == "b"))
+    data = {"g": group, "p": prediction, "y": prediction + noise}
+    audit = tu.audit(data, **ROLES, task="regression")
+    assert not audit.miscalibrated
+    keep = group == "a"
+    found = audit["g=a"]
+    sigma = twins.span(data["y"][keep], prediction[keep]) / twins.real_noise(data["y"][keep], prediction[keep])
+    assert found.sigma == pytest.approx(sigma)
+    assert found.p_value == pytest.approx(twins.real_pvalue(sigma, keep.sum()), rel=1e-6)
+    data["y"] = np.where(keep, data["y"] + 1.5, data["y"])
+    off = tu.audit(data, **ROLES, task="regression")
+    assert off.worst(1)[0].segment == "g=a"
+    assert off.worst(1)[0].bias == pytest.approx(1.5, abs=0.5)
+
+
+def test_few_rows_of_a_real_outcome_are_called_approximate_and_fewer_are_not_tested():
+    random = np.random.default_rng(1)
+    p = random.normal(size=120)
+    data = {"p": p, "y": p + random.normal(size=120), "g": np.array(["a"] * 112 + ["b"] * 8, object)}
+    audit = tu.audit(data, **ROLES, task="regression", min_rows=5)
+    assert audit["g=a"].note.startswith("p-value approximate")
+    assert not audit["g=b"].testable
+
+
+def test_several_classes_are_audited_one_by_one_and_by_their_top_label():
+    random = np.random.default_rng(2)
+    p = random.dirichlet([2, 2, 2], 3000)
+    y = (random.random(3000)[:, None] > np.cumsum(p, axis=1)).sum(axis=1)
+    g = np.array(["u", "v"], object)[random.integers(0, 2, 3000)]
+    data = {"p_a": p[:, 0], "p_b": p[:, 1], "p_c": p[:, 2], "y": np.array(["a", "b", "c"], object)[y], "g": g}
+    audit = tu.audit(data, outcome="y", prediction=["p_a", "p_b", "p_c"])
+    assert audit.tested == 4 * 3
+    assert not audit.miscalibrated
+    names = set(audit.to_frame()["segment"])
+    assert {"top label", "top label & g=u", "class=a", "class=b & g=v"} <= names
+    assert audit.overall.segment == "top label"
+    keep = g == "v"
+    hit = (p.argmax(axis=1) == y)[keep]
+    assert audit["top label & g=v"].observed == pytest.approx(hit.mean())
+    assert audit["class=b & g=v"].expected == pytest.approx(p[keep, 1].mean())
+    shared = tu.audit(data, outcome="y", prediction=["p_a", "p_b", "p_c"], adjust="max", draws=99)
+    assert not shared.miscalibrated
+
+
+def test_where_the_budget_is_short_the_deepest_are_dropped_and_named():
+    data = _simulated(3000, 0, levels=(5, 5, 5))
+    audit = tu.audit(data, **ROLES, depth=3, max_cells=70)
+    assert audit.dropped == ("c0 x c1", "c0 x c1 x c2")
+    assert "left out to stay within 70 cells: 2 combinations (c0 x c1, c0 x c1 x c2)" in repr(audit)
+    assert tu.audit(data, **ROLES, depth=3).dropped == ()
+
+
+def test_curves_are_held_for_the_worst_and_the_whole_and_add_up():
+    data = _simulated(4000, 0, levels=(6, 5), numeric=1)
+    audit = tu.audit(data, **ROLES)
+    assert audit.overall.curve is not None
+    for finding in audit.worst(20):
+        curve = finding.curve
+        assert curve.rows.sum() == finding.n
+        assert np.average(curve.observed, weights=curve.weight) == pytest.approx(finding.observed)
+        assert np.average(curve.predicted, weights=curve.weight) == pytest.approx(finding.expected)
+        assert (np.diff(curve.predicted) > 0).all()
+        assert ((curve.low <= curve.observed) & (curve.observed <= curve.high)).all()
+
+
+def test_at_most_a_thousand_curves_are_held_beside_the_whole():
+    data = _simulated(60_000, 0, levels=(25, 25, 25, 25))
+    audit = tu.audit(data, **ROLES)
+    assert len(audit) > 1000
+    assert len(audit.curves) in (1000, 1001)
+    assert audit.worst(1001)[1000].curve is None or audit.worst(1001)[1000].depth == 0
+
+
+def test_the_frame_of_findings_has_the_columns_of_the_contract(frame, scored):
+    like = frame(scored)
+    audit = tu.audit(like, **ROLES, min_rows=20)
+    made = audit.to_frame(like=like)
+    assert type(made) is type(like)
+    contract = [
+        "segment", "depth", "n", "weight", "observed", "expected", "ratio", "ratio_low", "ratio_high", "bias", "ecce", "sigma",
+        "p_value", "p_adjusted", "mde", "testable",
+    ]  # fmt: skip
+    assert list(getattr(made, "column_names", None) or made.columns) == contract
+    assert list(audit.to_frame()) == contract
+
+
+def test_plain_values_are_strict_json():
+    data = {
+        "p": np.array([0.0] * 60 + [1.0] * 60),
+        "y": np.array([1] + [0] * 59 + [1] * 60),
+        "c": np.array(["a", "b"] * 60, object),
+    }
+    audit = tu.audit(data, **ROLES, min_rows=80)
+    text = json.dumps(audit.to_dict(), allow_nan=False)
+    back = json.loads(text)
+    assert back["miscalibrated"] is True
+    assert back["findings"][0]["sigma"] is None
+    assert len(audit.to_dict(most=1)["findings"]) == 1
+
+
+def test_a_segment_that_is_not_there_is_refused():
+    audit = tu.audit(_simulated(300), **ROLES)
+    with pytest.raises(ArgumentError, match="no segment 'c9=x' in this audit"):
+        audit["c9=x"]
+
+
+def test_hostile_names_are_shown_as_text():
+    evil = "<script>alert(1)</script>\n\x1b[31m"
+    n = 200
+    data = {evil: np.array([evil, "b"] * (n // 2), object), "p": np.full(n, 0.5), "y": np.arange(n) % 2}
+    with pytest.raises(Exception, match="identical to the outcome"):
+        tu.audit(data, **ROLES)
+    data["y"] = (np.arange(n) // 2) % 2
+    audit = tu.audit(data, **ROLES)
+    assert "\x1b" not in repr(audit)
+    assert "<script" not in audit._repr_html_()
+    assert "&lt;script" in audit._repr_html_()
+    assert f"{evil}={evil}" in set(audit.to_frame()["segment"])
+
+
+def test_the_number_of_threads_changes_nothing():
+    data = _simulated(5000, 0, levels=(6, 5, 4), numeric=2)
+    for adjust in ("holm", "max"):
+        one, two = (tu.audit(data, **ROLES, adjust=adjust, draws=19, threads=t, depth=3) for t in (1, 3))
+        for name, column in one.columns.items():
+            np.testing.assert_array_equal(column, two.columns[name])
+
+
+def test_the_seed_fixes_the_monte_carlo_null():
+    data = _simulated(1000, 0)
+    first, again, other = (tu.audit(data, **ROLES, adjust="max", draws=199, random_state=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.columns["p_adjusted"], again.columns["p_adjusted"])
+    assert (first.columns["p_adjusted"] != other.columns["p_adjusted"]).any()
+    assert first.columns["p_adjusted"].min() >= 1 / 200
+
+
+def test_progress_is_told():
+    told = []
+    tu.audit(_simulated(500), **ROLES, progress=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_table_read_once_can_be_audited_again(scored):
+    table = read(scored, **ROLES)
+    np.testing.assert_array_equal(tu.audit(table).columns["p_value"], tu.audit(scored, **ROLES).columns["p_value"])
+
+
+def test_the_input_is_not_written_to(scored):
+    before = {name: column.copy() for name, column in scored.items()}
+    tu.audit(scored, **ROLES, adjust="max", draws=19)
+    for name, column in scored.items():
+        np.testing.assert_array_equal(column, before[name])
+
+
+def test_the_refined_p_value_decides_where_the_limit_rejects_and_the_default_does_not():
+    # 28 events where 12 are expected: the limit says 1e-6, the default 2.6e-5, the exact cumulants 1.6e-5.
+    p = np.full(60, 0.2)
+    y = (np.arange(60) < 28).astype(float)
+    default, limit = twins.default_pvalue(y, p), twins.range_tail(twins.span(y, p) / math.sqrt(60 * 0.16))
+    r = math.sqrt(2 * 60 * (28 / 60 * math.log(28 / 12) + 32 / 60 * math.log(32 / 48)))  # the binomial exponent
+    refined = twins.range_tail(r) * max(1, r / 4)
+    assert limit < refined < 2e-5 < default
+    assert tu.audit({"p": p, "y": y}, **ROLES, by=[], alpha=2e-5).overall.p_value == pytest.approx(refined, rel=1e-6)
+    assert tu.audit({"p": p, "y": y}, **ROLES, by=[], alpha=0.05).overall.p_value == pytest.approx(default, rel=1e-6)
+
+
+# -- laws ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def small_data(draw):
+    n = draw(st.integers(4, 60))
+    scores = st.sampled_from([0.0, 0.05, 0.2, 0.5, 0.8, 1.0]) | st.floats(0, 1, width=32)
+    data = {
+        "p": np.array(draw(st.lists(scores, min_size=n, max_size=n)), float),
+        "y": np.array([0, 1, *draw(st.lists(st.integers(0, 1), min_size=n - 2, max_size=n - 2))], float),
+        "c": np.array(draw(st.lists(st.sampled_from(["a", "b", None]), min_size=n, max_size=n)), object),
+        "x": np.array(draw(st.lists(st.sampled_from([1.0, 2.0, 3.5, np.nan]), min_size=n, max_size=n))),
+    }
+    data["w"] = np.array(draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=n, max_size=n)))
+    return data
+
+
+SMALL = {"outcome": "y", "prediction": "p", "by": ["c", "x"], "weight": "w", "min_rows": 2}
+
+
+@settings(max_examples=60)
+@given(small_data(), st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_does_not_matter(data, random):
+    order = list(range(len(data["y"])))
+    random.shuffle(order)
+    first = tu.audit(data, **SMALL)
+    second = tu.audit({name: column[order] for name, column in data.items()}, **SMALL)
+    assert sorted(first.to_frame()["segment"]) == sorted(second.to_frame()["segment"])
+    for name in first.to_frame()["segment"]:
+        a, b = first[name], second[name]
+        for column in ("n", "observed", "expected", "bias", "ecce", "sigma", "p_value", "p_adjusted", "mde", "ratio_low"):
+            assert getattr(a, column) == pytest.approx(getattr(b, column), rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+@settings(max_examples=60)
+@given(small_data())
+def test_a_weight_of_two_is_the_row_twice_for_point_estimates(data):
+    repeated = {name: np.repeat(column, data["w"].astype(int)) for name, column in data.items() if name != "w"}
+    first = tu.audit(data, **SMALL)
+    second = tu.audit(repeated, **{**SMALL, "weight": None})
+    for name in first.to_frame()["segment"]:
+        a = first[name]
+        if a.n < 2:
+            continue
+        b = second[name]
+        for column in ("weight", "observed", "expected", "bias", "ratio", "ecce"):
+            assert getattr(a, column) == pytest.approx(getattr(b, column), rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+@settings(max_examples=30)
+@given(small_data())
+def test_pandas_polars_and_pyarrow_agree_to_the_last_bit(data):
+    pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
+    lists = {name: column.tolist() for name, column in data.items()}
+    lists["x"] = [None if value != value else value for value in lists["x"]]
+    audits = [tu.audit(make(lists), **SMALL) for make in (pd.DataFrame, pl.DataFrame, pa.table)]
+    for other in audits[1:]:
+        assert audits[0].to_frame()["segment"].tolist() == other.to_frame()["segment"].tolist()
+        for name, column in audits[0].columns.items():
+            np.testing.assert_array_equal(column, other.columns[name])

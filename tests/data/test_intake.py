@@ -1,0 +1,201 @@
+"""The door: what is let in, and how it looks inside."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import pytest
+
+from trueup.data.intake import frame_like, read
+from trueup.data.schema import Feature, Schema
+from trueup.errors import ColumnError, OneClassWarning
+
+BASE = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
+
+
+def _read(data, **roles):
+    return read(data, **{"outcome": "y", "prediction": "p", **roles})
+
+
+def test_texts_numbers_flags_and_dates_come_out_alike_from_every_library(frame):
+    table = _read(
+        frame(
+            {
+                **BASE,
+                "text": ["b", "a", None, "b"],
+                "number": [1.5, None, 2.0, 3.0],
+                "whole": [1, 2, 3, None],
+                "flag": [True, None, False, True],
+                "time": [dt.datetime(2024, 1, 1, 12), None, dt.datetime(2024, 5, 1), dt.datetime(1969, 12, 31)],
+                "date": [dt.date(2024, 1, 1), None, dt.date(2024, 5, 1), dt.date(1970, 1, 2)],
+            }
+        )
+    )
+    assert table.columns["text"].tolist() == [1, 0, -1, 1]
+    assert table.columns["flag"].tolist() == [1, -1, 0, 1]
+    np.testing.assert_array_equal(table.columns["number"], [1.5, np.nan, 2, 3])
+    np.testing.assert_array_equal(table.columns["whole"], [1, 2, 3, np.nan])
+    np.testing.assert_array_equal(table.columns["time"], [19723.5, np.nan, 19844, -1])
+    np.testing.assert_array_equal(table.columns["date"], [19723, np.nan, 19844, 1])
+    kinds = {feature.name: (feature.kind, feature.levels) for feature in table.schema.features}
+    assert kinds["text"] == ("categorical", ("a", "b"))
+    assert kinds["flag"] == ("categorical", ("false", "true"))
+    assert kinds["time"] == kinds["date"] == ("date", ())
+    assert kinds["number"] == kinds["whole"] == ("numeric", ())
+
+
+def test_a_dict_of_arrays_reads_like_a_frame(frame, scored):
+    from_dict, from_frame = _read(scored), _read(frame(scored))
+    assert from_dict.schema == from_frame.schema
+    for name, column in from_dict.columns.items():
+        np.testing.assert_array_equal(column, from_frame.columns[name])
+
+
+def test_categories_of_pandas_lose_their_unused_levels_and_their_order():
+    pd = pytest.importorskip("pandas")
+    data = pd.DataFrame({**BASE, "c": pd.Categorical(["z", "a", None, "z"], categories=["z", "m", "a"], ordered=True)})
+    table = _read(data)
+    assert table.schema.features[0].levels == ("a", "z")
+    assert table.columns["c"].tolist() == [1, 0, -1, 1]
+
+
+def test_categories_of_polars_and_pyarrow_keep_their_nulls():
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    texts = ["z", "a", None, "z"]
+    data = pl.DataFrame(
+        {**BASE, "c": pl.Series(texts, dtype=pl.Categorical), "e": pl.Series(texts, dtype=pl.Enum(["z", "q", "a"]))}
+    )
+    coded = pa.chunked_array([pa.array(texts[:2]).dictionary_encode(), pa.array(texts[2:]).dictionary_encode()])
+    arrow = pa.table({**BASE, "c": coded, "e": pa.DictionaryArray.from_arrays([0, 1, 2, 0], ["z", "a", None])})
+    for table in (_read(data), _read(arrow)):
+        for name in "ce":
+            assert table.columns[name].tolist() == [1, 0, -1, 1]
+        assert [feature.levels for feature in table.schema.features] == [("a", "z")] * 2
+
+
+def test_a_time_with_a_zone_counts_by_its_own_clock():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    times = [dt.datetime(2024, 1, 1, 23)] * 4
+    in_pandas = pd.DataFrame({**BASE, "t": pd.Series(times).dt.tz_localize("America/Sao_Paulo")})
+    in_polars = pl.DataFrame({**BASE, "t": pl.Series(times).dt.replace_time_zone("America/Sao_Paulo")})
+    for data in (in_pandas, in_polars):
+        np.testing.assert_allclose(_read(data).columns["t"], 19723 + 23 / 24)
+
+
+def test_python_objects_are_read_by_what_they_are():
+    columns = {
+        **BASE,
+        "flag": np.array([True, None, False, True], object),
+        "money": np.array([decimal.Decimal("1.5"), None, 2, 3.0], object),
+        "day": np.array([dt.date(1970, 1, 2), None, dt.date(1970, 1, 3), float("nan")], object),
+        "mixed": np.array([1, "1", None, "b"], object),
+    }
+    table = _read(columns)
+    assert table.columns["flag"].tolist() == [1, -1, 0, 1]
+    np.testing.assert_array_equal(table.columns["money"], [1.5, np.nan, 2, 3])
+    np.testing.assert_array_equal(table.columns["day"], [1, np.nan, 2, np.nan])
+    assert table.columns["mixed"].tolist() == [0, 0, -1, 1]
+
+
+def test_integers_are_categories_where_the_user_says_so(frame):
+    data = frame({**BASE, "zip": [10, 9, None, 10]})
+    table = _read(data, categorical=["zip"])
+    assert table.schema.features[0] == Feature("zip", "categorical", ("9", "10"))
+    assert table.columns["zip"].tolist() == [1, 0, -1, 1]
+
+
+def test_an_unseen_level_is_read_as_missing(frame):
+    old = _read(frame({**BASE, "c": ["a", "b", "a", "b"]}))
+    new = _read(frame({**BASE, "c": ["b", "new", None, "a"]}), schema=old.schema)
+    assert new.columns["c"].tolist() == [1, -1, -1, 0]
+
+
+def test_a_column_that_changed_its_kind_is_refused():
+    old = _read({**BASE, "c": [1.0, 2.0, 3.0, 4.0]})
+    with pytest.raises(ColumnError, match="column 'c' was numeric and now holds texts"):
+        _read({**BASE, "c": ["a", "b", "c", "d"]}, schema=old.schema)
+
+
+def test_columns_of_an_array_are_positions():
+    array = np.column_stack([BASE["p"], BASE["y"], [5, 6, 7, 8]])
+    table = read(array, outcome=1)
+    assert table.prediction.tolist() == BASE["p"]
+    assert list(table.columns) == ["x2"]
+    assert read(array, outcome=-2, prediction=0, features=[2]).schema == table.schema
+
+
+def test_a_bare_array_is_the_prediction_itself():
+    table = read(np.array(BASE["p"]), outcome=BASE["y"])
+    assert table.prediction.tolist() == BASE["p"]
+    assert table.outcome.tolist() == BASE["y"]
+    assert not table.columns
+
+
+def test_outcome_and_weight_may_be_given_as_values(frame):
+    pd = pytest.importorskip("pandas")
+    table = read(frame({"p": BASE["p"]}), outcome=pd.Series(BASE["y"]), prediction="p", weight=[1, 2, 3, 4])
+    assert table.outcome.tolist() == BASE["y"]
+    assert table.weight.tolist() == [1, 2, 3, 4]
+
+
+def test_unlabelled_rows_and_rows_of_weight_nought_are_set_aside_and_counted(frame):
+    data = frame({"y": [0, None, 1, 1, None], "p": [0.1, 0.2, 0.3, 0.4, 0.5], "w": [1, 1, 0, 2, 0], "c": list("abcde")})
+    table = _read(data, weight="w", unlabelled="drop")
+    assert table.kept.tolist() == [0, 3]
+    assert (table.unlabelled, table.weightless) == (2, 1)
+    assert table.prediction.tolist() == [0.1, 0.4]
+    assert table.columns["c"].tolist() == [0, 3]
+
+
+def test_reading_writes_to_nothing_and_shares_nothing(scored):
+    before = {name: column.copy() for name, column in scored.items()}
+    table = _read(scored)
+    for array in (table.prediction, table.outcome, *table.columns.values()):
+        array[:] = 0
+    for name, column in scored.items():
+        np.testing.assert_array_equal(column, before[name])
+
+
+def test_classes_are_found_by_name_by_common_beginning_by_position_or_told():
+    p = {"p_cat": [0.5, 0.2, 0.9], "p_dog": [0.5, 0.8, 0.1]}
+    names = list(p)
+    for outcome, classes in (
+        (["cat", "dog", "cat"], None),
+        (["p_cat", "p_dog", "p_cat"], None),
+        ([0, 1, 0], None),
+        (["K", "H", "K"], ["K", "H"]),
+    ):
+        table = read({**p, "y": outcome}, outcome="y", prediction=names, classes=classes)
+        assert table.outcome.tolist() == [0, 1, 0]
+        assert table.schema.task == "multiclass"
+
+
+def test_class_probabilities_in_single_precision_are_made_to_add_up():
+    p = np.array([[0.3, 0.7], [0.1, 0.9]], np.float32)
+    table = read({"a": p[:, 0], "b": p[:, 1], "y": ["a", "b"]}, outcome="y", prediction=["a", "b"])
+    np.testing.assert_allclose(table.prediction.sum(axis=1), 1, rtol=1e-15)
+
+
+def test_schemas_of_parts_are_joined():
+    parts = [_read({**BASE, "c": levels}) for levels in (["a", "b", "a", "b"], ["c", "a", "c", "a"])]
+    joined = parts[0].schema | parts[1].schema
+    assert joined.features[0].levels == ("a", "b", "c")
+    with pytest.raises(ColumnError, match="different roles or columns"):
+        _ = joined | Schema("binary", "y", ("q",), None, joined.features)
+    with pytest.raises(ColumnError, match="column 'c' is categorical in one part"):
+        _ = joined.features[0] | Feature("c", "numeric")
+
+
+def test_a_frame_is_made_in_the_library_of_another(frame):
+    like = frame({"a": [1]})
+    made = frame_like({"n": np.array([1, 2]), "s": np.array(["x", None], object)}, like)
+    assert type(made) is type(like)
+    assert frame_like({"n": np.array([1])}, {"a": 1}) == {"n": np.array([1])}
+
+
+def test_one_class_is_warned_of_and_read_all_the_same():
+    with pytest.warns(OneClassWarning, match=r"every outcome in column 'y' is 1 \(2 rows\)"):
+        table = _read({"y": [1, 1], "p": [0.5, 0.6]})
+    assert len(table) == 2

@@ -1,0 +1,176 @@
+"""Every bad input has a message a stranger understands: what, where, how many rows, what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.data.intake import frame_like, read
+from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning, MissingPackageError, TrueupError
+
+GOOD = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
+
+CASES = [
+    ({"p": [0.1, 1.5, 0.3, 7.0]}, {}, r"prediction column 'p' must hold probabilities in \[0, 1\]; got 1.5 at row 1 \(2 such rows\)\nhint: pass logits"),
+    ({"p": [0.1, -0.5, 0.3, 0.4]}, {}, r"got -0.5 at row 1 \(1 such row\)"),
+    ({"p": [0.1, float("nan"), 0.3, 0.4]}, {}, r"prediction column 'p' must hold finite numbers; got nan at row 1"),
+    ({"p": [0.1, None, 0.3, 0.4]}, {}, r"must hold finite numbers; got nan at row 1 \(1 such row\)\nhint: a row without a score"),
+    ({"p": [0.1, 0.2, float("inf"), 0.4]}, {}, r"got inf at row 2"),
+    ({"p": ["a", "b", "c", "d"]}, {}, r"prediction column 'p' must hold numbers; got text such as 'a'"),
+    ({"y": [0, None, 1, None]}, {}, r"outcome column 'y' is missing at row 1 \(2 such rows\)\nhint: pass unlabelled=\"drop\""),
+    ({"y": [0, 2, 1, 1]}, {}, r"outcome column 'y' must hold 0 and 1, booleans, or probabilities in \[0, 1\]; got 2 at row 1 .*\nhint: for a real outcome pass task=\"regression\""),
+    ({"y": ["no", "yes", "no", "yes"]}, {}, r"got text such as 'no' and 'yes'\nhint: turn it into numbers"),
+    ({"y": [0, float("inf"), 1, 1]}, {"task": "regression"}, r"outcome column 'y' must hold finite numbers; got inf at row 1"),
+    ({"w": [1, -1, 1, -2]}, {"weight": "w"}, r"weights in column 'w' must not be negative; got -1 at row 1 \(2 such rows\)"),
+    ({"w": [1, None, 1, 1]}, {"weight": "w"}, r"weights in column 'w' must be finite; got nan at row 1"),
+    ({"w": [0, 0, 0, 0]}, {"weight": "w"}, r"weights in column 'w' are all zero \(4 rows\)"),
+    ({"w": ["a", "b", "c", "d"]}, {"weight": "w"}, r"weight column 'w' must hold numbers"),
+    ({"leak": [0, 1, 0, 1]}, {}, r"column 'leak' is identical to the outcome"),
+    ({}, {"outcome": "Y"}, r"no column 'Y' to use as outcome\nhint: the columns are y, p"),
+    ({"clicked": [1, 2, 3, 4]}, {"outcome": "cliked"}, r"no column 'cliked' to use as outcome\nhint: did you mean 'clicked'\?"),
+    ({}, {"features": ["a"]}, r"no column 'a' to use as feature"),
+    ({"a": [1, 2, 3, 4]}, {"features": ["a", "a"]}, r"column 'a' is named twice as feature"),
+    ({}, {"outcome": "p"}, r"column 'p' is named both as prediction and as outcome"),
+    ({}, {"weight": "y"}, r"column 'y' is named both as outcome and as weight"),
+    ({}, {"outcome": [0, 1]}, r"the outcome has 2 values and the data 4 rows"),
+    ({}, {"task": "ranking"}, r"task must be one of 'auto', 'binary', 'regression'; got 'ranking'"),
+    ({}, {"unlabelled": "keep"}, r"unlabelled must be one of 'error', 'drop'"),
+    ({}, {"prediction": []}, r"an empty list of prediction columns"),
+    ({}, {"prediction": None}, r"no prediction column was named"),
+    ({"q": [0.9, 0.8, 0.7, 0.6]}, {"prediction": ["p", "q"], "task": "regression"}, r"task 'regression' takes one prediction column"),
+    ({}, {"classes": ["a"]}, r"classes= goes with several prediction columns"),
+    ({"q": [0.9, 0.8, 0.6, 0.6]}, {"prediction": ["p", "q"]}, r"must add up to 1; got 0.9 at row 2 \(1 such row\)"),
+    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"]}, r"cannot tell which outcome each prediction column stands for"),
+    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"], "classes": ["a", "b"]}, r"holds a class without a prediction column: 'c' at row 2"),
+    ({"q": [0.9, 0.8, 0.7, 0.6]}, {"prediction": ["p", "q"], "classes": ["a"]}, r"classes must name one outcome for each of the 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "roles", "message"), CASES)
+def test_a_bad_input_is_refused_by_name(change, roles, message, frame):
+    data = frame({**GOOD, **change})
+    with pytest.raises(TrueupError, match=message):
+        read(data, **{"outcome": "y", "prediction": "p", **roles})
+
+
+@pytest.mark.parametrize(("change", "roles", "message"), CASES)
+def test_a_bad_input_in_a_dict_is_refused_with_the_same_words(change, roles, message):
+    data = {
+        name: np.array(column, object) if None in column else np.array(column)
+        for name, column in {**GOOD, **change}.items()
+    }
+    with pytest.raises(TrueupError, match=message):
+        read(data, **{"outcome": "y", "prediction": "p", **roles})
+
+
+def test_no_rows_are_refused(frame):
+    empty = frame({"y": [0.0], "p": [0.5]})
+    with pytest.raises(DataError, match="the data has no rows"):
+        read(empty[:0], outcome="y", prediction="p")
+    with pytest.raises(DataError, match="the data has no rows"):
+        read({"y": [], "p": []}, outcome="y", prediction="p")
+    with pytest.raises(DataError, match="the data has no rows"):
+        read(np.empty((0, 2)), outcome=1)
+
+
+def test_rows_that_all_fall_away_are_refused():
+    with pytest.raises(DataError, match="no rows are left: 1 have no outcome and 1 weigh nothing"):
+        read({"y": [None, 1], "p": [0.5, 0.5], "w": [1, 0]}, outcome="y", prediction="p", weight="w", unlabelled="drop")
+
+
+def test_a_column_name_that_is_there_twice_is_refused():
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    twice = pd.DataFrame([[0, 0.5, 1, 2]], columns=["y", "p", "a", "a"])
+    arrow = pa.Table.from_arrays([pa.array([0]), pa.array([0.5]), pa.array([1]), pa.array([2])], names=["y", "p", "a", "a"])
+    for data in (twice, arrow):
+        with pytest.raises(ColumnError, match="column name 'a' appears more than once"):
+            read(data, outcome="y", prediction="p")
+
+
+def test_columns_of_unequal_length_are_refused():
+    with pytest.raises(ColumnError, match="the columns must be equally long: 'y' has 2, 'p' has 3"):
+        read({"y": [0, 1], "p": [0.1, 0.2, 0.3]}, outcome="y", prediction="p")
+
+
+@pytest.mark.parametrize("thing", [3, "frame.csv", [1, 2]])
+def test_what_is_no_frame_is_refused(thing):
+    with pytest.raises(ColumnError, match="cannot read data of type"):
+        read(thing, outcome="y", prediction="p")
+
+
+def test_a_lazy_frame_is_told_to_collect():
+    pl = pytest.importorskip("polars")
+    with pytest.raises(ColumnError, match=r"call \.collect\(\) on it first"):
+        read(pl.LazyFrame(GOOD), outcome="y", prediction="p")
+
+
+def test_a_nested_column_is_refused_only_when_it_is_read():
+    pl = pytest.importorskip("polars")
+    data = pl.DataFrame({**GOOD, "many": [[1], [2], [3], [4]]})
+    with pytest.raises(ColumnError, match="column 'many' has a type trueup does not read"):
+        read(data, outcome="y", prediction="p")
+    assert len(read(data, outcome="y", prediction="p", features=[])) == 4
+    with pytest.raises(ColumnError, match="cannot be compared for equality"):
+        read({**GOOD, "many": np.array([[1], [2], [3], [4], None], object)[:4]}, outcome="y", prediction="p")
+
+
+def test_a_two_level_copy_of_the_outcome_is_refused_under_any_name(frame):
+    y = [0, 1] * 50
+    data = frame({"y": y, "p": [0.5] * 100, "answer": ["yes" if v else "no" for v in y]})
+    with pytest.raises(ColumnError, match="column 'answer' is identical to the outcome"):
+        read(data, outcome="y", prediction="p")
+
+
+def test_an_identifier_is_left_out_with_a_warning(frame):
+    n = 100
+    data = frame({"y": [0, 1] * 50, "p": [0.5] * n, "user": [f"u{i}" for i in range(n)], "c": ["a", "b", "b", "a"] * 25})
+    with pytest.warns(IdentifierWarning, match="column 'user' is left out of the segments: 100 levels in 100 rows"):
+        table = read(data, outcome="y", prediction="p")
+    assert list(table.columns) == ["c"]
+    assert table.left_out == {"user": "100 levels in 100 rows: an identifier"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"depth": 0}, "depth must be a whole number from 1 to 3; got 0"),
+        ({"depth": 4}, "depth must be a whole number from 1 to 3; got 4"),
+        ({"depth": True}, "depth must be a whole number from 1 to 3; got True"),
+        ({"min_rows": 0}, "min_rows must be a whole number of at least 1; got 0"),
+        ({"max_cells": 0.5}, "max_cells must be a whole number of at least 1"),
+        ({"alpha": 0}, "alpha must lie between 0 and 1; got 0"),
+        ({"alpha": 5}, "alpha must lie between 0 and 1; got 5"),
+        ({"alpha": "5%"}, "alpha must lie between 0 and 1"),
+        ({"adjust": "none"}, "adjust must be one of 'holm', 'max', 'bh', 'by'; got 'none'"),
+        ({"adjust": "max", "draws": 100}, r"alpha \* \(draws \+ 1\) must be a whole number"),
+        ({"bins": 0}, "must be a whole number from 1 to 10,000; got 0"),
+        ({"bins": {"nobody": 3}}, "bins are given for column 'nobody'"),
+        ({"bins": {"country": 3}}, "bins are given for column 'country', which is categorical"),
+        ({"bins": {"age": [3, 2]}}, "list of ascending finite numbers; got"),
+        ({"bins": {"age": []}}, "list of ascending finite numbers; got"),
+        ({"bins": {"age": "quarter"}}, "list of ascending finite numbers; got 'quarter'"),
+        ({"bins": {"age": [1, float("nan")]}}, "list of ascending finite numbers"),
+        ({"bins": {"age": 1.5}}, "list of ascending finite numbers; got 1.5"),
+        ({"segments": {"old": np.arange(200)}}, "segment 'old' must be a one-dimensional boolean array; got int64"),
+        ({"segments": {"old": np.ones(3, bool)}}, "segment 'old' has 3 entries and the data 200 rows"),
+        ({"task": "regression", "adjust": "max"}, "cannot serve a real outcome"),
+        ({"outcome": None}, "an audit needs the outcome"),
+    ],
+)
+def test_a_bad_argument_of_audit_is_refused_by_name(arguments, message, scored):
+    with pytest.raises(TrueupError, match=message):
+        tu.audit(scored, **{"outcome": "y", "prediction": "p", **arguments})
+
+
+def test_a_frame_like_nothing_is_refused():
+    with pytest.raises(ArgumentError, match="cannot make a frame like int"):
+        frame_like({"a": np.array([1])}, like=3)
+
+
+def test_errors_survive_a_trip_between_processes():
+    for kind in (DataError, MissingPackageError):
+        back = pickle.loads(pickle.dumps(kind("no", hint="yes")))
+        assert (type(back), str(back), back.hint) == (kind, "no\nhint: yes", "yes")

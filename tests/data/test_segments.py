@@ -1,0 +1,131 @@
+"""Columns to codes, labels and combinations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trueup.data.intake import read
+from trueup.data.segments import check_bins, plan, segment_column
+from trueup.errors import ArgumentError
+
+
+def _column(values, bins=10, **roles):
+    n = len(values)
+    table = read(
+        {"p": np.full(n, 0.5), "y": [0, 1] * (n // 2) + [0] * (n % 2), "v": values}, outcome="y", prediction="p", **roles
+    )
+    check_bins(table, bins)
+    return segment_column(table, table.schema.features[0], bins)
+
+
+def _texts(column):
+    return [column.labels[code] for code in column.codes]
+
+
+def test_texts_become_their_levels_and_missing_one_of_its_own():
+    assert _texts(_column(["b", None, "a", "b"])) == ["v=b", "v is missing", "v=a", "v=b"]
+
+
+def test_a_level_called_missing_is_not_the_missing_one():
+    assert _texts(_column(["is missing", None, "a"])) == ["v=is missing", "v is missing", "v=a"]
+
+
+def test_a_number_with_few_values_keeps_them():
+    assert _texts(_column([3.0, np.nan, 0.5, 3.0])) == ["v=3", "v is missing", "v=0.5", "v=3"]
+
+
+def test_given_edges_are_closed_on_the_left():
+    column = _column([17.9, 18.0, 29.9, 30.0, 99.0], {"v": [18, 30]})
+    assert _texts(column) == ["v<18", "v=[18, 30)", "v=[18, 30)", "v>=30", "v>=30"]
+
+
+def test_quantile_bins_hold_about_equally_many_rows_and_have_short_labels():
+    column = _column(np.random.default_rng(0).normal(40, 12, 10_000))
+    counts = np.bincount(column.codes)
+    assert len(counts) == 10
+    # Edges are moved by at most 5% of the gap to a neighbour to make them short.
+    assert counts.min() > 880
+    assert counts.max() < 1120
+    assert max(len(label) for label in column.labels) <= len("v=[30.1, 33.5)")
+
+
+def test_quantile_bins_do_not_depend_on_the_order_of_the_rows():
+    random = np.random.default_rng(1)
+    values = np.exp(random.normal(0, 3, 70_000))
+    shuffled = random.permutation(len(values))
+    first, second = _column(values), _column(values[shuffled])
+    assert first.labels == second.labels
+    np.testing.assert_array_equal(first.codes[shuffled], second.codes)
+
+
+@given(st.lists(st.floats(allow_nan=False, width=32) | st.just(float("inf")), min_size=12, max_size=60), st.integers(1, 12))
+def test_every_value_lies_in_the_interval_its_label_says(values, bins):
+    column = _column(np.array(values, float), bins)
+    assert len(column.codes) == len(values)
+    for value, label in zip(values, _texts(column), strict=True):
+        assert _contains(label, value), (label, value)
+
+
+def _contains(label, value):
+    if label == "v=any":
+        return True
+    if label.startswith("v="):
+        text = label[2:]
+        if not text.startswith("["):
+            return float(text) == value
+        low, high = text[1:-1].split(", ")
+        return float(low) <= value < float(high)
+    return value < float(label[2:]) if label.startswith("v<") else value >= float(label[3:])
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        (None, ["2023Q4", "2024Q1", "2024Q2"]),
+        ("year", ["2023", "2024", "2024"]),
+        ("month", ["2023-12", "2024-01", "2024-04"]),
+        ("week", ["2023-12-25", "2024-01-01", "2024-04-01"]),
+        ("day", ["2023-12-31", "2024-01-01", "2024-04-07"]),
+    ],
+)
+def test_dates_are_cut_by_the_calendar(unit, expected):
+    dates = np.array(["2023-12-31", "2024-01-01", "2024-04-07", "NaT"], "datetime64[D]")
+    column = _column(dates, 10 if unit is None else {"v": unit})
+    assert _texts(column) == [*(f"v={text}" for text in expected), "v is missing"]
+
+
+def test_dates_before_the_epoch_fall_into_their_own_quarter():
+    column = _column(np.array(["1969-12-31", "1970-01-01"], "datetime64[D]"))
+    assert _texts(column) == ["v=1969Q4", "v=1970Q1"]
+
+
+def test_dates_may_be_cut_at_given_days():
+    dates = np.array(["2023-12-31", "2024-01-01", "2024-06-01"], "datetime64[D]")
+    assert _texts(_column(dates, {"v": ["2024-01-01", "2024-03-01"]})) == [
+        "v<2024-01-01",
+        "v=[2024-01-01, 2024-03-01)",
+        "v>=2024-03-01",
+    ]
+    with pytest.raises(ArgumentError, match="ascending dates, or one of year"):
+        _column(dates, {"v": ["soon"]})
+    with pytest.raises(ArgumentError, match="the calendar bins of a date column must be one of"):
+        _column(dates, {"v": "fortnight"})
+
+
+def test_a_column_of_missing_values_alone_is_one_level():
+    assert _column([np.nan] * 4).labels == ("v is missing",)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 400))
+def test_the_plan_stays_within_its_budget_and_drops_the_deepest_first(levels, depth, budget):
+    full = plan(levels, 10_000, depth=depth, min_rows=10, max_cells=10**9)
+    assert not full.dropped
+    cut = plan(levels, 10_000, depth=depth, min_rows=10, max_cells=budget)
+    assert sorted([*cut.combinations, *cut.dropped]) == sorted(full.combinations)
+    cost = sum(levels) + sum(min(np.prod([levels[c] for c in combination]), 1000) for combination in cut.combinations)
+    assert cost <= budget or not cut.combinations
+    if cut.dropped and cut.combinations:
+        assert min(map(len, cut.dropped)) >= max(map(len, cut.combinations))

@@ -1,0 +1,94 @@
+"""Adjustment, intervals and p-values for real outcomes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import twins
+from trueup.errors import ArgumentError
+from trueup.metrics import inference
+
+pvalues = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+@given(pvalues)
+def test_holm_is_its_definition(p):
+    np.testing.assert_allclose(inference.adjust(p, "holm"), twins.holm(p), rtol=1e-12)
+
+
+@given(pvalues)
+def test_benjamini_hochberg_is_the_smallest_level_that_rejects(p):
+    p = np.array(p)
+    m = len(p)
+    found = inference.adjust(p, "bh")
+    for i in range(m):
+        # By definition: min over the p_j >= p_i of m p_j / #{p <= p_j}.
+        expected = min(1.0, min(m * p[j] / np.sum(p <= p[j]) for j in range(m) if p[j] >= p[i]))
+        assert found[i] == pytest.approx(expected, rel=1e-12)
+    harmonic = sum(1 / k for k in range(1, m + 1))
+    np.testing.assert_allclose(inference.adjust(p, "by"), np.minimum(1.0, _unclipped_bh(p) * harmonic), rtol=1e-12)
+
+
+def _unclipped_bh(p):
+    m = len(p)
+    return np.array([min(m * p[j] / np.sum(p <= p[j]) for j in range(m) if p[j] >= p[i]) for i in range(m)])
+
+
+def test_no_p_values_are_adjusted_to_none():
+    assert inference.adjust([], "holm").tolist() == []
+    assert inference.adjust([], "by").tolist() == []
+
+
+def test_an_unknown_adjustment_is_refused():
+    with pytest.raises(ArgumentError, match="'holm', 'bh' or 'by'; got 'sidak'"):
+        inference.adjust([0.1], "sidak")
+
+
+def test_step_down_p_values_grow_with_rank_and_start_at_one_over_the_draws():
+    order = np.array([2, 0, 1])
+    adjusted = inference.step_down(np.array([0, 5, 3]), order, 9)
+    assert adjusted.tolist() == [0.6, 0.6, 0.1]
+
+
+@pytest.mark.parametrize(("alpha", "draws"), [(0.05, 199), (0.05, 999), (0.01, 199), (0.1, 9)])
+def test_the_usual_numbers_of_draws_are_accepted(alpha, draws):
+    inference.whole_draws(alpha, draws)
+
+
+@pytest.mark.parametrize(("alpha", "draws"), [(0.05, 100), (0.05, 9), (0.0333, 999)])
+def test_a_number_of_draws_that_cannot_meet_alpha_is_refused(alpha, draws):
+    with pytest.raises(ArgumentError, match="must be a whole number"):
+        inference.whole_draws(alpha, draws)
+
+
+@pytest.mark.parametrize("n", [50, 200, 5000])
+@pytest.mark.parametrize("x", [0.6, 1.5, 2.5, 4.0, 9.0])
+def test_the_p_value_of_a_real_outcome_is_its_series(n, x):
+    found = inference.real_pvalues(np.array([x]), np.array([n]))[0]
+    assert found == pytest.approx(twins.real_pvalue(x, n), rel=1e-6, abs=1e-12)
+
+
+def test_with_many_rows_a_real_outcome_has_the_normal_tail():
+    x = np.array([1.0, 2.5, 6.0])
+    found = inference.real_pvalues(x, np.full(3, 10**10))
+    np.testing.assert_allclose(found, [inference.range_tail(v) for v in x], rtol=1e-6)
+
+
+def test_the_detectable_deviation_of_a_real_outcome_is_rejected_and_no_less():
+    n = np.array([12, 50, 333, 10_000])
+    x = inference.detectable_real(n, 1e-4)
+    for rows, edge in zip(n, x, strict=True):
+        assert inference.real_pvalues(np.array([edge * 1.02]), np.array([rows]))[0] <= 1e-4
+        assert inference.real_pvalues(np.array([edge * 0.98]), np.array([rows]))[0] > 1e-4
+
+
+def test_wilson_limits_solve_the_score_equation():
+    rate, size = np.array([0.03, 0.5, 1.0]), np.array([40.0, 12.0, 9.0])
+    z = 1.959963984540054
+    for bound in inference.wilson(rate, size, 0.05):
+        inside = (bound > 1e-9) & (bound < 1 - 1e-9)
+        deviation = np.abs(rate - bound)[inside] / np.sqrt(bound * (1 - bound) / size)[inside]
+        np.testing.assert_allclose(deviation, z, rtol=1e-9)

@@ -1,0 +1,77 @@
+"""The rules of the house, where a linter has no word for them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "trueup"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Outside package -> the only places that may import it.
+HOMES = {
+    "narwhals": {"data/intake.py"},
+    "duckdb": {"data/files.py"},
+    "numba": {"kernels"},
+    "jinja2": {"reports"},
+    "rich": {"cli"},
+    "sklearn": {"calibrators"},
+    "lightgbm": {"engines"},
+    "matplotlib": {"reports"},
+    "pandas": set(),
+    "polars": set(),
+    "pyarrow": set(),
+}
+
+
+def _name(path):
+    return path.relative_to(SOURCE).as_posix()
+
+
+def _imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_outside_packages_are_imported_only_in_their_own_room(path):
+    name = _name(path)
+    for package in _imports(ast.parse(path.read_text())):
+        if package in HOMES:
+            assert name in HOMES[package] or name.split("/")[0] in HOMES[package], f"{name} imports {package}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_modules_are_under_400_lines_and_functions_under_40(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = node.end_lineno - body[0].lineno + 1 if body else 0
+            assert lines <= 40, f"{_name(path)}: {node.name} has {lines} lines"
+
+
+def test_importing_trueup_takes_no_other_package():
+    code = "import sys; before = set(sys.modules); import trueup; print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert loaded & {"numpy", "numba", "scipy", "narwhals", "duckdb", "jinja2", "rich"} == set()
+
+
+def test_every_public_name_can_be_had():
+    import trueup
+
+    assert set(trueup.__all__) <= set(dir(trueup))
+    for name in trueup.__all__:
+        assert getattr(trueup, name) is not None
+    assert trueup.__version__[0].isdigit()
+    with pytest.raises(AttributeError, match="has no attribute 'adit'"):
+        trueup.adit  # noqa: B018

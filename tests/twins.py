@@ -1,0 +1,90 @@
+"""Plain NumPy twins: the definitions that the kernels are held to. Slow on purpose, and written from the formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from scipy.special import ndtr, stdtr
+
+
+def path(y, p, w=None):
+    """Unnormalised cumulative differences at 0 and after each distinct score."""
+    y, p = np.asarray(y, float), np.asarray(p, float)
+    w = np.ones(len(y)) if w is None else np.asarray(w, float)
+    steps = [np.sum((w * (y - p))[p <= score]) for score in np.unique(p)]
+    return np.array([0.0, *steps])
+
+
+def span(y, p, w=None):
+    c = path(y, p, w)
+    return c.max() - c.min()
+
+
+def rise(y, p, w=None):
+    c = path(y, p, w)
+    return max(c[j] - c[i] for i, j in itertools.combinations_with_replacement(range(len(c)), 2))
+
+
+def moments(p, w=None):
+    w = np.ones(len(p)) if w is None else np.asarray(w, float)
+    v = np.sum(w**2 * p * (1 - p))
+    return v, np.sum(w**3 * p * (1 - p) * (1 - 2 * p))
+
+
+def range_tail(x):
+    if x < 0.25:
+        return 1.0
+    return min(1.0, 8 * math.fsum((-1) ** (k - 1) * k * ndtr(-k * x) for k in range(1, 200)))
+
+
+def default_pvalue(y, p, w=None):
+    """The segment p-value, term by term as it is defined."""
+    x = span(y, p, w)
+    v, k3 = moments(np.asarray(p, float), w)
+    if x == 0:
+        return 1.0
+    if v == 0:
+        return 0.0
+    c = path(y, p, w)
+    s = 1 if np.argmin(c) < np.argmax(c) else -1
+    b = max(0.0, s * k3 / v)
+    if b == 0:
+        return range_tail(x / math.sqrt(v))
+    u = b * x / v
+    r = math.sqrt(2 * (v / b**2) * ((1 + u) * math.log1p(u) - u)) if u >= 1e-4 else x / math.sqrt(v) * math.sqrt(1 - u / 3)
+    return min(1.0, range_tail(r) * max(1.0, r / 4))
+
+
+def real_noise(y, p, w=None):
+    """Standard deviation of the sum of residuals by successive differences, averaged over all orders within ties."""
+    y, p = np.asarray(y, float), np.asarray(p, float)
+    u = (y - p) * (1.0 if w is None else np.asarray(w, float))
+    groups = [u[p == score] for score in np.unique(p)]
+    ss = [np.sum((g - g.mean()) ** 2) for g in groups]
+    var = [s / len(g) for s, g in zip(ss, groups, strict=True)]
+    mean = [g.mean() for g in groups]
+    between = sum(var[j] + var[j + 1] + (mean[j] - mean[j + 1]) ** 2 for j in range(len(groups) - 1))
+    n = len(u)
+    return math.sqrt(n / (n - 1) * (sum(ss) + between / 2))
+
+
+def real_pvalue(x, n):
+    freedom = 2 * (n - 1) / 3
+    return min(1.0, max(0.0, 8 * math.fsum((-1) ** (k - 1) * k * stdtr(freedom, -k * x) for k in range(1, 400))))
+
+
+def holm(p):
+    p = list(p)
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    out, worst = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        worst = max(worst, (len(p) - rank) * p[i])
+        out[i] = min(1.0, worst)
+    return out
+
+
+def three_se(rate, repetitions):
+    """Three standard errors of a share over some repetitions."""
+    return 3 * math.sqrt(rate * (1 - rate) / repetitions)
