@@ -137,7 +137,7 @@ class Family:
     target: Target
     blocks: list[Block]
 
-    @property
+    @cached_property
     def tally(self) -> Tally:
         """Put the tallies of all blocks one after the other."""
         parts = [block.tally for block in self.blocks]

@@ -219,7 +219,7 @@ def _adjust(
     method: Any = settings.adjust
     adjusted[enough] = inference.adjust(p[enough], method)
     if table.schema.task != "regression":
-        limit = np.concatenate([_limit(family) for family in families])
+        limit = np.concatenate([_limit(family, settings.alpha) for family in families])
         tempting = np.zeros(len(p), bool)
         tempting[enough] = inference.adjust(limit[enough], method) <= settings.alpha
         tempting &= ~(adjusted <= settings.alpha)
@@ -233,9 +233,14 @@ def _adjust(
     return p, adjusted
 
 
-def _limit(family: Family) -> Floats:
+def _limit(family: Family, alpha: float) -> Floats:
+    """Give the p-value of the Brownian limit where it is at most alpha, 1 elsewhere: a larger one is never rejected."""
     tally = family.tally
-    return inference.limit_pvalues(tally.span, estimate.noise(tally) ** 2)
+    variance = estimate.noise(tally) ** 2
+    out = np.ones(len(tally))
+    low = tally.span >= inference.range_quantile(alpha) * np.sqrt(variance)
+    out[low] = inference.limit_pvalues(tally.span[low], variance[low])
+    return out
 
 
 def _monte_carlo(

@@ -3,12 +3,14 @@
 Rows come sorted by score, once. A combination of columns gives each row a cell, ``parent * width + code`` (a negative
 part leaves the row out), and ``slot`` gives each cell its segment, or -1. Every segment advances its own cumulative
 differences as its rows pass by; rows of equal score (one ``step``) move it once. The plain NumPy twins that define these
-kernels are in the tests.
+kernels are in the tests. Unsigned indices save the test for a negative one, which NumPy's rules would ask for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from numba import int64, uint32, uint64
 
 from trueup.kernels._jit import jit
 
@@ -35,55 +37,55 @@ def count_cells(parent: Ints, code: Ints, width: int, counts: Ints) -> None:
     """Count the rows of each cell ``parent * width + code``; a negative part leaves the row out."""
     for i in range(parent.size):
         if parent[i] >= 0 and code[i] >= 0:
-            counts[parent[i] * width + code[i]] += 1
+            counts[uint64(parent[i] * width + code[i])] += 1
 
 
 @jit
 def look_up(parent: Ints, code: Ints, width: int, slot: Ints, out: Ints) -> None:
     """Write the segment of each row, -1 where it is in none."""
     for i in range(parent.size):
-        out[i] = slot[parent[i] * width + code[i]] if parent[i] >= 0 and code[i] >= 0 else -1
+        out[i] = slot[uint64(parent[i] * width + code[i])] if parent[i] >= 0 and code[i] >= 0 else -1
 
 
 @jit
 def tally(
-    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats,
+    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
     state: Floats, sums: Floats,
 ) -> None:  # fmt: skip
     """Advance the state of every segment over all rows: binary outcomes.
 
     ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent from an earlier point) takes in the cumulative
-    difference when the next step begins, so that tied scores count as one. ``w`` of size 0 means weights of 1.
+    difference when the next step begins, so that tied scores count as one. ``w`` is None where every weight is 1: the
+    kernel is then compiled without the branch.
     """
-    weighted = w.size > 0
     for i in range(parent.size):
         if parent[i] < 0 or code[i] < 0:
             continue
-        k = slot[parent[i] * width + code[i]]
+        k = slot[uint64(parent[i] * width + code[i])]
         if k < 0:
             continue
-        s = state[k]
+        s = state[uint64(k)]
         total = s[CUM]
-        if s[STEP] != step[i]:
-            s[STEP] = step[i]
-            low = min(s[LOW], total)
-            s[LOW] = low
-            s[HIGH] = max(s[HIGH], total)
-            s[RISE] = max(s[RISE], total - low)
-        s[CUM] = total + e[i]
         q = p[i]
         v = q * (1.0 - q)
-        if weighted:
+        third = v * (1.0 - 2.0 * q)
+        if w is not None:
             a = w[i]
-            s[EXPECTED] += a * q
-            s[VARIANCE] += a * a * v
-            s[SKEW] += a * a * a * v * (1.0 - 2.0 * q)
             sums[k, WEIGHT] += a
             sums[k, WEIGHT2] += a * a
-        else:
-            s[EXPECTED] += q
-            s[VARIANCE] += v
-            s[SKEW] += v * (1.0 - 2.0 * q)
+            q *= a
+            v *= a * a
+            third *= a * a * a
+        # Four neighbours are read, added to and written together: one instruction each, where the machine has it.
+        following, expected, variance, skew = total + e[i], s[EXPECTED] + q, s[VARIANCE] + v, s[SKEW] + third
+        if s[STEP] != step[i]:
+            s[STEP] = step[i]
+            low = s[LOW] if s[LOW] < total else total
+            rise = total - low
+            s[LOW] = low
+            s[HIGH] = s[HIGH] if s[HIGH] > total else total
+            s[RISE] = s[RISE] if s[RISE] > rise else rise
+        s[CUM], s[EXPECTED], s[VARIANCE], s[SKEW] = following, expected, variance, skew
     for k in range(state.shape[0]):
         s = state[k]
         s[LOW] = min(s[LOW], s[CUM])
@@ -114,7 +116,7 @@ def _close_step(s: Floats) -> None:
 
 @jit
 def tally_real(
-    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats,
+    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
     state: Floats, sums: Floats,
 ) -> None:  # fmt: skip
     """Advance the state of every segment over all rows: real outcomes.
@@ -122,14 +124,13 @@ def tally_real(
     Beside the path it keeps what the variance by successive differences needs: per step the mean and the sum of squares
     about it of e, over all steps the sum of squares within and the squared jumps between neighbours.
     """
-    weighted = w.size > 0
     for i in range(parent.size):
         if parent[i] < 0 or code[i] < 0:
             continue
-        k = slot[parent[i] * width + code[i]]
+        k = slot[uint64(parent[i] * width + code[i])]
         if k < 0:
             continue
-        s = state[k]
+        s = state[uint64(k)]
         if s[R_STEP] != step[i]:
             s[R_STEP] = step[i]
             if s[R_COUNT] > 0:
@@ -139,7 +140,7 @@ def tally_real(
         off = e[i] - s[R_MEAN]
         s[R_MEAN] += off / s[R_COUNT]
         s[R_SS] += off * (e[i] - s[R_MEAN])
-        if weighted:
+        if w is not None:
             s[R_EXPECTED] += w[i] * p[i]
             sums[k, WEIGHT] += w[i]
             sums[k, WEIGHT2] += w[i] * w[i]
@@ -156,15 +157,16 @@ def collect(
 ) -> int:
     """Write the places and segments of the rows that are in some wanted segment; give their number.
 
-    ``move_first`` and ``move_second`` renumber the codes; those that no wanted segment has share a number of their own,
-    for which ``slot`` has -1. So there is no branch to guess wrong: every row is written, and most are written over.
+    ``move_first`` and ``move_second`` renumber the codes, from -1 up; those that no wanted segment has share a number of
+    their own, for which ``slot`` has -1. So there is no branch to guess wrong: every row is written, and most are
+    written over.
     """
-    found = 0
+    found = int64(0)
     for i in range(first.size):
-        k = slot[move_first[first[i]] * width + move_second[second[i]]]
-        at[found] = i
-        ids[found] = k
-        found += k >= 0
+        k = slot[uint64(move_first[uint32(first[i] + 1)] * width + move_second[uint32(second[i] + 1)])]
+        at[uint64(found)] = i
+        ids[uint64(found)] = k
+        found += int64(k >= 0)
     return found
 
 
@@ -174,7 +176,7 @@ def narrow(at: Ints, ids: Ints, code: Ints, move: Ints, slot: Ints, width: int) 
     found = 0
     for j in range(at.size):
         i = at[j]
-        k = slot[ids[j] * width + move[code[i]]]
+        k = slot[ids[j] * width + move[code[i] + 1]]
         at[found] = i
         ids[found] = k
         found += k >= 0

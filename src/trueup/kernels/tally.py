@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.kernels import cumulative as sums
+from trueup.kernels.sorting import argsort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> Rows:
     >>> sort_rows(np.array([1., 0., 1.]), np.array([.5, .2, .5]), None, real=False).step
     array([0, 1, 1], dtype=int32)
     """
-    order = np.argsort(p)
+    order = argsort(p)
     scores = p[order]
     step = np.zeros(len(p), np.int32)
     np.cumsum(scores[1:] != scores[:-1], out=step[1:])
@@ -161,10 +162,10 @@ def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple
 
 
 def _renumber(used: Ints, levels: int) -> tuple[Ints, NDArray[np.int64], int]:
-    """Number the codes that are used, and give all others (-1 among them, by the spare last entry) one number more."""
+    """Number the codes that are used, and give all others one number more. The map begins with code -1."""
     known, place = np.unique(used, return_inverse=True)
     move = np.full(levels + 1, len(known), np.int32)
-    move[known] = np.arange(len(known), dtype=np.int32)
+    move[known + 1] = np.arange(len(known), dtype=np.int32)
     return move, place, len(known) + 1
 
 
@@ -254,5 +255,5 @@ def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: C
         weights[:] = cells.rows.astype(np.float64)[:, None]
     state = np.zeros((len(cells), 15 if rows.real else 8))
     run = sums.tally_real if rows.real else sums.tally
-    run(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w, state, weights)
+    run(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
     return Tally(cells.rows.astype(np.int64), state, weights, rows.real)

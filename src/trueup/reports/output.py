@@ -14,7 +14,7 @@ from trueup.errors import FileError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["write_whole"]
+__all__ = ["check_place", "write_whole"]
 
 
 def write_whole(path: str | os.PathLike[str], parts: Iterable[str]) -> Path:
@@ -60,6 +60,23 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[str]) -> Path:
     except (OSError, ValueError) as error:
         raise _explain(given, error) from error
     return given
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that nothing can be written to: one that is a directory, or in none.
+
+    Raises
+    ------
+    FileError
+    """
+    given = Path(path)
+    try:
+        if given.is_dir():
+            raise IsADirectoryError
+        if not given.parent.is_dir():
+            raise FileNotFoundError
+    except (OSError, ValueError) as error:
+        raise _explain(given, error) from error
 
 
 def _replace(target: Path, parts: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.result import Audit
@@ -16,6 +16,7 @@ from trueup.reports.view import view_audit, view_table
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from pathlib import Path
 
     from jinja2 import Environment
@@ -106,7 +107,7 @@ def _named(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, 
         found = {shorten(str(name), 40): audit for name, audit in results.items()}
         if len(found) < len(results):
             raise ArgumentError("two audits have the same name", hint="names are told apart by their first letters")
-    elif isinstance(results, Sequence) and not isinstance(results, (str, bytes)):
+    elif isinstance(results, (list, tuple)):
         usual = ["before", "after"] if len(results) == 2 else [f"audit {at}" for at in range(1, len(results) + 1)]
         found = dict(zip(usual, results, strict=True))
     else:

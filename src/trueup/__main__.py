@@ -1,0 +1,10 @@
+"""`python -m trueup` is the command `trueup`."""
+
+from __future__ import annotations
+
+import sys
+
+from trueup.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

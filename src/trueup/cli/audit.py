@@ -1,0 +1,111 @@
+"""`trueup audit`: files or a query to a verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from trueup.audits.run import MAX_CELLS, audit
+from trueup.cli import console
+from trueup.cli.names import Columns, parse_bins, split_names
+from trueup.cli.terminal import show_audit
+from trueup.data.files import column_names, read_files
+from trueup.data.intake import read
+from trueup.errors import ArgumentError
+from trueup.reports.output import check_place, write_whole
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from trueup.audits.result import Audit
+    from trueup.data.table import Table
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Audit, write what was asked for, print; give the exit code."""
+    if not arguments.files and arguments.sql is None:
+        raise ArgumentError("no FILE to read was named", hint="name files, or pass a query with --sql")
+    for place in (arguments.report, arguments.json if arguments.json != "-" else None):
+        if place is not None:
+            check_place(place)  # before the work, not after it
+    with console.Watch(quiet=arguments.quiet) as watch:
+        found = _audit(arguments, watch)
+        watch.say("writing")
+        _write(found, arguments)
+    if arguments.json == "-":
+        console.emit(lambda stream: stream.writelines(json_parts(found)))
+    else:
+        show_audit(found, top=arguments.top, quiet=arguments.quiet)
+        if not arguments.quiet:
+            for place in (arguments.report, arguments.json):
+                if place is not None:
+                    console.say(f"wrote {place}")
+    return 1 if arguments.fail_if == "miscalibrated" and found.miscalibrated else 0
+
+
+def _audit(arguments: argparse.Namespace, watch: console.Watch) -> Audit:
+    watch.say("reading")
+    usual, single = parse_bins(arguments.bins or [])
+    table = _read(arguments)
+    bins: Any = 10 if usual is None else usual
+    if single:
+        # The audit takes one number or what is said of each column: give every column of numbers the number.
+        numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
+        bins = {**dict.fromkeys(numeric, bins), **single}
+    watch.say("auditing")
+    return audit(
+        table, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
+        adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
+        max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=watch.step,
+    )  # fmt: skip
+
+
+def _read(arguments: argparse.Namespace) -> Table:
+    """Read the columns that are needed, and no others."""
+    paths = arguments.files or None
+    columns = Columns(column_names(paths, arguments.sql))
+    outcome = columns.one(arguments.outcome, "outcome")
+    prediction = columns.several(arguments.prediction, "prediction")
+    weight = None if arguments.weight is None else columns.one(arguments.weight, "weight")
+    categorical = columns.several(arguments.categorical or [], "categorical")
+    by = None if arguments.by is None else columns.several(arguments.by, "segment column")
+    needed = None if by is None else list(dict.fromkeys([outcome, *prediction, *([weight] if weight else []), *by]))
+    if needed is not None:
+        categorical = [name for name in categorical if name in needed]
+    data = read_files(paths, sql=arguments.sql, columns=needed, text=categorical, threads=arguments.threads)
+    return read(
+        data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=arguments.task,
+        categorical=categorical, unlabelled=arguments.unlabelled,
+        classes=None if arguments.classes is None else split_names(arguments.classes),
+    )  # fmt: skip
+
+
+def _write(found: Audit, arguments: argparse.Namespace) -> None:
+    if arguments.report is not None:
+        from trueup.reports.page import report
+
+        report(found, arguments.report)
+    if arguments.json is not None and arguments.json != "-":
+        write_whole(arguments.json, json_parts(found))
+
+
+def json_parts(found: Audit) -> Iterator[str]:
+    """Write an audit as strict JSON, one segment a line, without holding them all."""
+    head = _strict({key: value for key, value in found.to_dict(most=0).items() if key != "findings"})
+    yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
+    for at in range(len(found)):
+        yield ("\n" if at == 0 else ",\n") + json.dumps(_strict(found.finding(at).to_dict()), allow_nan=False)
+    yield "\n]}\n"
+
+
+def _strict(value: Any) -> Any:
+    """Put null for what JSON has no word for."""
+    if isinstance(value, dict):
+        return {str(key): _strict(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,230 @@
+"""The words of the command line. Imports nothing but the standard library, so that help comes at once."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trueup.cli import console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from _typeshed import SupportsWrite
+
+__all__ = ["build_parser"]
+
+ABOUT = """\
+Audit a model's scores on every segment, with p-values that hold.
+
+  trueup demo                     see it at work on simulated loans
+  trueup audit scores.parquet --outcome y --prediction p --by country,device
+"""
+
+AUDIT = """\
+Test whether scores are calibrated: on all rows, on every value of the columns named
+by --by, and on every combination of them. Says which segments are off beyond chance.
+"""
+
+EXAMPLES = """\
+examples:
+  trueup audit scores.parquet --outcome clicked --prediction p --by country,device,age
+  trueup audit 'day-*.csv' --outcome y --prediction p --bins age=18:30:50 --bins opened=month
+  trueup audit scores.csv --outcome species --prediction p_cat,p_dog,p_fox
+  trueup audit scores.csv --outcome y --prediction p --report audit.html --fail-if miscalibrated
+  trueup audit --sql "SELECT y, p, country FROM 'scores.parquet' WHERE day >= '2024-01-01'" \\
+      --outcome y --prediction p --json - | jq .verdict
+
+names: a list is separated by commas, and its option may be repeated. A name that is there as
+  it is written is not split: --by a --by "b,c" names the column "b,c" where there is one.
+
+exit codes: 0 fine; 1 --fail-if found what it names; 2 bad input or usage; 3 a fault in trueup;
+  130 interrupted.
+"""
+
+DEMO = """\
+Audit simulated loan scores in which errors were planted, repair them by one isotonic step,
+audit again on rows that the step has not seen, and write both audits to one page.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that prints clean text, survives closed pipes and suggests the nearest option."""
+
+    def __init__(self, **given: Any) -> None:
+        given.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, add_help=False, **given)
+        self._given: list[str] = []
+        self.add_argument("-h", "--help", action="help", help="show this help and leave")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message and file is sys.stdout:
+            console.say(message.rstrip("\n"))
+        elif message:
+            console.complain(message.rstrip("\n"))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and remember what was given to find a misspelt option among it."""
+        self._given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is; leave with 2."""
+        console.complain(f"error: {message}")
+        console.complain(f"hint: {self._nearest() or f'{self.prog} --help shows what it takes'}")
+        self.exit(2)
+
+    def _nearest(self) -> str:
+        known = list(self._options())
+        for word in (text.split("=")[0] for text in self._given if text.startswith("--") and text != "--"):
+            near = [] if word in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+            if near:
+                return f"did you mean {near[0]}?"
+        return ""
+
+    def _options(self) -> Iterator[str]:
+        """Name every option, of the verbs too: what they do not know is refused here."""
+        for action in self._actions:
+            yield from (word for word in action.option_strings if word.startswith("--"))
+            for verb in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+                yield from verb._options()
+
+
+class _Version(argparse.Action):
+    """Look the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        import trueup
+
+        console.say(f"trueup {trueup.__version__}")
+        parser.exit(0)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"a whole number of at least {least} is needed; got {text!r}")
+        return value
+
+    return whole
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number is needed; got {text!r}") from None
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command."""
+    parser = Parser(prog="trueup", description=ABOUT)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    _add_audit(verbs)
+    _add_demo(verbs)
+    parser.epilog = "trueup VERB --help shows what a verb takes"
+    return parser
+
+
+def _add_audit(verbs: argparse._SubParsersAction[Any]) -> None:
+    audit = verbs.add_parser(
+        "audit", help="audit the scores in files or a query", description=AUDIT, epilog=EXAMPLES,
+        usage="trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [options]",
+    )  # fmt: skip
+    rows = audit.add_argument_group("rows")
+    rows.add_argument("files", nargs="*", metavar="FILE", help="Parquet, CSV or JSON; a pattern such as 'day-*.csv'")
+    rows.add_argument("--sql", metavar="QUERY", help="a query in DuckDB's SQL; it sees FILEs as the table data")
+    _add_columns(audit.add_argument_group("columns"))
+    _add_segments(audit.add_argument_group("segments"))
+    _add_test(audit.add_argument_group("test"))
+    _add_output(audit.add_argument_group("output"))
+
+
+def _add_columns(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--outcome", required=True, metavar="Y", help="what happened: 0/1, a probability, a number, or a class")
+    add(
+        "--prediction", required=True, action="append", metavar="P", help="the score; for classes one column each: p0,p1,p2"
+    )
+    add("--classes", action="append", metavar="A,B", help="the outcome that each of several prediction columns stands for")
+    add("--weight", metavar="W", help="importance weights")
+    add(
+        "--task", default="auto", choices=("auto", "binary", "regression"), metavar="TASK",
+        help="auto (default), binary, or regression for outcomes that are amounts",
+    )  # fmt: skip
+    add(
+        "--unlabelled", default="error", choices=("error", "drop"), metavar="HOW",
+        help="rows without an outcome: error (default) refuses them, drop sets them aside",
+    )  # fmt: skip
+
+
+def _add_segments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--by", action="append", metavar="A,B,C", help="columns that form segments (default: all without a role)")
+    add(
+        "--depth",
+        type=_at_least(1),
+        default=2,
+        metavar="N",
+        help="how many columns a segment combines: 1, 2 (default) or 3",
+    )
+    add(
+        "--bins", action="append", metavar="SPEC",
+        help="how numbers and dates are cut: 10 (default) for all; age=5 or age=18:30:50 for one column "
+        "(age=18: is one edge); opened=month, or year, quarter (default), week, day",
+    )  # fmt: skip
+    add(
+        "--categorical",
+        action="append",
+        metavar="A,B",
+        help="numbers that are names, such as zip: not cut, and read as text",
+    )
+    add("--min-rows", type=_at_least(1), default=50, metavar="N", help="smaller segments are not tested (default 50)")
+    add(
+        "--max-cells",
+        type=_at_least(1),
+        metavar="N",
+        help="budget of segments; the deepest are dropped first (default 2000000)",
+    )
+
+
+def _add_test(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--alpha", type=_number, default=0.05, metavar="A", help="level of the whole family of tests (default 0.05)")
+    add(
+        "--adjust", default="holm", choices=("holm", "max", "bh", "by"), metavar="HOW",
+        help="holm (default) and max bound the chance of any false alarm, bh and by the share of them",
+    )  # fmt: skip
+    add("--draws", type=_at_least(1), default=999, metavar="N", help="draws of --adjust max (default 999)")
+    add("--seed", type=_at_least(0), default=0, metavar="N", help="seed of those draws (default 0)")
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--top", type=_at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
+    add("--json", metavar="FILE", help="write everything as JSON; - is standard output, and then nothing else goes there")
+    add("--report", metavar="FILE", help="write a page, one HTML file that needs nothing else")
+    add("--fail-if", choices=("miscalibrated",), metavar="STATE", help="leave with exit code 1 if miscalibrated")
+    add("--threads", type=_at_least(1), metavar="N", help="default: all cores")
+    add("--quiet", action="store_true", help="print the verdict only, and no progress")
+    _add_debug(group)
+
+
+def _add_debug(group: Any) -> None:
+    group.add_argument("--debug", action="store_true", help="show the traceback of an unexpected error")
+
+
+def _add_demo(verbs: argparse._SubParsersAction[Any]) -> None:
+    demo = verbs.add_parser("demo", help="see it at work on simulated loans", description=DEMO)
+    add = demo.add_argument
+    add("--output", default="trueup-demo.html", metavar="FILE", help="where to write the page (default trueup-demo.html)")
+    add("--rows", type=_at_least(1000), default=40_000, metavar="N", help="how many loans (default 40000, at least 1000)")
+    add("--seed", type=_at_least(0), default=0, metavar="N", help="what fixes the loans (default 0)")
+    _add_debug(demo)
