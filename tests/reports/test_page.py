@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_hostile_names_are_shown_as_text(hostile):
     page = render(hostile, title="<i>title</i>")
     read = Reader(page)
     assert read.tags.count("script") == 1
-    assert not {"b", "img", "i"} & (set(read.tags) - {"b"})
+    assert not {"img", "i"} & set(read.tags)
     assert not [entry for entry in read.attributes if entry[1].startswith("on")]
     for words in (
         "<script>alert(1)</script>",
@@ -334,7 +335,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_a_missing_directory_is_named(before, tmp_path):
-    with pytest.raises(FileError, match="there is no directory .*nowhere\nhint: make the directory first"):
+    with pytest.raises(FileError, match=r"there is no directory .*nowhere\nhint: make the directory first"):
         tu.report(before, tmp_path / "nowhere" / "audit.html")
 
 
@@ -360,7 +361,7 @@ def test_no_permission_is_told_with_a_hint(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.open", refuse)
-    with pytest.raises(FileError, match="no permission to write in .*\nhint: choose another place"):
+    with pytest.raises(FileError, match=r"no permission to write in .*\nhint: choose another place"):
         write_whole(tmp_path / "page.html", ["x"])
 
 
@@ -389,7 +390,7 @@ def test_a_link_keeps_pointing_to_its_file(tmp_path):
 
 def test_a_device_is_written_to_and_stays_a_device():
     write_whole("/dev/null", ["x"])
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 def curve(predicted, observed, low=None, high=None):

@@ -93,7 +93,12 @@ def pvalues(tally: Tally) -> Floats:
 
 
 def detectable_shift(tally: Tally, level: float) -> Floats:
-    """Give the shift that would be found with 80% power at the level of one segment: x*/W + z sigma."""
+    """Give the shift that would be found with 80% power at the level of one segment: x*/W + z sigma.
+
+    x* is the smallest range that is rejected, in the direction in which the sum is skewed. sigma is the noise under
+    calibration; a shift that makes a rare outcome much more frequent adds noise of its own, and the power is then nearer
+    70%.
+    """
     scale = noise(tally)
     if tally.real:
         reach = inference.detectable_real(np.maximum(tally.rows, LEAST_REAL_ROWS), level) * scale

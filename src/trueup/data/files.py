@@ -31,6 +31,7 @@ import duckdb
 import numpy as np
 
 from trueup.data.columns import Coded, Raw, merge_texts
+from trueup.data.schema import sort_levels
 from trueup.data.sources import Source
 from trueup.errors import ArgumentError, ColumnError, FileError
 
@@ -253,8 +254,9 @@ def _open(con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], 
     if paths is not None:
         files = _find(paths)
         with _telling(files):
-            # All rows settle the types: a later one may be the one that is no number.
-            found.append(_scan(con, files, as_text, sample="1" if names_only and sql is None else "-1"))
+            # All rows settle the types: a later one may be the one that is no number, or in JSON has another column.
+            brief = names_only and sql is None and files.format == "csv"
+            found.append(_scan(con, files, as_text, sample="1" if brief else "-1"))
     if sql is not None:
         with _telling(None):
             found.append(_query(con, sql, *found))
@@ -339,7 +341,7 @@ def _fetch(con: Connection, rows: _Rows, columns: list[_Column]) -> dict[str, ND
         group = texts[start : start + AT_ONCE]
         for column, (codes, words) in zip(group, _code(con, table, group), strict=True):
             flags = rows.files is not None and rows.files.format == "csv"
-            found[column.name] = _meant(codes, words, flags=flags) if column.is_loose else merge_texts(codes, words)
+            found[column.name] = _meant(codes, words, flags=flags) if column.is_loose else _coded(codes, words)
     return {column.name: found[column.name] for column in columns}
 
 
@@ -348,14 +350,14 @@ def _listed(columns: Iterable[_Column]) -> str:
 
 
 def _code(con: Connection, table: str, columns: list[_Column]) -> Iterator[tuple[NDArray[np.int32], list[str]]]:
-    """Number the distinct texts of each column, and give the numbers row by row.
+    """Number the distinct texts of each column by code point, and give the numbers row by row.
 
     By a join with the vocabulary: a cast to ENUM takes two to ten times as long, and twenty times with many levels.
     """
     every = range(len(columns))
     for at, column in enumerate(columns):
         con.execute(
-            f"CREATE OR REPLACE TEMP TABLE words{at} AS SELECT word, CAST(row_number() OVER () - 1 AS INTEGER) AS code "
+            f"CREATE OR REPLACE TEMP TABLE words{at} AS SELECT word, CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code "
             f"FROM (SELECT DISTINCT {column.sql} AS word FROM {table}) WHERE word IS NOT NULL"
         )
     codes = ", ".join(f"coalesce(words{at}.code, -1) AS r{at}" for at in every)
@@ -367,6 +369,11 @@ def _code(con: Connection, table: str, columns: list[_Column]) -> Iterator[tuple
     for at in every:
         words = con.execute(f"SELECT word FROM words{at} ORDER BY code").fetchnumpy()["word"].tolist()
         yield arrays[f"r{at}"] if order is None else arrays[f"r{at}"][order], words
+
+
+def _coded(codes: NDArray[np.int32], words: list[str]) -> Coded:
+    levels = sort_levels(words)
+    return Coded(codes, levels) if levels == tuple(words) else merge_texts(codes, words)  # whole numbers sort otherwise
 
 
 def _meant(codes: NDArray[np.int32], words: list[str], *, flags: bool) -> NDArray[Any] | Coded:
@@ -386,7 +393,7 @@ def _meant(codes: NDArray[np.int32], words: list[str], *, flags: bool) -> NDArra
         with contextlib.suppress(ValueError):  # the 30th of February is a text
             found = np.array([(time[1] + (time[2] or ""))[:26] for time in times if time], "datetime64[us]")
     if found is None:
-        return merge_texts(codes, words)
+        return _coded(codes, words)
     missing = codes < 0
     return np.ma.MaskedArray(found[codes], missing) if missing.any() else found[codes]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["jit"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
+PACKING = "SLP_VECTORIZE"  # numba's own name for it, set when the environment is read
 _compiling = threading.RLock()
 
 
@@ -46,9 +47,9 @@ def _packing() -> Iterator[None]:
     The lanes are added as they would have been one by one: the result is the same to the last bit, a fifth sooner.
     """
     with _compiling:
-        before = config.SLP_VECTORIZE
-        config.SLP_VECTORIZE = 1
+        before = getattr(config, PACKING)
+        setattr(config, PACKING, 1)
         try:
             yield
         finally:
-            config.SLP_VECTORIZE = before
+            setattr(config, PACKING, before)

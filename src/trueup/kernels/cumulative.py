@@ -154,7 +154,7 @@ def tally_real(
 @jit
 def collect(
     first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
-) -> int:
+) -> np.int64:
     """Write the places and segments of the rows that are in some wanted segment; give their number.
 
     ``move_first`` and ``move_second`` renumber the codes, from -1 up; those that no wanted segment has share a number of

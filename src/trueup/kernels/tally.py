@@ -154,7 +154,7 @@ def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple
     pairs = places[0] * widths[1] + places[1]
     cells, numbers = np.unique(pairs, return_inverse=True)
     slot = _slots(widths[0] * widths[1], pairs if len(codes) == 2 else cells)
-    found = sums.collect(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids)
+    found = int(sums.collect(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids))
     if len(codes) == 3:
         slot = _slots(len(cells) * widths[2], numbers * widths[2] + places[2])
         found = sums.narrow(at[:found], ids[:found], codes[2], moves[2], slot, widths[2])
