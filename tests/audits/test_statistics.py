@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from twins import three_se
 
 import trueup as tu
 from trueup.kernels.tally import Cells, sort_rows, tally
 from trueup.metrics.inference import detectable, limit_pvalues, segment_pvalues
+from twins import three_se
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 VARIANTS = {

@@ -153,12 +153,9 @@ def test_the_bins_of_a_curve_keep_ties_together_and_lose_no_row(case):
     y, p, w, _ = case
     rows = sort_rows(y, p, w, real=False)
     n = len(p)
-    out = np.zeros((1, 4, 6))
     total = np.array([n if w is None else w.sum()], float)
-    at = np.arange(n, dtype=np.int32)
-    sums.curves(
-        at, np.zeros(n, np.int32), rows.step, rows.e, rows.p, rows.w, total, np.array([4], np.int32), out, np.zeros((1, 3))
-    )
+    at, ids = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
+    out = sums.curves(at, ids, rows.step, rows.e, rows.p, rows.w, total, np.array([4], np.int32), 4)
     np.testing.assert_allclose(out[0].sum(axis=0)[:2], [n, total[0]], rtol=1e-12)
     np.testing.assert_allclose(out[0, :, sums.CURVE_RESIDUAL].sum(), rows.e.sum(), atol=1e-12)
     # A bin ends only where the score changes: its rows are a whole number of tie groups.

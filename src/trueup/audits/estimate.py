@@ -13,7 +13,7 @@ from trueup.metrics import inference
 from trueup.metrics.curves import ReliabilityCurve, curves_from_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from trueup.kernels.tally import Tally
 
     Floats = NDArray[np.float64]
-    Columns = dict[str, NDArray[np.generic]]
+    Part = tuple[Block, NDArray[np.int64], NDArray[np.int64]]
 
 LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
+WORTH_PARTS = 10_000
 CURVE_BINS = 10
 ROWS_PER_CURVE_BIN = 20
 DRAWS_AT_ONCE = 8_000_000  # numbers held for one batch of Monte-Carlo draws
@@ -41,6 +42,14 @@ def noise(tally: Tally) -> Floats:
         return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
 
 
+def deviation(tally: Tally) -> Floats:
+    """Give the statistic in units of its noise; NaN where there is nothing to measure."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        span, scale = tally.span, noise(tally)
+        # A path that never left zero has no deviation, whatever its noise.
+        return np.where(span > 0, span / scale, np.where(np.isnan(scale) | (tally.weight == 0), np.nan, 0.0))
+
+
 def estimate(tally: Tally, alpha: float) -> dict[str, Floats]:
     """Compute the point estimates and their unadjusted interval."""
     w = tally.weight
@@ -49,14 +58,11 @@ def estimate(tally: Tally, alpha: float) -> dict[str, Floats]:
         observed = expected + bias
         if not tally.real:
             observed = np.clip(observed, 0.0, 1.0)  # a sum of many ones may end a hair above their number
-        span, scale = tally.span, noise(tally)
-        # A path that never left zero has no deviation, whatever its noise.
-        sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale) | (w == 0), np.nan, 0.0))
-        low, high = _limits(tally, observed, scale / w, alpha)
+        low, high = _limits(tally, observed, noise(tally) / w, alpha)
         edges = np.sort(np.vstack([low / expected, high / expected]), axis=0)
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
-            "ratio_low": edges[0], "ratio_high": edges[1], "bias": bias, "ecce": span / w, "sigma": sigma,
+            "ratio_low": edges[0], "ratio_high": edges[1], "bias": bias, "ecce": tally.span / w, "sigma": deviation(tally),
         }  # fmt: skip
 
 
@@ -76,6 +82,14 @@ def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
     if tally.real:
         enough &= (tally.rows >= LEAST_REAL_ROWS) & (noise(tally) > 0)
     return enough
+
+
+def in_parts(work: Callable[[Tally], Floats], tally: Tally, workers: Workers) -> Floats:
+    """Do some work segment by segment, in a few parts at once where there are many segments."""
+    if len(tally) < WORTH_PARTS:
+        return work(tally)
+    parts = np.array_split(np.arange(len(tally)), 2 * workers.threads)
+    return np.concatenate(workers.map(lambda part: work(tally.part(part[0], part[-1] + 1)), parts))
 
 
 def pvalues(tally: Tally) -> Floats:
@@ -112,7 +126,7 @@ def detectable_shift(tally: Tally, level: float) -> Floats:
 def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:
     """Replace some default p-values by those of the exact cumulant function; it takes their rows once more."""
 
-    def work(part: tuple[Block, NDArray[np.int64], NDArray[np.int64]]) -> None:
+    def work(part: Part) -> None:
         block, numbers, where = part
         rows, some = family.target.rows, block.tally.take(numbers)
         at, ids = family.target.members(block, numbers)
@@ -150,18 +164,14 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
 
 def reliability(family: Family, which: NDArray[np.int64], alpha: float, workers: Workers) -> list[ReliabilityCurve]:
     """Draw up the reliability curve of some segments, in bins of equal weight, fewer for few rows."""
-    rows = family.target.rows
-    cells = np.zeros((len(which), CURVE_BINS, 6))
+    rows, some = family.target.rows, family.tally.take(which)
+    bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
+    cells = np.empty((len(which), CURVE_BINS, 6))
 
-    def work(part: tuple[Block, NDArray[np.int64], NDArray[np.int64]]) -> None:
+    def work(part: Part) -> None:
         block, numbers, where = part
-        some = block.tally.take(numbers)
         at, ids = family.target.members(block, numbers)
-        bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
-        own = np.zeros((len(numbers), CURVE_BINS, 6))
-        seen = np.zeros((len(numbers), 3))
-        curves(at, ids, rows.step, rows.e, rows.p, rows.w, np.ascontiguousarray(some.weight), bins, own, seen)
-        cells[where] = own
+        cells[where] = curves(at, ids, rows.step, rows.e, rows.p, rows.w, some.weight[where], bins[where], CURVE_BINS)
 
     workers.map(work, family.pick(which))
     return curves_from_sums(cells, alpha=alpha, real=rows.real)

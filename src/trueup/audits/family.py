@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trueup.kernels.tally import Cells, Rows, Tally, assign, collect, find_cells, tally
+from trueup.kernels.tally import Cells, Rows, Tally, assign, collect, cross, join, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -140,11 +140,7 @@ class Family:
     @cached_property
     def tally(self) -> Tally:
         """Put the tallies of all blocks one after the other."""
-        parts = [block.tally for block in self.blocks]
-        rows, state, weights = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "state", "weights")
-        )
-        return Tally(rows, state, weights, parts[0].real)
+        return join([block.tally for block in self.blocks])
 
     def keys(self) -> tuple[NDArray[np.int16], Ints]:
         """Give the columns and codes of every segment, padded with -1."""
@@ -205,15 +201,16 @@ def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
     block, cells = _cross(target, kept[a][:, None], (a, b), target.pruned[a])
     if not third:
         return [block]
-    shape = len(kept[a]), len(kept[b])
-    ids = assign(target.pruned[a], target.pruned[b], shape, cells.numbers)
+    ids = assign(target.pruned[a], target.pruned[b], (len(kept[a]), len(kept[b])), cells.numbers)
     return [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
 
 
 def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent: Ints) -> tuple[Block, Cells]:
     """Cross segments, whose codes are the rows of ``codes``, with the last of the columns."""
-    kept, last = target.grid.kept[columns[-1]], target.pruned[columns[-1]]
+    kept = target.grid.kept[columns[-1]]
     shape = len(codes), len(kept)
-    cells = find_cells(parent, last, shape, target.grid.min_rows)
-    own = np.column_stack([codes[cells.numbers // shape[1]], kept[cells.numbers % shape[1]]]).astype(np.int32)
-    return Block(columns, own, tally(target.rows, parent, last, shape, cells), cells.thin), cells
+    cells, found = cross(target.rows, parent, target.pruned[columns[-1]], shape, target.grid.min_rows)
+    own = np.empty((len(cells), len(columns)), np.int32)
+    own[:, :-1] = codes[cells.numbers // shape[1]]
+    own[:, -1] = kept[cells.numbers % shape[1]]
+    return Block(columns, own, found, cells.thin), cells

@@ -157,7 +157,7 @@ class Audit:
         cls, table: Table, grid: Grid, families: list[Family], settings: Settings,
         columns: Mapping[str, NDArray[Any]], order: NDArray[np.int64], curves: Mapping[int, ReliabilityCurve],
     ) -> Audit:  # fmt: skip
-        """Put the parts of an audit together, segments in the given order."""
+        """Put the parts of an audit together; ``columns`` come in the ``order`` of the segments already."""
         parts = [family.keys() for family in families]
         target = np.repeat(np.arange(len(families), dtype=np.int16), [len(part[0]) for part in parts])
         keys = Keys(
@@ -167,8 +167,7 @@ class Audit:
         )  # fmt: skip
         whole = families[0].blocks[0].tally
         return cls(
-            MappingProxyType({name: column[order] for name, column in columns.items()}),
-            keys, MappingProxyType(dict(curves)),
+            MappingProxyType(dict(columns)), keys, MappingProxyType(dict(curves)),
             table.schema, settings, len(table), table.unlabelled, table.weightless,
             sum(block.thin for family in families[:1] for block in family.blocks),
             tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),

@@ -15,7 +15,7 @@ from trueup.data.intake import read
 from trueup.data.segments import SegmentColumn, check_bins, own_segments, plan, segment_column
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
-from trueup.kernels.tally import sort_rows
+from trueup.kernels.tally import join, sort_rows
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
@@ -189,48 +189,45 @@ def _targets(table: Table, grid: Grid) -> list[Target]:
 
 def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings, workers: Workers) -> Audit:
     """Turn the sums of all segments into one family of tests, ranked."""
+    quiet = Workers(workers.threads)
     tallies = [family.tally for family in families]
-    p = np.concatenate([estimate.pvalues(tally) for tally in tallies])
+    p = np.concatenate([estimate.in_parts(estimate.pvalues, tally, quiet) for tally in tallies])
     enough = np.concatenate([estimate.enough_rows(tally, settings.min_rows) for tally in tallies])
     p[~enough] = np.nan
-    p, adjusted = _adjust(table, families, p, enough, settings, workers)
-    m = max(int(enough.sum()), 1)
-    columns: dict[str, NDArray[Any]] = {"n": np.concatenate([tally.rows for tally in tallies])}
-    parts = [estimate.estimate(tally, settings.alpha) for tally in tallies]
-    columns |= {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns |= {"p_value": p, "p_adjusted": adjusted}
-    columns["mde"] = np.concatenate([estimate.detectable_shift(tally, settings.alpha / m) for tally in tallies])
-    columns["testable"] = enough
-    order = _rank(columns)
-    curves = _curves(families, order, settings, workers)
-    return Audit.build(table, grid, families, settings, columns, order, curves)
+    adjusted = _adjust(table, families, p, enough, settings, workers)
+    whole = tallies[0] if len(tallies) == 1 else join(tallies)
+    order = _rank(adjusted, enough, estimate.deviation(whole))
+    ranked = whole.take(order)
+    level = settings.alpha / max(int(enough.sum()), 1)
+    columns: dict[str, NDArray[Any]] = {"n": ranked.rows, **estimate.estimate(ranked, settings.alpha)}
+    columns |= {"p_value": p[order], "p_adjusted": adjusted[order]}
+    columns["mde"] = estimate.in_parts(lambda part: estimate.detectable_shift(part, level), ranked, quiet)
+    columns["testable"] = enough[order]
+    return Audit.build(table, grid, families, settings, columns, order, _curves(families, order, settings, quiet))
 
 
 def _adjust(
     table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
-) -> tuple[Floats, Floats]:
-    """Adjust the p-values of the testable segments, refining those on which the verdict hangs."""
+) -> Floats:
+    """Adjust the p-values of the testable segments; those on which the verdict hangs are refined, in place, first."""
     adjusted = np.full(len(p), np.nan)
-    if not enough.any():
-        return p, adjusted
     if settings.adjust == "max":
         adjusted[enough] = _monte_carlo(table, families, p, enough, settings, workers)
-        return p, adjusted
+        return adjusted
     method: Any = settings.adjust
-    adjusted[enough] = inference.adjust(p[enough], method)
     if table.schema.task != "regression":
         limit = np.concatenate([_limit(family, settings.alpha) for family in families])
-        tempting = np.zeros(len(p), bool)
-        tempting[enough] = inference.adjust(limit[enough], method) <= settings.alpha
-        tempting &= ~(adjusted <= settings.alpha)
+        limit[~enough] = 1.0
+        tested = int(enough.sum())
+        tempting = inference.rejected(limit, method, settings.alpha, tested)
+        tempting &= ~inference.rejected(np.where(enough, p, 1.0), method, settings.alpha, tested)
         start = 0
         for family in families:
-            size = sum(len(block.codes) for block in family.blocks)
-            part = p[start : start + size]
-            estimate.refine(family, part, np.flatnonzero(tempting[start : start + size]), workers)
-            start += size
-        adjusted[enough] = inference.adjust(p[enough], method)
-    return p, adjusted
+            part = slice(start, start + len(family.tally))
+            estimate.refine(family, p[part], np.flatnonzero(tempting[part]), workers)
+            start = part.stop
+    adjusted[enough] = inference.adjust(p[enough], method)
+    return adjusted
 
 
 def _limit(family: Family, alpha: float) -> Floats:
@@ -295,20 +292,24 @@ def _residuals(table: Table, family: Family, at: int, drawn: NDArray[Any]) -> Fl
     return e * rows.w if len(rows.w) else e
 
 
-def _rank(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray[np.int64]:
     """Order the segments worst first: by adjusted p-value, then by sigma; what could not be tested comes last."""
-    sigma = np.nan_to_num(columns["sigma"], nan=-math.inf, posinf=math.inf)
-    return np.lexsort((-sigma, columns["p_adjusted"], ~columns["testable"]))
+    key = np.where(enough, adjusted, 2.0)
+    # Most adjusted p-values are 1: only the others need more than one sort.
+    low, high = np.flatnonzero(key < 1), np.flatnonzero(key >= 1)
+    down = -np.nan_to_num(sigma, nan=-math.inf, posinf=math.inf)
+    low = low[np.lexsort((down[low], key[low]))]
+    high = high[np.argsort(down[high], kind="stable")]
+    return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
 
 
 def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> dict[int, Any]:
     """Draw up the curves of the worst segments and of the whole, by rank."""
-    starts = np.cumsum([0, *(sum(len(block.codes) for block in family.blocks) for family in families)])
+    starts = np.cumsum([0, *(len(family.tally) for family in families)])
     wanted = np.union1d(np.arange(min(MOST_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
-    quiet = Workers(workers.threads)
     found: dict[int, Any] = {}
     for family, start, stop in zip(families, starts[:-1], starts[1:], strict=True):
         ranks = wanted[(order[wanted] >= start) & (order[wanted] < stop)]
-        curves = estimate.reliability(family, order[ranks] - start, settings.alpha, quiet)
+        curves = estimate.reliability(family, order[ranks] - start, settings.alpha, workers)
         found.update(zip(ranks.tolist(), curves, strict=True))
     return found

@@ -17,7 +17,7 @@ __all__ = ["show_audit"]
 
 NAME_ROOM = 28
 GAP = 2
-DROPPED_FIRST = ("interval", "expected", "observed", "sigma", "rows")
+DROPPED_FIRST = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
 COLOURS = {True: "bold red", False: "bold green", None: "bold yellow"}
 
 
@@ -33,7 +33,6 @@ def show_audit(found: Audit, *, top: int, quiet: bool = False) -> None:
 
 def _show_in_colour(found: Audit, top: int, stream: TextIO) -> None:
     from rich.console import Console
-    from rich.padding import Padding
     from rich.text import Text
 
     screen = Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -42,7 +41,7 @@ def _show_in_colour(found: Audit, top: int, stream: TextIO) -> None:
     parts: list[RenderableType] = [Text.assemble((first, COLOURS[state]), colon + rest), Text()]
     if top:
         parts += [_table(found, top, screen.width), Text()]
-    parts += [Padding(Text(shorten(note, 500), style="dim"), 0) for note in notes(found)]
+    parts += [Text(shorten(note, 500), style="dim") for note in notes(found)]
     for part in parts:
         screen.print(part)
 
@@ -71,8 +70,8 @@ def _kept(names: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> li
     """Choose the columns that leave room for the names of segments."""
     wide = [max(len(row[at]) for row in [names, *rows]) + GAP for at in range(len(names))]
     kept = list(range(len(names)))
-    for word in DROPPED_FIRST:
+    for words in DROPPED_FIRST:
         if sum(wide[at] for at in kept if at) + min(wide[0], NAME_ROOM) <= width:
             break
-        kept = [at for at in kept if word not in names[at]]
+        kept = [at for at in kept if not any(word in names[at] for word in words)]
     return kept

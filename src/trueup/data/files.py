@@ -45,6 +45,7 @@ __all__ = ["column_names", "read_files"]
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv"}
 FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
+QUOTE = '"'
 SEPARATORS = (",", "\t", ";", "|")
 LONGEST_LINE = 2_000_000  # characters: a file without line ends must not be read whole to find its header
 AT_ONCE = 8  # text columns coded by one query: 1 or 100 took twice the time
@@ -53,6 +54,7 @@ NUMBERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", 
 DATES = {"DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
 WIDE_NUMBERS = {"DECIMAL", "HUGEINT", "UHUGEINT", "BIGNUM", "VARINT"}
 TEXTS = {"VARCHAR", "ENUM", "UUID", "NULL"}
+NESTED = {"LIST", "STRUCT", "MAP", "UNION"}
 
 # What DuckDB would decide by looking at the data is decided here: left alone, it skips lines that begin with # or have
 # too few fields, takes "no" for a boolean, and 01/02/2024 for whichever of the two dates it tries first.
@@ -61,9 +63,15 @@ CSV_OPTIONS |= {"nullstr": "['', 'NA', 'N/A', 'NaN', 'nan', 'null', 'NULL']"}
 CSV_OPTIONS |= {"auto_type_candidates": "['BIGINT', 'DOUBLE', 'VARCHAR']"}
 JSON_OPTIONS = {"records": "true", "map_inference_threshold": "-1", "field_appearance_threshold": "0"}
 
+# What else a text of CSV or JSON may be: how to tell, and how to read it. RE2 and casts do the work; the zone is cut off.
+ISO_TIME = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?))?)?"
+TIME = r"TRY_CAST(regexp_replace({0}, '^(.{{11}}[0-9:.]+).*', '\1') AS TIMESTAMP)"
+MEANINGS = {
+    "TIMESTAMP": (f"regexp_full_match({{0}}, '{ISO_TIME.replace('{4}', '{{4}}')}') AND {TIME} IS NOT NULL", TIME),
+    "BOOLEAN": ("lower({0}) IN ('true', 'false')", "lower({0}) = 'true'"),
+}
+
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-ISO_ZONE = r"(?: ?(?:Z|[+-]\d\d(?::?\d\d)?))?"
-ISO_TIME = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?){ISO_ZONE})?", re.ASCII)
 LAST_SEMICOLON = re.compile(r";(?:[\s;]|--[^\n]*|/\*.*?\*/)*$", re.DOTALL)
 NOT_THE_FACT = re.compile(  # in what DuckDB says: advice on its options, an excerpt of SQL, the class of the error
     r"\n\s*(?:LINE \d|Possible|Try |Please |The search space|This can happen).*| Try (?:setting|auto).*"
@@ -141,7 +149,6 @@ class _Column:
     name: str
     sql: str
     is_text: bool = False
-    is_loose: bool = False  # a text whose type the file does not tell: dates, or in CSV booleans, may be meant
 
 
 @dataclass(frozen=True)
@@ -153,12 +160,16 @@ class _Rows:
     types: tuple[str, ...]
     files: _Files | None = None
 
+    @property
+    def table(self) -> str:
+        return f"{self.source} AS rows({', '.join(f'c{at}' for at in range(len(self.names)))})"
+
     def choose(self, columns: Sequence[str] | None, as_text: Sequence[str]) -> list[_Column]:
         """Settle which columns are read, and how."""
-        chosen = []
+        chosen, places = [], {name: at for at, name in enumerate(self.names)}
         for name in self.names if columns is None else _find_names(self.names, columns, "data"):
-            at = self.names.index(name)
-            column = self._column(at, as_text=name in as_text)
+            at = places[name]
+            column = _column(name, f"c{at}", _kind(self.types[at]), as_text=name in as_text)
             if column is None and columns is not None:
                 raise ColumnError(
                     f"column {name!r} has a type trueup does not read: {self.types[at][:60]}",
@@ -170,16 +181,15 @@ class _Rows:
             raise ColumnError(f"no column to read among {', '.join(map(repr, self.names[:12]))}")
         return chosen
 
-    def _column(self, at: int, *, as_text: bool) -> _Column | None:
-        name, kind = self.names[at], _kind(self.types[at])
-        if kind == "JSON":
-            return _Column(name, f"c{at} ->> '$'", is_text=True)  # a cast would keep the quotes of a text
-        if kind in TEXTS or as_text:
-            loose = self.files is not None and self.files.format != "parquet" and not as_text
-            return _Column(name, f"CAST(c{at} AS VARCHAR)", is_text=True, is_loose=loose)
-        if kind in WIDE_NUMBERS or kind == "TIMESTAMP WITH TIME ZONE":
-            return _Column(name, f"CAST(c{at} AS {'DOUBLE' if kind in WIDE_NUMBERS else 'TIMESTAMP'})")
-        return _Column(name, f"c{at}") if kind in NUMBERS | DATES | {"BOOLEAN"} else None
+
+def _column(name: str, sql: str, kind: str, *, as_text: bool) -> _Column | None:
+    if kind == "JSON":
+        return _Column(name, f"{sql} ->> '$'", is_text=True)  # a cast would keep the quotes of a text
+    if kind in TEXTS or as_text:
+        return _Column(name, f"CAST({sql} AS VARCHAR)", is_text=True)
+    if kind in WIDE_NUMBERS or kind == "TIMESTAMP WITH TIME ZONE":
+        return _Column(name, f"CAST({sql} AS {'DOUBLE' if kind in WIDE_NUMBERS else 'TIMESTAMP'})")
+    return _Column(name, sql) if kind in NUMBERS | DATES | {"BOOLEAN"} else None
 
 
 def _kind(declared: str) -> str:
@@ -191,6 +201,7 @@ def _several(names: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def _quote(value: str) -> str:
+    value.encode()  # DuckDB has no word for a text that is no Unicode
     return "'" + value.replace("'", "''") + "'"
 
 
@@ -276,17 +287,36 @@ def _scan(con: Connection, files: _Files, as_text: Sequence[str], sample: str) -
     _refuse_renamed(con, files, names)
     if files.format == "parquet":
         return _Rows(_sql_call(files), names, types, files)
-    told = []
-    for name, kind in zip(names, map(_kind, types), strict=True):
-        number = kind in NUMBERS | {"BOOLEAN"} and name not in as_text
-        told.append(kind if number else "JSON" if kind in ("LIST", "STRUCT", "MAP", "UNION") else "VARCHAR")
-    listed = ", ".join(f"{_quote(name)}: '{kind}'" for name, kind in zip(names, told, strict=True))
+    kept = NUMBERS | NESTED | {"BOOLEAN"}
+    types = tuple(
+        declared if _kind(declared) in kept and name not in as_text else "VARCHAR"
+        for name, declared in zip(names, types, strict=True)
+    )
+    listed = ", ".join(f"{_quote(name)}: {_quote(kind)}" for name, kind in zip(names, types, strict=True))
     options = options | {"sample_size": "1", "types": f"{{{listed}}}"}
     if files.format == "json":
         options = {"records": "true", "columns": f"{{{listed}}}"}
-    # What is nested is read as JSON if it is read at all: by its own type it is not.
-    types = tuple(old if new == "JSON" else new for old, new in zip(types, told, strict=True))
-    return _Rows(_sql_call(files, **options), names, types, files)
+    rows = _Rows(_sql_call(files, **options), names, types, files)
+    return rows if sample == "1" else _settle(con, rows, as_text)
+
+
+def _settle(con: Connection, rows: _Rows, as_text: Sequence[str]) -> _Rows:
+    """Read texts of CSV and JSON as dates, and in CSV as booleans, where every one is written as one."""
+    kinds = list(MEANINGS) if rows.files is not None and rows.files.format == "csv" else ["TIMESTAMP"]
+    texts = [at for at, name in enumerate(rows.names) if rows.types[at] == "VARCHAR" and name not in as_text]
+    open_ones = [(at, kind) for at in texts for kind in kinds]
+    # The first rows rule out most, so that the rest of the file is seldom looked at.
+    for table, unknown in ((f"(FROM {rows.table} LIMIT 1000)", True), (rows.table, False)):
+        if open_ones:
+            tests = ((f"c{at}", MEANINGS[kind][0].format(f"c{at}")) for at, kind in open_ones)
+            asked = ", ".join(f"bool_and({test}) FILTER ({column} IS NOT NULL)" for column, test in tests)
+            answers = con.execute(f"SELECT {asked} FROM {table}").fetchall()[0]
+            open_ones = [one for one, yes in zip(open_ones, answers, strict=True) if (unknown if yes is None else yes)]
+    meant = dict(open_ones)
+    read = [MEANINGS[meant[at]][1].format(f"c{at}") if at in meant else f"c{at}" for at in range(len(rows.names))]
+    listed = ", ".join(f'{sql} AS "{name.replace(QUOTE, QUOTE * 2)}"' for sql, name in zip(read, rows.names, strict=True))
+    types = tuple(meant.get(at, declared) for at, declared in enumerate(rows.types))
+    return replace(rows, source=f"(SELECT {listed} FROM {rows.table})", types=types) if meant else rows
 
 
 def _refuse_renamed(con: Connection, files: _Files, names: tuple[str, ...]) -> None:
@@ -311,6 +341,7 @@ def _refuse_renamed(con: Connection, files: _Files, names: tuple[str, ...]) -> N
 
 def _query(con: Connection, sql: str, data: _Rows | None = None) -> _Rows:
     """Run all statements but the last, which gives the rows."""
+    sql.encode()  # as in _quote
     statements = con.extract_statements(sql)
     if not statements:
         raise FileError("the query is empty", hint=HINTS["sql"])
@@ -320,14 +351,12 @@ def _query(con: Connection, sql: str, data: _Rows | None = None) -> _Rows:
         con.execute(statement)
     last = LAST_SEMICOLON.sub("", statements[-1].query)
     names, types = _describe(con, last)
-    for name in names:
-        if names.count(name) > 1:
-            raise ColumnError(f"column name {name!r} appears more than once in the query", hint="rename one, with AS")
+    _find_names(names, (), "data")  # refuses a name that is there twice
     return _Rows(f"(\n{last}\n)", names, types)
 
 
 def _fetch(con: Connection, rows: _Rows, columns: list[_Column]) -> dict[str, NDArray[Any] | Coded]:
-    table = f"{rows.source} AS rows({', '.join(f'c{at}' for at in range(len(rows.names)))})"
+    table = rows.table
     if any(column.is_text for column in columns) and (rows.files is None or rows.files.format != "parquet"):
         # Texts take two passes: run a query once, and parse CSV and JSON once. Parquet is quicker to read twice.
         con.execute(f"CREATE TEMP TABLE trueup_rows AS SELECT {_listed(columns)} FROM {table}")
@@ -339,9 +368,7 @@ def _fetch(con: Connection, rows: _Rows, columns: list[_Column]) -> dict[str, ND
         found = {column.name: arrays[f"r{at}"] for at, column in enumerate(plain)}
     for start in range(0, len(texts), AT_ONCE):
         group = texts[start : start + AT_ONCE]
-        for column, (codes, words) in zip(group, _code(con, table, group), strict=True):
-            flags = rows.files is not None and rows.files.format == "csv"
-            found[column.name] = _meant(codes, words, flags=flags) if column.is_loose else _coded(codes, words)
+        found |= zip([column.name for column in group], _code(con, table, group), strict=True)
     return {column.name: found[column.name] for column in columns}
 
 
@@ -349,15 +376,16 @@ def _listed(columns: Iterable[_Column]) -> str:
     return ", ".join(f"{column.sql} AS r{at}" for at, column in enumerate(columns))
 
 
-def _code(con: Connection, table: str, columns: list[_Column]) -> Iterator[tuple[NDArray[np.int32], list[str]]]:
-    """Number the distinct texts of each column by code point, and give the numbers row by row.
+def _code(con: Connection, table: str, columns: list[_Column]) -> Iterator[Coded]:
+    """Number the distinct texts of each column by code point, and join the numbers to the rows.
 
-    By a join with the vocabulary: a cast to ENUM takes two to ten times as long, and twenty times with many levels.
+    Casts to an ENUM took twice as long as the join, and eight times with a million levels.
     """
     every = range(len(columns))
     for at, column in enumerate(columns):
         con.execute(
-            f"CREATE OR REPLACE TEMP TABLE words{at} AS SELECT word, CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code "
+            f"CREATE OR REPLACE TEMP TABLE words{at} AS "
+            "SELECT word, CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code "
             f"FROM (SELECT DISTINCT {column.sql} AS word FROM {table}) WHERE word IS NOT NULL"
         )
     codes = ", ".join(f"coalesce(words{at}.code, -1) AS r{at}" for at in every)
@@ -368,34 +396,9 @@ def _code(con: Connection, table: str, columns: list[_Column]) -> Iterator[tuple
     order = None if (place[1:] > place[:-1]).all() else np.argsort(place)  # a join may mix the rows
     for at in every:
         words = con.execute(f"SELECT word FROM words{at} ORDER BY code").fetchnumpy()["word"].tolist()
-        yield arrays[f"r{at}"] if order is None else arrays[f"r{at}"][order], words
-
-
-def _coded(codes: NDArray[np.int32], words: list[str]) -> Coded:
-    levels = sort_levels(words)
-    return Coded(codes, levels) if levels == tuple(words) else merge_texts(codes, words)  # whole numbers sort otherwise
-
-
-def _meant(codes: NDArray[np.int32], words: list[str], *, flags: bool) -> NDArray[Any] | Coded:
-    """Read texts as booleans or dates where every one of them is written as one.
-
-    Examples
-    --------
-    >>> _meant(np.array([0, 1, 0]), ["2024-01-31", "2024-01-31T09:30Z"], flags=False)
-    array(['2024-01-31T00:00:00.000000', '2024-01-31T09:30:00.000000',
-           '2024-01-31T00:00:00.000000'], dtype='datetime64[us]')
-    """
-    found: NDArray[Any] | None = None
-    if flags and words and {word.lower() for word in words} <= {"true", "false"}:
-        found = np.array([word.lower() == "true" for word in words])
-    elif words and all(map(ISO_TIME.fullmatch, words)):
-        times = [ISO_TIME.fullmatch(word) for word in words]
-        with contextlib.suppress(ValueError):  # the 30th of February is a text
-            found = np.array([(time[1] + (time[2] or ""))[:26] for time in times if time], "datetime64[us]")
-    if found is None:
-        return _coded(codes, words)
-    missing = codes < 0
-    return np.ma.MaskedArray(found[codes], missing) if missing.any() else found[codes]
+        found = arrays[f"r{at}"] if order is None else arrays[f"r{at}"][order]
+        levels = sort_levels(words)  # whole numbers are sorted otherwise
+        yield Coded(found, levels) if levels == tuple(words) else merge_texts(found, words)
 
 
 # Finding files: nothing from here on knows DuckDB.
@@ -536,6 +539,6 @@ def _uneven_line(path: Path, separator: str) -> str | None:
         for fields in reader:
             width = width or len(fields)
             if fields and len(fields) != width:
-                return f"line {line} has {len(fields)} fields and the header has {width}"
+                return f"line {line} has {len(fields)} field{'s' * (len(fields) > 1)} and the header has {width}"
             line = reader.line_num + 1
     return None

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from numba import int64, uint32, uint64
 
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int32]
@@ -33,11 +33,36 @@ CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_R
 
 
 @jit
-def count_cells(parent: Ints, code: Ints, width: int, counts: Ints) -> None:
-    """Count the rows of each cell ``parent * width + code``; a negative part leaves the row out."""
+def find_dense(
+    parent: Ints, code: Ints, height: int, width: int, min_rows: int
+) -> tuple[NDArray[np.int64], Ints, int, Ints]:
+    """Find the cells with rows enough: their numbers, their rows, how many others had rows, and the slot of every cell.
+
+    A negative parent or code leaves a row out.
+    """
+    counts = np.zeros(height * width, np.int32)
     for i in range(parent.size):
         if parent[i] >= 0 and code[i] >= 0:
             counts[uint64(parent[i] * width + code[i])] += 1
+    kept = 0
+    thin = 0
+    for cell in range(counts.size):
+        if counts[cell] >= min_rows:
+            kept += 1
+        elif counts[cell] > 0:
+            thin += 1
+    numbers = np.empty(kept, np.int64)
+    rows = np.empty(kept, np.int32)
+    at = 0
+    for cell in range(counts.size):
+        if counts[cell] >= min_rows:
+            numbers[at] = cell
+            rows[at] = counts[cell]
+            counts[cell] = at
+            at += 1
+        else:
+            counts[cell] = -1
+    return numbers, rows, thin, counts
 
 
 @jit
@@ -152,35 +177,102 @@ def tally_real(
 
 
 @jit
-def collect(
-    first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
-) -> np.int64:
-    """Write the places and segments of the rows that are in some wanted segment; give their number.
-
-    ``move_first`` and ``move_second`` renumber the codes, from -1 up; those that no wanted segment has share a number of
-    their own, for which ``slot`` has -1. So there is no branch to guess wrong: every row is written, and most are
-    written over.
-    """
-    found = int64(0)
-    for i in range(first.size):
-        k = slot[uint64(move_first[uint32(first[i] + 1)] * width + move_second[uint32(second[i] + 1)])]
-        at[uint64(found)] = i
-        ids[uint64(found)] = k
-        found += int64(k >= 0)
-    return found
+def cross(
+    parent: Ints, code: Ints, height: int, width: int, min_rows: int,
+    step: Ints, e: Floats, p: Floats, w: Floats | None,
+) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
+    """Find the cells of a combination and sum them up, binary outcomes; one call, so that threads never wait."""
+    numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
+    state = np.zeros((numbers.size, 8))
+    sums = np.zeros((numbers.size, 2))
+    tally(parent, code, width, slot, step, e, p, w, state, sums)
+    return numbers, rows, thin, state, sums
 
 
 @jit
-def narrow(at: Ints, ids: Ints, code: Ints, move: Ints, slot: Ints, width: int) -> int:
-    """Keep, in place, the collected rows that one more column leaves in a wanted segment; give their number."""
-    found = 0
-    for j in range(at.size):
-        i = at[j]
-        k = slot[ids[j] * width + move[code[i] + 1]]
-        at[found] = i
-        ids[found] = k
-        found += k >= 0
-    return found
+def cross_real(
+    parent: Ints, code: Ints, height: int, width: int, min_rows: int,
+    step: Ints, e: Floats, p: Floats, w: Floats | None,
+) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
+    """Find the cells of a combination and sum them up, real outcomes."""
+    numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
+    state = np.zeros((numbers.size, 15))
+    sums = np.zeros((numbers.size, 2))
+    tally_real(parent, code, width, slot, step, e, p, w, state, sums)
+    return numbers, rows, thin, state, sums
+
+
+@jit
+def _renumber(wanted: Ints, column: int, levels: int) -> tuple[Ints, Ints, int]:
+    """Number the codes of one column that some wanted segment has, from code -1 up; all others share the last number."""
+    move = np.full(levels + 1, -1, np.int32)
+    place = np.empty(wanted.shape[0], np.int32)
+    known = 0
+    for j in range(wanted.shape[0]):
+        at = wanted[j, column] + 1
+        if move[at] < 0:
+            move[at] = known
+            known += 1
+        place[j] = move[at]
+    for at in range(move.size):
+        if move[at] < 0:
+            move[at] = known
+    return move, place, known + 1
+
+
+@jit
+def collect(a: Ints, b: Ints, c: Ints, wanted: Ints, levels: Ints) -> tuple[Ints, Ints]:
+    """Find the rows that are in some wanted segment: their places, ascending, and which segment each is in.
+
+    ``wanted`` has a row of one to three codes for each segment, no two alike; a, b, c are the columns of these codes
+    (those beyond are not looked at) and ``levels`` their numbers of levels. There is no branch to guess wrong: every row
+    is written, and most are written over.
+    """
+    depth = wanted.shape[1]
+    size = wanted.shape[0]
+    at = np.empty(a.size, np.int32)
+    ids = np.empty(a.size, np.int32)
+    found = int64(0)
+    move_a, place, _ = _renumber(wanted, 0, levels[0])
+    height = size
+    if depth == 1:
+        back = np.full(size + 1, -1, np.int32)
+        for j in range(size):
+            back[place[j]] = j
+        for i in range(a.size):
+            k = back[uint64(move_a[uint32(a[i] + 1)])]
+            at[uint64(found)] = i
+            ids[uint64(found)] = k
+            found += int64(k >= 0)
+        return at[:found].copy(), ids[:found].copy()
+    move_b, place_b, width = _renumber(wanted, 1, levels[1])
+    slot = np.full((size + 1) * width, -1, np.int32)
+    height = 0
+    for j in range(size):
+        cell = place[j] * width + place_b[j]
+        if slot[cell] < 0:
+            slot[cell] = j if depth == 2 else height
+            height += 1
+        place[j] = slot[cell]
+    for i in range(a.size):
+        k = slot[uint64(move_a[uint32(a[i] + 1)] * width + move_b[uint32(b[i] + 1)])]
+        at[uint64(found)] = i
+        ids[uint64(found)] = k
+        found += int64(k >= 0)
+    if depth == 3:
+        move_c, place_c, width = _renumber(wanted, 2, levels[2])
+        slot = np.full(height * width, -1, np.int32)
+        for j in range(size):
+            slot[place[j] * width + place_c[j]] = j
+        pairs = found
+        found = int64(0)
+        for j in range(pairs):
+            i = at[j]
+            k = slot[uint64(ids[j] * width + move_c[uint32(c[i] + 1)])]
+            at[uint64(found)] = i
+            ids[uint64(found)] = k
+            found += int64(k >= 0)
+    return at[:found].copy(), ids[:found].copy()
 
 
 @jit
@@ -212,15 +304,16 @@ def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: F
 
 @jit
 def curves(
-    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints,
-    out: Floats, seen: Floats,
-) -> None:  # fmt: skip
-    """Sum up equal-mass bins of the scores of each segment; rows of equal score stay together.
+    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, most: int
+) -> Floats:
+    """Sum up equal-mass bins of the scores of each segment, (segments, most, 6); rows of equal score stay together.
 
-    ``total`` is the weight of each segment and ``bins`` its number of bins; ``out`` is (segments, most bins, 6) and
-    ``seen`` (segments, 3) scratch: weight so far, step under way, its bin.
+    ``at`` and ``ids`` are collected rows; ``total`` is the weight of each segment and ``bins`` its number of bins, at
+    most ``most``.
     """
     weighted = w.size > 0
+    out = np.zeros((total.size, most, 6))
+    seen = np.zeros((total.size, 3))  # weight so far, step under way, its bin
     seen[:, 1] = -1.0
     for j in range(ids.size):
         i = at[j]
@@ -239,3 +332,4 @@ def curves(
         cell[CURVE_RESIDUAL] += e[i]
         cell[CURVE_RESIDUAL2] += e[i] * e[i]
         seen[k, 0] += a
+    return out

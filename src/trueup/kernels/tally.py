@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Floats = NDArray[np.float64]
 
-__all__ = ["Cells", "Rows", "Tally", "assign", "collect", "find_cells", "sort_rows", "tally"]
+__all__ = ["Cells", "Rows", "Tally", "assign", "collect", "cross", "find_cells", "join", "sort_rows", "tally"]
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 
@@ -83,13 +83,10 @@ def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) 
     """
     height, width = shape
     if _dense(shape, len(parent)):
-        counts = np.zeros(height * width, np.int32)
-        sums.count_cells(parent, code, width, counts)
-        numbers = np.flatnonzero(counts)
-        counts = counts[numbers]
-    else:
-        cell = parent.astype(np.int64) * width + code
-        numbers, counts = np.unique(cell[(parent >= 0) & (code >= 0)], return_counts=True)
+        numbers, rows, thin, _ = sums.find_dense(parent, code, height, width, min_rows)
+        return Cells(numbers, rows, thin)
+    cell = parent.astype(np.int64) * width + code
+    numbers, counts = np.unique(cell[(parent >= 0) & (code >= 0)], return_counts=True)
     keep = counts >= min_rows
     return Cells(numbers[keep], counts[keep].astype(np.int32), int(len(keep) - keep.sum()))
 
@@ -143,30 +140,19 @@ def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple
     >>> collect([np.array([0, 1, 1], np.int32)], [2], np.array([[1]], np.int32))
     (array([1, 2], dtype=int32), array([0, 0], dtype=int32))
     """
-    rows = len(codes[0])
-    at, ids = np.empty(rows, np.int32), np.empty(rows, np.int32)
-    moves, places, widths = zip(*(_renumber(wanted[:, c], levels[c]) for c in range(len(codes))), strict=True)
-    if len(codes) == 1:
-        # One column is crossed with itself, all of whose codes are alike.
-        codes = [codes[0], codes[0]]
-        moves, places = (moves[0], np.zeros_like(moves[0])), (places[0], np.zeros_like(places[0]))
-        widths = widths[0], 1
-    pairs = places[0] * widths[1] + places[1]
-    cells, numbers = np.unique(pairs, return_inverse=True)
-    slot = _slots(widths[0] * widths[1], pairs if len(codes) == 2 else cells)
-    found = int(sums.collect(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids))
-    if len(codes) == 3:
-        slot = _slots(len(cells) * widths[2], numbers * widths[2] + places[2])
-        found = sums.narrow(at[:found], ids[:found], codes[2], moves[2], slot, widths[2])
-    return at[:found].copy(), ids[:found].copy()
-
-
-def _renumber(used: Ints, levels: int) -> tuple[Ints, NDArray[np.int64], int]:
-    """Number the codes that are used, and give all others one number more. The map begins with code -1."""
-    known, place = np.unique(used, return_inverse=True)
-    move = np.full(levels + 1, len(known), np.int32)
-    move[known + 1] = np.arange(len(known), dtype=np.int32)
-    return move, place, len(known) + 1
+    widest = max(min(len(wanted), count) + 1 for count in levels)
+    if len(codes) == 1 or _dense((len(wanted) + 1, widest), len(codes[0])):
+        a, b, c = (codes[min(at, len(codes) - 1)] for at in range(3))
+        return sums.collect(a, b, c, np.ascontiguousarray(wanted, np.int32), np.array(levels, np.int32))
+    ids, place = codes[0], wanted[:, 0].astype(np.int64)
+    height = levels[0]
+    for at in range(1, len(codes)):
+        cells, place = np.unique(place * levels[at] + wanted[:, at], return_inverse=True)
+        ids, height = assign(ids, codes[at], (height, levels[at]), cells), len(cells)
+    back = np.empty(len(wanted), np.int32)
+    back[place] = np.arange(len(wanted), dtype=np.int32)
+    members = np.flatnonzero(ids >= 0).astype(np.int32)
+    return members, back[ids[members]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +201,10 @@ class Tally:
         """Keep some segments."""
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
 
+    def part(self, start: int, stop: int) -> Tally:
+        """Look at some neighbouring segments, without a copy."""
+        return Tally(self.rows[start:stop], self.state[start:stop], self.weights[start:stop], self.real)
+
     def __add__(self, other: Tally) -> Tally:
         """Add the tally of rows whose scores all lie above mine."""
         a, b = self.state, other.state
@@ -228,6 +218,12 @@ class Tally:
             leap = start + b[:, sums.HIGH] - a[:, sums.LOW]
             out[:, sums.RISE] = np.maximum(np.maximum(a[:, sums.RISE], b[:, sums.RISE]), leap)
         return Tally(self.rows + other.rows, out, self.weights + other.weights, self.real)
+
+
+def join(tallies: Sequence[Tally]) -> Tally:
+    """Put the segments of several tallies one after the other."""
+    rows, state, weights = (np.concatenate([getattr(t, name) for t in tallies]) for name in ("rows", "state", "weights"))
+    return Tally(rows, state, weights, tallies[0].real)
 
 
 def _join_steps(a: Floats, b: Floats, out: Floats) -> None:
@@ -251,9 +247,26 @@ def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: C
         parent = code = assign(parent, code, shape, cells.numbers)
         width, slot = 0, np.arange(len(cells), dtype=np.int32)
     weights = np.zeros((len(cells), 2))
-    if not len(rows.w):
-        weights[:] = cells.rows.astype(np.float64)[:, None]
     state = np.zeros((len(cells), 15 if rows.real else 8))
     run = sums.tally_real if rows.real else sums.tally
     run(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
+    return _finish(rows, cells, state, weights)
+
+
+def cross(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> tuple[Cells, Tally]:
+    """Find the cells ``parent * width + code`` that have rows enough, and sum them up."""
+    if not _dense(shape, len(parent)):
+        cells = find_cells(parent, code, shape, min_rows)
+        return cells, tally(rows, parent, code, shape, cells)
+    run = sums.cross_real if rows.real else sums.cross
+    w = rows.w if len(rows.w) else None
+    numbers, counts, thin, state, weights = run(parent, code, *shape, min_rows, rows.step, rows.e, rows.p, w)
+    cells = Cells(numbers, counts, thin)
+    return cells, _finish(rows, cells, state, weights)
+
+
+def _finish(rows: Rows, cells: Cells, state: Floats, weights: Floats) -> Tally:
+    """Put a tally together; where every weight is 1, the number of rows is the weight."""
+    if not len(rows.w):
+        weights[:] = cells.rows[:, None]
     return Tally(cells.rows.astype(np.int64), state, weights, rows.real)

@@ -29,6 +29,7 @@ __all__ = [
     "range_quantile",
     "range_tail",
     "real_pvalues",
+    "rejected",
     "segment_pvalues",
     "step_down",
     "wilson",
@@ -144,7 +145,7 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
     """
     values = np.asarray(p, np.float64)
     m = len(values)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     rank = np.arange(1, m + 1)
     ordered = values[order]
     if method == "holm":
@@ -156,6 +157,20 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
         raise ArgumentError(f"adjust must be 'holm', 'bh' or 'by'; got {method!r}")
     out = np.empty(m)
     out[order] = np.minimum(stepped, 1.0)
+    return out
+
+
+def rejected(p: Floats, method: Adjustment, alpha: float, tested: int) -> NDArray[np.bool_]:
+    """Say which of ``tested`` p-values are rejected at alpha after adjustment; those not in the family are passed as 1.
+
+    Only p-values of at most alpha are looked at: no adjustment makes one smaller.
+    """
+    out = np.zeros(len(p), bool)
+    low = np.flatnonzero(p <= alpha)
+    if len(low):
+        # The p-values left aside are all larger: they stand behind these in every order, and count in the number.
+        padded = np.concatenate([p[low], np.ones(max(tested - len(low), 0))])
+        out[low] = adjust(padded, method)[: len(low)] <= alpha
     return out
 
 

@@ -1,0 +1,556 @@
+"""`trueup audit`: every option, every exit code, and nothing but clean text on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trueup as tu
+from trueup.cli import console, main
+from trueup.cli.console import Watch
+
+ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loans")
+    data = tu.simulate.lending(6000, 0)
+    del data["truth"]
+    frame = pl.DataFrame(data).with_columns(zip=pl.lit("0") + (pl.col("term") // 12 + 1000).cast(pl.String), w=pl.lit(2.0))
+    frame.write_parquet(folder / "loans.parquet")
+    frame.write_csv(folder / "loans.csv")
+    calm = tu.simulate.lending(3000, 1, calibrated=True)
+    del calm["truth"]
+    pl.DataFrame(calm).write_parquet(folder / "calm.parquet")
+    return folder
+
+
+@pytest.fixture
+def at(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run(capsys, *arguments):
+    code = main(["audit", *arguments])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, out, err
+
+
+def found(capsys, *arguments):
+    """Audit and give what --json writes."""
+    code, out, err = run(capsys, *arguments, *ROLES, "--json", "-")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def command(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "trueup", *arguments], capture_output=True, text=True, timeout=120, check=False, **more
+    )
+
+
+def test_the_verdict_the_worst_segments_and_the_notes_are_printed(at, capsys):
+    code, out, err = run(capsys, "loans.csv", *ROLES, "--by", "region,product")
+    whole = tu.audit(pl.read_csv("loans.csv"), outcome="outcome", prediction="prediction", by=["region", "product"])
+    assert (code, err) == (0, "")
+    assert out.startswith(whole.verdict + "\n")
+    assert "region=harbour" in out
+    assert "all rows" in out
+    assert "would have been found with 80% power" in out
+
+
+def test_a_command_says_the_same_as_the_function(at, capsys):
+    said = found(capsys, "loans.parquet", "--by", "region,age", "--min-rows", "80", "--alpha", "0.01", "--depth", "1")
+    made = tu.audit(
+        pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region", "age"],
+        min_rows=80, alpha=0.01, depth=1,
+    )  # fmt: skip
+    assert said == made.to_dict()
+
+
+def test_without_by_every_column_without_a_role_forms_segments(at, capsys):
+    said = found(capsys, "loans.parquet", "--weight", "w", "--depth", "1")
+    assert said["by"] == ["region", "product", "employment", "age", "income", "term", "opened", "zip"]
+    assert said["roles"]["weight"] == "w"
+
+
+def test_only_the_columns_that_are_needed_are_read(at, capsys, monkeypatch):
+    from trueup.cli import audit
+
+    asked = {}
+    usual = audit.read_files
+
+    def spy(paths, **given):
+        asked.update(given)
+        return usual(paths, **given)
+
+    monkeypatch.setattr(audit, "read_files", spy)
+    run(capsys, "loans.parquet", *ROLES, "--by", "region", "--threads", "1")
+    assert asked["columns"] == ["outcome", "prediction", "region"]
+    assert asked["threads"] == 1
+    run(capsys, "loans.parquet", *ROLES)
+    assert asked["columns"] is None
+
+
+def test_a_list_may_be_split_by_commas_or_repeated(at, capsys):
+    assert found(capsys, "loans.parquet", "--by", "region, product", "--by", "term")["by"] == ["region", "product", "term"]
+
+
+def test_a_name_that_is_there_as_written_is_not_split(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    p = rng.random(400)
+    data = {
+        "outcome": (rng.random(400) < p) * 1,
+        "prediction": p,
+        "b,c": ["u", "v"] * 200,
+        "b": ["s", "t"] * 200,
+        "d": [1, 2] * 200,
+    }
+    pl.DataFrame(data).write_parquet(tmp_path / "x.parquet")
+    said = found(capsys, str(tmp_path / "x.parquet"), "--by", "d", "--by", "b,c")
+    assert said["by"] == ["d", "b,c"]
+
+
+def test_bins_are_a_number_edges_or_a_calendar_period(at, capsys):
+    bins = ["--bins", "4", "--bins", "age=30:50", "--bins", "opened=year", "--bins", "term=36:"]
+    said = found(capsys, "loans.parquet", "--by", "age,income,opened,term", "--depth", "1", *bins)
+    names = {finding["segment"] for finding in said["findings"]}
+    assert {"age<30", "age=[30, 50)", "age>=50", "opened=2022", "opened=2024", "term<36", "term>=36"} <= names
+    assert len([name for name in names if name.startswith("income") and "missing" not in name]) == 4
+
+
+def test_dates_are_cut_at_dates(at, capsys):
+    said = found(capsys, "loans.csv", "--by", "opened", "--bins", "opened=2023-01-01:2024-01-01")
+    assert "opened=[2023-01-01, 2024-01-01)" in {finding["segment"] for finding in said["findings"]}
+
+
+@pytest.mark.parametrize("spec", ["ten", "age=", "age=:", "=3", ""])
+def test_bins_that_cannot_be_read_are_refused(at, capsys, spec):
+    code, _, err = run(capsys, "loans.parquet", *ROLES, "--by", "age", "--bins", spec)
+    assert code == 2
+    assert f"error: --bins does not understand {spec!r}\nhint: write --bins 10" in err
+
+
+def test_categorical_numbers_are_names_with_their_zeros(at, capsys):
+    said = found(capsys, "loans.csv", "--by", "zip", "--categorical", "zip")
+    assert "zip=01001" in {finding["segment"] for finding in said["findings"]}
+
+
+def test_several_predictions_are_classes(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([2, 2], 600)
+    data = {
+        "p0": p[:, 0],
+        "p1": p[:, 1],
+        "outcome": np.where(rng.random(600) < p[:, 0], "cat", "dog"),
+        "g": ["u", "v"] * 300,
+    }
+    pl.DataFrame(data).write_csv(tmp_path / "x.csv")
+    given = ["--outcome", "outcome", "--prediction", "p0,p1", "--classes", "cat,dog", "--json", "-"]
+    code, out, _ = run(capsys, str(tmp_path / "x.csv"), *given)
+    assert code == 0
+    assert json.loads(out)["roles"]["classes"] == ["cat", "dog"]
+
+
+def test_a_regression_is_audited_as_one(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    p = rng.normal(100, 20, 600)
+    pl.DataFrame({"outcome": p + rng.normal(0, 3, 600), "prediction": p, "g": ["u", "v"] * 300}).write_csv(
+        tmp_path / "x.csv"
+    )
+    code, _, err = run(capsys, str(tmp_path / "x.csv"), *ROLES)
+    assert code == 2
+    assert "--task regression" in err
+    assert 'task="regression"' not in err
+    assert run(capsys, str(tmp_path / "x.csv"), *ROLES, "--task", "regression")[0] == 0
+
+
+def test_rows_without_an_outcome_are_refused_or_set_aside(tmp_path, capsys):
+    pl.DataFrame({"outcome": [0, 1, None] * 100, "prediction": [0.4] * 300, "g": ["u", "v", "w"] * 100}).write_csv(
+        tmp_path / "x.csv"
+    )
+    code, _, err = run(capsys, str(tmp_path / "x.csv"), *ROLES)
+    assert code == 2
+    assert "--unlabelled drop" in err
+    code, out, _ = run(capsys, str(tmp_path / "x.csv"), *ROLES, "--unlabelled", "drop")
+    assert code == 0
+    assert "100 rows without an outcome were set aside" in out
+
+
+def test_adjustments_draws_and_seed_are_passed_on(at, capsys):
+    given = ["--by", "region", "--adjust", "max", "--draws", "199", "--seed", "7"]
+    settings = found(capsys, "loans.parquet", *given)["settings"]
+    assert (settings["adjust"], settings["draws"], settings["random_state"]) == ("max", 199, 7)
+    assert found(capsys, "loans.parquet", "--by", "region", "--adjust", "by")["settings"]["adjust"] == "by"
+
+
+def test_a_budget_of_cells_drops_combinations_and_says_so(at, capsys):
+    code, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region,product", "--max-cells", "20")
+    assert code == 0
+    assert "left out to stay within 20 cells: 1 combinations (region x product)" in out
+
+
+def test_top_limits_what_is_printed(at, capsys):
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "2")
+    assert len([line for line in out.splitlines() if line.startswith(("region=", "all rows"))]) == 3
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "0")
+    assert "\nregion=" not in out
+
+
+def test_quiet_prints_the_verdict_only(at, capsys):
+    _, out, err = run(capsys, "loans.parquet", *ROLES, "--quiet", "--report", "quiet.html")
+    assert out.startswith("miscalibrated: ")
+    assert out.count("\n") == 1
+    assert err == ""
+
+
+def test_a_query_needs_no_file(at, capsys):
+    said = found(capsys, "--sql", "SELECT * FROM 'loans.parquet' WHERE region = 'north'", "--by", "product")
+    assert 0 < said["rows"] < 6000
+
+
+def test_a_query_sees_the_files_as_the_table_data(at, capsys):
+    said = found(capsys, "loans.parquet", "--sql", "SELECT *, age > 40 AS older FROM data", "--by", "older")
+    assert {finding["segment"] for finding in said["findings"]} == {"older=false", "older=true", "all rows"}
+
+
+def test_several_files_are_one_below_the_other(at, capsys):
+    assert found(capsys, "loans.parquet", "calm.parquet", "--by", "region")["rows"] == 9000
+
+
+def test_json_and_page_are_written_to_files(at, tmp_path, capsys):
+    code, out, _ = run(
+        capsys,
+        "loans.parquet",
+        *ROLES,
+        "--by",
+        "region",
+        "--json",
+        str(tmp_path / "a.json"),
+        "--report",
+        str(tmp_path / "a.html"),
+    )
+    assert code == 0
+    assert f"wrote {tmp_path / 'a.html'}\nwrote {tmp_path / 'a.json'}\n" in out
+    assert json.loads((tmp_path / "a.json").read_text())["rows"] == 6000
+    assert "<!DOCTYPE html>" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
+
+
+def test_json_is_strict(tmp_path, capsys):
+    # A certain prediction contradicted has an infinite ratio, and thin segments have no p-value.
+    data = {"outcome": [0, 1] * 100, "prediction": [0.0, 0.7] * 100, "g": ["a"] * 190 + ["b"] * 10}
+    data["outcome"][0] = 1
+    pl.DataFrame(data).write_csv(tmp_path / "x.csv")
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    code, out, _ = run(capsys, str(tmp_path / "x.csv"), *ROLES, "--json", "-")
+    assert code == 0
+    said = json.loads(out, parse_constant=refuse)
+    assert any(finding["p_value"] is None for finding in said["findings"])
+
+
+def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
+    assert run(capsys, "loans.parquet", *ROLES, "--by", "region")[0] == 0
+    assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 1
+    assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["loans.parquet", "--outcome", "outcom", "--prediction", "prediction"], "did you mean 'outcome'?"),
+        (["loans.parquet", "--outcome", "outcome", "--prediction", "predictions"], "did you mean 'prediction'?"),
+        (["loans.parquet", *ROLES, "--by", "regio"], "no column 'regio' to use as segment column\nhint: did you mean 'region'?"),
+        (["loans.parquet", *ROLES, "--weight", "ww"], "no column 'ww' to use as weight"),
+        (["loans.parquet", *ROLES, "--categorical", "zipp"], "did you mean 'zip'?"),
+        (["nothing.parquet", *ROLES], "nothing.parquet"),
+        (["loans.parquet", *ROLES, "--depth", "4"], "depth must be a whole number from 1 to 3; got 4"),
+        (["loans.parquet", *ROLES, "--alpha", "2"], "alpha must lie between 0 and 1"),
+        (["loans.parquet", *ROLES, "--alpha", "few"], "a number is needed; got 'few'"),
+        (["loans.parquet", *ROLES, "--threads", "0"], "a whole number of at least 1 is needed; got '0'"),
+        (["loans.parquet", *ROLES, "--adjust", "bonferroni"], "invalid choice: 'bonferroni'"),
+        (["loans.parquet", *ROLES, "--fail-if", "rainy"], "invalid choice: 'rainy'"),
+        (["loans.parquet", *ROLES, "--reprot", "x.html"], "hint: did you mean --report?"),
+        (["loans.parquet", "--outcom", "outcome"], "hint: did you mean --outcome?"),
+        (["loans.parquet"], "required: --outcome, --prediction\nhint: trueup audit --help"),
+        (ROLES, "no FILE to read was named\nhint: name files, or pass a query with --sql"),
+        (["loans.parquet", *ROLES, "--by", "region", "--bins", "age=5"], "bins are given for column 'age'"),
+        (["loans.parquet", *ROLES, "--sql", "SELEC 1"], "hint: "),
+        (["loans.parquet", *ROLES, "--report", "no/a.html"], "there is no directory no\nhint: make the directory first"),
+        (["loans.parquet", *ROLES, "--json", "."], "it is a directory"),
+        (["loans.parquet", *ROLES, "--adjust", "max", "--draws", "100"], "hint: use 199 or 999 draws"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_with_a_hint_and_exit_code_2(at, capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+
+
+def test_a_place_that_cannot_be_written_to_is_told_before_the_work(at, capsys, monkeypatch):
+    monkeypatch.setattr("trueup.cli.audit.read_files", lambda *_, **__: pytest.fail("read before the check"))
+    assert run(capsys, "loans.parquet", *ROLES, "--report", "no/a.html")[0] == 2
+
+
+def test_an_unexpected_error_is_one_line_and_exit_code_3(at, capsys, monkeypatch):
+    def break_down(*_, **__):
+        raise RuntimeError("the \x1b[31mwheel came off")
+
+    monkeypatch.setattr("trueup.cli.audit.audit", break_down)
+    code, out, err = run(capsys, "loans.parquet", *ROLES)
+    assert (code, out) == (3, "")
+    assert "unexpected error: RuntimeError: the ·[31mwheel came off\n" in err
+    assert "please report it; --debug shows the traceback" in err
+    assert main(["audit", "loans.parquet", *ROLES, "--debug"]) == 3
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert "unexpected error: RuntimeError" in err
+
+
+def test_too_little_memory_is_told_as_that(at, capsys, monkeypatch):
+    def fill(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("trueup.cli.audit.audit", fill)
+    code, _, err = run(capsys, "loans.parquet", *ROLES)
+    assert code == 2
+    assert "not enough memory\nhint: " in err
+
+
+def test_an_interruption_is_exit_code_130(at, capsys, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trueup.cli.audit.audit", interrupt)
+    code, out, err = run(capsys, "loans.parquet", *ROLES)
+    assert (code, out, err) == (130, "", "interrupted\n")
+
+
+def test_warnings_of_trueup_are_one_line_and_others_stay_warnings(at, tmp_path, capsys):
+    pl.DataFrame({"outcome": [0] * 300, "prediction": [0.1, 0.2, 0.3] * 100, "g": ["u", "v", "w"] * 100}).write_csv(
+        tmp_path / "x.csv"
+    )
+    code, _, err = run(capsys, str(tmp_path / "x.csv"), *ROLES)
+    assert code == 0
+    assert err.startswith("warning: every outcome in column 'outcome' is 0 (300 rows)")
+    assert "OneClassWarning" not in err
+    assert err.count("\n") == 1
+
+
+def test_a_warning_that_is_not_of_trueup_is_left_alone(at, capsys, monkeypatch):
+    def warn(*_, **__):
+        warnings.warn("from elsewhere", RuntimeWarning, stacklevel=1)
+
+    monkeypatch.setattr("trueup.cli.audit.parse_bins", warn)
+    with pytest.warns(RuntimeWarning, match="from elsewhere"):
+        assert main(["audit", "loans.parquet", *ROLES]) == 3  # the stand-in returns no bins
+
+
+def hostile_file(folder: Path) -> Path:
+    names = ["\x1b[31mred\x07", "[red]x[/red] :smile:", "<script>alert(1)</script>", "‮evil", "y" * 10_000, "עברית 👩"]
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.4, 600)
+    data = {"outcome": (rng.random(600) < 2 * p) * 1, "prediction": p, "g": [name for name in names for _ in range(100)]}
+    pl.DataFrame(data).write_parquet(folder / "hostile.parquet")
+    return folder / "hostile.parquet"
+
+
+def test_hostile_names_do_not_reach_the_terminal_raw(tmp_path, capsys):
+    code, out, err = run(capsys, str(hostile_file(tmp_path)), *ROLES)
+    assert code == 0
+    assert "\x1b" not in out + err
+    assert "‮" not in out + err
+    assert "g=[red]x[/red] :smile:" in out
+    assert max(map(len, out.splitlines())) < 400
+
+
+def test_hostile_names_are_shown_literally_in_a_terminal(tmp_path):
+    shown = in_a_terminal("audit", str(hostile_file(tmp_path)), *ROLES, columns=160)
+    assert "g=[red]x[/red] :smile:" in shown
+    assert "·[31mred·" in shown
+    assert "\x07" not in shown
+    assert "‮" not in shown
+
+
+def test_hostile_arguments_do_not_reach_the_terminal_raw(at, capsys):
+    for arguments in (
+        ["\x1b[31m.parquet", *ROLES],
+        ["loans.parquet", *ROLES, "--\x1b[31m"],
+        ["loans.parquet", *ROLES, "--by", "\x1b[31m"],
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert code == 2
+        assert "\x1b" not in out + err
+
+
+def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
+    """Run the command on a terminal of its own and give what it shows."""
+    main_end, its_end = pty.openpty()
+    surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **more}
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", *arguments], stdin=its_end, stdout=its_end, stderr=its_end, env=surroundings
+    ):
+        os.close(its_end)
+        parts = []
+        while True:
+            try:
+                part = os.read(main_end, 65536)
+            except OSError:  # what Linux says when the other end is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(main_end)
+    return b"".join(parts).decode()
+
+
+def test_a_terminal_gets_colour_unless_no_color_is_set(at):
+    shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region")
+    assert "\x1b[1;31mmiscalibrated" in shown
+    plain = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region", NO_COLOR="1")
+    assert "\x1b[1;31m" not in plain
+    assert "\x1b[31m" not in plain
+    assert "miscalibrated" in plain
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 140])
+def test_a_table_fits_its_terminal(at, columns):
+    shown = in_a_terminal(
+        "audit", "loans.parquet", *ROLES, "--by", "region,product", columns=columns, NO_COLOR="1", TERM="dumb"
+    )
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+    assert "adjusted p" in shown
+    assert ("interval" in shown) == (columns >= 120)
+
+
+def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkeypatch):
+    monkeypatch.setattr(console, "PATIENCE_S", 0.05)
+    main_end, its_end = pty.openpty()
+    with os.fdopen(its_end, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Watch(quiet=True) as watch:
+            watch.say("quiet work")
+            time.sleep(0.2)
+        with Watch() as watch:
+            watch.say("short work")
+        with Watch() as watch:
+            watch.say("[b]long work")
+            watch.step(1, 4)
+            time.sleep(0.3)
+            watch.step(2, 4)
+            watch.say("more work")
+    shown = os.read(main_end, 65536).decode()
+    os.close(main_end)
+    assert "[b]long work" in shown
+    assert "quiet work" not in shown
+    assert "short work" not in shown
+
+
+def test_a_closed_pipe_ends_quietly_and_keeps_the_verdict(at):
+    for arguments in (["--json", "-"], ["--top", "100000"]):
+        with subprocess.Popen(
+            [sys.executable, "-m", "trueup", "audit", "loans.parquet", *ROLES, "--fail-if", "miscalibrated", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait() == 1
+
+
+def test_a_closed_pipe_ends_help_quietly():
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", "audit", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_standard_output_is_told():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trueup", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_the_process_leaves_with_the_exit_code(at):
+    done = command("audit", "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated", "--quiet")
+    assert (done.returncode, done.stderr) == (1, "")
+    done = command("audit", "missing.csv", *ROLES)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_control_c_is_exit_code_130_without_a_traceback(tmp_path):
+    # A query that would take hours.
+    slow = "SELECT 0 AS outcome, 0.5 AS prediction, sum(a.range * b.range) AS g FROM range(10000000) a, range(10000000) b"
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", "audit", "--sql", slow, *ROLES],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_help_is_quick_and_has_examples():
+    command("--help")  # the first start may compile
+    begin = time.perf_counter()
+    done = command("audit", "--help")
+    assert time.perf_counter() - begin < 0.5
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
+    assert "--fail-if" in done.stdout
+
+
+def test_nothing_heavy_is_imported_for_help():
+    code = "import sys; from trueup.cli import main; main(['audit', '--help']); print(sorted({'numpy', 'rich', 'duckdb', 'numba'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"trueup {tu.__version__}\n"
+
+
+def test_no_verb_is_bad_usage_and_shows_help(capsys):
+    assert main([]) == 2
+    assert "trueup demo" in capsys.readouterr().err
+    assert main(["fly"]) == 2
+    assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+def test_help_names_the_verbs(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "audit" in out
+    assert "demo" in out

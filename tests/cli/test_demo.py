@@ -1,0 +1,78 @@
+"""`trueup demo`: audit, repair, audit again, told honestly."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import trueup as tu
+from trueup.cli import main
+from trueup.cli.demo import BY
+
+
+def run(capsys, *arguments):
+    code = main(["demo", *arguments])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, out, err
+
+
+def test_the_demo_says_both_verdicts_and_writes_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert len(re.findall(r"miscalibrated: \d+ of [\d,]+ segments at 5% \(Holm\)", out)) == 2
+    assert out.endswith("wrote trueup-demo.html: open it in a browser\n")
+    page = (tmp_path / "trueup-demo.html").read_text(encoding="utf-8")
+    assert "after isotonic" in page
+    assert "region=harbour" in page
+
+
+def test_the_demo_counts_what_was_and_still_is_off(tmp_path, capsys):
+    _, out, _ = run(capsys, "--output", str(tmp_path / "page.html"))
+    was, still, new = map(
+        int, re.search(r"(\d+) segments were off before, (\d+) of them still off, (\d+) newly off", out).groups()
+    )
+    counts = [int(count) for count in re.findall(r"miscalibrated: (\d+) of", out)]
+    assert counts == [was, still + new]
+    assert 0 < still <= was
+    assert "Still off: region=harbour" in out
+
+
+def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
+    _, out, _ = run(capsys, "--rows", "8000", "--seed", "3", "--output", str(tmp_path / "page.html"))
+    half = {name: column[4000:] for name, column in tu.simulate.lending(8000, 3).items()}
+    assert tu.audit(half, outcome="outcome", prediction="prediction", by=BY).verdict in out
+
+
+def test_a_small_demo_claims_nothing_it_did_not_find(tmp_path, capsys):
+    code, out, _ = run(capsys, "--rows", "1000", "--output", str(tmp_path / "page.html"))
+    assert code == 0
+    assert "none was found off here, but so few rows show only large errors" in out
+    assert "Still off" not in out
+
+
+def test_the_seed_fixes_the_page(tmp_path, capsys):
+    pages = []
+    for seed in ("1", "1", "2"):
+        run(capsys, "--rows", "2000", "--seed", seed, "--output", str(tmp_path / "page.html"))
+        pages.append((tmp_path / "page.html").read_bytes())
+    assert pages[0] == pages[1] != pages[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "10"], "a whole number of at least 1000 is needed; got '10'"),
+        (["--seed", "-1"], "a whole number of at least 0 is needed; got '-1'"),
+        (["--output", "no/page.html"], "there is no directory no"),
+        (["--output", "."], "it is a directory"),
+    ],
+)
+def test_a_bad_argument_is_exit_code_2(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
