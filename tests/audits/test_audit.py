@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -321,6 +322,23 @@ def test_the_input_is_not_written_to(scored):
     tu.audit(scored, **ROLES, adjust="max", draws=19)
     for name, column in scored.items():
         np.testing.assert_array_equal(column, before[name])
+
+
+def test_an_audit_survives_a_trip_between_processes_and_cannot_be_written_to(scored):
+    audit = tu.audit(scored, **ROLES, min_rows=20)
+    back = pickle.loads(pickle.dumps(audit))
+    assert repr(back) == repr(audit)
+    assert back.to_dict() == audit.to_dict()
+    with pytest.raises(ValueError, match="read-only"):
+        audit.columns["p_value"][0] = 0
+    audit.to_frame()["p_value"][0] = 0
+    assert repr(audit) == repr(back)
+
+
+def test_bins_of_an_array_may_be_named_by_position(scored):
+    array = np.column_stack([scored["p"], scored["y"], scored["age"]])
+    audit = tu.audit(array, outcome=1, bins={2: [30, 50]}, min_rows=10)
+    assert {"x2<30", "x2=[30, 50)", "x2>=50"} <= set(audit.to_frame()["segment"])
 
 
 def test_the_refined_p_value_decides_where_the_limit_rejects_and_the_default_does_not():

@@ -199,3 +199,45 @@ def test_one_class_is_warned_of_and_read_all_the_same():
     with pytest.warns(OneClassWarning, match=r"every outcome in column 'y' is 1 \(2 rows\)"):
         table = _read({"y": [1, 1], "p": [0.5, 0.6]})
     assert len(table) == 2
+
+
+def test_frames_whose_column_names_are_numbers_are_read():
+    pd = pytest.importorskip("pandas")
+    table = read(pd.DataFrame(np.column_stack([BASE["p"], BASE["y"], [5, 6, 7, 8]])), outcome=1, prediction=0)
+    assert list(table.columns) == ["2"]
+    assert table.prediction.tolist() == BASE["p"]
+
+
+def test_whole_numbers_too_large_for_a_float_stay_apart_as_categories(frame):
+    near = [2**60, 2**60 + 1, None, 2**60 + 1]
+    plain = {**BASE, "id": np.ma.array([2**60, 2**60 + 1, 0, 2**60 + 1], mask=[0, 0, 1, 0])}
+    import_pandas = pytest.importorskip("pandas")
+    nullable = import_pandas.DataFrame({**BASE, "id": import_pandas.array(near, dtype="Int64")})
+    frames = [plain, nullable] if frame.__name__ == "_pandas" else [frame({**BASE, "id": near})]
+    for data in frames:
+        table = _read(data, categorical=["id"])
+        assert table.schema.features[0].levels == (str(2**60), str(2**60 + 1))
+        assert table.columns["id"].tolist() == [0, 1, -1, 1]
+
+
+def test_scores_may_be_given_as_values(scored):
+    by_name = _read(scored)
+    given = {name: column for name, column in scored.items() if name != "p"}
+    assert read(given, outcome="y", prediction=scored["p"]).prediction.tolist() == by_name.prediction.tolist()
+    two = np.column_stack([scored["p"], 1 - scored["p"]])
+    table = read(given, outcome=1 - scored["y"], prediction=two)
+    assert table.schema.classes == ("0", "1")
+    assert table.prediction.shape == (200, 2)
+
+
+def test_names_may_come_in_any_collection(scored):
+    pd = pytest.importorskip("pandas")
+    for names in (
+        ["age", "new"],
+        ("age", "new"),
+        pd.Index(["age", "new"]),
+        np.array(["age", "new"]),
+        (n for n in ["age", "new"]),
+    ):
+        assert list(_read(scored, features=names).columns) == ["age", "new"]
+    assert list(_read(scored, features="age").columns) == ["age"]

@@ -28,6 +28,11 @@ CASES = [
     ({"w": [1, None, 1, 1]}, {"weight": "w"}, r"weights in column 'w' must be finite; got nan at row 1"),
     ({"w": [0, 0, 0, 0]}, {"weight": "w"}, r"weights in column 'w' are all zero \(4 rows\)"),
     ({"w": ["a", "b", "c", "d"]}, {"weight": "w"}, r"weight column 'w' must hold numbers"),
+    ({"w": [1, 1e60, 1, 1]}, {"weight": "w"}, r"weights in column 'w' must be at most 1e\+50; got 1e\+60 at row 1"),
+    ({"w": [1, 1e-60, 1, 1]}, {"weight": "w"}, r"weights in column 'w' must be at least 1e-50, or 0; got 1e-60 at row 1"),
+    ({"y": [0, 1e120, 1, 1]}, {"task": "regression"}, r"outcome column 'y' must lie within 1e\+100 of 0; got 1e\+120 at row 1"),
+    ({"p": [0, 1e120, 1, 1]}, {"task": "regression"}, r"prediction column 'p' must lie within 1e\+100 of 0; got 1e\+120"),
+    ({}, {"prediction": np.array([0.5, 0.5])}, r"the prediction has shape \(2,\) and the data 4 rows"),
     ({"leak": [0, 1, 0, 1]}, {}, r"column 'leak' is identical to the outcome"),
     ({}, {"outcome": "Y"}, r"no column 'Y' to use as outcome\nhint: the columns are y, p"),
     ({"clicked": [1, 2, 3, 4]}, {"outcome": "cliked"}, r"no column 'cliked' to use as outcome\nhint: did you mean 'clicked'\?"),
@@ -93,6 +98,11 @@ def test_a_column_name_that_is_there_twice_is_refused():
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ColumnError, match="the columns must be equally long: 'y' has 2, 'p' has 3"):
         read({"y": [0, 1], "p": [0.1, 0.2, 0.3]}, outcome="y", prediction="p")
+
+
+def test_a_dict_of_something_else_is_refused():
+    with pytest.raises(ColumnError, match="column 'y' must be an array; got int"):
+        read({"y": 3, "p": [0.5]}, outcome="y", prediction="p")
 
 
 @pytest.mark.parametrize("thing", [3, "frame.csv", [1, 2]])
@@ -163,6 +173,12 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
 def test_a_bad_argument_of_audit_is_refused_by_name(arguments, message, scored):
     with pytest.raises(TrueupError, match=message):
         tu.audit(scored, **{"outcome": "y", "prediction": "p", **arguments})
+
+
+def test_roles_beside_a_table_are_refused(scored):
+    table = read(scored, outcome="y", prediction="p")
+    with pytest.raises(ArgumentError, match="a Table has its roles already"):
+        tu.audit(table, outcome="y")
 
 
 def test_a_frame_like_nothing_is_refused():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.data.intake import read
-from trueup.data.segments import check_bins, plan, segment_column
+from trueup.data.segments import named_bins, plan, segment_column
 from trueup.errors import ArgumentError
 
 
@@ -17,8 +17,7 @@ def _column(values, bins=10, **roles):
     table = read(
         {"p": np.full(n, 0.5), "y": [0, 1] * (n // 2) + [0] * (n % 2), "v": values}, outcome="y", prediction="p", **roles
     )
-    check_bins(table, bins)
-    return segment_column(table, table.schema.features[0], bins)
+    return segment_column(table, table.schema.features[0], named_bins(table, bins))
 
 
 def _texts(column):

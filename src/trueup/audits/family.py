@@ -88,11 +88,12 @@ class Target:
     label: str
     rows: Rows
     grid: Grid
+    threads: int | None = None
 
     @cached_property
     def codes(self) -> list[Ints]:
         """Codes of every column, in the order of this target's scores."""
-        return Workers().map(lambda column: np.take(column.codes, self.rows.order), self.grid.all_columns)
+        return Workers(self.threads).map(lambda column: np.take(column.codes, self.rows.order), self.grid.all_columns)
 
     @cached_property
     def nought(self) -> Ints:

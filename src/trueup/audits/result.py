@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +84,13 @@ class Finding:
 
 
 COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
+
+
+def _frozen(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Make columns that nobody can write to by mistake."""
+    for column in columns.values():
+        column.setflags(write=False)
+    return dict(columns)
 
 
 def _plain(value: Any) -> Any:
@@ -167,7 +173,7 @@ class Audit:
         )  # fmt: skip
         whole = families[0].blocks[0].tally
         return cls(
-            MappingProxyType(dict(columns)), keys, MappingProxyType(dict(curves)),
+            _frozen(columns), keys, dict(curves),
             table.schema, settings, len(table), table.unlabelled, table.weightless,
             sum(block.thin for family in families[:1] for block in family.blocks),
             tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),
@@ -200,7 +206,7 @@ class Audit:
         values = {name: column[at].item() for name, column in self.columns.items()}
         return Finding(
             segment=self.keys.name(at),
-            depth=int(self.keys.depth[at]),
+            depth=int((self.keys.columns[at] >= 0).sum()),
             note=self._note(values),
             curve=self.curves.get(at),
             **values,
@@ -243,7 +249,7 @@ class Audit:
 
     def worst(self, count: int = 10) -> list[Finding]:
         """Give the worst segments, by adjusted p-value and then by sigma."""
-        return [self.finding(at) for at in range(min(count, len(self)))]
+        return [self.finding(at) for at in range(max(0, min(count, len(self))))]
 
     @property
     def worst_sigma(self) -> float:
@@ -265,7 +271,7 @@ class Audit:
     def to_frame(self, like: Any = None) -> Any:
         """Give every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
         named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
-        return frame_like({name: named[name] for name in COLUMNS}, like)
+        return frame_like({name: named[name].copy() for name in COLUMNS}, like)
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Give plain values fit for JSON: the verdict, the settings, and the findings, worst first (``most`` of them)."""

@@ -12,7 +12,7 @@ from trueup.audits.family import Family, Grid, Target, Workers, find_family
 from trueup.audits.result import Audit, Settings
 from trueup.data.checks import one_of
 from trueup.data.intake import read
-from trueup.data.segments import SegmentColumn, check_bins, own_segments, plan, segment_column
+from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, segment_column
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import join, sort_rows
@@ -114,6 +114,8 @@ def audit(
     _check(settings, draws)
     if isinstance(data, Table):
         table = data
+        if not (outcome is prediction is by is weight is classes is None and task == "auto" and unlabelled == "error"):
+            raise ArgumentError("a Table has its roles already", hint="name them where it is read")
     else:
         table = read(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task,
@@ -123,7 +125,7 @@ def audit(
         raise ArgumentError("an audit needs the outcome", hint='name its column, as outcome="y"')
     workers = Workers(threads, progress)
     grid = _grid(table, bins, segments, settings, Workers(threads))
-    families = [find_family(target, workers) for target in _targets(table, grid)]
+    families = [find_family(target, workers) for target in _targets(table, grid, threads)]
     return _judge(table, grid, families, settings, workers)
 
 
@@ -160,7 +162,7 @@ def _grid(
         SegmentColumn(name, np.where(mask, np.int32(0), np.int32(-1)), (name,))
         for name, mask in own_segments(table, segments, came_in).items()
     ]
-    check_bins(table, bins)
+    bins = named_bins(table, bins)
     columns = workers.map(lambda feature: segment_column(table, feature, bins), table.schema.features)
     counts = [*workers.map(_count, columns), *(np.array([np.sum(column.codes == 0)]) for column in own)]
     levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
@@ -172,18 +174,18 @@ def _count(column: SegmentColumn) -> NDArray[np.int64]:
     return np.bincount(column.codes, minlength=len(column.labels))
 
 
-def _targets(table: Table, grid: Grid) -> list[Target]:
+def _targets(table: Table, grid: Grid, threads: int | None = None) -> list[Target]:
     """List what is to be audited: one score, or every class and the top label."""
     p, y, w = table.prediction, table.outcome, table.weight
     assert y is not None
     if p.ndim == 1:
-        return [Target("", sort_rows(y, p, w, real=table.schema.task == "regression"), grid)]
+        return [Target("", sort_rows(y, p, w, real=table.schema.task == "regression"), grid, threads)]
     top = np.argmax(p, axis=1)
     hit = (y == top).astype(np.float64)
-    targets = [Target("top label", sort_rows(hit, p[np.arange(len(p)), top], w, real=False), grid)]
+    targets = [Target("top label", sort_rows(hit, p[np.arange(len(p)), top], w, real=False), grid, threads)]
     for at, name in enumerate(table.schema.classes):
         own = np.ascontiguousarray(p[:, at])
-        targets.append(Target(f"class={name}", sort_rows((y == at).astype(np.float64), own, w, real=False), grid))
+        targets.append(Target(f"class={name}", sort_rows((y == at).astype(np.float64), own, w, real=False), grid, threads))
     return targets
 
 

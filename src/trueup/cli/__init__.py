@@ -32,15 +32,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 fine; 1 what ``--fail-if`` named was found; 2 bad input or usage; 3 a fault of trueup; 130 interrupted.
     """
-    parser = build_parser()
+    debug = False
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else FINE
-    if arguments.verb is None:
-        parser.print_help(sys.stderr)
-        return BAD_INPUT
-    try:
+        parser = build_parser()
+        try:
+            arguments = parser.parse_args(argv)
+        except SystemExit as stop:  # help, the version, or a usage error, told already
+            return stop.code if isinstance(stop.code, int) else FINE
+        if arguments.verb is None:
+            parser.print_help(sys.stderr)
+            return BAD_INPUT
+        debug = arguments.debug
         with warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings_plainly()
@@ -57,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.complain("error: not enough memory\nhint: name fewer columns with --by, or lower --depth or --draws")
         return BAD_INPUT
     except Exception as error:  # noqa: BLE001  (whatever happens, nobody is shown a traceback unasked)
-        return _own_fault(error, debug=arguments.debug)
+        return _own_fault(error, debug=debug)
 
 
 def _call(arguments: argparse.Namespace) -> int:

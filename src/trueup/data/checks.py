@@ -22,6 +22,8 @@ IDENTIFIER_LEVELS = 20  # a column of fewer levels is never taken for an identif
 IDENTIFIER_SHARE = 0.9
 COPY_ROWS = 50  # below this many rows a two-level column may follow the outcome by chance
 SUM_TOLERANCE = 0.01
+LARGEST_WEIGHT = 1e50  # third powers of weights are summed up
+LARGEST_VALUE = 1e100  # squares of real outcomes are
 
 
 def one_of(name: str, value: object, allowed: Collection[object]) -> None:
@@ -98,6 +100,7 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
                 hint="a row without a score cannot be audited: drop it, or score it first",
             )
         if task == "regression":
+            _not_too_large(column, name, "prediction")
             continue
         bad = (column < 0) | (column > 1)
         if bad.any():
@@ -115,6 +118,15 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
             )
         scores = scores / total[:, None]
     return scores
+
+
+def _not_too_large(values: NDArray[np.float64], name: str, role: str) -> None:
+    bad = np.abs(values) > LARGEST_VALUE
+    if bad.any():
+        raise DataError(
+            f"{role} column {name!r} must lie within {LARGEST_VALUE:g} of 0; got {values[bad][0]:g} {where(bad)}",
+            hint="measure it in a larger unit",
+        )
 
 
 def outcome(
@@ -145,6 +157,7 @@ def outcome(
     bad = np.isinf(y)
     if bad.any():
         raise DataError(f"outcome column {shown!r} must hold finite numbers; got {y[bad][0]} {where(bad)}")
+    _not_too_large(y, shown, "outcome")
     bad = (y < 0) | (y > 1)
     if task == "binary" and bad.any():
         raise DataError(
@@ -218,7 +231,12 @@ def weight(raw: Raw | None, name: str | None) -> NDArray[np.float64] | None:
         return None
     shown = name or "weight"
     w = as_numbers(raw, shown, "weight")
-    for bad, rule in ((~np.isfinite(w), "be finite"), (w < 0, "not be negative")):
+    for bad, rule in (
+        (~np.isfinite(w), "be finite"),
+        (w < 0, "not be negative"),
+        (w > LARGEST_WEIGHT, f"be at most {LARGEST_WEIGHT:g}"),
+        ((w > 0) & (w < 1 / LARGEST_WEIGHT), f"be at least {1 / LARGEST_WEIGHT:g}, or 0"),
+    ):
         if bad.any():
             raise DataError(
                 f"weights in column {shown!r} must {rule}; got {w[bad][0]:g} {where(bad)}",

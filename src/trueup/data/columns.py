@@ -13,13 +13,14 @@ from trueup.data.schema import sort_levels
 from trueup.errors import ColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["Coded", "Raw", "from_array", "from_objects", "recode"]
 
 FLAG_LEVELS = ("false", "true")
+LARGEST_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,8 @@ class Raw:
     kind: Literal["number", "flag", "text", "date"]
     values: NDArray[np.float64] | None = None
     coded: Coded | None = None
+    exact: Callable[[], Raw] | None = None
+    """For whole numbers: read them as texts, where they are too large to be told apart as floats."""
 
     def __len__(self) -> int:
         return len(self.codes_or_values)
@@ -66,6 +69,8 @@ class Raw:
         if self.coded is not None:
             return self.coded
         values = self.codes_or_values
+        if self.exact is not None and np.nanmax(np.abs(values), initial=0.0) >= LARGEST_EXACT:
+            return self.exact().categories()
         if self.kind == "flag":
             return Coded(np.nan_to_num(values, nan=-1.0).astype(np.int32), FLAG_LEVELS)
         codes, found = _rank(values)
@@ -144,8 +149,8 @@ def _is_missing(value: object) -> bool:
         return type(value).__name__ in {"NAType", "NaTType"}
 
 
-def from_objects(values: Iterable[Any], name: str) -> Raw:
-    """Read Python objects: texts, or what one type of them stands for."""
+def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> Raw:
+    """Read Python objects: texts, or (unless told to read texts) what one type of them stands for."""
     index: dict[Any, int] = {}
     try:
         codes = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
@@ -156,7 +161,7 @@ def from_objects(values: Iterable[Any], name: str) -> Raw:
         ) from error
     found = [None if _is_missing(value) else value for value in index]
     known = [value for value in found if value is not None]
-    kinds = {type(value) for value in known}
+    kinds = set() if as_text else {type(value) for value in known}
     if kinds and all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
         return Raw("flag", np.array([np.nan if v is None else float(v) for v in (*found, None)])[codes])
     if kinds and all(issubclass(kind, (int, float, decimal.Decimal, np.number)) for kind in kinds):
@@ -196,7 +201,8 @@ def days_of(times: NDArray[Any]) -> NDArray[np.float64]:
 def from_array(array: Any, name: str) -> Raw:
     """Read a NumPy array (masked entries are missing), or anything NumPy makes a one-dimensional array of."""
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    plain = np.asarray(array.data if mask is not None else array)
+    plain = np.asarray(array.data if isinstance(array, np.ma.MaskedArray) else array)
+    array = array if isinstance(array, np.ma.MaskedArray) else plain
     if plain.ndim != 1:
         raise ColumnError(
             f"column {name!r} must be one-dimensional; got shape {plain.shape}", hint="pass one array a column"
@@ -206,6 +212,8 @@ def from_array(array: Any, name: str) -> Raw:
         values = plain.astype(np.float64)  # always a copy: a Table never shares memory that the caller may write to
         if mask is not None:
             values[mask] = np.nan
+        if kind in "iu":
+            return Raw("number", values, exact=lambda: from_objects(array.tolist(), name, as_text=True))
         return Raw("flag" if kind == "b" else "number", values)
     if kind == "M":
         values = days_of(plain)

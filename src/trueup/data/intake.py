@@ -5,7 +5,7 @@ Whatever is behind this door may trust its input; nothing is repaired on the way
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
@@ -144,7 +144,7 @@ def _feature(
 
 def _several(names: Sequence[Hashable] | Hashable) -> tuple[Hashable, ...]:
     """Take one name for a list of one."""
-    return tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else (names,)
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
 def _open(data: Any) -> Source:
@@ -165,7 +165,7 @@ def _open(data: Any) -> Source:
             if lazy
             else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
         ) from error
-    return Source(tuple(frame.columns), len(frame), lambda key: _from_series(frame[key], str(key)))
+    return Source(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
 
 
 def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw | None]:
@@ -187,11 +187,26 @@ def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], NDAr
         if not source.by_position:
             raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')
         prediction = 0
+    if isinstance(prediction, np.ndarray) or hasattr(prediction, "__array__"):
+        return _given_scores(source, prediction)
     names = source.find_all(_several(prediction), "prediction")
     if not names:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
     columns = [checks.as_numbers(source.fetch(name), source.label(name), "prediction") for name in names]
     return names, columns[0] if len(columns) == 1 else np.column_stack(columns)
+
+
+def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Take the scores themselves, one column or one a class."""
+    values = np.asarray(prediction)
+    if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
+        raise ColumnError(
+            f"the prediction has shape {values.shape} and the data {source.rows} rows", hint="pass one value a row"
+        )
+    columns = values.reshape(source.rows, -1).T if source.rows else values.reshape(-1, 0)
+    names = ("prediction",) if values.ndim == 1 else tuple(str(at) for at in range(len(columns)))
+    scores = [checks.as_numbers(from_array(c, n), n, "prediction") for c, n in zip(columns, names, strict=True)]
+    return names, scores[0] if values.ndim == 1 else np.column_stack(scores)
 
 
 def _from_anything(values: Any, name: str) -> Raw:
@@ -206,6 +221,8 @@ def _from_anything(values: Any, name: str) -> Raw:
 def _from_series(series: nw.Series[Any], name: str) -> Raw:
     """Take a column off its library, by the library's own fast path where it has one."""
     dtype = series.dtype
+    if dtype.is_integer():
+        return Raw("number", _floats(series), exact=lambda: _texts(series, name))
     if dtype.is_numeric():
         return Raw("number", _floats(series))
     if dtype == nw.Boolean:
@@ -231,6 +248,8 @@ def _is_zoned(series: nw.Series[Any]) -> bool:
 
 def _floats(series: nw.Series[Any]) -> NDArray[np.float64]:
     """Copy numbers out as float64: a Table never shares memory that the caller may write to."""
+    if series.implementation.is_pyarrow() and series.dtype.is_integer():
+        return np.array(series.to_numpy(), np.float64)  # a cast would refuse whole numbers beyond 2^53
     return np.array(series.cast(nw.Float64).to_numpy(), np.float64)
 
 
@@ -242,7 +261,8 @@ def _texts(series: nw.Series[Any], name: str) -> Raw:
         codes, found = native.factorize()
         return Raw("text", coded=merge_texts(codes, [str(value) for value in found]))
     if series.implementation.is_polars():
-        native = series.cast(nw.Categorical).to_native() if series.dtype == nw.String else native
+        if series.dtype not in (nw.Categorical, nw.Enum):
+            native = series.cast(nw.String).cast(nw.Categorical).to_native()
         unique = native.unique().drop_nulls()
         places = unique.to_physical().to_numpy().astype(np.int64)
         move = np.full(int(places.max(initial=-1)) + 2, -1, np.int64)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trueup.data.schema import Feature
     from trueup.data.table import Table
 
-__all__ = ["Plan", "SegmentColumn", "check_bins", "own_segments", "plan", "segment_column"]
+__all__ = ["Plan", "SegmentColumn", "named_bins", "own_segments", "plan", "segment_column"]
 
 CALENDAR = ("year", "quarter", "month", "week", "day")
 DEFAULT_BINS = 10
@@ -36,14 +36,17 @@ class SegmentColumn:
     labels: tuple[str, ...]
 
 
-def check_bins(table: Table, bins: int | Mapping[str, Any]) -> None:
-    """Refuse bins for a column that is not there."""
-    if isinstance(bins, Mapping):
-        for name in bins:
-            if name not in table.columns:
-                raise ColumnError(f"bins are given for column {name!r}, which is not among the segment columns")
-    else:
-        _check_count("every numeric column", bins)
+def named_bins(table: Table, bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
+    """Check that bins are given for columns that are there; a column of an array may be named by its position."""
+    if not isinstance(bins, Mapping):
+        return _check_count("every numeric column", bins)
+    found = {}
+    for key, told in bins.items():
+        name = next((name for name in (key, str(key), f"x{key}") if name in table.columns), None)
+        if name is None:
+            raise ColumnError(f"bins are given for column {key!r}, which is not among the segment columns")
+        found[str(name)] = told
+    return found
 
 
 def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any] = DEFAULT_BINS) -> SegmentColumn:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from trueup.data.columns import Coded, Raw, from_array
 from trueup.errors import ColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 __all__ = ["Source", "open_array", "open_mapping"]
 
@@ -87,6 +88,11 @@ def open_array(array: np.ndarray[Any, Any]) -> Source:
 
 def open_mapping(columns: Mapping[Any, Any]) -> Source:
     """Open a dict of equally long arrays (or columns that are coded already)."""
+    for key, column in columns.items():
+        if not hasattr(column, "__len__") or isinstance(column, (str, bytes, Mapping)):
+            raise ColumnError(
+                f"column {key!r} must be an array; got {type(column).__name__}", hint="every array needs one entry a row"
+            )
     lengths = {key: len(column) for key, column in columns.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key!r} has {length}" for key, length in list(lengths.items())[:6])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,8 +53,6 @@ class Table:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
-        object.__setattr__(self, "left_out", MappingProxyType(dict(self.left_out)))
         lengths = {len(column) for column in (*self.columns.values(), self.outcome, self.weight) if column is not None}
         if lengths - {len(self.prediction)}:
             raise AssertionError(f"a Table of unequal columns: {sorted(lengths | {len(self.prediction)})}")

@@ -221,57 +221,66 @@ def _renumber(wanted: Ints, column: int, levels: int) -> tuple[Ints, Ints, int]:
 
 
 @jit
+def _scan(
+    first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
+) -> np.int64:
+    """Write the places and segments of the rows of two columns that are in some segment; give their number.
+
+    There is no branch to guess wrong: every row is written, and most are written over.
+    """
+    found = int64(0)
+    for i in range(first.size):
+        k = slot[uint64(move_first[uint32(first[i] + 1)] * width + move_second[uint32(second[i] + 1)])]
+        at[uint64(found)] = i
+        ids[uint64(found)] = k
+        found += int64(k >= 0)
+    return found
+
+
+@jit
+def _narrow(pairs: int, code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
+    """Keep, in place, those of the first ``pairs`` rows that a third column leaves in some segment."""
+    found = int64(0)
+    for j in range(pairs):
+        i = at[j]
+        k = slot[uint64(ids[j] * width + move[uint32(code[i] + 1)])]
+        at[uint64(found)] = i
+        ids[uint64(found)] = k
+        found += int64(k >= 0)
+    return found
+
+
+@jit
 def collect(a: Ints, b: Ints, c: Ints, wanted: Ints, levels: Ints) -> tuple[Ints, Ints]:
     """Find the rows that are in some wanted segment: their places, ascending, and which segment each is in.
 
     ``wanted`` has a row of one to three codes for each segment, no two alike; a, b, c are the columns of these codes
-    (those beyond are not looked at) and ``levels`` their numbers of levels. There is no branch to guess wrong: every row
-    is written, and most are written over.
+    (those beyond are not looked at) and ``levels`` their numbers of levels.
     """
-    depth = wanted.shape[1]
-    size = wanted.shape[0]
+    size, depth = wanted.shape
     at = np.empty(a.size, np.int32)
     ids = np.empty(a.size, np.int32)
-    found = int64(0)
     move_a, place, _ = _renumber(wanted, 0, levels[0])
-    height = size
     if depth == 1:
-        back = np.full(size + 1, -1, np.int32)
-        for j in range(size):
-            back[place[j]] = j
-        for i in range(a.size):
-            k = back[uint64(move_a[uint32(a[i] + 1)])]
-            at[uint64(found)] = i
-            ids[uint64(found)] = k
-            found += int64(k >= 0)
-        return at[:found].copy(), ids[:found].copy()
-    move_b, place_b, width = _renumber(wanted, 1, levels[1])
+        # A column is crossed with itself, all of whose codes are alike.
+        move_b, place_b, width = np.zeros(levels[0] + 1, np.int32), np.zeros(size, np.int32), 1
+    else:
+        move_b, place_b, width = _renumber(wanted, 1, levels[1])
     slot = np.full((size + 1) * width, -1, np.int32)
     height = 0
     for j in range(size):
         cell = place[j] * width + place_b[j]
         if slot[cell] < 0:
-            slot[cell] = j if depth == 2 else height
+            slot[cell] = height if depth == 3 else j
             height += 1
         place[j] = slot[cell]
-    for i in range(a.size):
-        k = slot[uint64(move_a[uint32(a[i] + 1)] * width + move_b[uint32(b[i] + 1)])]
-        at[uint64(found)] = i
-        ids[uint64(found)] = k
-        found += int64(k >= 0)
+    found = _scan(a, move_a, b, move_b, slot, width, at, ids)
     if depth == 3:
         move_c, place_c, width = _renumber(wanted, 2, levels[2])
         slot = np.full(height * width, -1, np.int32)
         for j in range(size):
             slot[place[j] * width + place_c[j]] = j
-        pairs = found
-        found = int64(0)
-        for j in range(pairs):
-            i = at[j]
-            k = slot[uint64(ids[j] * width + move_c[uint32(c[i] + 1)])]
-            at[uint64(found)] = i
-            ids[uint64(found)] = k
-            found += int64(k >= 0)
+        found = _narrow(found, c, move_c, slot, width, at, ids)
     return at[:found].copy(), ids[:found].copy()
 
 
