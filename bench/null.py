@@ -54,7 +54,7 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     columns = data(SIZES[size], seed, **options)
     roles = {"outcome": "outcome", "prediction": "prediction", "weight": "weight" if options.get("weighted") else None}
     holm = tu.audit(columns, **roles, threads=1)
-    shared = tu.audit(columns, **roles, threads=1, adjust="max", draws=199)
+    shared = tu.audit(columns, **roles, threads=1, adjust="max", draws=199, random_state=seed)
     return {
         "key": (size, variant),
         "segments": holm.tested,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,11 @@ def test_every_public_name_can_be_had():
     assert trueup.__version__[0].isdigit()
     with pytest.raises(AttributeError, match="has no attribute 'adit'"):
         trueup.adit  # noqa: B018
+
+
+def test_the_evidence_page_shows_the_figures_that_were_measured():
+    bench = SOURCE.parents[1] / "bench"
+    spec = importlib.util.spec_from_file_location("evidence", bench / "evidence.py")
+    evidence = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(evidence)
+    assert evidence.PAGE.read_text() == evidence.page()

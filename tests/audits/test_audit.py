@@ -306,6 +306,15 @@ def test_the_seed_fixes_the_monte_carlo_null():
     assert first.columns["p_adjusted"].min() >= 1 / 200
 
 
+def test_data_made_with_the_same_seed_does_not_share_its_draws_with_the_null():
+    # Outcomes drawn by default_rng(0).random() < p would come back as the first draw of a null with the same stream.
+    p = np.full(2000, 0.3)
+    y = (np.random.default_rng(0).random(2000) < p).astype(int)
+    y[:400] = 1
+    audit = tu.audit({"p": p, "y": y}, **ROLES, by=[], adjust="max", draws=19, random_state=0)
+    assert audit.overall.p_adjusted == 1 / 20
+
+
 def test_progress_is_told():
     told = []
     tu.audit(_simulated(500), **ROLES, progress=lambda done, total: told.append((done, total)))

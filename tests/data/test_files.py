@@ -369,7 +369,7 @@ def test_a_leading_zero_survives_when_the_column_is_read_as_text(tmp_path):
     assert texts(read_files(path, text="zip", columns="zip")["zip"]) == ["01234", "2345"]
 
 
-def test_a_late_leading_zero_or_word_makes_the_whole_column_text(tmp_path):
+def test_a_late_word_or_number_settles_the_whole_column(tmp_path):
     path = text_file(tmp_path / "late.csv", "zip,n,m\n" + "12345,1,\n" * 60_000 + "12345,B2,7\n")
     found = read_files(path)
     assert found["n"].levels == ("1", "B2")

@@ -154,6 +154,8 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
         ({"alpha": 0}, "alpha must lie between 0 and 1; got 0"),
         ({"alpha": 5}, "alpha must lie between 0 and 1; got 5"),
         ({"alpha": "5%"}, "alpha must lie between 0 and 1"),
+        ({"threads": 0}, "threads must be a whole number of at least 1; got 0"),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
         ({"adjust": "none"}, "adjust must be one of 'holm', 'max', 'bh', 'by'; got 'none'"),
         ({"adjust": "max", "draws": 100}, r"alpha \* \(draws \+ 1\) must be a whole number"),
         ({"bins": 0}, "must be a whole number from 1 to 10,000; got 0"),

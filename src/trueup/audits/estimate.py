@@ -55,15 +55,21 @@ def estimate(tally: Tally, alpha: float) -> dict[str, Floats]:
     w = tally.weight
     with np.errstate(invalid="ignore", divide="ignore"):
         expected, bias = tally.expected / w, tally.residual / w
-        observed = expected + bias
-        if not tally.real:
-            observed = np.clip(observed, 0.0, 1.0)  # a sum of many ones may end a hair above their number
+        observed = (tally.expected + tally.residual) / w if tally.real else _events(tally) / w
         low, high = _limits(tally, observed, noise(tally) / w, alpha)
         edges = np.sort(np.vstack([low / expected, high / expected]), axis=0)
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": edges[0], "ratio_high": edges[1], "bias": bias, "ecce": tally.span / w, "sigma": deviation(tally),
         }  # fmt: skip
+
+
+def _events(tally: Tally) -> Floats:
+    """Give the sum of w y. It is recovered from two other sums, and is a whole number where outcomes are 0 and 1."""
+    events = tally.expected + tally.residual
+    whole = np.rint(events)
+    near = (tally.weight == tally.weights[:, sums.WEIGHT2]) & (np.abs(events - whole) <= 1e-9 * tally.weight)
+    return np.clip(np.where(near, whole, events), 0.0, tally.weight)
 
 
 def _limits(tally: Tally, observed: Floats, error: Floats, alpha: float) -> tuple[Floats, Floats]:

@@ -29,6 +29,7 @@ __all__ = ["audit"]
 
 MOST_CURVES = 1000
 MAX_CELLS = 2_000_000
+STREAM = int.from_bytes(b"null", "big")
 
 
 def audit(
@@ -111,7 +112,7 @@ def audit(
     False
     """
     settings = Settings(depth, min_rows, alpha, adjust, max_cells, draws if adjust == "max" else 0, random_state)
-    _check(settings, draws)
+    _check(settings, draws, threads)
     if isinstance(data, Table):
         table = data
         if not (outcome is prediction is by is weight is classes is None and task == "auto" and unlabelled == "error"):
@@ -129,13 +130,15 @@ def audit(
     return _judge(table, grid, families, settings, workers)
 
 
-def _check(settings: Settings, draws: int) -> None:
+def _check(settings: Settings, draws: int, threads: int | None) -> None:
     """Refuse parameters outside their range."""
     for name, value, low, high in (
         ("depth", settings.depth, 1, 3),
         ("min_rows", settings.min_rows, 1, None),
         ("max_cells", settings.max_cells, 1, None),
         ("draws", draws, 1, 1_000_000),
+        ("random_state", settings.random_state, 0, None),
+        ("threads", 1 if threads is None else threads, 1, None),
     ):
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not whole or value < low or (high is not None and value > high):
@@ -251,7 +254,8 @@ def _monte_carlo(
             'adjust="max" draws outcomes from predicted probabilities and cannot serve a real outcome',
             hint='use adjust="holm"',
         )
-    random = np.random.default_rng(settings.random_state)
+    # A stream of its own: the data may have been made with the same seed, and must not share its draws.
+    random = np.random.default_rng([settings.random_state, STREAM])
     observed = p[enough]
     order = np.argsort(observed, kind="stable")
     counts = np.zeros(len(order), np.int64)

@@ -21,13 +21,14 @@ def number(value: float, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> number(0.12345), number(1234.5), number(float("nan")), number(2e-17), number(float("inf"))
-    ('0.123', '1230', '-', '2e-17', 'inf')
+    >>> number(0.12345), number(1234.5), number(0.009996), number(float("nan")), number(2e-17), number(float("inf"))
+    ('0.123', '1230', '0.0100', '-', '2e-17', 'inf')
     """
     if math.isnan(value):
         return "-"
-    if value != 0 and math.isfinite(value) and 1e-4 <= abs(value) < 1e7:
-        return f"{float(f'{value:.{digits}g}'):.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    rounded = float(f"{value:.{digits}g}")
+    if rounded != 0 and 1e-4 <= abs(rounded) < 1e7:
+        return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
     return f"{value:.{digits}g}"
 
 
@@ -101,11 +102,11 @@ def notes(audit: Audit) -> list[str]:
             f"too thin to tell: {max(audit.thin, untested):,} cells have fewer than {audit.settings.min_rows} rows"
         )
     if audit.dropped:
-        shown = ", ".join(audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")
+        shown = ", ".join(shorten(name) for name in audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")
         lines.append(
             f"left out to stay within {audit.settings.max_cells:,} cells: {len(audit.dropped):,} combinations ({shown})"
         )
-    lines += [f"column {name} left out: {reason}" for name, reason in audit.left_out.items()]
+    lines += [f"column {shorten(name)} left out: {reason}" for name, reason in audit.left_out.items()]
     if audit.unlabelled:
         lines.append(f"{audit.unlabelled:,} rows without an outcome were set aside")
     if audit.weightless:

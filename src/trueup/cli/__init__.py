@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console
+from trueup.cli.interrupts import last_resort
 from trueup.cli.parser import build_parser
 from trueup.errors import TrueupError, TrueupWarning
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             return BAD_INPUT
         debug = arguments.debug
-        with warnings.catch_warnings():
+        with last_resort(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings_plainly()
             return _call(arguments)

@@ -3,7 +3,8 @@
 Rows come in the order of the file. Only local files are read, and DuckDB is kept from fetching anything.
 
 Columns of bytes, lists, structures, times of day and intervals, and the row index that pandas writes into Parquet, are
-left out; asking for one by name is an error, unless it is to be read as text.
+left out; asking for one by name is an error, unless it is to be read as text. Files with a name twice, or twice but
+for upper and lower case, are refused: SQL could not tell the columns apart.
 
 In CSV and JSON a column has the type that all its values have, not just the first thousands: numbers; dates, if each is
 written as 2024-01-31 or 2024-01-31 09:30:00 (a zone is dropped, the clock time kept); true and false in CSV; or else
@@ -83,6 +84,7 @@ HINTS = {
     "parquet": "is it a Parquet file, and whole? write or copy it again",
     "csv": 'it must be UTF-8 text, with as many fields on every line as in the header, and quoted by "',
     "json": "it must hold records, {...} with the names of the columns, as one array or one a line",
+    "twice": "rename one; upper and lower case make no difference",
     "sql": "DuckDB runs the query: name a file in quotes, as FROM 'f.parquet'; the files of paths are the table data",
 }
 
@@ -197,7 +199,7 @@ def _choose(rows: _Rows, columns: Sequence[str] | None, as_text: Sequence[str]) 
     wanted = None if columns is None else set(_find_names(rows.names, columns, "data"))
     for at, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
         kind = _kind(declared)
-        if name not in wanted if wanted is not None else re.fullmatch(r"__index_level_\d+__", name):
+        if re.fullmatch(r"__index_level_\d+__", name) if wanted is None else name not in wanted:
             continue
         if kind in TEXTS or name in as_text:
             texts[name] = (TEXTS | AS_TEXT).get(kind, TEXTS["VARCHAR"]).format(f"c{at}")
@@ -308,14 +310,14 @@ def _refuse_renamed(con: Connection, files: _Files, names: tuple[str, ...]) -> N
     """Refuse a name that is there twice, or twice but for case: DuckDB calls the second a_1 and says nothing."""
     folded = {name.encode().lower() for name in names}  # bytes fold only ASCII, as DuckDB does
     doubtful = {name: cut for name in names if (cut := name.rpartition("_")[0]).encode().lower() in folded}
-    own: Iterable[str] = files.headers
-    if doubtful and files.format != "csv":
-        keys = f"unnest(json_keys(json)) FROM read_json_objects({_listed_paths(files)}, format = 'auto')"
-        keys = keys if files.format == "json" else f"name FROM parquet_schema({_listed_paths(files)})"
-        own = {row[0] for row in con.execute(f"SELECT DISTINCT {keys}").fetchall()}
-    for name in doubtful.keys() - own:
-        said = f"column name {doubtful[name]!r} appears more than once in {files}"
-        raise ColumnError(said, hint="rename one; upper and lower case are one name")
+    if not doubtful or files.format == "csv":  # the headers of CSV have been looked at
+        return
+    keys = f"unnest(json_keys(json)) FROM read_json_objects({_listed_paths(files)}, format = 'auto')"
+    keys = keys if files.format == "json" else f"name FROM parquet_schema({_listed_paths(files)})"
+    own = {row[0] for row in con.execute(f"SELECT DISTINCT {keys}").fetchall()}
+    for name, cut in doubtful.items():
+        if name not in own:
+            raise ColumnError(f"column name {cut!r} appears more than once in {files}", hint=HINTS["twice"])
 
 
 def _query(con: Connection, sql: str, data: _Rows | None = None) -> _Rows:
@@ -384,12 +386,11 @@ def _code(con: Connection, table: str, columns: list[str]) -> Iterator[Coded]:
 
 
 class _Files(NamedTuple):
-    """Files of one format; if CSV, of one separator, and with the names in their headers."""
+    """Files of one format, and of one separator if they are CSV."""
 
     paths: list[Path]
     format: str
     separator: str = ""
-    headers: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         first = repr(str(self.paths[0]))
@@ -411,13 +412,12 @@ def _find(paths: Any) -> _Files:
         raise FileError(f"file {str(twice)!r} is named twice", hint="its rows would count twice: name it once")
     formats = sorted({_format(path) for path in found})
     headers = [_header(path) for path in found] if formats == ["csv"] else []
-    separators = sorted({separator for separator, names in headers if len(names) > 1} or {one for one, _ in headers[:1]})
+    separators = sorted({one for one, names in headers if len(names) > 1} or {one for one, _ in headers[:1]})
     for kinds, what in ((formats, "formats"), (separators, "separators")):
         if len(kinds) > 1:
             listed = " and ".join(map(repr, kinds))
             raise FileError(f"files of different {what} cannot be read together: {listed}", hint="read them one by one")
-    names = frozenset(chain.from_iterable(names for _, names in headers))
-    return _Files(found, formats[0], separators[0] if separators else "", names)
+    return _Files(found, formats[0], separators[0] if separators else "")
 
 
 def _locate(given: Any) -> list[Path]:
@@ -486,8 +486,12 @@ def _header(path: Path) -> tuple[str, list[str]]:
         names = [name.strip() for name in next(csv.reader(chain([first], pieces), delimiter=separator), [])]
     if not any(names):
         raise FileError(f"the first line of {str(path)!r} is blank", hint="it must name the columns")
-    # DuckDB numbers what has no name.
-    return separator, [name or f"column{at}" for at, name in enumerate(names)]
+    seen: set[bytes] = set()
+    for name in filter(None, names):
+        if (folded := name.encode().lower()) in seen:  # bytes fold only ASCII, as DuckDB does
+            raise ColumnError(f"column name {name!r} appears more than once in {str(path)!r}", hint=HINTS["twice"])
+        seen.add(folded)
+    return separator, names
 
 
 def _uneven_line(path: Path, separator: str) -> str | None:

@@ -44,7 +44,11 @@ def named_bins(table: Table, bins: int | Mapping[Any, Any]) -> int | dict[str, A
     for key, told in bins.items():
         name = next((name for name in (key, str(key), f"x{key}") if name in table.columns), None)
         if name is None:
-            raise ColumnError(f"bins are given for column {key!r}, which is not among the segment columns")
+            known = ", ".join(list(table.columns)[:12]) or "none"
+            raise ColumnError(
+                f"bins are given for column {key!r}, which is not among the segment columns",
+                hint=f"the segment columns are {known}",
+            )
         found[str(name)] = told
     return found
 

@@ -238,7 +238,7 @@ def _scan(
 
 
 @jit
-def _narrow(pairs: int, code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
+def _narrow(pairs: np.int64, code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
     """Keep, in place, those of the first ``pairs`` rows that a third column leaves in some segment."""
     found = int64(0)
     for j in range(pairs):

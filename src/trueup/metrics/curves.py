@@ -37,8 +37,11 @@ class ReliabilityCurve:
         return len(self.predicted)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Give plain lists, one entry a bin."""
-        return {name: getattr(self, name).tolist() for name in self.__dataclass_fields__}
+        """Give plain lists, one entry a bin, fit for JSON: what is not finite becomes None."""
+        return {
+            name: [value if np.isfinite(value) else None for value in getattr(self, name).tolist()]
+            for name in self.__dataclass_fields__
+        }
 
 
 def curves_from_sums(cells: Floats, *, alpha: float, real: bool) -> list[ReliabilityCurve]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trueup.audits.text import ADJUSTMENTS, notes, number, shorten
+from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
 from trueup.reports.drawing import Forest, Plot, Range, common_range, forest, plot
 
 if TYPE_CHECKING:
@@ -149,9 +149,16 @@ def _figures(audit: Audit) -> tuple[Figure, ...]:
         Figure("segments tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
         Figure("segments off", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
         Figure("worst sigma", number(audit.worst_sigma), mce),
-        Figure("observed / expected, all rows", number(whole.ratio), f"{share:g}% interval {_interval(whole)}"),
+        _distance(whole, f"{share:g}%"),
         Figure("mean outcome, all rows", number(whole.observed, 4), f"expected {number(whole.expected, 4)}"),
     )
+
+
+def _distance(whole: Finding, level: str) -> Figure:
+    """Say how far the whole is off: as a ratio where that has a meaning, else as a difference."""
+    if math.isfinite(whole.ratio) and whole.expected > 0:
+        return Figure("observed / expected, all rows", number(whole.ratio), f"{level} interval {_interval(whole)}")
+    return Figure("observed - expected, all rows", _signed(whole.bias))
 
 
 def finding_state(audit: Audit, finding: Finding) -> str:
@@ -165,7 +172,7 @@ def view_curve(
     audit: Audit, finding: Finding, shown: Range | None = None, *, large: bool = False, name: str = ""
 ) -> CurveView:
     """Draw the reliability curve of one segment; without a range of its own kind it gets its own."""
-    caption = f"{finding.n:,} rows, observed/expected {number(finding.ratio)}, {number(finding.sigma)} sigma"
+    caption = f"{finding.n:,} rows, {how_far(finding)}, {number(finding.sigma)} sigma"
     state = finding_state(audit, finding)
     drawn = None
     if finding.curve is not None and len(finding.curve):

@@ -1,0 +1,235 @@
+"""The command as a process: pipes, terminals, interruptions, and nothing but clean text."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from trueup.cli import console, main
+from trueup.cli.console import Watch
+
+ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
+
+
+def run(capsys, *arguments):
+    code = main(["audit", *arguments])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, out, err
+
+
+def command(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "trueup", *arguments], capture_output=True, text=True, timeout=120, check=False, **more
+    )
+
+
+def hostile_file(folder: Path) -> Path:
+    names = ["\x1b[31mred\x07", "[red]x[/red] :smile:", "<script>alert(1)</script>", "‮evil", "y" * 10_000, "עברית 👩"]
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.4, 600)
+    data = {"outcome": (rng.random(600) < 2 * p) * 1, "prediction": p, "g": [name for name in names for _ in range(100)]}
+    pl.DataFrame(data).write_parquet(folder / "hostile.parquet")
+    return folder / "hostile.parquet"
+
+
+def test_hostile_names_do_not_reach_the_terminal_raw(tmp_path, capsys):
+    code, out, err = run(capsys, str(hostile_file(tmp_path)), *ROLES)
+    assert code == 0
+    assert "\x1b" not in out + err
+    assert "‮" not in out + err
+    assert "g=[red]x[/red] :smile:" in out
+    assert max(map(len, out.splitlines())) < 400
+
+
+def test_hostile_names_are_shown_literally_in_a_terminal(tmp_path):
+    shown = in_a_terminal("audit", str(hostile_file(tmp_path)), *ROLES, columns=160)
+    assert "g=[red]x[/red] :smile:" in shown
+    assert "·[31mred·" in shown
+    assert "\x07" not in shown
+    assert "‮" not in shown
+
+
+def test_hostile_arguments_do_not_reach_the_terminal_raw(at, capsys):
+    for arguments in (
+        ["\x1b[31m.parquet", *ROLES],
+        ["loans.parquet", *ROLES, "--\x1b[31m"],
+        ["loans.parquet", *ROLES, "--by", "\x1b[31m"],
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert code == 2
+        assert "\x1b" not in out + err
+
+
+def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
+    """Run the command on a terminal of its own and give what it shows."""
+    main_end, its_end = pty.openpty()
+    fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    # A test runner may tell its workers a width of its own; the terminal's is the one to go by.
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    surroundings |= {"TERM": "xterm-256color", **more}
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", *arguments], stdin=its_end, stdout=its_end, stderr=its_end, env=surroundings
+    ):
+        os.close(its_end)
+        parts = []
+        while True:
+            try:
+                part = os.read(main_end, 65536)
+            except OSError:  # what Linux says when the other end is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(main_end)
+    return b"".join(parts).decode()
+
+
+def test_a_terminal_gets_colour_unless_no_color_is_set(at):
+    shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region")
+    assert "\x1b[1;31mmiscalibrated" in shown
+    plain = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region", NO_COLOR="1")
+    assert "\x1b[1;31m" not in plain
+    assert "\x1b[31m" not in plain
+    assert "miscalibrated" in plain
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 140])
+def test_a_table_fits_its_terminal(at, columns):
+    shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region,product", columns=columns)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+    assert "adjusted p" in shown
+    assert ("interval" in shown) == (columns >= 120)
+
+
+def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkeypatch):
+    monkeypatch.setattr(console, "PATIENCE_S", 0.05)
+    main_end, its_end = pty.openpty()
+    with os.fdopen(its_end, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Watch(quiet=True) as watch:
+            watch.say("quiet work")
+            time.sleep(0.2)
+        with Watch() as watch:
+            watch.say("short work")
+        with Watch() as watch:
+            watch.say("[b]long work")
+            watch.step(1, 4)
+            time.sleep(0.3)
+            watch.step(2, 4)
+            watch.say("more work")
+    shown = os.read(main_end, 65536).decode()
+    os.close(main_end)
+    assert "[b]long work" in shown
+    assert "quiet work" not in shown
+    assert "short work" not in shown
+
+
+def test_a_closed_pipe_ends_quietly_and_keeps_the_verdict(at):
+    for arguments in (["--json", "-"], ["--top", "100000"]):
+        with subprocess.Popen(
+            [sys.executable, "-m", "trueup", "audit", "loans.parquet", *ROLES, "--fail-if", "miscalibrated", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait() == 1
+
+
+def test_a_closed_pipe_ends_help_quietly():
+    with subprocess.Popen(
+        [sys.executable, "-m", "trueup", "audit", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_standard_output_is_told():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trueup", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_the_process_leaves_with_the_exit_code(at):
+    done = command("audit", "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated", "--quiet")
+    assert (done.returncode, done.stderr) == (1, "")
+    done = command("audit", "missing.csv", *ROLES)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def interrupted(code: str) -> tuple[int, str, str]:
+    """Run a program that says when it is ready, interrupt it, and give its exit code and what it printed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return process.returncode, out, err
+
+
+WORK = """
+import sys, time, hashlib
+from trueup.cli import audit, interrupts, main
+interrupts.GRACE_S = 0.2
+def work(*_, **__):
+    print("ready", flush=True)
+    {}
+audit.column_names = work
+sys.exit(main(["audit", "x.csv", "--outcome", "y", "--prediction", "p"]))
+"""
+
+
+def test_control_c_is_exit_code_130_without_a_traceback():
+    assert interrupted(WORK.format("time.sleep(60)")) == (130, "", "interrupted\n")
+
+
+def test_control_c_ends_compiled_code_that_does_not_listen():
+    slow = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"
+    assert interrupted(WORK.format(slow)) == (130, "", "interrupted\n")
+
+
+def test_help_is_quick_and_has_examples():
+    taken = []
+    for _ in range(5):  # the best of a few: other work may slow a single one
+        begin = time.perf_counter()
+        done = command("audit", "--help")
+        taken.append(time.perf_counter() - begin)
+    assert min(taken) < 0.5
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
+    assert "--fail-if" in done.stdout
+
+
+def test_nothing_heavy_is_imported_for_help():
+    code = "import sys; from trueup.cli import main; main(['audit', '--help']); print(sorted({'numpy', 'rich', 'duckdb', 'numba'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
