@@ -102,7 +102,8 @@ def speed() -> list[str]:
         "## Speed, memory and agreement",
         "",
         f"100,000 rows x 12 columns, from a pandas frame: mcgrad 0.1.5 takes {peer['seconds']:.2f} s for "
-        f"{peer['segments']:,} segments (its defaults), trueup {ours['2']['seconds']:.2f} s for {ours['2']['segments']:,} at depth 2 and "
+        f"{peer['segments']:,} segments (its defaults), trueup {ours['2']['seconds']:.2f} s for "
+        f"{ours['2']['segments']:,} at depth 2 and "
         f"{ours['3']['seconds']:.2f} s for {ours['3']['segments']:,} at depth 3, in the same run on "
         f"{found['machine']['cores']} cores. 1,000,000 rows at depth 2: {found['million']['audit_s']:.2f} s once read in.",
         "",

@@ -43,7 +43,7 @@ def data(levels: tuple[int, ...], seed: int, weighted: bool = False, **options: 
     found = tu.simulate.population(ROWS, seed, levels=levels, **options)
     found.pop("truth")
     if weighted:
-        found["weight"] = np.random.default_rng(seed).lognormal(0.0, 1.0, ROWS)
+        found["weight"] = np.random.default_rng([seed, 1]).lognormal(0.0, 1.0, ROWS)
     return found
 
 

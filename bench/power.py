@@ -26,7 +26,7 @@ def planted(rows: int, seed: int, share: dict[str, float], where: dict[str, str]
 
     ``share`` gives, for the columns of the segment, the probability of the level "planted".
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng([seed, 1])  # a stream of its own, apart from the population's
     base = tu.simulate.population(rows, seed, levels=(4, 4, 4, 4, 4, 4), prevalence=prevalence)
     columns = {name: column for name, column in base.items() if name.startswith("c")}
     for name, chance in share.items():

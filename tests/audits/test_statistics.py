@@ -26,7 +26,7 @@ def _population(seed, weighted=False, n=3000, levels=(4, 4, 4), **options):
     data = tu.simulate.population(n, seed, levels=levels, **options)
     del data["truth"]
     if weighted:
-        data["weight"] = np.random.default_rng(seed).lognormal(0, 1, n)
+        data["weight"] = np.random.default_rng([seed, 1]).lognormal(0, 1, n)
     return data, {**ROLES, "weight": "weight" if weighted else None}
 
 
@@ -122,7 +122,7 @@ def test_a_shift_of_the_smallest_detectable_size_is_found_about_four_times_in_fi
 def test_a_category_of_five_percent_off_by_one_logit_is_the_worst_of_four_hundred_segments(prevalence):
     for seed in range(3):
         data = tu.simulate.population(20_000, seed, levels=(4, 4, 4, 4, 4, 4), prevalence=prevalence)
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng([seed, 1])
         group = np.where(random.random(20_000) < 0.05, "off", random.choice(["u", "v", "w", "x"], 20_000)).astype(object)
         p = data["prediction"]
         truth = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + (group == "off"))))
@@ -137,7 +137,7 @@ def test_a_category_of_five_percent_off_by_one_logit_is_the_worst_of_four_hundre
 def test_a_two_way_interaction_in_two_percent_of_the_rows_is_found_at_depth_two():
     n = 100_000
     data = tu.simulate.population(n, 0, levels=(4, 4, 4, 4), prevalence=0.05)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng([0, 1])
     a, b = (np.where(random.random(n) < 0.1414, "on", "off").astype(object) for _ in range(2))
     p = data["prediction"]
     truth = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + ((a == "on") & (b == "on")))))

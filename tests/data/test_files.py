@@ -893,10 +893,9 @@ def test_parquet_and_json_are_built_into_duckdb():
 
 def test_the_connection_is_closed_after_an_error(monkeypatch):
     opened = []
-    monkeypatch.setattr(files, "_scan", lambda con, *_, **__: opened.append(con) or 1 / 0)
-    monkeypatch.setattr(files, "_find", lambda paths: None)
+    monkeypatch.setattr(files, "_query", lambda con, sql: opened.append(con) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        read_files("x.csv")
+        read_files(sql="SELECT 1")
     with pytest.raises(duckdb.ConnectionException):
         opened[0].execute("SELECT 1")
 

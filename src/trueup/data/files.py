@@ -16,38 +16,29 @@ texts. Times in Parquet and SQL that have a zone are given by the clock of UTC.
 from __future__ import annotations
 
 import contextlib
-import csv
-import difflib
 import glob
-import gzip
-import os
 import re
 import tempfile
-import zlib
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import duckdb
 import numpy as np
 
 from trueup.data.columns import Coded, Raw, merge_texts
+from trueup.data.paths import HINTS, Files, find_files, is_zipped, uneven_line
 from trueup.data.schema import sort_levels
 from trueup.data.sources import Source
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from duckdb import DuckDBPyConnection as Connection
     from numpy.typing import NDArray
 
 __all__ = ["column_names", "read_files"]
 
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv"}
-FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
-SEPARATORS = (",", "\t", ";", "|")
-LONGEST_LINE = 2_000_000  # characters: a file without line ends must not be read whole to find its header
 AT_ONCE = 8  # text columns coded by one query: 1 or 100 took twice the time
 
 # How SQL reads a column of each type. A type that is not here is not read.
@@ -80,13 +71,6 @@ NOT_THE_FACT = re.compile(  # in what DuckDB says: advice on its options, an exc
     r"|^[A-Z]\w+(?: [A-Z]\w+)* Error: |Original Line:[^\n]*\n",
     re.DOTALL,
 )
-HINTS = {
-    "parquet": "is it a Parquet file, and whole? write or copy it again",
-    "csv": 'it must be UTF-8 text, with as many fields on every line as in the header, and quoted by "',
-    "json": "it must hold records, {...} with the names of the columns, as one array or one a line",
-    "twice": "rename one; upper and lower case make no difference",
-    "sql": "DuckDB runs the query: name a file in quotes, as FROM 'f.parquet'; the files of paths are the table data",
-}
 
 
 def read_files(
@@ -156,7 +140,7 @@ class _Rows(NamedTuple):
     source: str
     names: tuple[str, ...]
     types: tuple[str, ...]
-    files: _Files | None = None
+    files: Files | None = None
 
     @property
     def table(self) -> str:
@@ -176,16 +160,16 @@ def _quote(value: str, mark: str = "'") -> str:
     return mark + value.replace(mark, mark * 2) + mark
 
 
-def _listed_paths(files: _Files) -> str:
+def _listed_paths(files: Files) -> str:
     """Write paths in SQL: escaped, a * stands for itself; absolute, a name cannot begin with ~ or a scheme."""
     return f"[{', '.join(_quote(glob.escape(str(path.absolute()))) for path in files.paths)}]"
 
 
-def _call(files: _Files, **options: str) -> str:
+def _call(files: Files, **options: str) -> str:
     """Write the SQL that reads files."""
     options |= {"hive_partitioning": "false"}  # no columns made of the names of folders
     options |= {"union_by_name": "true"} if len(files.paths) > 1 else {}
-    options |= {"compression": "'gzip'"} if all(map(_is_zipped, files.paths)) else {}  # else by name: .gz, not .GZ
+    options |= {"compression": "'gzip'"} if all(map(is_zipped, files.paths)) else {}  # else by name: .gz, not .GZ
     return f"read_{files.format}({_listed_paths(files)}, {', '.join(f'{key} = {told}' for key, told in options.items())})"
 
 
@@ -224,20 +208,21 @@ def _connect(threads: int | None) -> Iterator[Connection]:
         config: dict[str, Any] = {"temp_directory": spill, "python_enable_replacements": "false"}
         config |= {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
         with duckdb.connect(":memory:", config=config if threads is None else config | {"threads": threads}) as con:
+            con.execute("SET enable_progress_bar = false")  # it would be written into the JSON on standard output
             with contextlib.suppress(duckdb.Error):  # a build without zones knows only UTC
                 con.execute("SET TimeZone = 'UTC'")  # the days of a file are the same on every machine
             yield con
 
 
 @contextlib.contextmanager
-def _telling(files: _Files | None) -> Iterator[None]:
+def _telling(files: Files | None) -> Iterator[None]:
     """Turn what DuckDB raises into errors of ours."""
     try:
         yield
     except (duckdb.Error, UnicodeError) as error:
         fact = " ".join(NOT_THE_FACT.sub("", str(error)).split())[:300].rstrip(".")
         if files is not None and files.format == "csv":
-            fact = next(filter(None, (_uneven_line(path, files.separator) for path in files.paths)), fact)
+            fact = next(filter(None, (uneven_line(path, files.separator) for path in files.paths)), fact)
         what = "run the query" if files is None else f"read {files}"
         raise FileError(f"cannot {what}: {fact}", hint=HINTS["sql" if files is None else files.format]) from error
     except RuntimeError as error:
@@ -252,7 +237,7 @@ def _open(con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], 
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
     found: list[_Rows] = []
     if paths is not None:
-        files = _find(paths)
+        files = find_files(paths)
         with _telling(files):
             found.append(_scan(con, files, as_text, brief=names_only and sql is None))
     if sql is not None:
@@ -267,7 +252,7 @@ def _describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, 
     return tuple(row[0] for row in described), tuple(row[1] for row in described)
 
 
-def _scan(con: Connection, files: _Files, as_text: Sequence[str], *, brief: bool) -> _Rows:
+def _scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool) -> _Rows:
     """Settle the types of the columns of files, by all rows: a late one may be no number, or have another column."""
     options = {"parquet": {}, "csv": CSV | {"delim": _quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if brief and files.format == "csv" else "-1"} if options else {}
@@ -306,7 +291,7 @@ def _settle(con: Connection, rows: _Rows, as_text: Sequence[str]) -> _Rows:
     return rows._replace(source=f"(SELECT {listed} FROM {rows.table})", types=types)
 
 
-def _refuse_renamed(con: Connection, files: _Files, names: tuple[str, ...]) -> None:
+def _refuse_renamed(con: Connection, files: Files, names: tuple[str, ...]) -> None:
     """Refuse a name that is there twice, or twice but for case: DuckDB calls the second a_1 and says nothing."""
     folded = {name.encode().lower() for name in names}  # bytes fold only ASCII, as DuckDB does
     doubtful = {name: cut for name in names if (cut := name.rpartition("_")[0]).encode().lower() in folded}
@@ -380,127 +365,3 @@ def _code(con: Connection, table: str, columns: list[str]) -> Iterator[Coded]:
         levels = sort_levels(words)  # whole numbers are sorted otherwise
         found = arrays[f"r{at}"][order]
         yield Coded(found, levels) if levels == tuple(words) else merge_texts(found, words)
-
-
-# Finding files: nothing from here on knows DuckDB.
-
-
-class _Files(NamedTuple):
-    """Files of one format, and of one separator if they are CSV."""
-
-    paths: list[Path]
-    format: str
-    separator: str = ""
-
-    def __str__(self) -> str:
-        first = repr(str(self.paths[0]))
-        return first if len(self.paths) == 1 else f"{len(self.paths)} files ({first}, ...)"
-
-
-def _is_zipped(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _find(paths: Any) -> _Files:
-    """Find the files that are named, their format, and the header of CSV."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found = [path for one in given for path in _locate(one)]
-    if not found:
-        raise ArgumentError("the list of files is empty", hint="name at least one")
-    if len(set(found)) < len(found):
-        twice = next(path for path in found if found.count(path) > 1)
-        raise FileError(f"file {str(twice)!r} is named twice", hint="its rows would count twice: name it once")
-    formats = sorted({_format(path) for path in found})
-    headers = [_header(path) for path in found] if formats == ["csv"] else []
-    separators = sorted({one for one, names in headers if len(names) > 1} or {one for one, _ in headers[:1]})
-    for kinds, what in ((formats, "formats"), (separators, "separators")):
-        if len(kinds) > 1:
-            listed = " and ".join(map(repr, kinds))
-            raise FileError(f"files of different {what} cannot be read together: {listed}", hint="read them one by one")
-    return _Files(found, formats[0], separators[0] if separators else "")
-
-
-def _locate(given: Any) -> list[Path]:
-    """Find the file of a path, or the files of a pattern."""
-    if not isinstance(given, (str, os.PathLike)):
-        raise ArgumentError(f"a file is named by a text or a Path; got {given!r}")
-    named, path = str(given), Path(os.path.expanduser(given))  # noqa: PTH111  leaves a ~name that is nobody's alone
-    try:
-        for literal in (Path(given), path):
-            if literal.exists():
-                return [_readable(literal)]
-        if re.match(r"[a-zA-Z][\w+.-]+:/", named):
-            raise FileError(f"trueup reads local files only; got {named!r}", hint="download it first")
-        found = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207  takes a root
-        if found := [_readable(match) for match in found if not match.is_dir()]:
-            return found
-        near = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, near, n=1, cutoff=0.5)
-        folder = f"looked in {str(path.parent.absolute())!r}{'' if path.parent.is_dir() else ', which is no folder'}"
-        hint = f"did you mean {str(path.parent / near[0])!r}?" if near else folder
-        raise FileError(f"no file {'matches ' if set('*?[') & set(named) else ''}{named!r}", hint=hint)
-    except OSError as error:
-        raise FileError(f"cannot read {named!r}: {error.strerror}", hint="check the permissions on it") from error
-
-
-def _readable(path: Path) -> Path:
-    """Refuse what is no file, has nothing in it, or may not be opened."""
-    if path.is_dir():
-        ending = min({child.suffix for child in path.iterdir()} & set(FORMATS), default=".parquet")
-        raise FileError(f"{str(path)!r} is a folder", hint=f"name its files, as {str(path / f'*{ending}')!r}")
-    if not path.is_file():
-        raise FileError(f"{str(path)!r} is not a file on disk", hint="write what it gives to a file first")
-    with path.open("rb") as handle:
-        if not handle.read(1):
-            raise FileError(f"file {str(path)!r} is empty", hint="was it written to the end?")
-    return path
-
-
-def _format(path: Path) -> str:
-    found = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    if found is None or (found == "parquet" and _is_zipped(path)):
-        hint = f"it must end in {', '.join(FORMATS)}; CSV and JSON also in .gz after that"
-        raise FileError(f"cannot tell the format of {str(path)!r} by its name", hint=hint)
-    return found
-
-
-@contextlib.contextmanager
-def _lines(path: Path) -> Iterator[TextIO]:
-    """Open CSV as text, and say so if it is none."""
-    try:
-        with (gzip.open if _is_zipped(path) else open)(path, "rt", encoding="utf-8-sig", newline="") as handle:
-            yield cast("TextIO", handle)
-    except UnicodeDecodeError as error:
-        raise FileError(f"cannot read {str(path)!r}: it is not UTF-8 text", hint="save it again as UTF-8") from error
-    except (csv.Error, EOFError, OSError, zlib.error) as error:
-        raise FileError(f"cannot read {str(path)!r}: {error}", hint=HINTS["csv"]) from error
-
-
-def _header(path: Path) -> tuple[str, list[str]]:
-    """Find the separator of a CSV file, by which the header has most fields, and the names of its columns."""
-    choice = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else SEPARATORS
-    with _lines(path) as handle:
-        pieces = iter(lambda: handle.readline(LONGEST_LINE), "")
-        first = next(pieces, "")
-        separator = max(choice, key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
-        names = [name.strip() for name in next(csv.reader(chain([first], pieces), delimiter=separator), [])]
-    if not any(names):
-        raise FileError(f"the first line of {str(path)!r} is blank", hint="it must name the columns")
-    seen: set[bytes] = set()
-    for name in filter(None, names):
-        if (folded := name.encode().lower()) in seen:  # bytes fold only ASCII, as DuckDB does
-            raise ColumnError(f"column name {name!r} appears more than once in {str(path)!r}", hint=HINTS["twice"])
-        seen.add(folded)
-    return separator, names
-
-
-def _uneven_line(path: Path, separator: str) -> str | None:
-    """Find the first line of CSV with more or fewer fields than the header: DuckDB does not always say."""
-    with _lines(path) as handle:
-        reader, width, line = csv.reader(handle, delimiter=separator), 0, 1
-        for fields in reader:
-            width = width or len(fields)
-            if fields and len(fields) != width:
-                return f"line {line} has {len(fields)} field{'s' * (len(fields) > 1)} and the header has {width}"
-            line = reader.line_num + 1
-    return None

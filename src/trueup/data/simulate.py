@@ -2,8 +2,7 @@
 
 Every row has a true probability; its outcome is drawn from it, and its prediction is that probability, wrong where an
 error was planted. A planted error (`Shift`) of +1 logit means that in its segment the logit of the truth is the logit
-of the prediction plus 1: more happens there than was predicted. The same seed gives the same truth and outcomes with
-errors and without.
+of the prediction plus 1: more happens there than was predicted. A seed gives the same truth with and without errors.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ __all__ = ["CLICKS_SHIFTS", "LENDING_SHIFTS", "Shift", "clicks", "lending", "pop
 
 GOLDEN = 0.6180339887498949  # its multiples, less their whole parts, fill [0, 1) evenly and in no order
 MAX_DECIMALS = 15  # a double has no more
+STREAM = int.from_bytes(b"people", "big")
 
 
 def _is_number(value: object) -> bool:
@@ -319,7 +319,8 @@ def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[NDArray[np
     """Draw all the chance there is, in two calls: uniform numbers in [0, 1) and standard normal ones."""
     _check_count("n", n, 1)
     _check_count("seed", seed, 0)
-    rng = np.random.default_rng(seed)
+    # A stream apart: whoever splits the rows with the same seed must not reuse these draws.
+    rng = np.random.default_rng([seed, STREAM])
     return rng.random((uniforms, n)), rng.standard_normal((normals, n))
 
 
