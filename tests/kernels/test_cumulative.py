@@ -155,7 +155,8 @@ def test_the_bins_of_a_curve_keep_ties_together_and_lose_no_row(case):
     n = len(p)
     total = np.array([n if w is None else w.sum()], float)
     at, ids = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
-    out = sums.curves(at, ids, rows.step, rows.e, rows.p, rows.w, total, np.array([4], np.int32), 4)
+    out = np.zeros((1, 4, 6))
+    sums.curves(at, ids, rows.step, rows.e, rows.p, rows.w, total, np.array([4], np.int32), out, np.zeros((1, 3)))
     np.testing.assert_allclose(out[0].sum(axis=0)[:2], [n, total[0]], rtol=1e-12)
     np.testing.assert_allclose(out[0, :, sums.CURVE_RESIDUAL].sum(), rows.e.sum(), atol=1e-12)
     # A bin ends only where the score changes: its rows are a whole number of tie groups.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.cumulative import curves, draw_paths
 from trueup.metrics import inference
-from trueup.metrics.curves import ReliabilityCurve, curves_from_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,17 +50,17 @@ def deviation(tally: Tally) -> Floats:
         return np.where(span > 0, span / scale, np.where(np.isnan(scale) | (tally.weight == 0), np.nan, 0.0))
 
 
-def estimate(tally: Tally, alpha: float) -> dict[str, Floats]:
-    """Compute the point estimates and their unadjusted interval."""
-    w = tally.weight
+def estimate(tally: Tally, alpha: float, level: float) -> dict[str, NDArray[Any]]:
+    """Compute what a finding says beside its p-value; ``level`` is that of the test of one segment."""
+    w, scale = tally.weight, noise(tally)
     with np.errstate(invalid="ignore", divide="ignore"):
         expected, bias = tally.expected / w, tally.residual / w
         observed = (tally.expected + tally.residual) / w if tally.real else _events(tally) / w
-        low, high = _limits(tally, observed, noise(tally) / w, alpha)
-        edges = np.sort(np.vstack([low / expected, high / expected]), axis=0)
+        low, high = (bound / expected for bound in _limits(tally, observed, scale / w, alpha))
         return {
-            "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
-            "ratio_low": edges[0], "ratio_high": edges[1], "bias": bias, "ecce": tally.span / w, "sigma": deviation(tally),
+            "n": tally.rows, "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
+            "ratio_low": np.minimum(low, high), "ratio_high": np.maximum(low, high), "bias": bias,
+            "ecce": tally.span / w, "sigma": deviation(tally), "mde": detectable_shift(tally, level),
         }  # fmt: skip
 
 
@@ -90,12 +90,13 @@ def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
     return enough
 
 
-def in_parts(work: Callable[[Tally], Floats], tally: Tally, workers: Workers) -> Floats:
+def in_parts(work: Callable[[Tally], dict[str, NDArray[Any]]], tally: Tally, workers: Workers) -> dict[str, NDArray[Any]]:
     """Do some work segment by segment, in a few parts at once where there are many segments."""
     if len(tally) < WORTH_PARTS:
         return work(tally)
-    parts = np.array_split(np.arange(len(tally)), 2 * workers.threads)
-    return np.concatenate(workers.map(lambda part: work(tally.part(part[0], part[-1] + 1)), parts))
+    edges = np.linspace(0, len(tally), 2 * workers.threads + 1).astype(int)
+    parts = workers.map(lambda ends: work(tally.part(*ends)), list(itertools.pairwise(edges)))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def pvalues(tally: Tally) -> Floats:
@@ -168,19 +169,27 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
     return np.concatenate(workers.map(work, family.blocks), axis=1)
 
 
-def reliability(family: Family, which: NDArray[np.int64], alpha: float, workers: Workers) -> list[ReliabilityCurve]:
-    """Draw up the reliability curve of some segments, in bins of equal weight, fewer for few rows."""
-    rows, some = family.target.rows, family.tally.take(which)
-    bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
-    cells = np.empty((len(which), CURVE_BINS, 6))
+def reliability(families: Sequence[Family], which: Sequence[NDArray[np.int64]], workers: Workers) -> Floats:
+    """Sum up the reliability curves of some segments of each family, in bins of equal weight, fewer for few rows."""
+    cells = np.zeros((sum(map(len, which)), CURVE_BINS, 6))
+    nothing = np.zeros((len(cells), 3))
+    jobs = []
+    start = 0
+    for family, wanted in zip(families, which, strict=True):
+        jobs += [(family, part, start) for part in family.pick(wanted)]
+        start += len(wanted)
 
-    def work(part: Part) -> None:
-        block, numbers, where = part
+    def work(job: tuple[Family, Part, int]) -> None:
+        family, (block, numbers, where), start = job
+        rows, own = family.target.rows, block.tally.take(numbers)
+        bins = np.clip(own.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
         at, ids = family.target.members(block, numbers)
-        cells[where] = curves(at, ids, rows.step, rows.e, rows.p, rows.w, some.weight[where], bins[where], CURVE_BINS)
+        out = np.zeros((len(numbers), CURVE_BINS, 6))
+        curves(at, ids, rows.step, rows.e, rows.p, rows.w, own.weight.copy(), bins, out, nothing[: len(numbers)].copy())
+        cells[start + where] = out
 
-    workers.map(work, family.pick(which))
-    return curves_from_sums(cells, alpha=alpha, real=rows.real)
+    workers.map(work, jobs)
+    return cells
 
 
 def batches(draws: int, rows: int, segments: int) -> Sequence[int]:

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -169,9 +169,12 @@ class Family:
 def find_family(target: Target, workers: Workers) -> Family:
     """Find every segment of a target and sum it up: rows sorted once, one pass a combination, threads over them."""
     grid = target.grid
+    # Columns of many levels first: few of their pairs have rows enough, so that the third column has little to cross.
+    place = np.argsort([-len(kept) for kept in grid.kept], kind="stable").argsort()
     deeper: dict[tuple[int, int], list[int]] = defaultdict(list)
     for combination in grid.plan.combinations:
-        deeper[combination[0], combination[1]].extend(combination[2:])
+        first, second, *third = sorted(combination, key=lambda at: place[at])
+        deeper[first, second].extend(third)
     jobs: list[Callable[[], list[Block]]] = [partial(_whole, target)]
     jobs += [partial(_column, target, at) for at in range(len(grid.all_columns))]
     jobs += [partial(_pair, target, a, b, third) for (a, b), third in deeper.items()]
@@ -200,10 +203,12 @@ def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
     """Sum up the combinations of two columns, and of these with each of some third ones."""
     kept = target.grid.kept
     block, cells = _cross(target, kept[a][:, None], (a, b), target.pruned[a])
-    if not third:
-        return [block]
-    ids = assign(target.pruned[a], target.pruned[b], (len(kept[a]), len(kept[b])), cells.numbers)
-    return [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
+    if third:
+        ids = assign(target.pruned[a], target.pruned[b], (len(kept[a]), len(kept[b])), cells.numbers)
+        blocks = [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
+    else:
+        blocks = [block]
+    return [_in_order(block) for block in blocks]
 
 
 def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent: Ints) -> tuple[Block, Cells]:
@@ -215,3 +220,9 @@ def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent
     own[:, :-1] = codes[cells.numbers // shape[1]]
     own[:, -1] = kept[cells.numbers % shape[1]]
     return Block(columns, own, found, cells.thin), cells
+
+
+def _in_order(block: Block) -> Block:
+    """Name the columns of a block in the order in which the user did."""
+    order = sorted(range(len(block.columns)), key=lambda at: block.columns[at])
+    return replace(block, columns=tuple(block.columns[at] for at in order), codes=block.codes[:, order])

@@ -173,7 +173,7 @@ class Audit:
         )  # fmt: skip
         whole = families[0].blocks[0].tally
         return cls(
-            _frozen(columns), keys, dict(curves),
+            _frozen(columns), keys, curves,
             table.schema, settings, len(table), table.unlabelled, table.weightless,
             sum(block.thin for family in families[:1] for block in family.blocks),
             tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),

@@ -17,6 +17,7 @@ from trueup.data.table import Table
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import join, sort_rows
 from trueup.metrics import inference
+from trueup.metrics.curves import CurveSet, curves_from_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -195,19 +196,15 @@ def _targets(table: Table, grid: Grid, threads: int | None = None) -> list[Targe
 def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings, workers: Workers) -> Audit:
     """Turn the sums of all segments into one family of tests, ranked."""
     quiet = Workers(workers.threads)
-    tallies = [family.tally for family in families]
-    p = np.concatenate([estimate.in_parts(estimate.pvalues, tally, quiet) for tally in tallies])
-    enough = np.concatenate([estimate.enough_rows(tally, settings.min_rows) for tally in tallies])
+    whole = join([family.tally for family in families])
+    first = estimate.in_parts(lambda t: {"p": estimate.pvalues(t), "sigma": estimate.deviation(t)}, whole, quiet)
+    p, enough = first["p"], estimate.enough_rows(whole, settings.min_rows)
     p[~enough] = np.nan
     adjusted = _adjust(table, families, p, enough, settings, workers)
-    whole = tallies[0] if len(tallies) == 1 else join(tallies)
-    order = _rank(adjusted, enough, estimate.deviation(whole))
-    ranked = whole.take(order)
+    order = _rank(adjusted, enough, first["sigma"])
     level = settings.alpha / max(int(enough.sum()), 1)
-    columns: dict[str, NDArray[Any]] = {"n": ranked.rows, **estimate.estimate(ranked, settings.alpha)}
-    columns |= {"p_value": p[order], "p_adjusted": adjusted[order]}
-    columns["mde"] = estimate.in_parts(lambda part: estimate.detectable_shift(part, level), ranked, quiet)
-    columns["testable"] = enough[order]
+    columns = estimate.in_parts(lambda t: estimate.estimate(t, settings.alpha, level), whole.take(order), quiet)
+    columns |= {"p_value": p[order], "p_adjusted": adjusted[order], "testable": enough[order]}
     return Audit.build(table, grid, families, settings, columns, order, _curves(families, order, settings, quiet))
 
 
@@ -305,17 +302,17 @@ def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray
     low, high = np.flatnonzero(key < 1), np.flatnonzero(key >= 1)
     down = -np.nan_to_num(sigma, nan=-math.inf, posinf=math.inf)
     low = low[np.lexsort((down[low], key[low]))]
-    high = high[np.argsort(down[high], kind="stable")]
+    high = high[np.argsort(down[high])]
     return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
 
 
-def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> dict[int, Any]:
+def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> CurveSet:
     """Draw up the curves of the worst segments and of the whole, by rank."""
     starts = np.cumsum([0, *(len(family.tally) for family in families)])
     wanted = np.union1d(np.arange(min(MOST_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
-    found: dict[int, Any] = {}
-    for family, start, stop in zip(families, starts[:-1], starts[1:], strict=True):
-        ranks = wanted[(order[wanted] >= start) & (order[wanted] < stop)]
-        curves = estimate.reliability(family, order[ranks] - start, settings.alpha, workers)
-        found.update(zip(ranks.tolist(), curves, strict=True))
-    return found
+    owner = np.searchsorted(starts, order[wanted], side="right") - 1
+    ranks = [wanted[owner == at] for at in range(len(families))]
+    which = [order[own] - start for own, start in zip(ranks, starts[:-1], strict=True)]
+    cells = estimate.reliability(families, which, workers)
+    numbers = np.concatenate(ranks).tolist()
+    return curves_from_sums(numbers, cells, alpha=settings.alpha, real=families[0].target.rows.real)

@@ -30,7 +30,15 @@ def digitize(values: Floats, edges: Floats, out: NDArray[np.int32]) -> None:
             out[i] = place
     else:
         for i in range(values.size):
-            out[i] = np.searchsorted(edges, values[i], side="right") if values[i] == values[i] else 0
+            low = 0
+            high = edges.size
+            while low < high:
+                middle = (low + high) // 2
+                if values[i] >= edges[middle]:
+                    low = middle + 1
+                else:
+                    high = middle
+            out[i] = low
 
 
 @jit

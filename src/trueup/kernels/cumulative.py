@@ -203,10 +203,12 @@ def cross_real(
 
 
 @jit
-def _renumber(wanted: Ints, column: int, levels: int) -> tuple[Ints, Ints, int]:
-    """Number the codes of one column that some wanted segment has, from code -1 up; all others share the last number."""
-    move = np.full(levels + 1, -1, np.int32)
-    place = np.empty(wanted.shape[0], np.int32)
+def renumber(wanted: Ints, column: int, move: Ints, place: Ints) -> int:
+    """Number the codes of one column that some wanted segment has, from code -1 up; all others share the last number.
+
+    The map is written to ``move`` and the number of each wanted segment to ``place``; the count of numbers is given.
+    """
+    move[:] = -1
     known = 0
     for j in range(wanted.shape[0]):
         at = wanted[j, column] + 1
@@ -217,11 +219,11 @@ def _renumber(wanted: Ints, column: int, levels: int) -> tuple[Ints, Ints, int]:
     for at in range(move.size):
         if move[at] < 0:
             move[at] = known
-    return move, place, known + 1
+    return known + 1
 
 
 @jit
-def _scan(
+def scan(
     first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
 ) -> np.int64:
     """Write the places and segments of the rows of two columns that are in some segment; give their number.
@@ -238,50 +240,16 @@ def _scan(
 
 
 @jit
-def _narrow(pairs: np.int64, code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
-    """Keep, in place, those of the first ``pairs`` rows that a third column leaves in some segment."""
+def narrow(code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
+    """Keep, in place, those of the found rows that a third column leaves in some segment; give their number."""
     found = int64(0)
-    for j in range(pairs):
+    for j in range(at.size):
         i = at[j]
         k = slot[uint64(ids[j] * width + move[uint32(code[i] + 1)])]
         at[uint64(found)] = i
         ids[uint64(found)] = k
         found += int64(k >= 0)
     return found
-
-
-@jit
-def collect(a: Ints, b: Ints, c: Ints, wanted: Ints, levels: Ints) -> tuple[Ints, Ints]:
-    """Find the rows that are in some wanted segment: their places, ascending, and which segment each is in.
-
-    ``wanted`` has a row of one to three codes for each segment, no two alike; a, b, c are the columns of these codes
-    (those beyond are not looked at) and ``levels`` their numbers of levels.
-    """
-    size, depth = wanted.shape
-    at = np.empty(a.size, np.int32)
-    ids = np.empty(a.size, np.int32)
-    move_a, place, _ = _renumber(wanted, 0, levels[0])
-    if depth == 1:
-        # A column is crossed with itself, all of whose codes are alike.
-        move_b, place_b, width = np.zeros(levels[0] + 1, np.int32), np.zeros(size, np.int32), 1
-    else:
-        move_b, place_b, width = _renumber(wanted, 1, levels[1])
-    slot = np.full((size + 1) * width, -1, np.int32)
-    height = 0
-    for j in range(size):
-        cell = place[j] * width + place_b[j]
-        if slot[cell] < 0:
-            slot[cell] = height if depth == 3 else j
-            height += 1
-        place[j] = slot[cell]
-    found = _scan(a, move_a, b, move_b, slot, width, at, ids)
-    if depth == 3:
-        move_c, place_c, width = _renumber(wanted, 2, levels[2])
-        slot = np.full(height * width, -1, np.int32)
-        for j in range(size):
-            slot[place[j] * width + place_c[j]] = j
-        found = _narrow(found, c, move_c, slot, width, at, ids)
-    return at[:found].copy(), ids[:found].copy()
 
 
 @jit
@@ -313,22 +281,21 @@ def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: F
 
 @jit
 def curves(
-    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, most: int
-) -> Floats:
-    """Sum up equal-mass bins of the scores of each segment, (segments, most, 6); rows of equal score stay together.
+    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints,
+    out: Floats, seen: Floats,
+) -> None:  # fmt: skip
+    """Sum up equal-mass bins of the scores of each segment; rows of equal score stay together.
 
-    ``at`` and ``ids`` are collected rows; ``total`` is the weight of each segment and ``bins`` its number of bins, at
-    most ``most``.
+    ``at`` and ``ids`` are collected rows; ``total`` is the weight of each segment and ``bins`` its number of bins.
+    ``out`` is (segments, most bins, 6) and ``seen`` (segments, 3) scratch, both zero: weight so far, the step under way
+    counted from 1, its bin.
     """
     weighted = w.size > 0
-    out = np.zeros((total.size, most, 6))
-    seen = np.zeros((total.size, 3))  # weight so far, step under way, its bin
-    seen[:, 1] = -1.0
     for j in range(ids.size):
         i = at[j]
         k = ids[j]
-        if seen[k, 1] != step[i]:
-            seen[k, 1] = step[i]
+        if seen[k, 1] != step[i] + 1:
+            seen[k, 1] = step[i] + 1
             # A hair is added so that a boundary met exactly does not depend on rounding.
             place = int(bins[k] * (seen[k, 0] / total[k]) + 1e-9)
             seen[k, 2] = min(place, bins[k] - 1)
@@ -341,4 +308,3 @@ def curves(
         cell[CURVE_RESIDUAL] += e[i]
         cell[CURVE_RESIDUAL2] += e[i] * e[i]
         seen[k, 0] += a
-    return out

@@ -142,8 +142,7 @@ def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple
     """
     widest = max(min(len(wanted), count) + 1 for count in levels)
     if len(codes) == 1 or _dense((len(wanted) + 1, widest), len(codes[0])):
-        a, b, c = (codes[min(at, len(codes) - 1)] for at in range(3))
-        return sums.collect(a, b, c, np.ascontiguousarray(wanted, np.int32), np.array(levels, np.int32))
+        return _collect_dense(codes, levels, np.ascontiguousarray(wanted, np.int32))
     ids, place = codes[0], wanted[:, 0].astype(np.int64)
     height = levels[0]
     for at in range(1, len(codes)):
@@ -153,6 +152,30 @@ def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple
     back[place] = np.arange(len(wanted), dtype=np.int32)
     members = np.flatnonzero(ids >= 0).astype(np.int32)
     return members, back[ids[members]]
+
+
+def _collect_dense(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple[Ints, Ints]:
+    """Collect with tables of the codes that occur, and of their pairs."""
+    size, depth = wanted.shape
+    moves = [np.empty(count + 1, np.int32) for count in levels]
+    places = [np.empty(size, np.int32) for _ in levels]
+    widths = [sums.renumber(wanted, c, moves[c], places[c]) for c in range(depth)]
+    at, ids = np.empty(len(codes[0]), np.int32), np.empty(len(codes[0]), np.int32)
+    if depth == 1:
+        # A column is crossed with itself, all of whose codes are alike.
+        codes, widths = [codes[0], codes[0]], [widths[0], 1]
+        moves, places = [moves[0], np.zeros_like(moves[0])], [places[0], np.zeros_like(places[0])]
+    cells = places[0].astype(np.int64) * widths[1] + places[1]
+    if depth < 3:
+        slot = _slots(widths[0] * widths[1], cells)
+    else:
+        pairs, numbers = np.unique(cells, return_inverse=True)
+        slot = _slots(widths[0] * widths[1], pairs)
+    found = sums.scan(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids)
+    if depth == 3:
+        slot = _slots(len(pairs) * widths[2], numbers * widths[2] + places[2])
+        found = sums.narrow(codes[2], moves[2], slot, widths[2], at[:found], ids[:found])
+    return at[:found].copy(), ids[:found].copy()
 
 
 @dataclass(frozen=True, eq=False)

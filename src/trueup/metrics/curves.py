@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,13 @@ from trueup.kernels import cumulative as sums
 from trueup.metrics.inference import wilson
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ReliabilityCurve", "curves_from_sums"]
+__all__ = ["CurveSet", "ReliabilityCurve", "curves_from_sums"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,29 @@ class ReliabilityCurve:
         }
 
 
-def curves_from_sums(cells: Floats, *, alpha: float, real: bool) -> list[ReliabilityCurve]:
+@dataclass(frozen=True, eq=False)
+class CurveSet(Mapping[int, ReliabilityCurve]):
+    """Many curves by number, kept as a few long arrays; each is made when it is asked for."""
+
+    numbers: dict[int, int]
+    """Which curve a number stands for, by its place."""
+    ends: NDArray[np.int64]
+    """Where each curve ends in the arrays."""
+    parts: tuple[NDArray[Any], ...]
+
+    def __getitem__(self, number: int) -> ReliabilityCurve:
+        at = self.numbers[number]
+        start = self.ends[at - 1] if at else 0
+        return ReliabilityCurve(*(part[start : self.ends[at]] for part in self.parts))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def curves_from_sums(numbers: Sequence[int], cells: Floats, *, alpha: float, real: bool) -> CurveSet:
     """Make curves of the bin sums of `trueup.kernels.cumulative.curves`, (curves, bins, 6); empty bins are left out.
 
     The limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals
@@ -63,6 +88,5 @@ def curves_from_sums(cells: Floats, *, alpha: float, real: bool) -> list[Reliabi
     else:
         observed = np.clip(observed, 0.0, 1.0)
         low, high = wilson(observed, weight**2 / flat[:, sums.CURVE_WEIGHT2], alpha)
-    ends = np.cumsum(some.sum(axis=1))[:-1]
-    parts = (np.split(column, ends) for column in (predicted, observed, low, high, rows.astype(np.int64), weight))
-    return [ReliabilityCurve(*part) for part in zip(*parts, strict=True)]
+    parts = (predicted, observed, low, high, rows.astype(np.int64), weight.copy())
+    return CurveSet({number: at for at, number in enumerate(numbers)}, np.cumsum(some.sum(axis=1)), parts)

@@ -145,12 +145,12 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
     """
     values = np.asarray(p, np.float64)
     m = len(values)
+    if method == "holm":
+        return _holm(values)
     order = np.argsort(values)
     rank = np.arange(1, m + 1)
     ordered = values[order]
-    if method == "holm":
-        stepped = np.maximum.accumulate(ordered * (m - rank + 1)) if m else ordered
-    elif method in ("bh", "by"):
+    if method in ("bh", "by"):
         factor = m * (np.sum(1.0 / rank) if method == "by" else 1.0)
         stepped = np.minimum.accumulate((ordered * factor / rank)[::-1])[::-1] if m else ordered
     else:
@@ -158,6 +158,24 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
     out = np.empty(m)
     out[order] = np.minimum(stepped, 1.0)
     return out
+
+
+def _holm(p: Floats) -> Floats:
+    """Adjust by Holm's method, sorting no more p-values than come out below 1.
+
+    Once a product (m - rank + 1) p reaches 1, it and all later ones are 1; so the smallest few p-values are enough.
+    """
+    m = len(p)
+    out = np.ones(m)
+    limit = 64.0 / max(m, 1)
+    while True:
+        low = np.flatnonzero(p <= limit)
+        low = low[np.argsort(p[low])]
+        stepped = np.maximum.accumulate(p[low] * (m - np.arange(len(low))))
+        if len(low) == m or (len(low) and stepped[-1] >= 1.0):
+            out[low] = np.minimum(stepped, 1.0)
+            return out
+        limit *= 16.0
 
 
 def rejected(p: Floats, method: Adjustment, alpha: float, tested: int) -> NDArray[np.bool_]:
