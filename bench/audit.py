@@ -24,7 +24,7 @@ from trueup.data.intake import read
 if TYPE_CHECKING:
     from trueup.data.table import Table
 
-LEVELS = (200, 150, 80, 40, 12, 5)
+LEVELS = (200, 50, 20, 10, 6, 3)
 CATEGORICAL = [f"c{j}" for j in range(len(LEVELS))]
 NUMERIC = [f"x{j}" for j in range(6)]
 ROLES = {"outcome": "y", "prediction": "p"}

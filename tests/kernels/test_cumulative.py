@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import twins
 from trueup.kernels import cumulative as sums
-from trueup.kernels.tally import Cells, assign, collect, find_cells, sort_rows, tally
+from trueup.kernels.tally import Cells, assign, find_cells, sort_rows, tally
 
 
 @st.composite
@@ -116,19 +116,28 @@ def test_a_tally_over_too_many_cells_for_a_table_is_the_same():
     np.testing.assert_array_equal(dense.state, sparse.state)
 
 
-@given(segmented(), st.integers(1, 3), st.data())
-def test_collected_rows_are_those_of_the_wanted_segments(case, depth, data):
+@given(segmented())
+def test_the_rows_of_a_level_are_listed_in_score_order(case):
+    _, _, _, (codes, _, _) = case
+    start, order = np.zeros(4, np.int32), np.empty(len(codes), np.int32)
+    sums.group_rows(codes, start, order)
+    for level in range(3):
+        assert order[start[level] : start[level + 1]].tolist() == np.flatnonzero(codes == level).tolist()
+
+
+@given(segmented(), st.integers(0, 3), st.lists(st.integers(0, 2), min_size=3, max_size=3))
+def test_the_rows_of_a_segment_are_those_with_all_its_codes(case, depth, wanted):
     _, _, _, codes = case
-    codes = codes[:depth]
-    known = sorted({key for key in zip(*(c.tolist() for c in codes), strict=True) if min(key) >= 0})
-    if not known:
-        return
-    wanted = data.draw(st.lists(st.sampled_from(known), min_size=1, unique=True))
-    at, ids = collect(codes, [3] * depth, np.array(wanted, np.int32))
-    expected = [
-        (i, wanted.index(key)) for i, key in enumerate(zip(*(c.tolist() for c in codes), strict=True)) if key in wanted
-    ]
-    assert list(zip(at.tolist(), ids.tolist(), strict=True)) == expected
+    table = np.vstack(codes)
+    order, start = np.empty_like(table), np.zeros((3, 4), np.int32)
+    for c in range(3):
+        sums.group_rows(table[c], start[c], order[c])
+    columns = np.array([0, 1, 2][:depth] + [-1] * (3 - depth), np.int32)
+    out = np.empty(table.shape[1], np.int32)
+    first = np.array([0, 4, 8], np.int32)
+    found = sums.rows_of(columns, np.array(wanted, np.int32), table, order, start.ravel(), first, out)
+    expected = np.logical_and.reduce([np.ones(table.shape[1], bool), *(table[c] == wanted[c] for c in range(depth))])
+    assert out[:found].tolist() == np.flatnonzero(expected).tolist()
 
 
 def test_drawn_paths_are_the_paths_of_the_draws():
@@ -154,9 +163,8 @@ def test_the_bins_of_a_curve_keep_ties_together_and_lose_no_row(case):
     rows = sort_rows(y, p, w, real=False)
     n = len(p)
     total = np.array([n if w is None else w.sum()], float)
-    at, ids = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
     out = np.zeros((1, 4, 6))
-    sums.curves(at, ids, rows.step, rows.e, rows.p, rows.w, total, np.array([4], np.int32), out, np.zeros((1, 3)))
+    sums.curve(np.arange(n, dtype=np.int32), rows.step, rows.e, rows.p, rows.w, total[0], 4, out[0])
     np.testing.assert_allclose(out[0].sum(axis=0)[:2], [n, total[0]], rtol=1e-12)
     np.testing.assert_allclose(out[0, :, sums.CURVE_RESIDUAL].sum(), rows.e.sum(), atol=1e-12)
     # A bin ends only where the score changes: its rows are a whole number of tie groups.

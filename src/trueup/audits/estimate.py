@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
-from trueup.kernels.cumulative import curves, draw_paths
+from trueup.kernels.cumulative import curves, draw_paths, rows_of
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from trueup.kernels.tally import Tally
 
     Floats = NDArray[np.float64]
-    Part = tuple[Block, NDArray[np.int64], NDArray[np.int64]]
 
 LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
 WORTH_PARTS = 10_000
@@ -51,7 +50,7 @@ def deviation(tally: Tally) -> Floats:
 
 
 def estimate(tally: Tally, alpha: float, level: float) -> dict[str, NDArray[Any]]:
-    """Compute what a finding says beside its p-value; ``level`` is that of the test of one segment."""
+    """Compute what a finding says beside its statistic and p-value; ``level`` is that of the test of one segment."""
     w, scale = tally.weight, noise(tally)
     with np.errstate(invalid="ignore", divide="ignore"):
         expected, bias = tally.expected / w, tally.residual / w
@@ -60,7 +59,7 @@ def estimate(tally: Tally, alpha: float, level: float) -> dict[str, NDArray[Any]
         return {
             "n": tally.rows, "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
             "ratio_low": np.minimum(low, high), "ratio_high": np.maximum(low, high), "bias": bias,
-            "ecce": tally.span / w, "sigma": deviation(tally), "mde": detectable_shift(tally, level),
+            "ecce": tally.span / w, "mde": detectable_shift(tally, scale, level),
         }  # fmt: skip
 
 
@@ -113,14 +112,13 @@ def pvalues(tally: Tally) -> Floats:
     return inference.segment_pvalues(tally.span, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
 
 
-def detectable_shift(tally: Tally, level: float) -> Floats:
+def detectable_shift(tally: Tally, scale: Floats, level: float) -> Floats:
     """Give the shift that would be found with 80% power at the level of one segment: x*/W + z sigma.
 
     x* is the smallest range that is rejected, in the direction in which the sum is skewed. sigma is the noise under
     calibration; a shift that makes a rare outcome much more frequent adds noise of its own, and the power is then nearer
     70%.
     """
-    scale = noise(tally)
     if tally.real:
         reach = inference.detectable_real(np.maximum(tally.rows, LEAST_REAL_ROWS), level) * scale
     else:
@@ -132,22 +130,20 @@ def detectable_shift(tally: Tally, level: float) -> Floats:
 
 def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:
     """Replace some default p-values by those of the exact cumulant function; it takes their rows once more."""
+    if not len(which):
+        return
+    target, rows, some = family.target, family.target.rows, family.tally.take(which)
+    columns, codes = (key[which] for key in family.keys)
+    rise, v, k3 = (some.state[:, c] for c in (sums.RISE, sums.VARIANCE, sums.SKEW))
+    index = target.index
 
-    def work(part: Part) -> None:
-        block, numbers, where = part
-        rows, some = family.target.rows, block.tally.take(numbers)
-        at, ids = family.target.members(block, numbers)
-        members = at[np.argsort(ids, kind="stable")]
-        start = np.concatenate([[0], np.cumsum(some.rows)])
-        weights = rows.w[members] if len(rows.w) else rows.w
-        out = np.empty(len(numbers))
-        tails.refined_tails(
-            start, rows.p[members], weights, some.span, np.ascontiguousarray(some.state[:, sums.RISE]),
-            np.ascontiguousarray(some.state[:, sums.VARIANCE]), np.ascontiguousarray(some.state[:, sums.SKEW]), out,
-        )  # fmt: skip
-        p[which[where]] = out
+    def work(k: int) -> None:
+        room = np.empty(len(rows), np.int32)
+        at = room[: rows_of(columns[k], codes[k], target.codes, *index, room)]
+        w = rows.w[at] if len(rows.w) else rows.w
+        p[which[k]] = tails.refined_tail(rows.p[at], w, some.span[k], rise[k], v[k], k3[k])
 
-    workers.map(work, family.pick(which))
+    workers.map(work, range(len(which)))
 
 
 def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
@@ -159,9 +155,10 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
 
     def work(block: Block) -> Floats:
         size = len(block.codes)
-        at, ids = family.target.members(block, np.arange(size))
+        ids = family.target.ids(block)
+        at = np.flatnonzero(ids >= 0).astype(np.int32)
         span, rise = np.empty((len(e), size)), np.empty((len(e), size))
-        draw_paths(at, ids, rows.step, e, span, rise, np.empty((size, 5)))
+        draw_paths(at, ids[at], rows.step, e, span, rise, np.empty((size, 5)))
         v = np.tile(block.tally.state[:, sums.VARIANCE], len(e))
         k3 = np.tile(block.tally.state[:, sums.SKEW], len(e))
         return inference.segment_pvalues(span.ravel(), rise.ravel(), v, k3).reshape(len(e), size)
@@ -169,26 +166,21 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
     return np.concatenate(workers.map(work, family.blocks), axis=1)
 
 
-def reliability(families: Sequence[Family], which: Sequence[NDArray[np.int64]], workers: Workers) -> Floats:
-    """Sum up the reliability curves of some segments of each family, in bins of equal weight, fewer for few rows."""
-    cells = np.zeros((sum(map(len, which)), CURVE_BINS, 6))
-    nothing = np.zeros((len(cells), 3))
-    jobs = []
-    start = 0
-    for family, wanted in zip(families, which, strict=True):
-        jobs += [(family, part, start) for part in family.pick(wanted)]
-        start += len(wanted)
+def reliability(family: Family, which: NDArray[np.int64], workers: Workers) -> Floats:
+    """Sum up the reliability curves of some segments, in bins of equal weight, fewer for few rows."""
+    target, rows, some = family.target, family.target.rows, family.tally.take(which)
+    columns, codes = (key[which] for key in family.keys)
+    bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
+    cells, weight, index = np.zeros((len(which), CURVE_BINS, 6)), some.weight.copy(), target.index
+    shares = 4 * workers.threads
 
-    def work(job: tuple[Family, Part, int]) -> None:
-        family, (block, numbers, where), start = job
-        rows, own = family.target.rows, block.tally.take(numbers)
-        bins = np.clip(own.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
-        at, ids = family.target.members(block, numbers)
-        out = np.zeros((len(numbers), CURVE_BINS, 6))
-        curves(at, ids, rows.step, rows.e, rows.p, rows.w, own.weight.copy(), bins, out, nothing[: len(numbers)].copy())
-        cells[start + where] = out
+    def work(share: int) -> None:
+        curves(
+            share, shares, columns, codes, target.codes, *index,
+            rows.step, rows.e, rows.p, rows.w, weight, bins, cells,
+        )  # fmt: skip
 
-    workers.map(work, jobs)
+    workers.map(work, range(shares))
     return cells
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trueup.kernels.tally import Cells, Rows, Tally, assign, collect, cross, join, tally
+from trueup.kernels.cumulative import group_rows
+from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,9 +92,13 @@ class Target:
     threads: int | None = None
 
     @cached_property
-    def codes(self) -> list[Ints]:
-        """Codes of every column, in the order of this target's scores."""
-        return Workers(self.threads).map(lambda column: np.take(column.codes, self.rows.order), self.grid.all_columns)
+    def codes(self) -> Ints:
+        """Codes of every column, one row a column, in the order of this target's scores."""
+        columns = self.grid.all_columns
+        out = np.empty((len(columns), len(self.rows)), np.int32)
+        work = lambda at: np.take(columns[at].codes, self.rows.order, out=out[at], mode="clip")  # noqa: E731
+        Workers(self.threads).map(work, range(len(columns)))
+        return out
 
     @cached_property
     def nought(self) -> Ints:
@@ -113,12 +118,32 @@ class Target:
             out.append(move[codes])
         return out
 
-    def members(self, block: Block, numbers: NDArray[np.int64]) -> tuple[Ints, Ints]:
-        """Find the rows of some segments of a block: their places in score order, and which segment each is in."""
+    @cached_property
+    def index(self) -> tuple[Ints, Ints, Ints]:
+        """Of each column, the rows of every level one after the other; where each level and each column starts."""
+        levels = [len(column.labels) + 1 for column in self.grid.all_columns]
+        first = np.concatenate([[0], np.cumsum(levels)]).astype(np.int32)
+        order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
+        work = lambda at: group_rows(self.codes[at], start[first[at] : first[at + 1]], order[at])  # noqa: E731
+        Workers(self.threads).map(work, range(len(levels)))
+        return order, start, first
+
+    def ids(self, block: Block) -> Ints:
+        """Say for each row in which segment of a block it is, -1 for none."""
         if not block.columns:
-            return np.arange(len(self.rows), dtype=np.int32), np.zeros(len(self.rows), np.int32)
-        levels = [len(self.grid.all_columns[at].labels) for at in block.columns]
-        return collect([self.codes[at] for at in block.columns], levels, block.codes[numbers])
+            return self.nought
+        ids, place, height = self.codes[block.columns[0]], block.codes[:, 0].astype(np.int64), 0
+        for at, column in enumerate(block.columns):
+            levels = len(self.grid.all_columns[column].labels)
+            if at == 0:
+                height = levels
+                continue
+            cells, place = np.unique(place * levels + block.codes[:, at], return_inverse=True)
+            ids, height = assign(ids, self.codes[column], (height, levels), cells), len(cells)
+        back = np.full(height + 1, -1, np.int32)  # the spare last entry serves rows that are in no cell
+        back[place] = np.arange(len(block.codes), dtype=np.int32)
+        found: Ints = back[ids]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +168,11 @@ class Family:
         """Put the tallies of all blocks one after the other."""
         return join([block.tally for block in self.blocks])
 
-    def keys(self) -> tuple[NDArray[np.int16], Ints]:
+    @cached_property
+    def keys(self) -> tuple[Ints, Ints]:
         """Give the columns and codes of every segment, padded with -1."""
         size = sum(len(block.codes) for block in self.blocks)
-        columns, codes = np.full((size, WIDEST), -1, np.int16), np.full((size, WIDEST), -1, np.int32)
+        columns, codes = np.full((size, WIDEST), -1, np.int32), np.full((size, WIDEST), -1, np.int32)
         start = 0
         for block in self.blocks:
             part = slice(start, start + len(block.codes))
@@ -154,16 +180,6 @@ class Family:
             codes[part, : len(block.columns)] = block.codes
             start += len(block.codes)
         return columns, codes
-
-    def pick(self, wanted: NDArray[np.int64]) -> list[tuple[Block, NDArray[np.int64], NDArray[np.int64]]]:
-        """Sort segment numbers by block: give each block with its own numbers and where they stand in ``wanted``."""
-        starts = np.cumsum([0, *(len(block.codes) for block in self.blocks)])
-        block_of = np.searchsorted(starts, wanted, side="right") - 1
-        picked = []
-        for at in np.unique(block_of):
-            where = np.flatnonzero(block_of == at)
-            picked.append((self.blocks[at], wanted[where] - starts[at], where))
-        return picked
 
 
 def find_family(target: Target, workers: Workers) -> Family:

@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 class Keys:
     """Which columns and levels each segment is made of; the text is written when it is asked for."""
 
-    columns: NDArray[np.int16]
+    columns: NDArray[np.int32]
     codes: NDArray[np.int32]
     target: NDArray[np.int16]
     labels: Sequence[tuple[str, ...]]
@@ -164,7 +164,7 @@ class Audit:
         columns: Mapping[str, NDArray[Any]], order: NDArray[np.int64], curves: Mapping[int, ReliabilityCurve],
     ) -> Audit:  # fmt: skip
         """Put the parts of an audit together; ``columns`` come in the ``order`` of the segments already."""
-        parts = [family.keys() for family in families]
+        parts = [family.keys for family in families]
         target = np.repeat(np.arange(len(families), dtype=np.int16), [len(part[0]) for part in parts])
         keys = Keys(
             np.concatenate([part[0] for part in parts])[order], np.concatenate([part[1] for part in parts])[order],

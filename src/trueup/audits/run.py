@@ -15,6 +15,7 @@ from trueup.data.intake import read
 from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, segment_column
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
+from trueup.kernels.sorting import argsort
 from trueup.kernels.tally import join, sort_rows
 from trueup.metrics import inference
 from trueup.metrics.curves import CurveSet, curves_from_sums
@@ -204,7 +205,12 @@ def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings,
     order = _rank(adjusted, enough, first["sigma"])
     level = settings.alpha / max(int(enough.sum()), 1)
     columns = estimate.in_parts(lambda t: estimate.estimate(t, settings.alpha, level), whole.take(order), quiet)
-    columns |= {"p_value": p[order], "p_adjusted": adjusted[order], "testable": enough[order]}
+    columns |= {
+        "sigma": first["sigma"][order],
+        "p_value": p[order],
+        "p_adjusted": adjusted[order],
+        "testable": enough[order],
+    }
     return Audit.build(table, grid, families, settings, columns, order, _curves(families, order, settings, quiet))
 
 
@@ -302,7 +308,7 @@ def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray
     low, high = np.flatnonzero(key < 1), np.flatnonzero(key >= 1)
     down = -np.nan_to_num(sigma, nan=-math.inf, posinf=math.inf)
     low = low[np.lexsort((down[low], key[low]))]
-    high = high[np.argsort(down[high])]
+    high = high[argsort(down[high])]
     return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
 
 
@@ -313,6 +319,6 @@ def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings
     owner = np.searchsorted(starts, order[wanted], side="right") - 1
     ranks = [wanted[owner == at] for at in range(len(families))]
     which = [order[own] - start for own, start in zip(ranks, starts[:-1], strict=True)]
-    cells = estimate.reliability(families, which, workers)
+    parts = [estimate.reliability(family, own, workers) for family, own in zip(families, which, strict=True)]
     numbers = np.concatenate(ranks).tolist()
-    return curves_from_sums(numbers, cells, alpha=settings.alpha, real=families[0].target.rows.real)
+    return curves_from_sums(numbers, np.concatenate(parts), alpha=settings.alpha, real=families[0].target.rows.real)

@@ -113,20 +113,21 @@ def _features(
     else:
         chosen = source.find_all(_several(features), "feature")
     described, columns, left_out = [], {}, {}
-    for key in chosen:
-        name = source.label(key)
-        raw = source.fetch(key)
+
+    def fetch(key: Hashable) -> tuple[Feature, NDArray[Any]]:
+        name, raw = source.label(key), source.fetch(key)
         saved = known.get(name)
-        as_categories = raw.kind in ("text", "flag") or key in named
         if saved is not None:
-            as_categories = saved.kind == "categorical"
             checks.same_kind(raw, saved)
-        feature, column = _feature(name, raw, keep, saved, as_categories=as_categories)
-        if saved is None and (reason := checks.identifier(feature, column)):
-            left_out[name] = reason
+            return _feature(name, raw, keep, saved, as_categories=saved.kind == "categorical")
+        return _feature(name, raw, keep, None, as_categories=raw.kind in ("text", "flag") or key in named)
+
+    for feature, column in map(fetch, chosen):
+        if feature.name not in known and (reason := checks.identifier(feature, column)):
+            left_out[feature.name] = reason
             continue
         described.append(feature)
-        columns[name] = column
+        columns[feature.name] = column
     return described, columns, left_out
 
 

@@ -1,9 +1,10 @@
 """Running sums per segment over rows in score order.
 
 Rows come sorted by score, once. A combination of columns gives each row a cell, ``parent * width + code`` (a negative
-part leaves the row out), and ``slot`` gives each cell its segment, or -1. Every segment advances its own cumulative
-differences as its rows pass by; rows of equal score (one ``step``) move it once. The plain NumPy twins that define these
-kernels are in the tests. Unsigned indices save the test for a negative one, which NumPy's rules would ask for.
+part leaves the row out), and ``slot`` gives each cell its segment, or -1; its last entry is for rows left out. Every
+segment advances its own cumulative differences as its rows pass by; rows of equal score (one ``step``) move it once. The
+plain NumPy twins that define these kernels are in the tests. Unsigned indices save the test for a negative one, which
+NumPy's rules would ask for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import int64, uint32, uint64
+from numba import int64, uint64
 
 from trueup.kernels._jit import jit
 
@@ -38,38 +39,46 @@ def find_dense(
 ) -> tuple[NDArray[np.int64], Ints, int, Ints]:
     """Find the cells with rows enough: their numbers, their rows, how many others had rows, and the slot of every cell.
 
-    A negative parent or code leaves a row out.
+    A negative parent or code leaves a row out. The other rows, where they are neither few nor nearly all, get a slot of
+    their own beyond the last: to sum them up is quicker than to guess which they are.
     """
-    counts = np.zeros(height * width, np.int32)
+    size = height * width
+    # Rows left out are counted in eight places by turns: one place would have to wait for itself. The sign is a mask of
+    # ones where a part is negative, so that there is no branch to guess wrong.
+    counts = np.zeros(size + 8, np.int32)
     for i in range(parent.size):
-        if parent[i] >= 0 and code[i] >= 0:
-            counts[uint64(parent[i] * width + code[i])] += 1
+        out = int64((parent[i] | code[i]) >> 31)
+        counts[uint64(((parent[i] * width + code[i]) & ~out) | ((size + (i & 7)) & out))] += 1
     kept = 0
     thin = 0
-    for cell in range(counts.size):
+    inside = 0
+    for cell in range(size):
         if counts[cell] >= min_rows:
             kept += 1
+            inside += counts[cell]
         elif counts[cell] > 0:
             thin += 1
     numbers = np.empty(kept, np.int64)
     rows = np.empty(kept, np.int32)
+    elsewhere = kept if 0.2 * parent.size < inside < 0.97 * parent.size else -1
     at = 0
-    for cell in range(counts.size):
+    for cell in range(size):
         if counts[cell] >= min_rows:
             numbers[at] = cell
             rows[at] = counts[cell]
             counts[cell] = at
             at += 1
         else:
-            counts[cell] = -1
-    return numbers, rows, thin, counts
+            counts[cell] = elsewhere
+    counts[size] = elsewhere
+    return numbers, rows, thin, counts[: size + 1]
 
 
 @jit
 def look_up(parent: Ints, code: Ints, width: int, slot: Ints, out: Ints) -> None:
     """Write the segment of each row, -1 where it is in none."""
     for i in range(parent.size):
-        out[i] = slot[uint64(parent[i] * width + code[i])] if parent[i] >= 0 and code[i] >= 0 else -1
+        out[i] = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
 
 
 @jit
@@ -84,9 +93,7 @@ def tally(
     kernel is then compiled without the branch.
     """
     for i in range(parent.size):
-        if parent[i] < 0 or code[i] < 0:
-            continue
-        k = slot[uint64(parent[i] * width + code[i])]
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k < 0:
             continue
         s = state[uint64(k)]
@@ -150,9 +157,7 @@ def tally_real(
     about it of e, over all steps the sum of squares within and the squared jumps between neighbours.
     """
     for i in range(parent.size):
-        if parent[i] < 0 or code[i] < 0:
-            continue
-        k = slot[uint64(parent[i] * width + code[i])]
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
         if k < 0:
             continue
         s = state[uint64(k)]
@@ -183,10 +188,11 @@ def cross(
 ) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
     """Find the cells of a combination and sum them up, binary outcomes; one call, so that threads never wait."""
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
-    state = np.zeros((numbers.size, 8))
-    sums = np.zeros((numbers.size, 2))
-    tally(parent, code, width, slot, step, e, p, w, state, sums)
-    return numbers, rows, thin, state, sums
+    state = np.zeros((numbers.size + 1, 8))
+    sums = np.zeros((numbers.size + 1, 2))
+    if numbers.size > 0:
+        tally(parent, code, width, slot, step, e, p, w, state, sums)
+    return numbers, rows, thin, state[:-1], sums[:-1]
 
 
 @jit
@@ -196,59 +202,64 @@ def cross_real(
 ) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
     """Find the cells of a combination and sum them up, real outcomes."""
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
-    state = np.zeros((numbers.size, 15))
-    sums = np.zeros((numbers.size, 2))
-    tally_real(parent, code, width, slot, step, e, p, w, state, sums)
-    return numbers, rows, thin, state, sums
+    state = np.zeros((numbers.size + 1, 15))
+    sums = np.zeros((numbers.size + 1, 2))
+    if numbers.size > 0:
+        tally_real(parent, code, width, slot, step, e, p, w, state, sums)
+    return numbers, rows, thin, state[:-1], sums[:-1]
 
 
 @jit
-def renumber(wanted: Ints, column: int, move: Ints, place: Ints) -> int:
-    """Number the codes of one column that some wanted segment has, from code -1 up; all others share the last number.
+def group_rows(codes: Ints, start: Ints, order: Ints) -> None:
+    """List the rows of each level of a column, in score order: those of level k are order[start[k] : start[k + 1]].
 
-    The map is written to ``move`` and the number of each wanted segment to ``place``; the count of numbers is given.
+    ``start`` comes as zeros, one more than levels; rows of code -1 are in no list.
     """
-    move[:] = -1
-    known = 0
-    for j in range(wanted.shape[0]):
-        at = wanted[j, column] + 1
-        if move[at] < 0:
-            move[at] = known
-            known += 1
-        place[j] = move[at]
-    for at in range(move.size):
-        if move[at] < 0:
-            move[at] = known
-    return known + 1
+    for i in range(codes.size):
+        if codes[i] >= 0:
+            start[codes[i] + 1] += 1
+    for k in range(start.size - 1):
+        start[k + 1] += start[k]
+    for i in range(codes.size):
+        if codes[i] >= 0:
+            order[start[codes[i]]] = i
+            start[codes[i]] += 1
+    for k in range(start.size - 1, 0, -1):
+        start[k] = start[k - 1]
+    start[0] = 0
 
 
 @jit
-def scan(
-    first: Ints, move_first: Ints, second: Ints, move_second: Ints, slot: Ints, width: int, at: Ints, ids: Ints
-) -> np.int64:
-    """Write the places and segments of the rows of two columns that are in some segment; give their number.
+def rows_of(columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, first: Ints, out: Ints) -> int:
+    """Write the rows of one segment, in score order; give their number.
 
-    There is no branch to guess wrong: every row is written, and most are written over.
+    ``columns`` and ``wanted`` are its columns (-1 beyond its depth) and codes; ``codes`` and ``order`` have a row a
+    column, and ``start`` has the starts of all columns one after the other, those of column c from ``first[c]`` on. The
+    rows of its rarest level are looked through.
     """
-    found = int64(0)
-    for i in range(first.size):
-        k = slot[uint64(move_first[uint32(first[i] + 1)] * width + move_second[uint32(second[i] + 1)])]
-        at[uint64(found)] = i
-        ids[uint64(found)] = k
-        found += int64(k >= 0)
-    return found
-
-
-@jit
-def narrow(code: Ints, move: Ints, slot: Ints, width: int, at: Ints, ids: Ints) -> np.int64:
-    """Keep, in place, those of the found rows that a third column leaves in some segment; give their number."""
-    found = int64(0)
-    for j in range(at.size):
-        i = at[j]
-        k = slot[uint64(ids[j] * width + move[uint32(code[i] + 1)])]
-        at[uint64(found)] = i
-        ids[uint64(found)] = k
-        found += int64(k >= 0)
+    if columns[0] < 0:
+        for i in range(codes.shape[1]):
+            out[i] = i
+        return i + 1
+    rarest = 0
+    low = 0
+    high = codes.shape[1] + 1
+    for c in range(columns.size):
+        if columns[c] >= 0:
+            at = first[columns[c]] + wanted[c]
+            if start[at + 1] - start[at] < high - low:
+                rarest, low, high = c, start[at], start[at + 1]
+    # The other two columns; where there are fewer, the rarest itself, which every listed row agrees with.
+    a = (rarest + 1) % columns.size
+    b = (rarest + 2) % columns.size
+    a = a if columns[a] >= 0 else rarest
+    b = b if columns[b] >= 0 else rarest
+    listed, first_codes, second_codes = order[columns[rarest]], codes[columns[a]], codes[columns[b]]
+    found = 0
+    for j in range(low, high):
+        i = listed[j]
+        out[found] = i
+        found += (first_codes[i] == wanted[a]) & (second_codes[i] == wanted[b])
     return found
 
 
@@ -280,31 +291,39 @@ def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: F
 
 
 @jit
-def curves(
-    at: Ints, ids: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints,
-    out: Floats, seen: Floats,
-) -> None:  # fmt: skip
-    """Sum up equal-mass bins of the scores of each segment; rows of equal score stay together.
+def curve(at: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: float, bins: int, out: Floats) -> None:
+    """Sum up equal-mass bins of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
 
-    ``at`` and ``ids`` are collected rows; ``total`` is the weight of each segment and ``bins`` its number of bins.
-    ``out`` is (segments, most bins, 6) and ``seen`` (segments, 3) scratch, both zero: weight so far, the step under way
-    counted from 1, its bin.
+    ``total`` is the weight of the segment; ``out`` is (bins or more, 6) and comes as zeros.
     """
     weighted = w.size > 0
-    for j in range(ids.size):
+    seen = 0.0
+    last = -1
+    place = 0
+    for j in range(at.size):
         i = at[j]
-        k = ids[j]
-        if seen[k, 1] != step[i] + 1:
-            seen[k, 1] = step[i] + 1
+        if step[i] != last:
+            last = step[i]
             # A hair is added so that a boundary met exactly does not depend on rounding.
-            place = int(bins[k] * (seen[k, 0] / total[k]) + 1e-9)
-            seen[k, 2] = min(place, bins[k] - 1)
+            place = min(int(bins * (seen / total) + 1e-9), bins - 1)
         a = w[i] if weighted else 1.0
-        cell = out[k, int(seen[k, 2])]
+        cell = out[place]
         cell[CURVE_ROWS] += 1.0
         cell[CURVE_WEIGHT] += a
         cell[CURVE_WEIGHT2] += a * a
         cell[CURVE_EXPECTED] += a * p[i]
         cell[CURVE_RESIDUAL] += e[i]
         cell[CURVE_RESIDUAL2] += e[i] * e[i]
-        seen[k, 0] += a
+        seen += a
+
+
+@jit
+def curves(
+    share: int, shares: int, columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, first: Ints,
+    step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, out: Floats,
+) -> None:  # fmt: skip
+    """Sum up the curves of every ``shares``-th segment, from number ``share`` on: a thread's part of the work."""
+    room = np.empty(codes.shape[1], np.int32)
+    for k in range(share, total.size, shares):
+        found = rows_of(columns[k], wanted[k], codes, order, start, first, room)
+        curve(room[:found], step, e, p, w, total[k], bins[k], out[k])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["argsort"]
 
-WORTH_HALVING = 200_000
+WORTH_HALVING = 50_000
 
 
 @jit

@@ -119,7 +119,7 @@ def detectable(v: Floats, k3: Floats, plain: float, skewed: float, out: Floats) 
         for _ in range(50):  # Newton on a convex function
             move = ((1.0 + u) * math.log1p(u) - u - goal) / max(math.log1p(u), 1e-300)
             u = max(u - move, u / 16.0)
-            if abs(move) <= 1e-13 * u:
+            if abs(move) <= 1e-7 * u:  # Newton's next step would be its square
                 break
         out[k] = max(u * v[k] / b, plain * math.sqrt(v[k]))
 
@@ -186,17 +186,10 @@ def saddlepoint(p: Floats, w: Floats, x: float, s: float) -> float:
 
 
 @jit
-def refined_tails(
-    start: NDArray[np.int64], p: Floats, w: Floats, span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats
-) -> None:
-    """Write the refined p-values of segments whose rows are p[start[k]:start[k+1]]."""
-    for k in range(span.size):
-        x = span[k]
-        s = 1.0 if rise[k] >= x * (1.0 - 1e-9) else -1.0
-        own = p[start[k] : start[k + 1]]
-        weights = w[start[k] : start[k + 1]] if w.size > 0 else w
-        r = saddlepoint(own, weights, x, s)
-        if s * k3[k] >= 0.0:
-            out[k] = min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
-        else:
-            out[k] = min(range_tail(x / math.sqrt(v[k])), 4.0 * math.exp(-0.5 * r * r))
+def refined_tail(p: Floats, w: Floats, x: float, rise: float, v: float, k3: float) -> float:
+    """Give the refined p-value of one segment, from the scores and weights of its rows."""
+    s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
+    r = saddlepoint(p, w, x, s)
+    if s * k3 >= 0.0:
+        return min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
+    return min(range_tail(x / math.sqrt(v)), 4.0 * math.exp(-0.5 * r * r))

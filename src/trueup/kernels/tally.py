@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Floats = NDArray[np.float64]
 
-__all__ = ["Cells", "Rows", "Tally", "assign", "collect", "cross", "find_cells", "join", "sort_rows", "tally"]
+__all__ = ["Cells", "Rows", "Tally", "assign", "cross", "find_cells", "join", "sort_rows", "tally"]
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 
@@ -92,8 +92,8 @@ def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) 
 
 
 def _slots(size: int, numbers: NDArray[np.int64]) -> Ints:
-    """Make the table that gives each cell its place in ``numbers``, -1 elsewhere."""
-    slot = np.full(size, -1, np.int32)
+    """Make the table that gives each cell its place in ``numbers``, -1 elsewhere; the last entry is for rows left out."""
+    slot = np.full(size + 1, -1, np.int32)
     slot[numbers] = np.arange(len(numbers), dtype=np.int32)
     return slot
 
@@ -121,61 +121,6 @@ def assign(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np
 
 def _dense(shape: tuple[int, int], rows: int) -> bool:
     return shape[0] * shape[1] <= max(DENSE_CELLS, rows)
-
-
-def collect(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple[Ints, Ints]:
-    """Find the rows of some segments: their places, ascending, and which segment each is in.
-
-    Parameters
-    ----------
-    codes : sequence of ndarray
-        One to three columns of codes; -1 leaves a row out.
-    levels : sequence of int
-        Number of levels of each column.
-    wanted : ndarray, shape (segments, columns)
-        The codes of each segment, no two alike.
-
-    Examples
-    --------
-    >>> collect([np.array([0, 1, 1], np.int32)], [2], np.array([[1]], np.int32))
-    (array([1, 2], dtype=int32), array([0, 0], dtype=int32))
-    """
-    widest = max(min(len(wanted), count) + 1 for count in levels)
-    if len(codes) == 1 or _dense((len(wanted) + 1, widest), len(codes[0])):
-        return _collect_dense(codes, levels, np.ascontiguousarray(wanted, np.int32))
-    ids, place = codes[0], wanted[:, 0].astype(np.int64)
-    height = levels[0]
-    for at in range(1, len(codes)):
-        cells, place = np.unique(place * levels[at] + wanted[:, at], return_inverse=True)
-        ids, height = assign(ids, codes[at], (height, levels[at]), cells), len(cells)
-    back = np.empty(len(wanted), np.int32)
-    back[place] = np.arange(len(wanted), dtype=np.int32)
-    members = np.flatnonzero(ids >= 0).astype(np.int32)
-    return members, back[ids[members]]
-
-
-def _collect_dense(codes: Sequence[Ints], levels: Sequence[int], wanted: Ints) -> tuple[Ints, Ints]:
-    """Collect with tables of the codes that occur, and of their pairs."""
-    size, depth = wanted.shape
-    moves = [np.empty(count + 1, np.int32) for count in levels]
-    places = [np.empty(size, np.int32) for _ in levels]
-    widths = [sums.renumber(wanted, c, moves[c], places[c]) for c in range(depth)]
-    at, ids = np.empty(len(codes[0]), np.int32), np.empty(len(codes[0]), np.int32)
-    if depth == 1:
-        # A column is crossed with itself, all of whose codes are alike.
-        codes, widths = [codes[0], codes[0]], [widths[0], 1]
-        moves, places = [moves[0], np.zeros_like(moves[0])], [places[0], np.zeros_like(places[0])]
-    cells = places[0].astype(np.int64) * widths[1] + places[1]
-    if depth < 3:
-        slot = _slots(widths[0] * widths[1], cells)
-    else:
-        pairs, numbers = np.unique(cells, return_inverse=True)
-        slot = _slots(widths[0] * widths[1], pairs)
-    found = sums.scan(codes[0], moves[0], codes[1], moves[1], slot, widths[1], at, ids)
-    if depth == 3:
-        slot = _slots(len(pairs) * widths[2], numbers * widths[2] + places[2])
-        found = sums.narrow(codes[2], moves[2], slot, widths[2], at[:found], ids[:found])
-    return at[:found].copy(), ids[:found].copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +213,7 @@ def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: C
         slot = _slots(height * width, cells.numbers)
     else:
         parent = code = assign(parent, code, shape, cells.numbers)
-        width, slot = 0, np.arange(len(cells), dtype=np.int32)
+        width, slot = 0, _slots(len(cells), np.arange(len(cells)))
     weights = np.zeros((len(cells), 2))
     state = np.zeros((len(cells), 15 if rows.real else 8))
     run = sums.tally_real if rows.real else sums.tally
