@@ -46,11 +46,11 @@ def frame(rows: int, seed: int = 0) -> pd.DataFrame:
 def beside_the_peer(figures: dict[str, Any], path: Path) -> None:
     """Depth 2 and 3 on 100,000 rows against mcgrad's defaults (depth 3, 1,000 segments)."""
     data = pd.read_parquet(path)
-    theirs = run_peer("mcgrad", "mcgrad_audit.py", "time", str(path), ",".join(CATEGORICAL), ",".join(NUMERIC), "3")
+    theirs = run_peer("mcgrad", "mcgrad_audit.py", "time", str(path), ",".join(CATEGORICAL), ",".join(NUMERIC), "5")
     ours = {}
     for depth in (2, 3):
         audit = tu.audit(data, **ROLES, depth=depth)
-        ours[depth] = {"seconds": seconds(lambda d=depth: tu.audit(data, **ROLES, depth=d)), "segments": audit.tested}
+        ours[depth] = {"seconds": seconds(lambda d=depth: tu.audit(data, **ROLES, depth=d), 10), "segments": audit.tested}
     print(f"100,000 rows: mcgrad {theirs['seconds']:.2f} s for {theirs['segments']} segments; trueup {ours}")
     figures["peer"], figures["ours"] = theirs, ours
     deep, flat = ours[3], ours[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -44,17 +43,17 @@ def run_peer(name: str, script: str, *arguments: str) -> Any:
 
 
 def seconds(work: Callable[[], Any], repeat: int = 5) -> float:
-    """Time some work: the median of several runs."""
+    """Time some work: the best of several runs, the one least disturbed by whatever else the machine does."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return min(times)
 
 
 def fresh(code: str, *, repeat: int = 3, environment: dict[str, str] | None = None) -> float:
-    """Time a command in a fresh process: the median of several runs."""
+    """Time a command in a fresh process: the best of several runs."""
     run = [sys.executable, "-c", code]
     return seconds(lambda: subprocess.run(run, check=True, env={**os.environ, **(environment or {})}), repeat)
 

@@ -6,7 +6,6 @@ python mcgrad_audit.py null REPETITIONS    (calibrated data: how often its rule 
 """
 
 import json
-import statistics
 import sys
 import time
 
@@ -26,7 +25,7 @@ def audit_time(path, categorical, numerical, repeat):
         )  # fmt: skip
         sigma, pvalue = float(audit.mce_sigma), float(audit.mce_pvalue)
         times.append(time.perf_counter() - start)
-    found = {"seconds": statistics.median(times), "segments": int(audit.total_number_segments)}
+    found = {"seconds": min(times), "segments": int(audit.total_number_segments)}
     return {**found, "mce_sigma": sigma, "mce_pvalue": pvalue}
 
 

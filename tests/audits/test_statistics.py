@@ -103,7 +103,7 @@ def test_a_shift_of_the_smallest_detectable_size_is_found_about_four_times_in_fi
     random = np.random.default_rng(4)
     p = np.full(segments * rows, rate)
     v, k3 = rows * rate * (1 - rate), rows * rate * (1 - rate) * (1 - 2 * rate)
-    reach = detectable(np.array([v]), np.array([k3]), level)[0]
+    reach = detectable(v, k3, level)
     shift = (reach + 0.8416 * math.sqrt(v)) / rows
     # Towards the middle, where the sum is skewed: the harder direction, which the figure is about.
     truth = rate + (shift if rate < 0.5 else -shift)

@@ -103,7 +103,7 @@ def test_the_refined_deviation_exists_where_everything_that_can_happen_has():
 def test_the_detectable_range_is_the_smallest_that_is_rejected(v, skew, level):
     from trueup.metrics.inference import detectable, segment_pvalues
 
-    x = detectable(np.array([v]), np.array([skew * v]), level)
+    x = np.array([detectable(v, skew * v, level)])
     # In the harder direction: upward where the sum is skewed upward.
     harder = 1.0 if skew >= 0 else 0.0
     for factor, rejected in ((1 + 1e-6, True), (1 - 1e-6, False)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from trueup.kernels.cumulative import curves, draw_paths, rows_of
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -41,44 +41,47 @@ def noise(tally: Tally) -> Floats:
         return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
 
 
-def deviation(tally: Tally) -> Floats:
-    """Give the statistic in units of its noise; NaN where there is nothing to measure."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        span, scale = tally.span, noise(tally)
-        # A path that never left zero has no deviation, whatever its noise.
-        return np.where(span > 0, span / scale, np.where(np.isnan(scale) | (tally.weight == 0), np.nan, 0.0))
+def findings(tally: Tally, alpha: float, level: float, workers: Workers) -> Floats:
+    """Compute the numbers of every segment, one row a number, in the order of `tails.FINDINGS`.
+
+    ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
+    """
+    if tally.real:
+        columns = _real_findings(tally, alpha, level)
+        return np.vstack([columns[name] for name in tails.FINDINGS])
+    out = np.empty((len(tails.FINDINGS), len(tally)))
+    edges = np.linspace(0, len(tally), 1 if len(tally) < WORTH_PARTS else 2 * workers.threads + 1).astype(int)
+    quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
+    normal = inference.normal_quantile(alpha)
+
+    def work(ends: tuple[int, int]) -> None:
+        part = slice(*ends)
+        tails.findings(tally.weights[part], tally.state[part], normal, *quantiles, inference.Z_POWER, out[:, part])
+
+    workers.map(work, list(itertools.pairwise(edges)) or [(0, len(tally))])
+    return out
 
 
-def estimate(tally: Tally, alpha: float, level: float) -> dict[str, NDArray[Any]]:
-    """Compute what a finding says beside its statistic and p-value; ``level`` is that of the test of one segment."""
-    w, scale = tally.weight, noise(tally)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        expected, bias = tally.expected / w, tally.residual / w
-        observed = (tally.expected + tally.residual) / w if tally.real else _events(tally) / w
-        low, high = (bound / expected for bound in _limits(tally, observed, scale / w, alpha))
-        return {
-            "n": tally.rows, "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
-            "ratio_low": np.minimum(low, high), "ratio_high": np.maximum(low, high), "bias": bias,
-            "ecce": tally.span / w, "mde": detectable_shift(tally, scale, level),
-        }  # fmt: skip
-
-
-def _events(tally: Tally) -> Floats:
-    """Give the sum of w y. It is recovered from two other sums, and is a whole number where outcomes are 0 and 1."""
-    events = tally.expected + tally.residual
-    whole = np.rint(events)
-    near = (tally.weight == tally.weights[:, sums.WEIGHT2]) & (np.abs(events - whole) <= 1e-9 * tally.weight)
-    return np.clip(np.where(near, whole, events), 0.0, tally.weight)
-
-
-def _limits(tally: Tally, observed: Floats, error: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Give confidence limits of the observed mean: Wilson's with Kish's effective size, or Student's for real outcomes."""
-    if not tally.real:
-        return inference.wilson(observed, tally.weight**2 / tally.weights[:, sums.WEIGHT2], alpha)
+def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, Floats]:
+    """Compute the numbers of segments with real outcomes: no model of the variance, Student's t for the normal."""
     from scipy.special import stdtrit
 
-    half = stdtrit(np.maximum(2.0 * (tally.rows - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * error
-    return observed - half, observed + half
+    w, scale, n = tally.weight, noise(tally), tally.rows
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected, bias, span = tally.expected / w, tally.residual / w, tally.span
+        observed = expected + bias
+        half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * scale / w
+        edges = (observed - half) / expected, (observed + half) / expected
+        reach = inference.detectable_real(np.maximum(n, LEAST_REAL_ROWS), level)
+        # A path that never left zero has no deviation, whatever its noise.
+        sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale), np.nan, 0.0))
+        p = np.full(len(n), np.nan)
+        p[scale > 0] = inference.real_pvalues(sigma[scale > 0], n[scale > 0])
+        return {
+            "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
+            "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
+            "sigma": sigma, "mde": (reach + inference.Z_POWER) * scale / w, "p_value": p,
+        }  # fmt: skip
 
 
 def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
@@ -87,45 +90,6 @@ def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
     if tally.real:
         enough &= (tally.rows >= LEAST_REAL_ROWS) & (noise(tally) > 0)
     return enough
-
-
-def in_parts(work: Callable[[Tally], dict[str, NDArray[Any]]], tally: Tally, workers: Workers) -> dict[str, NDArray[Any]]:
-    """Do some work segment by segment, in a few parts at once where there are many segments."""
-    if len(tally) < WORTH_PARTS:
-        return work(tally)
-    edges = np.linspace(0, len(tally), 2 * workers.threads + 1).astype(int)
-    parts = workers.map(lambda ends: work(tally.part(*ends)), list(itertools.pairwise(edges)))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def pvalues(tally: Tally) -> Floats:
-    """Compute the default p-value of every segment."""
-    if tally.real:
-        scale = noise(tally)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            x = np.where(tally.span > 0, tally.span / scale, 0.0)
-        out = np.full(len(tally), np.nan)
-        known = scale > 0
-        out[known] = inference.real_pvalues(x[known], tally.rows[known])
-        return out
-    state = tally.state
-    return inference.segment_pvalues(tally.span, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])
-
-
-def detectable_shift(tally: Tally, scale: Floats, level: float) -> Floats:
-    """Give the shift that would be found with 80% power at the level of one segment: x*/W + z sigma.
-
-    x* is the smallest range that is rejected, in the direction in which the sum is skewed. sigma is the noise under
-    calibration; a shift that makes a rare outcome much more frequent adds noise of its own, and the power is then nearer
-    70%.
-    """
-    if tally.real:
-        reach = inference.detectable_real(np.maximum(tally.rows, LEAST_REAL_ROWS), level) * scale
-    else:
-        reach = inference.detectable(tally.state[:, sums.VARIANCE], tally.state[:, sums.SKEW], level)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shift: Floats = (reach + inference.Z_POWER * scale) / tally.weight
-    return shift
 
 
 def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:

@@ -16,6 +16,7 @@ from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, 
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
+from trueup.kernels.tails import FINDINGS
 from trueup.kernels.tally import join, sort_rows
 from trueup.metrics import inference
 from trueup.metrics.curves import CurveSet, curves_from_sums
@@ -198,19 +199,15 @@ def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings,
     """Turn the sums of all segments into one family of tests, ranked."""
     quiet = Workers(workers.threads)
     whole = join([family.tally for family in families])
-    first = estimate.in_parts(lambda t: {"p": estimate.pvalues(t), "sigma": estimate.deviation(t)}, whole, quiet)
-    p, enough = first["p"], estimate.enough_rows(whole, settings.min_rows)
+    enough = estimate.enough_rows(whole, settings.min_rows)
+    found = estimate.findings(whole, settings.alpha, settings.alpha / max(int(enough.sum()), 1), quiet)
+    columns: dict[str, NDArray[Any]] = dict(zip(FINDINGS, found, strict=True))
+    p = columns["p_value"]
     p[~enough] = np.nan
-    adjusted = _adjust(table, families, p, enough, settings, workers)
-    order = _rank(adjusted, enough, first["sigma"])
-    level = settings.alpha / max(int(enough.sum()), 1)
-    columns = estimate.in_parts(lambda t: estimate.estimate(t, settings.alpha, level), whole.take(order), quiet)
-    columns |= {
-        "sigma": first["sigma"][order],
-        "p_value": p[order],
-        "p_adjusted": adjusted[order],
-        "testable": enough[order],
-    }
+    adjusted = _adjust(table, families, p, enough, settings, workers)  # which refines some p-values in place
+    order = _rank(adjusted, enough, columns["sigma"])
+    columns |= {"n": whole.rows, "p_adjusted": adjusted, "testable": enough}
+    columns = {name: column[order] for name, column in columns.items()}
     return Audit.build(table, grid, families, settings, columns, order, _curves(families, order, settings, quiet))
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
 SQRT_HALF = math.sqrt(0.5)
+FINDINGS = (
+    "weight", "observed", "expected", "ratio", "ratio_low", "ratio_high", "bias", "ecce", "sigma", "mde", "p_value",
+)  # fmt: skip
 
 
 @jit
@@ -75,18 +79,22 @@ def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
 
 
 @jit
+def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
+    """Give the default p-value of a segment: its range ``x`` = W R, ``rise`` its largest ascent."""
+    if x <= 0.0:
+        return 1.0
+    if v <= 0.0:
+        return 0.0  # a certain prediction contradicted
+    up = rise >= x * (1.0 - 1e-9)
+    b = max(0.0, k3 / v if up else -k3 / v)
+    return inflated_tail(signed_root(x, v, b), b > 0.0)
+
+
+@jit
 def segment_tails(span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats) -> None:
-    """Write the default p-value of each segment: its range ``span`` = W R, ``rise`` its largest ascent."""
+    """Write the default p-value of each segment."""
     for k in range(span.size):
-        x = span[k]
-        if x <= 0.0:
-            out[k] = 1.0
-        elif v[k] <= 0.0:
-            out[k] = 0.0  # a certain prediction contradicted
-        else:
-            up = rise[k] >= x * (1.0 - 1e-9)
-            b = max(0.0, k3[k] / v[k] if up else -k3[k] / v[k])
-            out[k] = inflated_tail(signed_root(x, v[k], b), b > 0.0)
+        out[k] = segment_tail(span[k], rise[k], v[k], k3[k])
 
 
 @jit
@@ -97,31 +105,59 @@ def limit_tails(span: Floats, v: Floats, out: Floats) -> None:
 
 
 @jit
-def detectable(v: Floats, k3: Floats, plain: float, skewed: float, out: Floats) -> None:
-    """Write the smallest range x whose default p-value is at most a level, in the harder direction.
+def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
+    """Give the smallest range x whose default p-value is at most a level, in the harder direction.
 
     ``plain`` and ``skewed`` are the deviations r at which the two forms of the tail reach the level.
     """
-    for k in range(v.size):
-        if v[k] <= 0.0:
-            out[k] = 0.0
-            continue
-        b = abs(k3[k]) / v[k]
-        if b == 0.0:
-            out[k] = plain * math.sqrt(v[k])
-            continue
-        flat = b * skewed / math.sqrt(v[k])
-        if flat < 1e-4:  # the series that `signed_root` takes there
-            out[k] = skewed * math.sqrt(v[k]) / math.sqrt(1.0 - flat / 3.0 + flat * flat / 6.0)
-            continue
-        goal = 0.5 * flat * flat
-        u = math.sqrt(2.0 * goal) + goal / 3.0
-        for _ in range(50):  # Newton on a convex function
-            move = ((1.0 + u) * math.log1p(u) - u - goal) / max(math.log1p(u), 1e-300)
-            u = max(u - move, u / 16.0)
-            if abs(move) <= 1e-7 * u:  # Newton's next step would be its square
-                break
-        out[k] = max(u * v[k] / b, plain * math.sqrt(v[k]))
+    if v <= 0.0:
+        return 0.0
+    b = abs(k3) / v
+    if b == 0.0:
+        return plain * math.sqrt(v)
+    flat = b * skewed / math.sqrt(v)
+    if flat < 1e-4:  # the series that `signed_root` takes there
+        return skewed * math.sqrt(v) / math.sqrt(1.0 - flat / 3.0 + flat * flat / 6.0)
+    goal = 0.5 * flat * flat
+    u = flat + goal / 3.0
+    for _ in range(50):  # Newton on a convex function
+        move = ((1.0 + u) * math.log1p(u) - u - goal) / math.log1p(u)
+        u = max(u - move, u / 16.0)
+        if abs(move) <= 1e-7 * u:  # Newton's next step would be its square
+            break
+    return max(u * v / b, plain * math.sqrt(v))
+
+
+@jit
+def findings(sums: Floats, state: Floats, z: float, plain: float, skewed: float, power: float, out: Floats) -> None:
+    """Write the eleven numbers of each segment with binary outcomes, one row a number, in the order of FINDINGS.
+
+    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.cumulative.tally` (whose
+    first columns are named there); z is the normal quantile of the interval, ``power`` that of the detectable shift.
+    """
+    for k in range(out.shape[1]):
+        w, w2 = sums[k, 0], sums[k, 1]
+        residual, expected, v, k3, high, low, rise = state[k, :7]
+        span = high - low
+        noise = math.sqrt(v)
+        events = expected + residual
+        # Recovered from two other sums; a whole number where outcomes are 0 and 1 and weights are 1.
+        whole = np.rint(events)
+        if w == w2 and abs(events - whole) <= 1e-9 * w:
+            events = whole
+        rate = min(max(events, 0.0), w) / w
+        mean = expected / w
+        size = w * w / w2
+        middle = rate + z * z / (2.0 * size)
+        half = z * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
+        shrink = 1.0 + z * z / size
+        out[0, k], out[1, k], out[2, k], out[3, k] = w, rate, mean, rate / mean
+        out[4, k] = max(middle - half, 0.0) / shrink / mean
+        out[5, k] = min((middle + half) / shrink, 1.0) / mean
+        out[6, k], out[7, k] = residual / w, span / w
+        out[8, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
+        out[9, k] = (detectable(v, k3, plain, skewed) + power * noise) / w
+        out[10, k] = segment_tail(span, rise, v, k3)
 
 
 @jit

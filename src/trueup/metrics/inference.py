@@ -203,12 +203,9 @@ def step_down(counts: NDArray[np.int64], order: NDArray[np.int64], draws: int) -
     return out
 
 
-def detectable(variance: Floats, skew: Floats, level: float) -> Floats:
+def detectable(variance: float, skew: float, level: float) -> float:
     """Give the smallest unnormalised range whose default p-value is at most ``level``, in the harder direction."""
-    out = np.empty(len(variance))
-    plain, skewed = range_quantile(level), range_quantile(level, inflated=True)
-    tails.detectable(_floats(variance), _floats(skew), plain, skewed, out)
-    return out
+    return float(tails.detectable(variance, skew, range_quantile(level), range_quantile(level, inflated=True)))
 
 
 def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
@@ -228,6 +225,17 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
     return found
 
 
+def normal_quantile(alpha: float) -> float:
+    """Give the point that a standard normal variable exceeds, in modulus, with probability alpha.
+
+    Examples
+    --------
+    >>> round(normal_quantile(0.05), 3)
+    1.96
+    """
+    return NormalDist().inv_cdf(1 - alpha / 2)
+
+
 def wilson(rate: Floats, size: Floats, alpha: float) -> tuple[Floats, Floats]:
     """Give Wilson's score interval for a rate from ``size`` rows (an effective number, where there are weights).
 
@@ -236,7 +244,7 @@ def wilson(rate: Floats, size: Floats, alpha: float) -> tuple[Floats, Floats]:
     >>> [bound.round(4).tolist() for bound in wilson(np.array([0.0, 0.5]), np.array([10.0, 10.0]), 0.05)]
     [[0.0, 0.2366], [0.2775, 0.7634]]
     """
-    z2 = NormalDist().inv_cdf(1 - alpha / 2) ** 2
+    z2 = normal_quantile(alpha) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):
         centre = (rate + z2 / (2 * size)) / (1 + z2 / size)
         half = np.sqrt(z2 * np.maximum(rate * (1 - rate), 0.0) / size + z2**2 / (4 * size**2)) / (1 + z2 / size)
