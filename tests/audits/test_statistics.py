@@ -64,7 +64,7 @@ def test_the_default_p_value_of_a_thin_segment_keeps_its_level_far_into_the_tail
         assert np.mean(pvalue <= level) <= level + three_se(level, segments)
     if rate == 0.01:
         # What the correction is for: the plain limit is far too eager here.
-        assert np.mean(limit_pvalues(found.span, state[:, 2]) <= 0.001) > 0.005
+        assert np.mean(limit_pvalues(found.span / np.sqrt(state[:, 2])) <= 0.001) > 0.005
 
 
 @pytest.mark.parametrize("skewed", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
-WORTH_PARTS = 10_000
 CURVE_BINS = 10
 ROWS_PER_CURVE_BIN = 20
 DRAWS_AT_ONCE = 8_000_000  # numbers held for one batch of Monte-Carlo draws
@@ -41,24 +39,26 @@ def noise(tally: Tally) -> Floats:
         return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
 
 
-def findings(tally: Tally, alpha: float, level: float, workers: Workers) -> Floats:
+def findings(family: Family, alpha: float, level: float, workers: Workers) -> Floats:
     """Compute the numbers of every segment, one row a number, in the order of `tails.FINDINGS`.
 
     ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
     """
-    if tally.real:
-        columns = _real_findings(tally, alpha, level)
-        return np.vstack([columns[name] for name in tails.FINDINGS])
-    out = np.empty((len(tails.FINDINGS), len(tally)))
-    edges = np.linspace(0, len(tally), 1 if len(tally) < WORTH_PARTS else 2 * workers.threads + 1).astype(int)
+    out = np.empty((len(tails.FINDINGS), len(family)))
     quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
     normal = inference.normal_quantile(alpha)
 
-    def work(ends: tuple[int, int]) -> None:
-        part = slice(*ends)
-        tails.findings(tally.weights[part], tally.state[part], normal, *quantiles, inference.Z_POWER, out[:, part])
+    def work(share: range) -> None:
+        for at in share:
+            tally, part = family.blocks[at].tally, out[:, family.starts[at] : family.starts[at + 1]]
+            if tally.real:
+                columns = _real_findings(tally, alpha, level)
+                part[:] = [columns[name] for name in tails.FINDINGS]
+            else:
+                tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, part)
 
-    workers.map(work, list(itertools.pairwise(edges)) or [(0, len(tally))])
+    shares = 4 * workers.threads
+    workers.map(work, [range(at, len(family.blocks), shares) for at in range(shares)])
     return out
 
 
@@ -84,8 +84,12 @@ def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, Floats
         }  # fmt: skip
 
 
-def enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
+def enough_rows(family: Family, min_rows: int) -> NDArray[np.bool_]:
     """Say which segments have rows enough for a verdict."""
+    return np.concatenate([_enough_rows(block.tally, min_rows) for block in family.blocks])
+
+
+def _enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
     enough = (tally.rows >= max(min_rows, 1)) & (tally.weight > 0)
     if tally.real:
         enough &= (tally.rows >= LEAST_REAL_ROWS) & (noise(tally) > 0)
@@ -96,7 +100,7 @@ def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers
     """Replace some default p-values by those of the exact cumulant function; it takes their rows once more."""
     if not len(which):
         return
-    target, rows, some = family.target, family.target.rows, family.tally.take(which)
+    target, rows, some = family.target, family.target.rows, family.take(which)
     columns, codes = (key[which] for key in family.keys)
     rise, v, k3 = (some.state[:, c] for c in (sums.RISE, sums.VARIANCE, sums.SKEW))
     index = target.index
@@ -132,7 +136,7 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
 
 def reliability(family: Family, which: NDArray[np.int64], workers: Workers) -> Floats:
     """Sum up the reliability curves of some segments, in bins of equal weight, fewer for few rows."""
-    target, rows, some = family.target, family.target.rows, family.tally.take(which)
+    target, rows, some = family.target, family.target.rows, family.take(which)
     columns, codes = (key[which] for key in family.keys)
     bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
     cells, weight, index = np.zeros((len(which), CURVE_BINS, 6)), some.weight.copy(), target.index

@@ -164,9 +164,20 @@ class Family:
     blocks: list[Block]
 
     @cached_property
-    def tally(self) -> Tally:
-        """Put the tallies of all blocks one after the other."""
-        return join([block.tally for block in self.blocks])
+    def starts(self) -> NDArray[np.int64]:
+        """Number of the first segment of each block, and at the end that of all."""
+        return np.concatenate([[0], np.cumsum([len(block.codes) for block in self.blocks])])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def take(self, which: NDArray[np.int64]) -> Tally:
+        """Give the sums of some segments. The sums of all stay where they were made, block by block."""
+        owner = np.searchsorted(self.starts, which, side="right") - 1
+        used = np.unique(owner)
+        order = np.argsort(owner, kind="stable")
+        parts = [self.blocks[at].tally.take(which[owner == at] - self.starts[at]) for at in used]
+        return join(parts or [self.blocks[0].tally.take(which)]).take(np.argsort(order, kind="stable"))
 
     @cached_property
     def keys(self) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ from trueup.data.table import Table
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tails import FINDINGS
-from trueup.kernels.tally import join, sort_rows
+from trueup.kernels.tally import sort_rows
 from trueup.metrics import inference
 from trueup.metrics.curves import CurveSet, curves_from_sums
 
@@ -198,50 +198,51 @@ def _targets(table: Table, grid: Grid, threads: int | None = None) -> list[Targe
 def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings, workers: Workers) -> Audit:
     """Turn the sums of all segments into one family of tests, ranked."""
     quiet = Workers(workers.threads)
-    whole = join([family.tally for family in families])
-    enough = estimate.enough_rows(whole, settings.min_rows)
-    found = estimate.findings(whole, settings.alpha, settings.alpha / max(int(enough.sum()), 1), quiet)
+    enough = np.concatenate([estimate.enough_rows(family, settings.min_rows) for family in families])
+    level = settings.alpha / max(int(enough.sum()), 1)
+    parts = [estimate.findings(family, settings.alpha, level, quiet) for family in families]
+    found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     columns: dict[str, NDArray[Any]] = dict(zip(FINDINGS, found, strict=True))
     p = columns["p_value"]
     p[~enough] = np.nan
-    adjusted = _adjust(table, families, p, enough, settings, workers)  # which refines some p-values in place
+    adjusted = _adjust(table, families, columns, enough, settings, workers)  # which refines some p-values in place
     order = _rank(adjusted, enough, columns["sigma"])
-    columns |= {"n": whole.rows, "p_adjusted": adjusted, "testable": enough}
-    columns = {name: column[order] for name, column in columns.items()}
+    rows = np.concatenate([block.tally.rows for family in families for block in family.blocks])
+    columns |= {"n": rows, "p_adjusted": adjusted, "testable": enough}
+    for column in columns.values():
+        column[:] = column[order]  # in place: fresh memory costs more than the move
     return Audit.build(table, grid, families, settings, columns, order, _curves(families, order, settings, quiet))
 
 
 def _adjust(
-    table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
-) -> Floats:
+    table: Table, families: list[Family], columns: Mapping[str, Floats], enough: NDArray[np.bool_], settings: Settings,
+    workers: Workers,
+) -> Floats:  # fmt: skip
     """Adjust the p-values of the testable segments; those on which the verdict hangs are refined, in place, first."""
+    p = columns["p_value"]
     adjusted = np.full(len(p), np.nan)
     if settings.adjust == "max":
         adjusted[enough] = _monte_carlo(table, families, p, enough, settings, workers)
         return adjusted
     method: Any = settings.adjust
     if table.schema.task != "regression":
-        limit = np.concatenate([_limit(family, settings.alpha) for family in families])
-        limit[~enough] = 1.0
         tested = int(enough.sum())
-        tempting = inference.rejected(limit, method, settings.alpha, tested)
+        tempting = inference.rejected(_limit(columns["sigma"], enough, settings.alpha), method, settings.alpha, tested)
         tempting &= ~inference.rejected(np.where(enough, p, 1.0), method, settings.alpha, tested)
         start = 0
         for family in families:
-            part = slice(start, start + len(family.tally))
+            part = slice(start, start + len(family))
             estimate.refine(family, p[part], np.flatnonzero(tempting[part]), workers)
             start = part.stop
     adjusted[enough] = inference.adjust(p[enough], method)
     return adjusted
 
 
-def _limit(family: Family, alpha: float) -> Floats:
+def _limit(sigma: Floats, enough: NDArray[np.bool_], alpha: float) -> Floats:
     """Give the p-value of the Brownian limit where it is at most alpha, 1 elsewhere: a larger one is never rejected."""
-    tally = family.tally
-    variance = estimate.noise(tally) ** 2
-    out = np.ones(len(tally))
-    low = tally.span >= inference.range_quantile(alpha) * np.sqrt(variance)
-    out[low] = inference.limit_pvalues(tally.span[low], variance[low])
+    out = np.ones(len(sigma))
+    low = np.flatnonzero(enough & (sigma >= inference.range_quantile(alpha)))
+    out[low] = inference.limit_pvalues(sigma[low])
     return out
 
 
@@ -311,7 +312,7 @@ def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray
 
 def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> CurveSet:
     """Draw up the curves of the worst segments and of the whole, by rank."""
-    starts = np.cumsum([0, *(len(family.tally) for family in families)])
+    starts = np.cumsum([0, *(len(family) for family in families)])
     wanted = np.union1d(np.arange(min(MOST_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
     owner = np.searchsorted(starts, order[wanted], side="right") - 1
     ranks = [wanted[owner == at] for at in range(len(families))]

@@ -98,10 +98,10 @@ def segment_tails(span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats
 
 
 @jit
-def limit_tails(span: Floats, v: Floats, out: Floats) -> None:
-    """Write the p-value that the Brownian limit gives, with no regard to skewness."""
-    for k in range(span.size):
-        out[k] = 1.0 if span[k] <= 0.0 else range_tail(signed_root(span[k], v[k], 0.0))
+def range_tails(x: Floats, out: Floats) -> None:
+    """Write the range tail at each of several points."""
+    for k in range(x.size):
+        out[k] = range_tail(x[k])
 
 
 @jit

@@ -93,10 +93,10 @@ def segment_pvalues(span: Floats, rise: Floats, variance: Floats, skew: Floats) 
     return out
 
 
-def limit_pvalues(span: Floats, variance: Floats) -> Floats:
-    """Give the p-value of the Brownian limit alone: too small where few events are expected."""
-    out = np.empty(len(span))
-    tails.limit_tails(_floats(span), _floats(variance), out)
+def limit_pvalues(sigma_units: Floats) -> Floats:
+    """Give the p-values of the Brownian limit alone: too small where few events are expected."""
+    out = np.empty(len(sigma_units))
+    tails.range_tails(_floats(sigma_units), out)
     return out
 
 
