@@ -11,7 +11,7 @@ import trueup as tu
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loans")
-    data = tu.simulate.lending(6000, 0)
+    data = tu.simulate.lending(12_000, 0)
     del data["truth"]
     frame = pl.DataFrame(data).with_columns(zip=pl.lit("0") + (pl.col("term") // 12 + 1000).cast(pl.String), w=pl.lit(2.0))
     frame.write_parquet(folder / "loans.parquet")
