@@ -75,14 +75,18 @@ def test_hostile_arguments_do_not_reach_the_terminal_raw(at, capsys):
 
 
 def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
-    """Run the command on a terminal of its own and give what it shows."""
+    """Run the command on a terminal of its own and give what it shows, but for the progress of slow machines."""
     main_end, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     # A test runner may tell its workers a width of its own; the terminal's is the one to go by.
     surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     surroundings |= {"TERM": "xterm-256color", **more}
     with subprocess.Popen(
-        [sys.executable, "-m", "trueup", *arguments], stdin=its_end, stdout=its_end, stderr=its_end, env=surroundings
+        [sys.executable, "-m", "trueup", *arguments],
+        stdin=its_end,
+        stdout=its_end,
+        stderr=subprocess.DEVNULL,
+        env=surroundings,
     ):
         os.close(its_end)
         parts = []
@@ -117,19 +121,19 @@ def test_a_table_fits_its_terminal(at, columns):
 
 
 def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkeypatch):
-    monkeypatch.setattr(console, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(console, "PATIENCE_S", 0.4)
     main_end, its_end = pty.openpty()
     with os.fdopen(its_end, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with Watch(quiet=True) as watch:
             watch.say("quiet work")
-            time.sleep(0.2)
+            time.sleep(0.8)
         with Watch() as watch:
             watch.say("short work")
         with Watch() as watch:
             watch.say("[b]long work")
             watch.step(1, 4)
-            time.sleep(0.3)
+            time.sleep(1.2)
             watch.step(2, 4)
             watch.say("more work")
     shown = os.read(main_end, 65536).decode()
