@@ -79,7 +79,7 @@ def power() -> list[str]:
             f"{cell['prevalence']:g}",
             f"{cell['segments']:.0f}",
             f"{cell['found']['value']:.2f}",
-            f"{cell['exact']:.2f}",
+            "-" if cell["exact"] is None else f"{cell['exact']:.2f}",
         ]
         for cell in found["cells"]
     ]
@@ -89,7 +89,7 @@ def power() -> list[str]:
         f"Planted errors of +1 logit, Holm over all segments, {found['repetitions']} repetitions a line. The last column "
         "is the exact test of the planted segment alone, told where to look: hardly any valid test finds more.",
         "",
-        *table(["planted", "prevalence", "segments", "share found", "share that can be"], rows),
+        *table(["planted", "prevalence", "segments", "share found", "exact test"], rows),
         "",
         "`python bench/power.py --repetitions 100`",
         "",

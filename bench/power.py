@@ -4,8 +4,8 @@
 
 A category with 5% of 20,000 rows among some 400 segments must be the worst finding (or a refinement of it) with adjusted
 p < 1e-6; a two-way interaction with 2% of 100,000 rows must be found at depth 2. Prevalence 5%, 20% and 50%. Beside the
-first stands what no test could beat: the exact tail probability of the planted segment's number of events, known to be
-the one to look at, times the number of segments.
+first stands what hardly any test could beat: the exact tail probability of the planted segment's number of events, known
+to be the one to look at, times the number of segments.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def interaction(task: tuple[float, int]) -> dict[str, Any]:
     data = planted(100_000, seed, share, {"first": "planted", "second": "planted"}, prevalence)
     audit = tu.audit(data, outcome="y", prediction="p", threads=1)
     finding = audit["first=planted & second=planted"]
-    return {"found": finding.p_adjusted <= 0.05, "segments": audit.tested, "p": finding.p_adjusted, "exact": True}
+    return {"found": finding.p_adjusted <= 0.05, "segments": audit.tested, "p": finding.p_adjusted}
 
 
 def main() -> None:
@@ -84,8 +84,8 @@ def main() -> None:
                 print(
                     f"{work.__name__}, prevalence {prevalence:g}, {segments:.0f} segments, largest adjusted p {largest:.1e}"
                 )
-                exact = float(np.mean([r["exact"] for r in results]))
-                held = check(f"share found (of {exact:.2f} that can be)", share, 0.9, at_most=False)
+                exact = float(np.mean([r["exact"] for r in results])) if "exact" in results[0] else None
+                held = check(f"share found (exact test: {exact})", share, 0.9, at_most=False)
                 cell = {
                     "case": work.__name__,
                     "prevalence": prevalence,

@@ -10,6 +10,7 @@ __all__ = [
     "ColumnError",
     "DataError",
     "FileError",
+    "HardPredictionWarning",
     "IdentifierWarning",
     "MissingPackageError",
     "OneClassWarning",
@@ -71,6 +72,10 @@ class TrueupWarning(UserWarning):
 
 class OneClassWarning(TrueupWarning):
     """All outcomes are the same: little can be said about calibration."""
+
+
+class HardPredictionWarning(TrueupWarning):
+    """Every prediction is 0 or 1: labels rather than probabilities, or outcome and prediction swapped."""
 
 
 class IdentifierWarning(TrueupWarning):

@@ -77,7 +77,7 @@ def test_a_calibrated_regression_is_called_miscalibrated_no_more_often_than_alph
         p = random.normal(0, 3, n)
         noise = random.exponential(1.0, n) - 1.0 if skewed else random.normal(0, 1, n)
         data = {"g": g, "h": random.normal(size=n), "p": p, "y": p + noise * (1 + np.abs(p))}
-        alarms += tu.audit(data, "y", "p", task="regression", min_rows=200).miscalibrated
+        alarms += tu.audit(data, outcome="y", prediction="p", task="regression", min_rows=200).miscalibrated
     assert alarms / repetitions <= 0.05 + three_se(0.05, repetitions)
 
 
@@ -90,7 +90,9 @@ def test_the_interval_of_the_ratio_covers_the_truth():
         p = np.clip(rate * random.lognormal(0, 0.4, n), 0, 0.49)
         truth = p * factor
         g = np.array([f"g{i}" for i in range(segments)], object)[np.repeat(np.arange(segments), rows)]
-        audit = tu.audit({"g": g, "p": p, "y": (random.random(n) < truth).astype(int)}, "y", "p", depth=1)
+        audit = tu.audit(
+            {"g": g, "p": p, "y": (random.random(n) < truth).astype(int)}, outcome="y", prediction="p", depth=1
+        )
         found = audit.columns
         one = audit.keys.depth == 1
         inside = (found["ratio_low"][one] <= factor) & (factor <= found["ratio_high"][one])
@@ -127,7 +129,11 @@ def test_a_category_of_five_percent_off_by_one_logit_is_the_worst_of_four_hundre
         p = data["prediction"]
         truth = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + (group == "off"))))
         columns = {name: column for name, column in data.items() if name.startswith("c")}
-        audit = tu.audit({**columns, "group": group, "p": p, "y": (random.random(20_000) < truth).astype(int)}, "y", "p")
+        audit = tu.audit(
+            {**columns, "group": group, "p": p, "y": (random.random(20_000) < truth).astype(int)},
+            outcome="y",
+            prediction="p",
+        )
         worst = audit.worst(1)[0]
         assert audit.tested > 300
         assert "group=off" in worst.segment.split(" & ")
@@ -142,5 +148,7 @@ def test_a_two_way_interaction_in_two_percent_of_the_rows_is_found_at_depth_two(
     p = data["prediction"]
     truth = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + ((a == "on") & (b == "on")))))
     columns = {name: column for name, column in data.items() if name.startswith("c")}
-    audit = tu.audit({**columns, "a": a, "b": b, "p": p, "y": (random.random(n) < truth).astype(int)}, "y", "p")
+    audit = tu.audit(
+        {**columns, "a": a, "b": b, "p": p, "y": (random.random(n) < truth).astype(int)}, outcome="y", prediction="p"
+    )
     assert audit["a=on & b=on"].p_adjusted < 1e-6

@@ -36,7 +36,9 @@ def test_the_verdict_the_worst_segments_and_the_notes_are_printed(at, capsys):
     assert out.startswith(whole.verdict + "\n")
     assert "region=harbour" in out
     assert "all rows" in out
-    assert "would have been found with 80% power" in out
+    _, calm, _ = run(capsys, "calm.parquet", *ROLES, "--by", "region")
+    assert calm.startswith("no miscalibration found")
+    assert "would have been found with 80% power" in calm
 
 
 def test_a_command_says_the_same_as_the_function(at, capsys):

@@ -507,12 +507,15 @@ def test_mixed_json_values_are_texts_and_nested_ones_are_left_out(tmp_path):
 def test_several_files_are_one_below_the_other_by_name_of_column(ending, tmp_path):
     first = write(tmp_path / f"b.{ending}", "SELECT 1 AS a, 'x' AS t")
     second = write(tmp_path / f"a.{ending}", "SELECT 'y' AS t, 2 AS a, 0.5 AS new")
-    wanted = {"a": [1, 2], "t": ["x", "y"], "new": [None, 0.5]}
-    assert plain(read_files([first, str(second)])) == wanted
-    assert column_names([first, second]) == list(wanted)
-    sorted_by_name = plain(read_files(str(tmp_path / f"*.{ending}")))
-    assert sorted_by_name == {"t": ["y", "x"], "a": [2, 1], "new": [0.5, None]}
-    assert plain(read_files(tmp_path / f"[ab].{ending}")) == sorted_by_name
+    wanted = {"a": [1, 2], "t": ["x", "y"]}
+    assert plain(read_files([first, str(second)], columns=["a", "t"])) == wanted
+    assert column_names([first, second]) == [*wanted, "new"]
+    sorted_by_name = plain(read_files(str(tmp_path / f"*.{ending}"), columns=["a", "t"]))
+    assert sorted_by_name == {"a": [2, 1], "t": ["y", "x"]}
+    assert plain(read_files(tmp_path / f"[ab].{ending}", columns=["a", "t"])) == sorted_by_name
+    for more in ({}, {"columns": ["a", "new"]}) if ending != "jsonl" else ():  # records may leave a column out
+        with pytest.raises(ColumnError, match=rf"b.{ending}' has no column 'new', which the others have"):
+            read_files([first, second], **more)
 
 
 def test_a_pattern_reaches_into_folders(tmp_path):

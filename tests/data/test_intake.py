@@ -172,10 +172,36 @@ def test_classes_are_found_by_name_by_common_beginning_by_position_or_told():
         assert table.schema.task == "multiclass"
 
 
-def test_class_probabilities_in_single_precision_are_made_to_add_up():
+def test_class_probabilities_in_single_precision_are_taken_as_they_are():
     p = np.array([[0.3, 0.7], [0.1, 0.9]], np.float32)
     table = read({"a": p[:, 0], "b": p[:, 1], "y": ["a", "b"]}, outcome="y", prediction=["a", "b"])
-    np.testing.assert_allclose(table.prediction.sum(axis=1), 1, rtol=1e-15)
+    np.testing.assert_array_equal(table.prediction, p.astype(float))
+
+
+def test_classes_may_be_told_as_the_numbers_or_booleans_they_are():
+    p = {"q0": [0.5, 0.2, 0.9], "q1": [0.5, 0.8, 0.1]}
+    for outcome, classes in (([0, 1, 0], [0.0, 1.0]), ([False, True, False], [False, True]), ([0, 1, 0], np.array([0, 1]))):
+        table = read({**p, "y": outcome}, outcome="y", prediction=["q0", "q1"], classes=classes)
+        assert table.outcome.tolist() == [0, 1, 0]
+
+
+def test_a_column_without_any_value_is_all_missing(frame):
+    table = _read(frame({**BASE, "empty": [None] * 4}))
+    column = table.columns["empty"]
+    assert (np.isnan(column) | (column < 0)).all()
+
+
+def test_a_series_is_the_prediction_itself():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for series in (pd.Series(BASE["p"]), pl.Series(BASE["p"])):
+        assert read(series, outcome=BASE["y"]).prediction.tolist() == BASE["p"]
+
+
+def test_columns_of_pandas_may_be_named_by_tuples():
+    pd = pytest.importorskip("pandas")
+    data = pd.DataFrame({("a", "y"): BASE["y"], ("a", "p"): BASE["p"], ("b", "c"): ["u", "v", "u", "v"]})
+    table = read(data, outcome=("a", "y"), prediction=("a", "p"), features=[("b", "c")])
+    assert list(table.columns) == ["('b', 'c')"]
 
 
 def test_schemas_of_parts_are_joined():

@@ -14,15 +14,20 @@ from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarni
 GOOD = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
 
 CASES = [
-    ({"p": [0.1, 1.5, 0.3, 7.0]}, {}, r"prediction column 'p' must hold probabilities in \[0, 1\]; got 1.5 at row 1 \(2 such rows\)\nhint: pass logits"),
-    ({"p": [0.1, -0.5, 0.3, 0.4]}, {}, r"got -0.5 at row 1 \(1 such row\)"),
+    ({"p": [0.1, 1.5, 0.3, 7.0]}, {}, r"prediction column 'p' must hold probabilities in \[0, 1\]; got 1.5 at row 1 \(2 such rows\)\nhint: percentages"),
+    ({"p": [0.1, -0.5, 0.3, 0.4]}, {}, r"got -0.5 at row 1 \(1 such row\)\nhint: pass logits"),
     ({"p": [0.1, float("nan"), 0.3, 0.4]}, {}, r"prediction column 'p' must hold finite numbers; got nan at row 1"),
     ({"p": [0.1, None, 0.3, 0.4]}, {}, r"must hold finite numbers; got nan at row 1 \(1 such row\)\nhint: a row without a score"),
     ({"p": [0.1, 0.2, float("inf"), 0.4]}, {}, r"got inf at row 2"),
-    ({"p": ["a", "b", "c", "d"]}, {}, r"prediction column 'p' must hold numbers; got text such as 'a'"),
+    ({"p": ["a", "b", "c", "d"]}, {}, r"prediction column 'p' must hold numbers; got text such as 'a' at row 0 \(4 such rows\)"),
+    ({"p": ["0.1", "0.2", "n/a", "0.4"]}, {}, r"must hold numbers; got text such as 'n/a' at row 2 \(1 such row\)"),
+    ({"p": ["0.1", "0.2", "0.3", "0.4"]}, {}, r"got numbers written as text, such as '0.1'"),
+    ({"y": [1, 2, 1, 2]}, {}, r"got 2 at row 1 .*\nhint: write 1 as 0 and 2 as 1"),
+    ({"y": [True, False, True, False], "c": [1, 2, 3, 4]}, {"features": ["c", "y"]}, r"column 'y' is identical to the outcome: it is the outcome"),
+    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"], "classes": ["a", "b", "b"]}, r"classes must name one outcome for each of the 2"),
     ({"y": [0, None, 1, None]}, {}, r"outcome column 'y' is missing at row 1 \(2 such rows\)\nhint: pass unlabelled=\"drop\""),
-    ({"y": [0, 2, 1, 1]}, {}, r"outcome column 'y' must hold 0 and 1, booleans, or probabilities in \[0, 1\]; got 2 at row 1 .*\nhint: for a real outcome pass task=\"regression\""),
-    ({"y": ["no", "yes", "no", "yes"]}, {}, r"got text such as 'no' and 'yes'\nhint: turn it into numbers"),
+    ({"y": [0, 2, 1, 3]}, {}, r"outcome column 'y' must hold 0 and 1, booleans, or probabilities in \[0, 1\]; got 2 at row 1 .*\nhint: for a real outcome pass task=\"regression\""),
+    ({"y": ["no", "yes", "no", "yes"]}, {}, r"got text such as 'no' and 'yes'\nhint: write it as 1 where it is 'yes'"),
     ({"y": [0, float("inf"), 1, 1]}, {"task": "regression"}, r"outcome column 'y' must hold finite numbers; got inf at row 1"),
     ({"w": [1, -1, 1, -2]}, {"weight": "w"}, r"weights in column 'w' must not be negative; got -1 at row 1 \(2 such rows\)"),
     ({"w": [1, None, 1, 1]}, {"weight": "w"}, r"weights in column 'w' must be finite; got nan at row 1"),
@@ -34,7 +39,8 @@ CASES = [
     ({"p": [0, 1e120, 1, 1]}, {"task": "regression"}, r"prediction column 'p' must lie within 1e\+100 of 0; got 1e\+120"),
     ({}, {"prediction": np.array([0.5, 0.5])}, r"the prediction has shape \(2,\) and the data 4 rows"),
     ({"leak": [0, 1, 0, 1]}, {}, r"column 'leak' is identical to the outcome"),
-    ({}, {"outcome": "Y"}, r"no column 'Y' to use as outcome\nhint: the columns are y, p"),
+    ({}, {"outcome": "Y"}, r"no column 'Y' to use as outcome\nhint: did you mean 'y'\?"),
+    ({}, {"outcome": "zzz"}, r"no column 'zzz' to use as outcome\nhint: the columns are y, p"),
     ({"clicked": [1, 2, 3, 4]}, {"outcome": "cliked"}, r"no column 'cliked' to use as outcome\nhint: did you mean 'clicked'\?"),
     ({}, {"features": ["a"]}, r"no column 'a' to use as feature"),
     ({"a": [1, 2, 3, 4]}, {"features": ["a", "a"]}, r"column 'a' is named twice as feature"),
@@ -48,7 +54,8 @@ CASES = [
     ({"q": [0.9, 0.8, 0.7, 0.6]}, {"prediction": ["p", "q"], "task": "regression"}, r"task 'regression' takes one prediction column"),
     ({}, {"classes": ["a"]}, r"classes= goes with several prediction columns"),
     ({"q": [0.9, 0.8, 0.6, 0.6]}, {"prediction": ["p", "q"]}, r"must add up to 1; got 0.9 at row 2 \(1 such row\)"),
-    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"]}, r"cannot tell which outcome each prediction column stands for"),
+    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"]}, r"2 prediction columns for 3 classes \(a, b, c\)"),
+    ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "b", "a"]}, {"prediction": ["p", "q"]}, r"cannot tell which outcome each prediction column stands for"),
     ({"q": [0.9, 0.8, 0.7, 0.6], "y": ["a", "b", "c", "a"]}, {"prediction": ["p", "q"], "classes": ["a", "b"]}, r"holds a class without a prediction column: 'c' at row 2"),
     ({"q": [0.9, 0.8, 0.7, 0.6]}, {"prediction": ["p", "q"], "classes": ["a"]}, r"classes must name one outcome for each of the 2"),
 ]  # fmt: skip
@@ -93,6 +100,18 @@ def test_a_column_name_that_is_there_twice_is_refused():
     for data in (twice, arrow):
         with pytest.raises(ColumnError, match="column name 'a' appears more than once"):
             read(data, outcome="y", prediction="p")
+
+
+def test_two_columns_whose_names_read_the_same_are_refused():
+    with pytest.raises(ColumnError, match="column name '1' appears more than once"):
+        read({**GOOD, 1: ["a", "b", "c", "d"], "1": ["e", "f", "g", "h"]}, outcome="y", prediction="p")
+
+
+def test_a_copy_of_a_rare_outcome_is_refused_though_it_begins_with_one_class():
+    y = np.r_[np.zeros(900), np.ones(100)]
+    data = {"y": y, "p": np.full(1000, 0.1), "leak": np.where(y == 1, "yes", "no"), "twin": np.where(y == 1, "u", "v")}
+    with pytest.raises(ColumnError, match="columns 'leak', 'twin' are identical to the outcome"):
+        read(data, outcome="y", prediction="p")
 
 
 def test_columns_of_unequal_length_are_refused():
@@ -166,6 +185,11 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
         ({"bins": {"age": "quarter"}}, "list of ascending finite numbers; got 'quarter'"),
         ({"bins": {"age": [1, float("nan")]}}, "list of ascending finite numbers"),
         ({"bins": {"age": 1.5}}, "list of ascending finite numbers; got 1.5"),
+        ({"segments": [np.ones(200, bool)]}, "segments must be a dict of names and boolean arrays; got list"),
+        ({"segments": {"": np.ones(200, bool)}}, "a segment cannot be called ''"),
+        ({"segments": {"all rows": np.ones(200, bool)}}, "a segment cannot be called 'all rows'"),
+        ({"segments": {"country=BR": np.ones(200, bool)}}, "a segment cannot be called 'country=BR'"),
+        ({"segments": {1: np.ones(200, bool), "1": np.ones(200, bool)}}, "a segment cannot be called '1'"),
         ({"segments": {"old": np.arange(200)}}, "segment 'old' must be a one-dimensional boolean array; got int64"),
         ({"segments": {"old": np.ones(3, bool)}}, "segment 'old' has 3 entries and the data 200 rows"),
         ({"task": "regression", "adjust": "max"}, "cannot serve a real outcome"),
@@ -179,8 +203,9 @@ def test_a_bad_argument_of_audit_is_refused_by_name(arguments, message, scored):
 
 def test_roles_beside_a_table_are_refused(scored):
     table = read(scored, outcome="y", prediction="p")
-    with pytest.raises(ArgumentError, match="a Table has its roles already"):
-        tu.audit(table, outcome="y")
+    for more in ({"outcome": "y"}, {"categorical": ["age"]}):
+        with pytest.raises(ArgumentError, match="a Table has its roles already"):
+            tu.audit(table, **more)
 
 
 def test_a_frame_like_nothing_is_refused():

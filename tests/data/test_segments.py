@@ -114,6 +114,14 @@ def test_dates_may_be_cut_at_given_days():
         _column(dates, {"v": "fortnight"})
 
 
+def test_dates_cut_into_a_number_of_bins_are_still_written_as_dates():
+    days = np.array(["2024-01-01", "2024-02-01"], "datetime64[D]")
+    assert _texts(_column(days, {"v": 5})) == ["v=2024-01-01", "v=2024-02-01"]
+    times = np.array(["2024-01-01T03", "2024-01-01T09", "2024-01-01T15"], "datetime64[s]")
+    edges = ["2024-01-01T06", "2024-01-01T12"]
+    assert _texts(_column(times, {"v": edges}))[1] == "v=[2024-01-01T06:00:00, 2024-01-01T12:00:00)"
+
+
 def test_a_column_of_missing_values_alone_is_one_level():
     assert _column([np.nan] * 4).labels == ("v is missing",)
 

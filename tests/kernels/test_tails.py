@@ -93,6 +93,12 @@ def test_the_refined_deviation_is_the_supremum_of_the_exact_exponent(n, rate, sh
     assert found**2 / 2 == pytest.approx(-best.fun, rel=1e-6, abs=1e-9)
 
 
+def test_what_cannot_happen_has_an_infinite_deviation():
+    p = np.array([1.0, 1.0, 0.5])
+    assert tails.saddlepoint(p, np.empty(0), 2.5, -1.0) == math.inf
+    assert tails.refined_tail(p, np.empty(0), 2.5, 0.0, 0.25, 0.0) == 0.0
+
+
 def test_the_refined_deviation_exists_where_everything_that_can_happen_has():
     p = np.full(5, 0.1)
     # All five outcomes are 1: the supremum is reached in the limit and is -5 ln 0.1.

@@ -42,6 +42,11 @@ def test_no_p_values_are_adjusted_to_none():
     assert inference.adjust([], "by").tolist() == []
 
 
+def test_p_values_that_are_no_numbers_are_refused():
+    with pytest.raises(ArgumentError, match="1 are NaN"):
+        inference.adjust([float("nan"), 0.01], "holm")
+
+
 def test_an_unknown_adjustment_is_refused():
     with pytest.raises(ArgumentError, match="'holm', 'bh' or 'by'; got 'sidak'"):
         inference.adjust([0.1], "sidak")

@@ -300,3 +300,10 @@ def test_report_returns_the_path_it_wrote(before, tmp_path):
 
 def test_a_single_audit_in_a_list_is_a_page_of_one(before):
     assert render([before]) == render(before)
+
+
+def test_audits_under_different_rules_do_not_share_a_page():
+    data = tu.simulate.lending(2000, 0)
+    roles = {"outcome": "outcome", "prediction": "prediction", "by": ["region"]}
+    with pytest.raises(ArgumentError, match="must share alpha and adjust"):
+        render([tu.audit(data, **roles), tu.audit(data, **roles, alpha=0.01)])

@@ -75,7 +75,8 @@ def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, Floats
         reach = inference.detectable_real(np.maximum(n, LEAST_REAL_ROWS), level)
         # A path that never left zero has no deviation, whatever its noise.
         sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale), np.nan, 0.0))
-        p = np.full(len(n), np.nan)
+        # Where there is no noise at all, being off is certain, and being right too.
+        p = np.where(scale == 0, np.where(span > 0, 0.0, 1.0), np.nan)
         p[scale > 0] = inference.real_pvalues(sigma[scale > 0], n[scale > 0])
         return {
             "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
@@ -90,10 +91,8 @@ def enough_rows(family: Family, min_rows: int) -> NDArray[np.bool_]:
 
 
 def _enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
-    enough = (tally.rows >= max(min_rows, 1)) & (tally.weight > 0)
-    if tally.real:
-        enough &= (tally.rows >= LEAST_REAL_ROWS) & (noise(tally) > 0)
-    return enough
+    least = max(min_rows, LEAST_REAL_ROWS if tally.real else 1)
+    return (tally.rows >= least) & (tally.weight > 0)
 
 
 def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +17,7 @@ from trueup.data.intake import frame_like
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "Finding", "Settings"]
 
 WHOLE = "all rows"
+AMBIGUOUS = -1
 APPROXIMATE_ROWS = 200
 
 
@@ -41,6 +44,10 @@ class Settings:
     max_cells: int
     draws: int
     random_state: int
+
+    def plain(self) -> Settings:
+        """Give the same with Python's own numbers in place of NumPy's."""
+        return Settings(*(getattr(v, "item", lambda v=v: v)() for v in dataclasses.astuple(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +100,11 @@ def _frozen(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return dict(columns)
 
 
+def _unordered(segment: str) -> tuple[str, ...]:
+    """Forget the order of the parts of a segment's text."""
+    return tuple(sorted(segment.split(" & ")))
+
+
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -106,8 +118,6 @@ class Keys:
     target: NDArray[np.int16]
     labels: Sequence[tuple[str, ...]]
     targets: tuple[str, ...]
-    own: int
-    """Position of the first column that is a segment of the user's own."""
 
     def name(self, at: int) -> str:
         """Write the text of one segment."""
@@ -169,13 +179,13 @@ class Audit:
         keys = Keys(
             np.concatenate([part[0] for part in parts])[order], np.concatenate([part[1] for part in parts])[order],
             target[order], [column.labels for column in grid.all_columns],
-            tuple(family.target.label for family in families), len(grid.columns),
+            tuple(family.target.label for family in families),
         )  # fmt: skip
         whole = families[0].blocks[0].tally
         return cls(
             _frozen(columns), keys, curves,
             table.schema, settings, len(table), table.unlabelled, table.weightless,
-            sum(block.thin for family in families[:1] for block in family.blocks),
+            sum(block.thin for family in families for block in family.blocks),
             tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),
             table.left_out, float(noise(whole)[0] / whole.weight[0]),
             float((whole.expected[0] + whole.residual[0]) / whole.weight[0]),
@@ -184,11 +194,19 @@ class Audit:
     def __len__(self) -> int:
         return len(self.columns["n"])
 
+    def __iter__(self) -> Iterator[Finding]:
+        """Go through the segments, worst first."""
+        return (self.finding(at) for at in range(len(self)))
+
     def __getitem__(self, segment: str) -> Finding:
-        """Find a segment by its text, such as ``audit["country=BR & device=tv"]``."""
-        at = self._places.get(segment)
+        """Find a segment by its text, such as ``audit["country=BR & device=tv"]``; its parts in any order."""
+        at = self._places.get(_unordered(str(segment)))
+        if at == AMBIGUOUS:
+            raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
         if at is None:
-            raise ArgumentError(f"no segment {segment!r} in this audit", hint="the segments are in to_frame()['segment']")
+            near = difflib.get_close_matches(str(segment), self._names[:20_000].tolist(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "the segments are in to_frame()['segment']"
+            raise ArgumentError(f"no segment {segment!r} in this audit", hint=hint)
         return self.finding(at)
 
     @cached_property
@@ -198,8 +216,12 @@ class Audit:
         return names
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: at for at, name in enumerate(self._names)}
+    def _places(self) -> dict[tuple[str, ...], int]:
+        places: dict[tuple[str, ...], int] = {}
+        for at, name in enumerate(self._names):
+            key = _unordered(name)
+            places[key] = AMBIGUOUS if key in places else at
+        return places
 
     def finding(self, at: int) -> Finding:
         """Give the segment of a rank, 0 being the worst."""
@@ -215,11 +237,11 @@ class Audit:
     def _note(self, values: Mapping[str, Any]) -> str:
         """Say what a reader must know to read the numbers."""
         if not values["testable"]:
-            return f"not tested: {values['n']} rows" if values["n"] < self.settings.min_rows else "not tested: no variation"
+            return f"not tested: {values['n']} rows"
+        if values["p_value"] == 0 and values["sigma"] == math.inf:
+            return "a certain prediction contradicted" if self.schema.task != "regression" else "off without any noise"
         if self.schema.task == "regression" and values["n"] < APPROXIMATE_ROWS:
             return "p-value approximate: few rows of a real outcome"
-        if values["p_value"] == 0 and values["sigma"] == math.inf:
-            return "a certain prediction contradicted"
         return ""
 
     @property

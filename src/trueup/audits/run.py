@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.audits import estimate
 from trueup.audits.family import Family, Grid, Target, Workers, find_family
-from trueup.audits.result import Audit, Settings
+from trueup.audits.result import WHOLE, Audit, Settings
 from trueup.data.checks import one_of
 from trueup.data.intake import read
 from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, segment_column
@@ -37,10 +37,10 @@ STREAM = int.from_bytes(b"null", "big")
 
 def audit(
     data: Any,
+    *,
     outcome: Any = None,
     prediction: Any = None,
     by: Sequence[Hashable] | Hashable | None = None,
-    *,
     weight: Any = None,
     task: str = "auto",
     depth: int = 2,
@@ -52,7 +52,7 @@ def audit(
     adjust: str = "holm",
     max_cells: int = MAX_CELLS,
     random_state: int = 0,
-    draws: int = 999,
+    draws: int = 199,
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
     threads: int | None = None,
@@ -93,7 +93,8 @@ def audit(
     max_cells : int
         Budget of segments. Where the combinations could have more, the deepest are dropped first and named in the result.
     random_state, draws : int
-        Seed and number of draws of ``adjust="max"``; ``alpha * (draws + 1)`` must be whole.
+        Seed and number of draws of ``adjust="max"``, which takes about as long as that many audits;
+        ``alpha * (draws + 1)`` must be whole.
     unlabelled : {"error", "drop"}
         What to do with rows that have no outcome.
     classes : sequence, optional
@@ -116,9 +117,11 @@ def audit(
     """
     settings = Settings(depth, min_rows, alpha, adjust, max_cells, draws if adjust == "max" else 0, random_state)
     _check(settings, draws, threads)
+    settings = settings.plain()
     if isinstance(data, Table):
         table = data
-        if not (outcome is prediction is by is weight is classes is None and task == "auto" and unlabelled == "error"):
+        usual = task == "auto" and unlabelled == "error" and not categorical
+        if not (outcome is prediction is by is weight is classes is None and usual):
             raise ArgumentError("a Table has its roles already", hint="name them where it is read")
     else:
         table = read(
@@ -163,21 +166,28 @@ def _grid(
     workers: Workers,
 ) -> Grid:
     """Cut the columns into segments and plan their combinations."""
-    came_in = len(table) + table.unlabelled + table.weightless
-    own = [
-        SegmentColumn(name, np.where(mask, np.int32(0), np.int32(-1)), (name,))
-        for name, mask in own_segments(table, segments, came_in).items()
-    ]
     bins = named_bins(table, bins)
     columns = workers.map(lambda feature: segment_column(table, feature, bins), table.schema.features)
+    came_in = len(table) + table.unlabelled + table.weightless
+    taken = {WHOLE, *(label for column in columns for label in column.labels)}
+    own = [
+        SegmentColumn(name, np.where(mask, np.int32(0), np.int32(-1)), (name,))
+        for name, mask in own_segments(table, segments, came_in, taken).items()
+    ]
     counts = [*workers.map(_count, columns), *(np.array([np.sum(column.codes == 0)]) for column in own)]
     levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
-    chosen = plan(levels, len(table), depth=settings.depth, min_rows=settings.min_rows, max_cells=settings.max_cells)
+    targets = 1 if table.prediction.ndim == 1 else table.prediction.shape[1] + 1
+    budget = settings.max_cells // targets
+    chosen = plan(levels, len(table), depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
     return Grid(columns, own, chosen, settings.min_rows, counts)
 
 
 def _count(column: SegmentColumn) -> NDArray[np.int64]:
-    return np.bincount(column.codes, minlength=len(column.labels))
+    """Count the rows of each level; the kernels trust every code to have one, so this is made sure of here."""
+    counts = np.bincount(column.codes, minlength=len(column.labels))
+    if len(counts) > len(column.labels):
+        raise AssertionError(f"column {column.name!r} has a code beyond its {len(column.labels)} levels")
+    return counts
 
 
 def _targets(table: Table, grid: Grid, threads: int | None = None) -> list[Target]:
@@ -281,7 +291,9 @@ def _draw(table: Table, random: np.random.Generator) -> NDArray[Any]:
     uniform = random.random(len(table))
     if table.prediction.ndim == 1:
         return (uniform < table.prediction).astype(np.float64)
-    above = uniform[:, None] >= np.cumsum(table.prediction, axis=1)
+    # The probabilities of a row add up to 1 but for rounding; the draw must not fall beyond them.
+    reached = np.cumsum(table.prediction, axis=1)
+    above = uniform[:, None] * reached[:, -1:] >= reached
     drawn: NDArray[Any] = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
     return drawn
 

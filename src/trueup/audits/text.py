@@ -39,7 +39,12 @@ def shorten(name: str, width: int = WIDEST_NAME) -> str:
 
 
 def how_far(finding: Finding) -> str:
-    """Say how far a segment is off: as a ratio where that has a meaning, else as a difference."""
+    """Say how far a segment is off: as a ratio where that has a meaning, else as a difference.
+
+    Where the mean hides most of the error, too high at some scores and too low at others, say that instead.
+    """
+    if abs(finding.bias) < 0.5 * finding.ecce:
+        return f"right on average, off by score (ecce {number(finding.ecce, 2)})"
     if math.isfinite(finding.ratio) and finding.expected > 0:
         return f"observed/expected {finding.ratio:.2f}"
     return f"observed minus expected {finding.bias:+.3g}"
@@ -92,14 +97,14 @@ def headings(audit: Audit) -> tuple[str, ...]:
 def notes(audit: Audit) -> list[str]:
     """Say what the numbers do not show: what was set aside, dropped, too thin, and what could have been found."""
     lines = []
-    if audit.tested:
+    if audit.tested and not audit.miscalibrated:
         whole = audit.overall
         if not math.isnan(whole.mde):
             lines.append(f"a shift of {number(whole.mde, 2)} over all rows would have been found with 80% power")
-    untested = len(audit) - audit.tested
-    if audit.thin or untested:
+    if audit.thin:
+        one = audit.thin == 1
         lines.append(
-            f"too thin to tell: {max(audit.thin, untested):,} cells have fewer than {audit.settings.min_rows} rows"
+            f"too thin to tell: {audit.thin:,} cell{' has' if one else 's have'} fewer than {audit.settings.min_rows} rows"
         )
     if audit.dropped:
         shown = ", ".join(shorten(name) for name in audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-FINE, FOUND, BAD_INPUT, UNEXPECTED, INTERRUPTED = 0, 1, 2, 3, 130
+FINE, BAD_INPUT, UNEXPECTED, INTERRUPTED = 0, 2, 3, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning, OneClassWarning
+from trueup.data.columns import Raw, from_objects
+from trueup.errors import (
+    ArgumentError,
+    ColumnError,
+    DataError,
+    HardPredictionWarning,
+    OneClassWarning,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from trueup.data.columns import Raw
-    from trueup.data.schema import Feature, Task
+    from trueup.data.schema import Task
     from trueup.data.sources import Source
 
-IDENTIFIER_LEVELS = 20  # a column of fewer levels is never taken for an identifier
-IDENTIFIER_SHARE = 0.9
-COPY_ROWS = 50  # below this many rows a two-level column may follow the outcome by chance
-SUM_TOLERANCE = 0.01
+COPY_ROWS = 50  # below this many rows what looks like a copy or a label may be chance
+SUM_TOLERANCE = 1e-3  # single precision, and a few decimals
 LARGEST_WEIGHT = 1e50  # third powers of weights are summed up
 LARGEST_VALUE = 1e100  # squares of real outcomes are
 
@@ -78,16 +82,32 @@ def settle_task(task: str, *, several: bool) -> Task:
 
 def as_numbers(raw: Raw, name: str, role: str) -> NDArray[np.float64]:
     """Take the numbers of a column, or say that it has none."""
-    if raw.kind in ("text", "date"):
-        got = (
-            "dates"
-            if raw.kind == "date"
-            else f"text such as {raw.coded.levels[0]!r}"
-            if raw.coded and raw.coded.levels
-            else "only missing values"
+    if raw.kind == "date":
+        raise DataError(f"{role} column {name!r} must hold numbers; got dates", hint="name another column")
+    if raw.coded is None:
+        return raw.codes_or_values
+    if not raw.coded.levels:
+        raise DataError(f"{role} column {name!r} must hold numbers; got only missing values ({len(raw):,} rows)")
+    strange = np.array([not _is_number(level) for level in raw.coded.levels] + [False])
+    if not strange.any():
+        raise DataError(
+            f"{role} column {name!r} must hold numbers; got numbers written as text, such as {raw.coded.levels[0]!r}",
+            hint="convert the column to a number type first",
         )
-        raise DataError(f"{role} column {name!r} must hold numbers; got {got}", hint="convert it to numbers first")
-    return raw.codes_or_values
+    bad = strange[raw.coded.codes]
+    example = raw.coded.levels[raw.coded.codes[int(np.argmax(bad))]]
+    raise DataError(
+        f"{role} column {name!r} must hold numbers; got text such as {example[:60]!r} {where(bad)}",
+        hint="convert the column to numbers first; what has no value must be missing, not a text",
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> NDArray[np.float64]:
@@ -106,8 +126,20 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
         if bad.any():
             raise DataError(
                 f"prediction column {name!r} must hold probabilities in [0, 1]; got {column[bad][0]:g} {where(bad)}",
-                hint='pass logits through scipy.special.expit first; for a real quantity use task="regression"',
+                hint=_out_of_range_hint(column),
             )
+    if (
+        task == "binary"
+        and len(scores) >= COPY_ROWS
+        and np.array_equal(np.unique(scores[:1000]), [0.0, 1.0])
+        and ((scores == 0) | (scores == 1)).all()
+    ):
+        warnings.warn(
+            f"every prediction in column {names[0]!r} is 0 or 1\n"
+            "hint: pass probabilities rather than labels; are outcome and prediction swapped?",
+            HardPredictionWarning,
+            stacklevel=4,
+        )
     if task == "multiclass":
         total = scores.sum(axis=1)
         bad = np.abs(total - 1) > SUM_TOLERANCE
@@ -116,8 +148,14 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
                 f"the probabilities of the classes must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
                 hint="name every class column; scores of classes that do not exclude each other are audited one by one",
             )
-        scores = scores / total[:, None]
     return scores
+
+
+def _out_of_range_hint(column: NDArray[np.float64]) -> str:
+    """Guess what was passed in place of probabilities."""
+    if column.min() >= 0 and column.max() <= 100:
+        return "percentages? divide them by 100"
+    return 'pass logits through scipy.special.expit first; for a real quantity use task="regression"'
 
 
 def _not_too_large(values: NDArray[np.float64], name: str, role: str) -> None:
@@ -151,7 +189,9 @@ def outcome(
         wanted = "numbers" if task == "regression" else "0 and 1, booleans, or probabilities in [0, 1]"
         raise DataError(
             f"outcome column {shown!r} must hold {wanted}; got text such as {some}",
-            hint="turn it into numbers first, such as 1 where it is the event and 0 elsewhere",
+            hint=f"write it as 1 where it is {raw.coded.levels[-1][:40]!r} (if that is the event) and 0 elsewhere"
+            if raw.coded.levels
+            else "fill it in, or leave these rows out",
         )
     y = as_numbers(raw, shown, "outcome")
     bad = np.isinf(y)
@@ -163,9 +203,17 @@ def outcome(
         raise DataError(
             f"outcome column {shown!r} must hold 0 and 1, booleans, or probabilities in [0, 1]; "
             f"got {y[bad][0]:g} {where(bad)}",
-            hint='for a real outcome pass task="regression"; for classes name one prediction column a class',
+            hint=_outcome_hint(y),
         )
     return y, ()
+
+
+def _outcome_hint(y: NDArray[np.float64]) -> str:
+    """Guess what was passed in place of 0 and 1."""
+    found = np.unique(y[~np.isnan(y)])
+    if len(found) == 2:
+        return f"write {found[0]:g} as 0 and {found[1]:g} as 1, if {found[1]:g} is the event"
+    return 'for a real outcome pass task="regression"; for classes name one prediction column a class'
 
 
 def _class_positions(
@@ -195,10 +243,12 @@ def _class_names(found: tuple[str, ...], labels: tuple[str, ...], classes: Seque
     outcomes are positions 0, 1, ...
     """
     if classes is not None:
-        names = tuple(str(label) for label in classes)
-        if len(set(names)) != len(labels):
+        told = from_objects(list(classes), "classes").categories()
+        names = tuple(told.levels[code] if code >= 0 else "" for code in told.codes)
+        if not len(names) == len(set(names)) == len(labels):
             raise ArgumentError(
-                f"classes must name one outcome for each of the {len(labels)} prediction columns; got {list(classes)!r}"
+                f"classes must name one outcome for each of the {len(labels)} prediction columns; got {list(classes)!r}",
+                hint="name them in the order of the prediction columns, each once",
             )
         return names
     prefix = _common_start(labels)
@@ -206,6 +256,11 @@ def _class_names(found: tuple[str, ...], labels: tuple[str, ...], classes: Seque
     for names in (labels, stripped, tuple(str(at) for at in range(len(labels)))):
         if set(found) <= set(names):
             return names
+    if len(found) > len(labels):
+        raise DataError(
+            f"{len(labels)} prediction columns for {len(found)} classes ({', '.join(found[:12])})",
+            hint="name one prediction column a class",
+        )
     raise DataError(
         f"cannot tell which outcome each prediction column stands for: outcomes {', '.join(found[:6])}, "
         f"columns {', '.join(labels[:6])}",
@@ -286,58 +341,3 @@ def classes_present(y: NDArray[np.float64], name: str | None, task: Task) -> Non
         OneClassWarning,
         stacklevel=4,
     )
-
-
-def identifier(feature: Feature, codes: NDArray[Any]) -> str | None:
-    """Say why a column is left out where it looks like an identifier, and warn."""
-    if feature.kind != "categorical" or len(feature.levels) <= IDENTIFIER_LEVELS:
-        return None
-    known = int((codes >= 0).sum())
-    levels = len(feature.levels)
-    if levels < IDENTIFIER_SHARE * known:
-        return None
-    reason = f"{levels:,} levels in {known:,} rows: an identifier"
-    warnings.warn(
-        f"column {feature.name!r} is left out of the segments: {reason}\nhint: no level of it has rows enough to be tested",
-        IdentifierWarning,
-        stacklevel=5,
-    )
-    return reason
-
-
-def same_kind(raw: Raw, saved: Feature) -> None:
-    """Refuse a column whose type is not the one the schema was made with."""
-    kind = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}[raw.kind]
-    if kind != saved.kind and not (saved.kind == "categorical" and kind == "numeric"):
-        raise ColumnError(
-            f"column {saved.name!r} was {saved.kind} and now holds {raw.kind}s", hint="read it with the type it had"
-        )
-
-
-def no_copy_of_the_outcome(
-    features: Sequence[Feature], columns: Mapping[str, NDArray[Any]], y: NDArray[np.float64], task: Task
-) -> None:
-    """Refuse a feature that restates the outcome: value for value, or under two other names."""
-    for feature in features:
-        column = columns[feature.name]
-        if feature.kind == "categorical":
-            copied = task != "regression" and _renames(column, y, feature)
-        else:
-            copied = feature.kind == "numeric" and bool(y.min() != y.max()) and np.array_equal(column, y)
-        if copied:
-            raise ColumnError(
-                f"column {feature.name!r} is identical to the outcome",
-                hint="leave it out: it says what is to be predicted",
-            )
-
-
-def _renames(codes: NDArray[Any], y: NDArray[np.float64], feature: Feature) -> bool:
-    """Say whether categories and outcomes determine each other, row by row."""
-    outcomes = np.unique(y[: 10 * COPY_ROWS])
-    if len(outcomes) < 2 or len(outcomes) > 50 or (len(y) < COPY_ROWS and feature.levels != ("0", "1")):
-        return False
-    if len(np.unique(codes[: 10 * COPY_ROWS])) != len(outcomes):
-        return False
-    found, place = np.unique(y, return_inverse=True)
-    pairs = np.unique(codes.astype(np.int64) * len(found) + place)
-    return len(pairs) == len(found) == len(np.unique(codes))

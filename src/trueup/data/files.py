@@ -88,7 +88,8 @@ def read_files(
     paths : path, pattern, or several
         Parquet (.parquet, .pq), CSV (.csv, .tsv, .txt) or JSON (.json, .jsonl, .ndjson); the last two also with .gz.
         A pattern such as "data/*.parquet" reads the files it matches by order of name. Several files go one below the
-        other, with columns matched by name. A path that exists is never taken for a pattern.
+        other, with columns matched by name; each must have every column that is read (JSON records may leave some out).
+        A path that exists is never taken for a pattern.
     sql : str, optional
         A query in DuckDB's SQL, run once; the files of ``paths`` are its table ``data``.
     columns : names, optional
@@ -116,6 +117,7 @@ def read_files(
         rows = _open(con, paths, sql, as_text)
         plain, texts = _choose(rows, None if columns is None else _several(columns), as_text)
         with _telling(rows.files):
+            _refuse_gaps(con, rows.files, [*plain, *texts])
             found = _fetch(con, rows, plain, texts)
         return {name: found[name] for name in (rows.names if columns is None else _several(columns)) if name in found}
 
@@ -289,6 +291,21 @@ def _settle(con: Connection, rows: _Rows, as_text: Sequence[str]) -> _Rows:
     listed = ", ".join(f"{sql} AS {_quote(name, chr(34))}" for sql, name in zip(read, rows.names, strict=True))
     types = tuple(meant.get(at, declared) for at, declared in enumerate(rows.types))
     return rows._replace(source=f"(SELECT {listed} FROM {rows.table})", types=types)
+
+
+def _refuse_gaps(con: Connection, files: Files | None, wanted: Sequence[str]) -> None:
+    """Refuse files of which one lacks a column that is read: its rows would look as if the values were missing."""
+    if files is None or len(files.paths) == 1 or files.format == "json":  # the rows of JSON name what they have
+        return
+    for at, path in enumerate(files.paths):
+        one = files._replace(paths=[path])
+        names = files.headers[at] if files.headers else _describe(con, f"FROM {_call(one)}")[0]
+        for name in wanted:
+            if name.lower() not in {known.lower() for known in names}:
+                raise ColumnError(
+                    f"file {str(path)!r} has no column {name!r}, which the others have",
+                    hint="leave the file out, or the column",
+                )
 
 
 def _refuse_renamed(con: Connection, files: Files, names: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ import narwhals as nw
 import numpy as np
 
 from trueup.data import checks
+from trueup.data import features as feature_checks
 from trueup.data.columns import Raw, days_of, from_array, from_objects, merge_texts, recode
 from trueup.data.schema import Feature, Schema
 from trueup.data.sources import Source, open_array, open_mapping, refuse_twice
@@ -70,26 +71,28 @@ def read(
     checks.one_of("task", task, ("auto", "binary", "regression"))
     checks.one_of("unlabelled", unlabelled, ("error", "drop"))
     source = _open(data)
+    checks.some_rows(source.rows)
     names, scores = _scores(source, prediction)
     y_name, y_raw = _role(source, outcome, "outcome")
     w_name, w_raw = _role(source, weight, "weight")
     taken = {*names, y_name, w_name}
     checks.distinct_roles({"outcome": y_name, "weight": w_name}, names, source)
-    checks.some_rows(source.rows)
     kind = checks.settle_task(task, several=len(names) > 1 or scores.ndim == 2)
     labels = tuple(source.label(name) for name in names)
     y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes, scores)
     scores = checks.prediction(scores, labels, kind)
     w = checks.weight(w_raw, _label(source, w_name))
     keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
-    described, columns, left_out = _features(source, features, taken, categorical, keep, schema)
+    described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
     if y is not None:
         checks.classes_present(y, _label(source, y_name), kind)
-        checks.no_copy_of_the_outcome(described, columns, y, kind)
-    own = Schema(kind, _label(source, y_name), labels, _label(source, w_name), tuple(described), found_classes)
+        feature_checks.no_copy_of_the_outcome(described, columns, y, kind)
+    y_label = "outcome" if y_name is None and y is not None else _label(source, y_name)
+    w_label = "weight" if w_name is None and w is not None else _label(source, w_name)
+    own = Schema(kind, y_label, labels, w_label, tuple(described), found_classes)
     return Table(own, columns, scores, y, w, keep, *counts, left_out)
 
 
@@ -104,26 +107,28 @@ def _features(
     categorical: Sequence[Hashable] | Hashable,
     keep: NDArray[np.int64] | None,
     schema: Schema | None,
+    outcome: Hashable | None,
 ) -> tuple[list[Feature], dict[str, NDArray[Any]], dict[str, str]]:
     """Read every feature, with the vocabularies of a given schema where there is one."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
-    named = source.find_all(_several(categorical), "categorical")
+    named = source.find_all(_several(categorical, source), "categorical")
     if features is None:
         chosen = tuple(key for key in source.keys if key not in taken)
     else:
-        chosen = source.find_all(_several(features), "feature")
+        chosen = source.find_all(_several(features, source), "feature")
+        feature_checks.not_a_role(chosen, outcome, source)
     described, columns, left_out = [], {}, {}
 
     def fetch(key: Hashable) -> tuple[Feature, NDArray[Any]]:
         name, raw = source.label(key), source.fetch(key)
         saved = known.get(name)
         if saved is not None:
-            checks.same_kind(raw, saved)
+            feature_checks.same_kind(raw, saved)
             return _feature(name, raw, keep, saved, as_categories=saved.kind == "categorical")
         return _feature(name, raw, keep, None, as_categories=raw.kind in ("text", "flag") or key in named)
 
     for feature, column in map(fetch, chosen):
-        if feature.name not in known and (reason := checks.identifier(feature, column)):
+        if feature.name not in known and (reason := feature_checks.identifier(feature, column)):
             left_out[feature.name] = reason
             continue
         described.append(feature)
@@ -143,8 +148,10 @@ def _feature(
     return Feature(name, "categorical", levels), codes if keep is None else codes[keep]
 
 
-def _several(names: Sequence[Hashable] | Hashable) -> tuple[Hashable, ...]:
-    """Take one name for a list of one."""
+def _several(names: Sequence[Hashable] | Hashable, source: Source) -> tuple[Hashable, ...]:
+    """Take one name for a list of one; a tuple may be a name, in pandas."""
+    if isinstance(names, tuple) and names in source.keys:
+        return (names,)
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
@@ -153,6 +160,8 @@ def _open(data: Any) -> Source:
         return open_array(data)
     if isinstance(data, Mapping):
         return open_mapping(data)
+    if (getattr(data, "ndim", None) == 1 and hasattr(data, "__array__")) or type(data).__name__ == "Series":
+        return open_array(np.asarray(data))  # a series is the prediction itself, as a bare array is
     try:
         frame = nw.from_native(data, eager_only=True)
     except nw.exceptions.DuplicateError:
@@ -173,7 +182,7 @@ def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw |
     """Find a role by name, or take the values themselves."""
     if given is None:
         return None, None
-    if isinstance(given, (str, int, np.integer)):
+    if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):
         key = source.find(given, role)
         return key, source.fetch(key)
     raw = _from_anything(given, role)
@@ -190,7 +199,7 @@ def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], NDAr
         prediction = 0
     if isinstance(prediction, np.ndarray) or hasattr(prediction, "__array__"):
         return _given_scores(source, prediction)
-    names = source.find_all(_several(prediction), "prediction")
+    names = source.find_all(_several(prediction, source), "prediction")
     if not names:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
     columns = [checks.as_numbers(source.fetch(name), source.label(name), "prediction") for name in names]
@@ -234,6 +243,8 @@ def _from_series(series: nw.Series[Any], name: str) -> Raw:
         return Raw("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
     if dtype == nw.Datetime or _is_zoned(series):
         return Raw("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
+    if series.null_count() == len(series):
+        return Raw("number", np.full(len(series), np.nan))  # a column of no type, since it has no values
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
     raise ColumnError(

@@ -41,6 +41,8 @@ class Files(NamedTuple):
     paths: list[Path]
     format: str
     separator: str = ""
+    headers: tuple[list[str], ...] = ()
+    """The names of the columns of each CSV file."""
 
     def __str__(self) -> str:
         first = repr(str(self.paths[0]))
@@ -68,7 +70,7 @@ def find_files(paths: Any) -> Files:
         if len(kinds) > 1:
             listed = " and ".join(map(repr, kinds))
             raise FileError(f"files of different {what} cannot be read together: {listed}", hint="read them one by one")
-    return Files(found, formats[0], separators[0] if separators else "")
+    return Files(found, formats[0], separators[0] if separators else "", tuple(names for _, names in headers))
 
 
 def _locate(given: Any) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,7 @@ def _segment(feature: Feature, column: NDArray[Any], told: Any, usual: int) -> S
             )
         return _with_missing(name, column, [f"{name}={level}" for level in feature.levels], column < 0)
     missing = np.isnan(column)
+    write = _day if feature.kind == "date" else format_number
     if feature.kind == "date" and (told is None or isinstance(told, str)):
         codes, texts = _calendar(column, missing, told or "quarter")
         return _with_missing(name, codes, [f"{name}={text}" for text in texts], missing)
@@ -97,14 +98,13 @@ def _segment(feature: Feature, column: NDArray[Any], told: Any, usual: int) -> S
         distinct = _few_distinct(known, count)
         if distinct is not None:
             codes = np.searchsorted(distinct, column).astype(np.int32)
-            return _with_missing(name, codes, [f"{name}={format_number(float(x))}" for x in distinct], missing)
+            return _with_missing(name, codes, [f"{name}={write(float(x))}" for x in distinct], missing)
         edges = _quantile_edges(known, count)
     else:
         edges = _check_edges(name, told, dates=feature.kind == "date")
     codes = np.empty(len(column), np.int32)
     digitize(column, edges, codes)
-    texts = [_day(x) for x in edges] if feature.kind == "date" else [_short(x) for x in edges]
-    return _with_missing(name, codes, _interval_labels(name, texts), missing)
+    return _with_missing(name, codes, _interval_labels(name, [write(float(x)) for x in edges]), missing)
 
 
 def _with_missing(name: str, codes: NDArray[Any], labels: list[str], missing: NDArray[np.bool_]) -> SegmentColumn:
@@ -179,13 +179,17 @@ def _round(value: float, slack: float) -> float:
     return value
 
 
-def _short(value: float) -> str:
-    """Write an edge as short as it can be told from its neighbours: seventeen digits only where needed."""
-    return format_number(float(value))
-
-
 def _day(value: float) -> str:
-    return str(np.datetime64(math.floor(value), "D"))
+    """Write a time given in days: the date, and the time of day where it is not midnight.
+
+    Examples
+    --------
+    >>> _day(19723.0), _day(19723.5)
+    ('2024-01-01', '2024-01-01T12:00:00')
+    """
+    if value.is_integer():
+        return str(np.datetime64(int(value), "D"))
+    return str(np.datetime64(round(value * 86_400), "s"))
 
 
 def _calendar(column: NDArray[np.float64], missing: NDArray[np.bool_], unit: str) -> tuple[NDArray[np.int32], list[str]]:
@@ -216,10 +220,21 @@ def _period_text(at: int, unit: str) -> str:
     return str(np.datetime64(at * 7 - 3 if unit == "week" else at, "D"))
 
 
-def own_segments(table: Table, segments: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[np.bool_]]:
-    """Check the user's own segments: boolean arrays, one entry a row of the data as it came in."""
-    checked = {}
+def own_segments(
+    table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
+) -> dict[str, NDArray[np.bool_]]:
+    """Check the user's own segments: boolean arrays, one entry a row of the data as it came in, with names not taken."""
+    if segments is not None and not isinstance(segments, Mapping):
+        raise ArgumentError(
+            f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",
+            hint='write it as segments={"over 70": age > 70}',
+        )
+    checked: dict[str, NDArray[np.bool_]] = {}
     for name, given in (segments or {}).items():
+        if not str(name) or str(name) in {*checked, *taken}:
+            raise ArgumentError(
+                f"a segment cannot be called {str(name)!r}", hint="each needs a name that no other segment has"
+            )
         mask = np.asarray(given)
         if mask.dtype != np.bool_ or mask.ndim != 1:
             raise ArgumentError(

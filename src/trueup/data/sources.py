@@ -32,7 +32,7 @@ class Source:
     by_position: bool = False
 
     def __post_init__(self) -> None:
-        refuse_twice(self.keys)
+        refuse_twice([self.label(key) for key in self.keys])
 
     def label(self, key: Hashable) -> str:
         """Give the name people see: x0, x1, ... for the columns of an array."""
@@ -44,7 +44,9 @@ class Source:
             return int(key) % len(self.keys)
         if key in self.keys and not isinstance(key, bool):
             return key
-        near = difflib.get_close_matches(str(key), [str(known) for known in self.keys], n=1, cutoff=0.5)
+        known_names = [str(known) for known in self.keys]
+        near = [name for name in known_names if name.lower() == str(key).lower()]
+        near = near or difflib.get_close_matches(str(key), known_names, n=1, cutoff=0.5)
         if near:
             hint = f"did you mean {near[0]!r}?"
         elif self.by_position:

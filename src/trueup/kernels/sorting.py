@@ -36,7 +36,7 @@ def _merge(
 def argsort(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Give the order that sorts the values; none of them NaN.
 
-    The order among equal values is fixed by the values alone, not by the number of threads.
+    The order among equal values does not depend on the number of threads.
 
     Examples
     --------

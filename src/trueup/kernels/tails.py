@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 SQRT_HALF = math.sqrt(0.5)
+SYMMETRIC = 1e-9  # a skewness below this is rounding: its sign would depend on the order of the rows
 FINDINGS = (
     "weight", "observed", "expected", "ratio", "ratio_low", "ratio_high", "bias", "ecce", "sigma", "mde", "p_value",
 )  # fmt: skip
@@ -87,6 +88,8 @@ def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
         return 0.0  # a certain prediction contradicted
     up = rise >= x * (1.0 - 1e-9)
     b = max(0.0, k3 / v if up else -k3 / v)
+    if b * x < SYMMETRIC * v:
+        b = 0.0
     return inflated_tail(signed_root(x, v, b), b > 0.0)
 
 
@@ -113,9 +116,9 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
     if v <= 0.0:
         return 0.0
     b = abs(k3) / v
-    if b == 0.0:
-        return plain * math.sqrt(v)
     flat = b * skewed / math.sqrt(v)
+    if flat < SYMMETRIC:
+        return plain * math.sqrt(v)
     if flat < 1e-4:  # the series that `signed_root` takes there
         return skewed * math.sqrt(v) / math.sqrt(1.0 - flat / 3.0 + flat * flat / 6.0)
     goal = 0.5 * flat * flat
@@ -195,8 +198,15 @@ def _tilt(p: Floats, w: Floats, s: float, l: float) -> tuple[float, float, float
 def saddlepoint(p: Floats, w: Floats, x: float, s: float) -> float:
     """Give r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant function of sum s w (y - p).
 
-    Where x is all that can happen, the supremum is met only in the limit: past ``most`` nothing more is gained.
+    Where x is all that can happen, the supremum is met only in the limit: past ``most`` nothing more is gained. What
+    cannot happen at all, a prediction of 0 or 1 having been contradicted, has r infinite.
     """
+    possible = 0.0
+    for i in range(p.size):
+        if 0.0 < p[i] < 1.0:
+            possible += (w[i] if w.size > 0 else 1.0) * (1.0 - p[i] if s > 0.0 else p[i])
+    if x > possible * (1.0 + 1e-9):
+        return math.inf
     heaviest = w.max() if w.size > 0 else 1.0
     most = 60.0 / (w.min() if w.size > 0 else 1.0)
     low = 0.0
@@ -226,6 +236,6 @@ def refined_tail(p: Floats, w: Floats, x: float, rise: float, v: float, k3: floa
     """Give the refined p-value of one segment, from the scores and weights of its rows."""
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
     r = saddlepoint(p, w, x, s)
-    if s * k3 >= 0.0:
+    if s * k3 * x >= -SYMMETRIC * v * v:
         return min(1.0, range_tail(r) * max(1.0, r / 4.0)) if r < 40.0 else 0.0
     return min(range_tail(x / math.sqrt(v)), 4.0 * math.exp(-0.5 * r * r))

@@ -169,10 +169,6 @@ class Tally:
         """Keep some segments."""
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
 
-    def part(self, start: int, stop: int) -> Tally:
-        """Look at some neighbouring segments, without a copy."""
-        return Tally(self.rows[start:stop], self.state[start:stop], self.weights[start:stop], self.real)
-
     def __add__(self, other: Tally) -> Tally:
         """Add the tally of rows whose scores all lie above mine."""
         a, b = self.state, other.state

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.kernels import cumulative as sums
-from trueup.metrics.inference import wilson
+from trueup.metrics.inference import normal_quantile, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +82,7 @@ def curves_from_sums(numbers: Sequence[int], cells: Floats, *, alpha: float, rea
     if real:
         # Within a bin the residuals vary about their own mean; a bin of one row has no width to show.
         spread = np.maximum(flat[:, sums.CURVE_RESIDUAL2] - residual**2 / rows, 0.0) * rows / np.maximum(rows - 1, 1)
-        half = NormalDist().inv_cdf(1 - alpha / 2) * np.sqrt(spread) / weight
+        half = normal_quantile(alpha) * np.sqrt(spread) / weight
         low, high = observed - half, observed + half
     else:
         observed = np.clip(observed, 0.0, 1.0)

@@ -145,6 +145,8 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
     """
     values = np.asarray(p, np.float64)
     m = len(values)
+    if np.isnan(values).any():
+        raise ArgumentError(f"p-values must be numbers; {int(np.isnan(values).sum())} are NaN", hint="leave those out")
     if method == "holm":
         return _holm(values)
     order = np.argsort(values)
@@ -220,7 +222,7 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
         enough = real_pvalues(middle, grid.astype(np.int64)) <= level
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
-        # Nearly linear in 1/n; np.interp wants ascending places.
+    # Nearly linear in 1/n; np.interp wants ascending places.
     found: Floats = np.interp(-1.0 / n, -1.0 / grid, high)
     return found
 

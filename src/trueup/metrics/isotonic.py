@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trueup.data.checks import where
 from trueup.errors import DataError
 from trueup.kernels.pav import pool_adjacent_violators
 
@@ -146,7 +147,7 @@ def _checked(
     bad = mass < 0
     if bad.any():
         raise DataError(
-            f"weight must not be negative; got {mass[bad][0]:g} {_where(bad)}",
+            f"weight must not be negative; got {mass[bad][0]:g} {where(bad)}",
             hint="a row that should not count has weight 0",
         )
     if not mass.any():
@@ -165,12 +166,7 @@ def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     bad = ~(np.abs(numbers) <= LARGEST)  # so put, it is true of NaN
     if bad.any():
         raise DataError(
-            f"{name} must hold finite numbers, of size {LARGEST:g} at most; got {numbers[bad][0]:g} {_where(bad)}",
+            f"{name} must hold finite numbers, of size {LARGEST:g} at most; got {numbers[bad][0]:g} {where(bad)}",
             hint="drop the rows that have none, or fill them in first",
         )
     return numbers
-
-
-def _where(bad: NDArray[np.bool_]) -> str:
-    count = int(bad.sum())
-    return f"at row {int(np.argmax(bad))} ({count:,} such row{'s' if count > 1 else ''})"

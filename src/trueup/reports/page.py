@@ -80,6 +80,10 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], *, title: str
     """Give the page of `report` as a text."""
     named = _named(results)
     several = len(named) > 1
+    if len({(audit.settings.alpha, audit.settings.adjust) for audit in named.values()}) > 1:
+        raise ArgumentError(
+            "audits on one page must share alpha and adjust", hint="audit again with the same, or make a page of each"
+        )
     house = _environment()
     script = house.get_template("script.html.j2").render()
     usual = "Calibration audits compared" if several else "Calibration audit"

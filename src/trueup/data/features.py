@@ -1,0 +1,94 @@
+"""What a column must be to serve as a feature: no identifier, no copy of the outcome, of the kind it had."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.data.checks import COPY_ROWS
+from trueup.errors import ColumnError, IdentifierWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.data.columns import Raw
+    from trueup.data.schema import Feature, Task
+    from trueup.data.sources import Source
+
+IDENTIFIER_LEVELS = 20  # a column of fewer levels is never taken for an identifier
+IDENTIFIER_SHARE = 0.9
+MOST_CLASSES = 50  # an outcome of more values is no category in disguise
+
+
+def identifier(feature: Feature, codes: NDArray[Any]) -> str | None:
+    """Say why a column is left out where it looks like an identifier, and warn."""
+    if feature.kind != "categorical" or len(feature.levels) <= IDENTIFIER_LEVELS:
+        return None
+    known = int((codes >= 0).sum())
+    levels = len(feature.levels)
+    if levels < IDENTIFIER_SHARE * known:
+        return None
+    reason = f"{levels:,} levels in {known:,} rows: an identifier"
+    warnings.warn(
+        f"column {feature.name!r} is left out of the segments: {reason}\nhint: no level of it has rows enough to be tested",
+        IdentifierWarning,
+        stacklevel=5,
+    )
+    return reason
+
+
+def same_kind(raw: Raw, saved: Feature) -> None:
+    """Refuse a column whose type is not the one the schema was made with."""
+    kind = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}[raw.kind]
+    if kind != saved.kind and not (saved.kind == "categorical" and kind == "numeric"):
+        raise ColumnError(
+            f"column {saved.name!r} was {saved.kind} and now holds {raw.kind}s", hint="read it with the type it had"
+        )
+
+
+def no_copy_of_the_outcome(
+    features: Sequence[Feature], columns: Mapping[str, NDArray[Any]], y: NDArray[np.float64], task: Task
+) -> None:
+    """Refuse a feature that restates the outcome: value for value, or under two other names."""
+    copies = [feature.name for feature in features if _copies(feature, columns[feature.name], y, task)]
+    if copies:
+        listed = ", ".join(repr(name) for name in copies)
+        raise ColumnError(
+            f"column {listed} is identical to the outcome"
+            if len(copies) == 1
+            else f"columns {listed} are identical to the outcome",
+            hint="leave it out: it says what is to be predicted",
+        )
+
+
+def _copies(feature: Feature, column: NDArray[Any], y: NDArray[np.float64], task: Task) -> bool:
+    if feature.kind == "categorical":
+        return task != "regression" and _renames(column, y, feature)
+    return feature.kind == "numeric" and bool(y.min() != y.max()) and np.array_equal(column, y)
+
+
+def _renames(codes: NDArray[Any], y: NDArray[np.float64], feature: Feature) -> bool:
+    """Say whether categories and outcomes determine each other, row by row."""
+    if len(y) < COPY_ROWS and feature.levels != ("0", "1"):
+        return False
+    # The first rows rule most columns out, so that the others are seldom looked at.
+    for rows in (slice(10 * COPY_ROWS), slice(None)):
+        found, place = np.unique(y[rows], return_inverse=True)
+        if len(found) > MOST_CLASSES:
+            return False
+        pairs = np.unique(codes[rows].astype(np.int64) * len(found) + place)
+        if not len(pairs) == len(found) == len(np.unique(codes[rows])):
+            return False
+    return len(found) > 1
+
+
+def not_a_role(chosen: Collection[Hashable], outcome: Hashable | None, source: Source) -> None:
+    """Refuse the outcome as a feature, by its name."""
+    if outcome is not None and outcome in chosen:
+        raise ColumnError(
+            f"column {source.label(outcome)!r} is identical to the outcome: it is the outcome", hint="leave it out"
+        )
