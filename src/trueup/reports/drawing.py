@@ -38,7 +38,15 @@ class Range:
         return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def text(self, tick: float) -> str:
-        """Write a mark with the decimals that all marks share."""
+        """Write a mark with the decimals that all marks share; thousands, where it is large, as 20k.
+
+        Examples
+        --------
+        >>> Range(0.0, 60000.0, (), 0).text(20000.0), Range(0.0, 1.0, (), 1).text(0.2)
+        ('20k', '0.2')
+        """
+        if 1e4 <= max(abs(self.low), abs(self.high)) < 1e7 and tick % 100 == 0:
+            return f"{tick / 1000:g}k" if tick else "0"
         return f"{tick:.{self.decimals}f}" if self.decimals <= 6 and abs(tick) < 1e7 else number(tick, 2)
 
 

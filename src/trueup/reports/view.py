@@ -250,7 +250,6 @@ def view_table(audit: Audit) -> TableView:
         Heading("¼ – 1 – 4", "the same on a line, logarithmic", "forest"),
         Heading("sigma", "largest cumulative deviation in units of its noise"),
         Heading("adjusted p", "p-value adjusted for the number of segments"),
-        Heading("p alone", "p-value of this segment alone"),
         Heading("bias", "observed - expected"),
         Heading("detectable", "the shift that would have been found with 80% power"),
     ]
@@ -271,7 +270,6 @@ def _row(audit: Audit, finding: Finding, *, weighed: bool) -> tuple[Cell, ...]:
         forest_cell(audit, finding),
         number_cell(finding.sigma),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
-        number_cell(finding.p_value, number(finding.p_value, 2)),
         number_cell(finding.bias, _signed(finding.bias)),
         number_cell(finding.mde, number(finding.mde, 2)),
     )
