@@ -50,12 +50,12 @@ def findings(family: Family, alpha: float, level: float, workers: Workers) -> Fl
 
     def work(share: range) -> None:
         for at in share:
-            tally, part = family.blocks[at].tally, out[:, family.starts[at] : family.starts[at + 1]]
+            tally, start = family.blocks[at].tally, int(family.starts[at])
             if tally.real:
                 columns = _real_findings(tally, alpha, level)
-                part[:] = [columns[name] for name in tails.FINDINGS]
+                out[:, start : start + len(tally)] = [columns[name] for name in tails.FINDINGS]
             else:
-                tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, part)
+                tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
 
     shares = 4 * workers.threads
     workers.map(work, [range(at, len(family.blocks), shares) for at in range(shares)])

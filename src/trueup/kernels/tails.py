@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -132,20 +131,25 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 
 
 @jit
-def findings(sums: Floats, state: Floats, z: float, plain: float, skewed: float, power: float, out: Floats) -> None:
+def findings(
+    sums: Floats, state: Floats, z: float, plain: float, skewed: float, power: float, start: int, out: Floats
+) -> None:
     """Write the eleven numbers of each segment with binary outcomes, one row a number, in the order of FINDINGS.
 
     ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.cumulative.tally` (whose
-    first columns are named there); z is the normal quantile of the interval, ``power`` that of the detectable shift.
+    first columns are named there), and theirs are the columns of ``out`` from ``start`` on; z is the normal quantile of
+    the interval, ``power`` that of the detectable shift.
     """
-    for k in range(out.shape[1]):
-        w, w2 = sums[k, 0], sums[k, 1]
-        residual, expected, v, k3, high, low, rise = state[k, :7]
-        span = high - low
+    for at in range(state.shape[0]):
+        w, w2 = sums[at, 0], sums[at, 1]
+        s = state[at]
+        k = start + at
+        residual, expected, v, k3, rise = s[0], s[1], s[2], s[3], s[6]
+        span = s[4] - s[5]
         noise = math.sqrt(v)
         events = expected + residual
         # Recovered from two other sums; a whole number where outcomes are 0 and 1 and weights are 1.
-        whole = np.rint(events)
+        whole = math.floor(events + 0.5)
         if w == w2 and abs(events - whole) <= 1e-9 * w:
             events = whole
         rate = min(max(events, 0.0), w) / w
