@@ -1,0 +1,195 @@
+"""Cumulative differences as measures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import twins
+from trueup.errors import ArgumentError, DataError
+from trueup.metrics.cumulative import calibration_bound, ecce, ecce_classes, ecce_mad, ecce_pvalue, ecce_sigma
+
+
+@st.composite
+def samples(draw, most=40):
+    n = draw(st.integers(1, most))
+    p = np.array(draw(st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]) | st.floats(0, 1), min_size=n, max_size=n)))
+    y = np.array(draw(st.lists(st.sampled_from([0.0, 1.0, 0.25]), min_size=n, max_size=n)))
+    w = np.array(draw(st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=n, max_size=n)))
+    return y, p, w
+
+
+@given(samples(most=60))
+def test_ecce_is_the_largest_error_over_any_interval_of_scores(sample):
+    y, p, w = sample
+    edges = [-1.0, *np.unique(p)]
+    over = [abs(np.sum((w * (y - p))[(p > a) & (p <= b)])) for a, b in itertools.combinations(edges, 2)]
+    assert ecce(y, p, w) == pytest.approx(max([0.0, *over]) / w.sum(), abs=1e-12)
+
+
+@given(samples())
+def test_the_measures_are_their_definitions(sample):
+    y, p, w = sample
+    path = twins.path(y, p, w)
+    v, _ = twins.moments(p, w)
+    assert ecce_mad(y, p, w) == pytest.approx(np.abs(path).max() / w.sum(), abs=1e-12)
+    if v > 0:
+        assert ecce_sigma(y, p, w) == pytest.approx(twins.span(y, p, w) / math.sqrt(v), rel=1e-9, abs=1e-12)
+        assert ecce_sigma(y, p, w, statistic="mad") == pytest.approx(np.abs(path).max() / math.sqrt(v), rel=1e-9, abs=1e-12)
+
+
+@given(samples(), st.randoms(use_true_random=False))
+def test_no_measure_depends_on_the_order_of_the_rows(sample, random):
+    order = list(range(len(sample[0])))
+    random.shuffle(order)
+    shuffled = [column[order] for column in sample]
+    for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue):
+        assert measure(*sample) == pytest.approx(measure(*shuffled), rel=1e-9, abs=1e-12)
+
+
+@given(samples())
+def test_a_weight_of_two_is_the_row_twice(sample):
+    y, p, _ = sample
+    twice = [np.repeat(column, 2) for column in (y, p)]
+    for measure in (ecce, ecce_mad):
+        assert measure(y, p, np.full(len(y), 2.0)) == pytest.approx(measure(*twice), abs=1e-12)
+
+
+def test_tied_scores_are_one_step_where_a_peer_sorts_them_by_label():
+    # 300 events among 1,000 rows of score 0.3: nothing is wrong; sorted by label the path would swing by 15 sigma.
+    y = np.repeat([0.0, 1.0], [700, 300])
+    assert ecce_sigma(y, np.full(1000, 0.3)) == pytest.approx(0.0, abs=1e-9)
+    assert ecce_pvalue(y, np.full(1000, 0.3)) == 1.0
+
+
+def test_the_path_begins_at_nought():
+    # Every outcome is above its score: the range is the last point, and would miss the first step without C_0.
+    assert ecce([1, 1], [0.5, 0.6]) == pytest.approx(0.45)
+
+
+def test_p_values_far_below_the_smallest_difference_from_one_are_told_apart():
+    y, p = np.r_[np.ones(900), np.zeros(100)], np.full(1000, 0.5)
+    assert 0 < ecce_pvalue(y, p) < 1e-100
+
+
+def test_certain_predictions_are_right_or_contradicted():
+    assert ecce_sigma([0, 1], [0, 1]) == 0.0
+    assert ecce_sigma([1, 1], [0, 1]) == math.inf
+    assert ecce_pvalue([0, 1], [0, 1], statistic="mad") == 1.0
+    assert ecce_pvalue([1, 1], [0, 1], statistic="mad") == 0.0
+
+
+@pytest.mark.parametrize("statistic", ["range", "mad"])
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.95])
+def test_p_values_of_calibrated_data_keep_their_level(statistic, rate):
+    repetitions = 4000
+    random = np.random.default_rng(int(100 * rate))
+    found = []
+    for _ in range(repetitions):
+        p = np.clip(rate * random.lognormal(0, 0.4, 80), 0, 0.999)
+        found.append(ecce_pvalue(random.random(80) < p, p, statistic=statistic))
+    for level in (0.1, 0.05, 0.01, 0.001):
+        assert np.mean(np.array(found) <= level) <= level + twins.three_se(level, repetitions)
+
+
+@pytest.mark.parametrize("statistic", ["range", "mad"])
+def test_the_monte_carlo_p_value_agrees_with_the_analytic_one_and_is_seeded(statistic):
+    random = np.random.default_rng(3)
+    p = random.uniform(0.2, 0.8, 500)
+    y = (random.random(500) < np.clip(p + 0.05, 0, 1)).astype(float)
+    analytic = ecce_pvalue(y, p, statistic=statistic)
+    drawn = ecce_pvalue(y, p, statistic=statistic, draws=2000, random_state=1)
+    # The limit is a little conservative for a finite number of rows.
+    assert drawn <= analytic + twins.three_se(analytic, 2000)
+    assert drawn >= 0.6 * analytic - twins.three_se(analytic, 2000)
+    assert drawn == ecce_pvalue(y, p, statistic=statistic, draws=2000, random_state=1)
+    assert ecce_pvalue(y, p, np.full(500, 3.0), statistic=statistic, draws=2000, random_state=1) == drawn
+
+
+def test_the_measure_of_several_classes_is_that_of_the_worst():
+    random = np.random.default_rng(0)
+    p = random.dirichlet([1, 2, 3], 300)
+    y = random.integers(0, 3, 300)
+    assert ecce_classes(y, p) == max(ecce(y == k, p[:, k]) for k in range(3))
+
+
+@pytest.mark.parametrize("delta", [0.1, 0.01])
+@pytest.mark.parametrize("shift", [0.0, 0.08])
+def test_the_bounds_hold_as_often_as_they_say(delta, shift):
+    # Scores uniform on [0, 1/2], truth = score + shift where the score is below 1/4: c = shift / 2 in closed form.
+    repetitions, truth = 400, shift / 2
+    random = np.random.default_rng(5)
+    held = {"upper": 0, "lower": 0, "bernstein": 0}
+    for _ in range(repetitions):
+        p = random.uniform(0, 0.5, 500)
+        y = random.random(500) < p + shift * (p < 0.25)
+        bound = calibration_bound(y, p, delta=delta)
+        held["upper"] += truth <= bound.upper
+        held["lower"] += bound.lower <= truth
+        held["bernstein"] += truth <= calibration_bound(y, p, delta=delta, method="bernstein").upper
+    for count in held.values():
+        assert count / repetitions >= 1 - delta - twins.three_se(delta, repetitions)
+
+
+def test_the_bound_of_the_paper_is_the_one_it_prints():
+    y, p = np.tile([0.0, 1.0], 50), np.full(100, 0.5)
+    bound = calibration_bound(y, p, delta=0.1, method="paper")
+    assert bound.upper == pytest.approx(math.sqrt(math.log(20) / 200))
+    assert bound.lower == 0.0
+    assert bound.to_dict()["method"] == "paper"
+
+
+def test_bounds_are_wider_the_more_is_proved():
+    random = np.random.default_rng(1)
+    p = random.random(2000) * 0.3
+    y = (random.random(2000) < p).astype(float)
+    normal, proved, paper = (calibration_bound(y, p, method=m).upper for m in ("normal", "bernstein", "paper"))
+    assert normal < proved < paper
+
+
+def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
+    random = np.random.default_rng(2)
+    p, w = random.random(300), random.uniform(0.5, 2, 300)
+    y = (random.random(300) < p).astype(float)
+    one, thousand = calibration_bound(y, p, w), calibration_bound(y, p, 1000 * w)
+    assert one.upper == pytest.approx(thousand.upper)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ecce([0, 1], [0.5]), "equally long; got 2 and 1"),
+        (lambda: ecce([], []), "the arrays are empty"),
+        (lambda: ecce([0, 2], [0.5, 0.5]), r"y must lie in \[0, 1\]; got 2 at row 1"),
+        (lambda: ecce([0, 1], [0.5, 1.5]), r"p must lie in \[0, 1\]; got 1.5 at row 1 \(1 such row\)"),
+        (lambda: ecce([0, 1], [0.5, float("nan")]), "p must be finite; got nan at row 1"),
+        (lambda: ecce([[0, 1]], [0.5, 0.5]), "y must be one-dimensional"),
+        (lambda: ecce(["a", "b"], [0.5, 0.5]), "y must hold numbers"),
+        (lambda: ecce([0, 1], [0.5, 0.5], [-1, 1]), "weight must not be negative; got -1 at row 0"),
+        (lambda: ecce([0, 1], [0.5, 0.5], [0, 0]), "the weights are all zero"),
+        (lambda: ecce_sigma([0, 1], [0.5, 0.5], statistic="mean"), "statistic must be one of 'range', 'mad'"),
+        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=-1), "draws must be a whole number"),
+        (lambda: ecce_classes([0, 1], [0.5, 0.5]), r"p must be \(n, k\)"),
+        (lambda: ecce_classes([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "positions of classes from 0 to 1"),
+        (lambda: calibration_bound([0, 1], [0.5, 0.5], delta=0), "delta must lie between 0 and 1"),
+        (lambda: calibration_bound([0, 1], [0.5, 0.5], [1, 1], method="paper"), "knows no weights"),
+        (lambda: calibration_bound([0, 1], [0.5, 0.5], method="magic"), "method must be one of"),
+    ],
+)
+def test_a_bad_input_is_refused_by_name(call, message):
+    with pytest.raises((DataError, ArgumentError), match=message):
+        call()
+
+
+def test_inputs_are_not_written_to():
+    y, p, w = np.array([0.0, 1.0]), np.array([0.9, 0.1]), np.array([1.0, 0.0])
+    before = [column.copy() for column in (y, p, w)]
+    for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue, calibration_bound):
+        measure(y, p, w)
+    for column, old in zip((y, p, w), before, strict=True):
+        np.testing.assert_array_equal(column, old)
