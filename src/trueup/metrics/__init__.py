@@ -1,5 +1,16 @@
 """Arrays in, numbers out."""
 
+from trueup.metrics.binned import (
+    DebiasedError,
+    ace,
+    bins,
+    classwise_ece,
+    debiased_ece,
+    ece,
+    ece_by_group,
+    mce,
+    top_label_ece,
+)
 from trueup.metrics.cumulative import (
     CalibrationBound,
     calibration_bound,
@@ -9,15 +20,44 @@ from trueup.metrics.cumulative import (
     ecce_pvalue,
     ecce_sigma,
 )
+from trueup.metrics.curves import ReliabilityCurve
+from trueup.metrics.grouped import GroupErrors, by_group
 from trueup.metrics.isotonic import isotonic
+from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
+from trueup.metrics.multicalibration import MulticalibrationError, discretised_error, multicalibration_error
+from trueup.metrics.reliability import reliability
+from trueup.metrics.smooth import smooth_ece, smooth_ece_at
 
 __all__ = [
     "CalibrationBound",
+    "DebiasedError",
+    "GroupErrors",
+    "MulticalibrationError",
+    "ReliabilityCurve",
+    "ace",
+    "bins",
+    "by_group",
     "calibration_bound",
+    "classwise_ece",
+    "debiased_ece",
+    "discretised_error",
+    "discretize",
     "ecce",
     "ecce_classes",
     "ecce_mad",
     "ecce_pvalue",
     "ecce_sigma",
+    "ece",
+    "ece_by_group",
     "isotonic",
+    "k1",
+    "k2",
+    "kinf",
+    "mce",
+    "msce",
+    "multicalibration_error",
+    "reliability",
+    "smooth_ece",
+    "smooth_ece_at",
+    "top_label_ece",
 ]

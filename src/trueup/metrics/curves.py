@@ -23,9 +23,10 @@ __all__ = ["CurveSet", "ReliabilityCurve", "curves_from_sums"]
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
-    """Observed against predicted in bins of about equal weight; rows of equal score share a bin.
+    """Observed against predicted, by default in bins of about equal weight; rows of equal score share a bin.
 
-    ``low`` and ``high`` are pointwise confidence limits for the observed rate of each bin.
+    ``low`` and ``high`` are pointwise limits: of the observed rate where ``band`` is "confidence", of the curve of a
+    calibrated score where it is "consistency". ``rows`` and ``weight`` count what each point stands for.
     """
 
     predicted: Floats
@@ -34,16 +35,17 @@ class ReliabilityCurve:
     high: Floats
     rows: NDArray[np.int64]
     weight: Floats
+    kind: str = "binned"
+    band: str = "confidence"
 
     def __len__(self) -> int:
         return len(self.predicted)
 
-    def to_dict(self) -> dict[str, list[Any]]:
+    def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a bin, fit for JSON: what is not finite becomes None."""
-        return {
-            name: [value if np.isfinite(value) else None for value in getattr(self, name).tolist()]
-            for name in self.__dataclass_fields__
-        }
+        arrays = ("predicted", "observed", "low", "high", "rows", "weight")
+        plain = {name: [v if np.isfinite(v) else None for v in getattr(self, name).tolist()] for name in arrays}
+        return {**plain, "kind": self.kind, "band": self.band}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,8 @@ class CurveSet(Mapping[int, ReliabilityCurve]):
     def __getitem__(self, number: int) -> ReliabilityCurve:
         at = self.numbers[number]
         start = self.ends[at - 1] if at else 0
-        return ReliabilityCurve(*(part[start : self.ends[at]] for part in self.parts))
+        predicted, observed, low, high, rows, weight = (part[start : self.ends[at]] for part in self.parts)
+        return ReliabilityCurve(predicted, observed, low, high, rows, weight)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.numbers)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Scored", "scored"]
+__all__ = ["Scored", "numbers", "scored"]
 
 
 class Scored(NamedTuple):
@@ -42,8 +42,8 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
     >>> scored([0, 1, 1], [0.2, 0.7, 0.9], [1, 2, 0]).w
     array([1., 2.])
     """
-    ys, ps = _numbers(y, "y"), _numbers(p, "p")
-    ws = np.ones(len(ys)) if weight is None else _numbers(weight, "weight")
+    ys, ps = numbers(y, "y"), numbers(p, "p")
+    ws = np.ones(len(ys)) if weight is None else numbers(weight, "weight")
     if not len(ys) == len(ps) == len(ws):
         lengths = f"{len(ys)} and {len(ps)}" + ("" if weight is None else f" and {len(ws)}")
         raise DataError(f"outcomes, scores and weights must be equally long; got {lengths}", hint="one entry a row")
@@ -66,7 +66,8 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
     return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
 
 
-def _numbers(values: ArrayLike, name: str) -> Floats:
+def numbers(values: ArrayLike, name: str) -> Floats:
+    """Check one array: numbers, one-dimensional, finite."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,109 @@
+"""Any measure, group by group, and the worst group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import numpy as np
+
+from trueup.data.intake import frame_like
+from trueup.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["GroupErrors", "by_group"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupErrors:
+    """One error a group.
+
+    ``groups`` are the labels as given, sorted, with None last for rows without a label; ``values`` their errors, NaN where
+    the measure has none to give; ``rows`` how many rows with weight each has.
+    """
+
+    measure: str
+    groups: tuple[Any, ...]
+    values: Floats
+    rows: Ints
+
+    @property
+    def worst(self) -> tuple[Any, float]:
+        """The group with the largest error, the first of equals, and the error."""
+        at = int(np.argmax(np.where(np.isnan(self.values), -np.inf, self.values)))
+        return self.groups[at], float(self.values[at])
+
+    def __repr__(self) -> str:
+        group, value = self.worst
+        rows, none = self.rows[self.groups.index(group)], int(np.isnan(self.values).sum())
+        aside = f", {none:,} without a value" if none else ""
+        found = f"{self.measure} is largest in group {group!r}: {value:.4g} ({rows:,} rows)"
+        return f"<GroupErrors: {found}; {len(self.groups):,} group{'' if len(self.groups) == 1 else 's'}{aside}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values fit for JSON, but for the labels, which are as given; what is not finite becomes None."""
+        values = [value if np.isfinite(value) else None for value in self.values.tolist()]
+        return {"measure": self.measure, "groups": list(self.groups), "values": values, "rows": self.rows.tolist()}
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give columns group, value and rows, in a frame of the library of ``like``; a dict of arrays for None."""
+        labels = np.empty(len(self.groups), object)
+        labels[:] = self.groups
+        return frame_like({"group": labels, "value": self.values.copy(), "rows": self.rows.copy()}, like)
+
+
+def by_group(
+    measure: Callable[..., SupportsFloat], y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None,
+    **options: Any,
+) -> GroupErrors:  # fmt: skip
+    """Take any measure ``measure(y, p, weight, **options)``, larger for worse, on the rows of each group.
+
+    ``groups`` holds one label a row: None and NaN are one group, and a group without weight is left out. The rest is as
+    the measure takes it; p may be (n, k).
+
+    Examples
+    --------
+    >>> from trueup.metrics.binned import mce
+    >>> by_group(mce, [0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", "b", "b"])
+    <GroupErrors: mce is largest in group 'b': 0.5 (2 rows); 2 groups>
+    """
+    ys, ps, labels = np.asarray(y), np.asarray(p), np.asarray(groups)
+    ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
+    if not labels.shape == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim != 1:
+        shapes = ", ".join(str(array.shape) for array in (ys, ps, labels, ws))
+        raise DataError(f"y, p, groups and weight must be equally long; got shapes {shapes}", hint="one entry a row")
+    counts = np.flatnonzero(ws != 0)
+    if not len(counts):
+        raise DataError("no row has a weight", hint="a measure needs at least one row")
+    names, codes = _labelled(labels[counts])
+    parts = np.split(counts[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+    values = np.empty(len(parts))
+    for at, rows in enumerate(parts):
+        try:
+            values[at] = float(measure(ys[rows], ps[rows], None if weight is None else ws[rows], **options))
+        except DataError as error:
+            message = f"group {names[at]!r} (rows counted within it): {error.message}"
+            raise DataError(message, hint=error.hint) from error
+    return GroupErrors(getattr(measure, "__name__", "error"), names, values, np.bincount(codes))
+
+
+def _labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:
+    """Give the distinct labels in order, missing ones as one None at the end, and the place of each row's among them."""
+    index: dict[Any, int] = {}
+    missing = {"NoneType", "NAType", "NaTType"}
+    plain = (None if type(value).__name__ in missing or value != value else value for value in labels.tolist())
+    first = np.array([index.setdefault(value, len(index)) for value in plain])
+    try:
+        names = sorted(index, key=lambda name: (name is None, 0 if name is None else name))
+    except TypeError:  # labels of several kinds have no order of their own
+        names = sorted(index, key=lambda name: (name is None, type(name).__name__, str(name)))
+    place = np.empty(len(names), np.int64)
+    place[[index[name] for name in names]] = np.arange(len(names))
+    return tuple(names), place[first]

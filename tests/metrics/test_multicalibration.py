@@ -1,0 +1,102 @@
+"""Multicalibration over given groups."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trueup as tu
+import twins
+from trueup.errors import ArgumentError, DataError
+from trueup.metrics.multicalibration import discretised_error, multicalibration_error
+
+
+@st.composite
+def grouped(draw):
+    n = draw(st.integers(2, 40))
+    p = np.array(draw(st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.9]), min_size=n, max_size=n)))
+    y = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), float)
+    w = np.array(draw(st.lists(st.sampled_from([1.0, 2.5]), min_size=n, max_size=n)))
+    return y, p, w, np.array(draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)))
+
+
+@given(grouped())
+def test_every_group_has_the_deviation_of_its_rows(case):
+    y, p, w, codes = case
+    if codes.max() < 0:
+        return
+    found = multicalibration_error(y, p, codes, w)
+    for group in range(codes.max() + 1):
+        own = codes == group
+        if not own.any():
+            assert math.isnan(found.by_group[group])
+            continue
+        v, _ = twins.moments(p[own], w[own])
+        expected = twins.span(y[own], p[own], w[own]) / math.sqrt(v)
+        assert found.by_group[group] == pytest.approx(expected, abs=1e-9)
+    assert found.sigma == np.nanmax(found.by_group) == found.by_group[found.worst]
+    v, _ = twins.moments(p, w)
+    assert found.absolute == pytest.approx(found.sigma * math.sqrt(v) / w.sum())
+
+
+@given(grouped())
+def test_codes_and_indicators_say_the_same(case):
+    y, p, w, codes = case
+    if codes.max() < 0:
+        return
+    indicators = codes[:, None] == np.arange(codes.max() + 1)
+    one, other = multicalibration_error(y, p, codes, w), multicalibration_error(y, p, indicators, w)
+    np.testing.assert_allclose(one.by_group, other.by_group, rtol=1e-12)
+    assert one.to_dict() == pytest.approx(other.to_dict(), nan_ok=True)
+
+
+def test_the_audit_finds_the_same_worst_sigma():
+    data = tu.simulate.population(3000, 1, levels=(4,))
+    levels, codes = np.unique(data["c0"], return_inverse=True)
+    audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["c0"], min_rows=1)
+    found = multicalibration_error(data["outcome"], data["prediction"], codes)
+    assert found.by_group[found.worst] == pytest.approx(audit[f"c0={levels[found.worst]}"].sigma)
+
+
+def test_rows_of_weight_nought_are_in_no_group():
+    y, p = np.array([0.0, 1.0, 1.0]), np.array([0.4, 0.5, 0.6])
+    with_row = multicalibration_error(y, p, [0, 0, 1], [1.0, 1.0, 0.0])
+    without = multicalibration_error(y[:2], p[:2], [0, 0], [1.0, 1.0])
+    assert with_row.sigma == without.sigma
+
+
+@given(grouped(), st.sampled_from([10, 20, 50, 100]))
+def test_the_discretised_error_is_that_of_the_rounded_score(case, m):
+    y, p, w, codes = case
+    groups = (codes[:, None] == np.arange(3)).astype(float)
+    rounded = np.ceil(p * m - 0.5) / m  # ties go down
+    worst = 0.0
+    for g in groups.T:
+        parts = [abs(np.sum((w * g * (y - rounded))[rounded == v])) for v in np.unique(rounded)]
+        worst = max(worst, sum(parts) / w.sum())
+    assert discretised_error(y, p, groups, w, m=m) == pytest.approx(worst, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([0, 1, 2], r"groups must have shape \(2,\) or \(2, g\); got \(3,\)"),
+        ([0.5, 1.5], "must be whole numbers from -1 up"),
+        ([-2, 0], "must be whole numbers from -1 up"),
+        ([[0, 2], [1, 1]], "must be 0 and 1, or booleans"),
+        ([-1, -1], "every group is empty"),
+        (np.empty((2, 0)), "no groups were given"),
+    ],
+)
+def test_bad_groups_are_refused(groups, message):
+    with pytest.raises(DataError, match=message):
+        multicalibration_error([0, 1], [0.5, 0.5], groups)
+
+
+def test_a_bad_number_of_levels_is_refused():
+    with pytest.raises(ArgumentError, match="m must be a whole number"):
+        discretised_error([0, 1], [0.5, 0.5], [[1], [1]], m=0)

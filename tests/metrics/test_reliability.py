@@ -1,0 +1,120 @@
+"""Reliability curves and their bands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import twins
+from trueup.errors import ArgumentError
+from trueup.metrics.isotonic import isotonic
+from trueup.metrics.reliability import reliability
+
+KINDS = ("binned", "pav", "kernel")
+BANDS = ("confidence", "consistency")
+
+
+def _sample(n=400, seed=0, shift=0.0):
+    random = np.random.default_rng(seed)
+    p = np.round(random.uniform(0.05, 0.95, n), 2)
+    return (random.random(n) < np.clip(p + shift, 0, 1)).astype(float), p
+
+
+def test_bins_hold_about_equal_weight_and_whole_tie_groups():
+    y, p = _sample()
+    curve = reliability(y, p, n_bins=5)
+    assert len(curve) == 5
+    assert curve.rows.sum() == 400
+    assert curve.rows.max() <= 100
+    ends = np.cumsum(curve.rows)
+    assert set(ends.tolist()) <= set(np.cumsum(np.unique(p, return_counts=True)[1]).tolist())
+    order = np.argsort(p, kind="stable")
+    parts = np.split(y[order], ends[:-1])
+    np.testing.assert_allclose(curve.observed, [part.mean() for part in parts])
+
+
+def test_the_pav_curve_is_the_isotonic_fit_at_its_knots():
+    y, p = _sample()
+    curve, fit = reliability(y, p, kind="pav", draws=5), isotonic(y, p)
+    np.testing.assert_array_equal(curve.predicted, fit.thresholds)
+    np.testing.assert_allclose(curve.observed, fit.values)
+    assert (np.diff(curve.observed) >= 0).all()
+    assert curve.rows.sum() == 400
+
+
+def test_the_kernel_curve_of_a_constant_rate_is_that_rate():
+    p = np.linspace(0.1, 0.9, 300)
+    curve = reliability(np.full(300, 0.4), p, kind="kernel", draws=5)
+    np.testing.assert_allclose(curve.observed, 0.4, atol=1e-12)
+    assert curve.predicted[[0, -1]].tolist() == [0.1, 0.9]
+
+
+def test_the_kernel_curve_of_one_score_is_one_point():
+    curve = reliability([0, 1, 1, 1], [0.5] * 4, kind="kernel", draws=5)
+    assert curve.predicted.tolist() == [0.5]
+    assert curve.observed == pytest.approx([0.75])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("band", BANDS)
+def test_a_curve_says_what_it_is_and_is_seeded(kind, band):
+    y, p = _sample()
+    first, again, other = (reliability(y, p, kind=kind, band=band, draws=30, random_state=s) for s in (1, 1, 2))
+    assert (first.kind, first.band) == (kind, band)
+    assert first.to_dict() == again.to_dict()
+    assert (first.low <= first.high + 1e-12).all()
+    if not (kind == "binned" and band == "confidence"):  # whose limits are drawn from no sample
+        assert first.to_dict() != other.to_dict()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weight_of_two_is_the_row_twice(kind):
+    y, p = _sample(100)
+    weighted = reliability(y, p, np.full(100, 2.0), kind=kind, draws=5)
+    repeated = reliability(np.repeat(y, 2), np.repeat(p, 2), kind=kind, draws=5)
+    np.testing.assert_allclose(weighted.observed, repeated.observed, atol=1e-9)
+    np.testing.assert_allclose(weighted.weight, repeated.weight)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind):
+    repetitions, inside = 60, []
+    for seed in range(repetitions):
+        y, p = _sample(300, seed)
+        curve = reliability(y, p, kind=kind, band="consistency", draws=100, random_state=seed)
+        inside.append(np.mean((curve.observed >= curve.low - 1e-9) & (curve.observed <= curve.high + 1e-9)))
+    # Pointwise at 95%, from 100 draws; points of one curve are not independent, so curves are what is counted.
+    assert np.mean(inside) >= 0.95 - twins.three_se(0.95, repetitions) - 0.02
+
+
+def test_the_curve_of_a_score_that_is_off_leaves_its_consistency_band():
+    y, p = _sample(2000, 1, shift=0.15)
+    for kind in KINDS:
+        curve = reliability(y, p, kind=kind, band="consistency", draws=100)
+        assert np.mean((curve.observed < curve.low) | (curve.observed > curve.high)) > 0.5
+
+
+def test_the_confidence_band_covers_the_true_rate():
+    repetitions, held = 60, []
+    for seed in range(repetitions):
+        y, p = _sample(400, seed, shift=0.05)
+        curve = reliability(y, p, kind="kernel", draws=100, random_state=seed)
+        middle = (curve.predicted > 0.2) & (curve.predicted < 0.8)
+        truth = curve.predicted + 0.05
+        held.append(np.mean((curve.low <= truth)[middle] & (truth <= curve.high)[middle]))
+    assert np.mean(held) >= 0.95 - twins.three_se(0.95, repetitions) - 0.03
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "loess"}, "kind must be one of 'binned', 'pav', 'kernel'"),
+        ({"band": "belief"}, "band must be one of 'confidence', 'consistency'"),
+        ({"n_bins": 0}, "n_bins must be a whole number of at least 1"),
+        ({"draws": 0}, "draws must be a whole number of at least 1"),
+        ({"alpha": 1}, "alpha must lie between 0 and 1"),
+    ],
+)
+def test_a_bad_option_is_refused(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        reliability([0, 1], [0.2, 0.8], **options)
