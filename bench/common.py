@@ -18,7 +18,11 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 ENVIRONMENTS = HERE.parent / ".bench"
 # What each peer needs, one list a pip call: mcgrad pulls a GPU build of torch unless the plain one is there before it.
-PEERS = {"mcgrad": [["torch==2.13.0"], ["mcgrad==0.1.5", "pyarrow"]]}
+PEERS = {
+    "mcgrad": [["torch==2.13.0"], ["mcgrad==0.1.5", "pyarrow"]],
+    "relplot": [["relplot"]],
+    "netcal": [["torch==2.13.0"], ["netcal"]],
+}
 
 
 def peer(name: str) -> Path:
