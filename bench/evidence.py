@@ -115,6 +115,41 @@ def speed() -> list[str]:
     ]
 
 
+def bounds() -> list[str]:
+    found = figures("bound")
+    rows = []
+    for cell in found["cells"]:
+        shares = [f"{cell['checks'][side]['value']:.3f}" for side in ("upper", "lower")]
+        rows.append(
+            [cell["population"], f"{cell['rows']:,}", f"{cell['delta']:g}", cell["method"], *shares, f"{cell['width']:.4f}"]
+        )
+    return [
+        "## Bounds on the calibration of the population",
+        "",
+        f"`calibration_bound` where c is known in closed form, {found['repetitions']:,} repetitions a line: how often each "
+        "bound holds (1 - delta is promised), and how far above c_emp the upper one lies.",
+        "",
+        *table(["population", "rows", "delta", "method", "upper holds", "lower holds", "half-width"], rows),
+        "",
+        "`python bench/bound.py`",
+        "",
+    ]
+
+
+def measures() -> list[str]:
+    found = figures("metrics")
+    return [
+        "## Speed of the measures",
+        "",
+        f"{found['rows']:,} rows, beside the peers in the same run.",
+        "",
+        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
+        "",
+        "`python bench/metrics.py`",
+        "",
+    ]
+
+
 def page() -> str:
     """Put the page together."""
     head = [
@@ -123,7 +158,7 @@ def page() -> str:
         "Measured, each by one command, on the machine the results name. `bench/results/` has all figures.",
         "",
     ]
-    return "\n".join([*head, *false_alarms(), *power(), *speed()])
+    return "\n".join([*head, *false_alarms(), *power(), *speed(), *bounds(), *measures()])
 
 
 if __name__ == "__main__":

@@ -410,3 +410,16 @@ def test_groups_that_do_not_fit_are_refused():
         ece_by_group([0, 1], [0.5, 0.5], ["a", "b"], [0, 0])
     with pytest.raises(DataError, match=r"group 'b' \(rows counted within it\): p must lie in \[0, 1\]; got 2 at row 0"):
         ece_by_group([0, 1], [0.5, 2], ["a", "b"])
+
+
+def test_groups_may_overlap_where_they_are_given_as_indicators():
+    y, p = np.array([0.0, 1.0, 1.0, 1.0]), np.array([0.25, 0.25, 0.5, 0.75])
+    indicators = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
+    found = by_group(mce, y, p, indicators)
+    assert found.groups == (0, 1)
+    assert found.rows.tolist() == [2, 3]
+    assert found.values.tolist() == [mce(y[:2], p[:2]), mce(y[[0, 2, 3]], p[[0, 2, 3]])]
+    with pytest.raises(DataError, match="must be 0 and 1"):
+        by_group(mce, y, p, 2 * indicators)
+    with pytest.raises(DataError, match="every group is empty"):
+        by_group(mce, y, p, np.zeros((4, 2)))

@@ -65,8 +65,9 @@ def by_group(
 ) -> GroupErrors:  # fmt: skip
     """Take any measure ``measure(y, p, weight, **options)``, larger for worse, on the rows of each group.
 
-    ``groups`` holds one label a row: None and NaN are one group, and a group without weight is left out. The rest is as
-    the measure takes it; p may be (n, k).
+    ``groups`` holds one label a row: None and NaN are one group, and a group without weight is left out. Or it holds
+    indicators, (n, g): the groups are then named by their columns and may overlap. The rest is as the measure takes it;
+    p may be (n, k).
 
     Examples
     --------
@@ -76,14 +77,13 @@ def by_group(
     """
     ys, ps, labels = np.asarray(y), np.asarray(p), np.asarray(groups)
     ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
-    if not labels.shape == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim != 1:
+    if not labels.shape[:1] == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim not in (1, 2):
         shapes = ", ".join(str(array.shape) for array in (ys, ps, labels, ws))
         raise DataError(f"y, p, groups and weight must be equally long; got shapes {shapes}", hint="one entry a row")
     counts = np.flatnonzero(ws != 0)
     if not len(counts):
         raise DataError("no row has a weight", hint="a measure needs at least one row")
-    names, codes = _labelled(labels[counts])
-    parts = np.split(counts[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+    names, parts = _members(labels, counts)
     values = np.empty(len(parts))
     for at, rows in enumerate(parts):
         try:
@@ -91,7 +91,21 @@ def by_group(
         except DataError as error:
             message = f"group {names[at]!r} (rows counted within it): {error.message}"
             raise DataError(message, hint=error.hint) from error
-    return GroupErrors(getattr(measure, "__name__", "error"), names, values, np.bincount(codes))
+    return GroupErrors(getattr(measure, "__name__", "error"), names, values, np.array([len(rows) for rows in parts]))
+
+
+def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[Ints]]:
+    """Name the groups and list the rows of each, among those that count; empty ones are left out."""
+    if groups.ndim == 1:
+        names, codes = _labelled(groups[counts])
+        return names, np.split(counts[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+    if not np.isin(groups, (0, 1)).all():
+        raise DataError("groups as indicators must be 0 and 1, or booleans", hint="pass labels as a one-dimensional array")
+    found = {at: counts[groups[counts, at].astype(bool)] for at in range(groups.shape[1])}
+    found = {at: rows for at, rows in found.items() if len(rows)}
+    if not found:
+        raise DataError("every group is empty", hint="at least one row must be in a group")
+    return tuple(found), list(found.values())
 
 
 def _labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:

@@ -1,0 +1,113 @@
+"""Each measure equals its peer where the peer is right; where it is not, the right answer is stated by hand.
+
+The peers come with the optional group: pip install 'trueup[parity]' (torch 2.13 first, for mcgrad, netcal and torchmetrics).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from trueup import metrics
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the peers warn about each other
+
+
+def _peer(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(
+            name, reason=f"{name} is not installed: pip install 'trueup[parity]'", exc_type=ImportError
+        )
+
+
+@pytest.fixture(params=[0, 1, 2])
+def sample(request):
+    """Continuous scores strictly inside (0, 1), outcomes a little off, weights."""
+    random = np.random.default_rng(request.param)
+    n = (500, 3000, 20_000)[request.param]
+    p = random.beta(2, 4, n) * 0.98 + 0.01
+    y = (random.random(n) < np.clip(p * (1.1 if request.param else 1.0), 0, 1)).astype(float)
+    return y, p, random.uniform(0.5, 2, n)
+
+
+def test_log_loss_brier_and_isotonic_are_those_of_scikit_learn(sample):
+    sklearn = _peer("sklearn.metrics")
+    isotonic = _peer("sklearn.isotonic")
+    y, p, w = sample
+    assert metrics.log_loss(y, p, w) == pytest.approx(sklearn.log_loss(y, p, sample_weight=w), rel=1e-12)
+    assert metrics.brier(y, p, w) == pytest.approx(sklearn.brier_score_loss(y, p, sample_weight=w), rel=1e-12)
+    ties = np.round(p, 2)
+    fitted = isotonic.IsotonicRegression().fit_transform(ties, y, sample_weight=w)
+    np.testing.assert_allclose(metrics.isotonic(y, ties, w).fitted, fitted, atol=1e-12)
+
+
+def test_smooth_ece_is_that_of_relplot_on_continuous_scores(sample):
+    relplot = _peer("relplot")
+    y, p, _ = sample
+    assert metrics.smooth_ece(y, p) == pytest.approx(relplot.smECE(p, y), abs=1e-3)
+
+
+def test_rows_at_the_ends_count_whole_where_relplot_counts_half():
+    # Half of the rows have score 0 and are off by .4, the others are right: the error is .4 times a half.
+    y, p = np.tile([0.4, 0.5], 200), np.tile([0.0, 0.5], 200)
+    assert metrics.smooth_ece(y, p) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_the_parts_of_a_score_are_those_of_model_diagnostics(sample):
+    scoring = _peer("model_diagnostics.scoring")
+    y, p, w = sample
+    for name, function in (("brier", scoring.SquaredError()), ("log", scoring.LogLoss())):
+        theirs = scoring.decompose(y_obs=y, y_pred=p, weights=w, scoring_function=function)
+        ours = metrics.corp(y, p, w, score=name)
+        for part in ("miscalibration", "discrimination", "uncertainty", "score"):
+            assert getattr(ours, part) == pytest.approx(float(theirs[part][0]), abs=1e-9), (name, part)
+
+
+def test_sigma_is_that_of_mcgrad_without_ties(sample):
+    mcgrad = _peer("mcgrad.metrics")
+    y, p, w = sample
+    assert metrics.ecce_sigma(y, p) == pytest.approx(mcgrad.ecce_sigma(labels=y, predicted_scores=p), rel=1e-6)
+    theirs = mcgrad.ecce_sigma(labels=y, predicted_scores=p, sample_weight=w)
+    assert metrics.ecce_sigma(y, p, w) == pytest.approx(theirs, rel=1e-6)
+
+
+def test_tied_scores_are_one_step_where_mcgrad_follows_the_order_of_the_rows():
+    y, p = np.repeat([0.0, 1.0], [700, 300]), np.full(1000, 0.3)
+    assert metrics.ecce_sigma(y, p) == pytest.approx(0.0, abs=1e-9)
+    mcgrad = _peer("mcgrad.metrics")
+    assert mcgrad.ecce_sigma(labels=y, predicted_scores=p) > 10
+
+
+def test_p_values_below_the_smallest_difference_from_one_are_numbers():
+    y, p = np.repeat([1.0, 0.0], [900, 100]), np.full(1000, 0.5)
+    assert 0 < metrics.ecce_pvalue(y, p) < 1e-100
+
+
+def test_the_range_begins_at_nought():
+    # Without C_0 = 0 the range of the path .25, .45 would be .2.
+    assert metrics.ecce([1, 1], [0.5, 0.6]) == pytest.approx(0.45)
+
+
+def test_ece_is_that_of_netcal(sample):
+    netcal = _peer("netcal.metrics")
+    y, p, _ = sample
+    assert metrics.ece(y, p) == pytest.approx(float(netcal.ECE(10).measure(p, y)), abs=1e-9)
+
+
+def test_ece_is_that_of_torchmetrics_but_for_scores_of_one(sample):
+    classification = _peer("torchmetrics.classification")
+    torch = _peer("torch")
+    y, p, _ = sample
+    peer = classification.BinaryCalibrationError(n_bins=10, norm="l1")
+    theirs = float(peer(torch.tensor(p, dtype=torch.float64), torch.tensor(y).int()))
+    assert metrics.ece(y, p) == pytest.approx(theirs, abs=1e-6)
+
+
+def test_a_score_of_one_is_in_the_last_bin_and_not_in_one_of_its_own():
+    # Scores .95 and 1 share the last bin: mean score .975, every outcome 1.
+    assert metrics.ece([1, 1], [0.95, 1.0]) == pytest.approx(0.025)
+    assert math.isclose(metrics.mce([1, 0], [1.0, 0.0]), 0.0)
