@@ -224,7 +224,7 @@ def test_classwise_is_the_mean_of_the_errors_of_the_columns(k, n, seed, strategy
         ([0, 2], [[0.5, 0.5], [0.5, 0.5]], r"class positions 0 to 1; got 2 at row 1 \(1 such row\)"),
         ([0, 0.5], [[0.5, 0.5], [0.5, 0.5]], "got 0.5 at row 1"),
         ([0, 1], [0.5, 0.5], r"one column a class, two or more; got shape \(2,\)"),
-        ([0, 1], [[0.5, 0.5], [0.5, 0.4]], r"add up to 1; got \[0.5, 0.4\] at row 1"),
+        ([0, 1], [[0.5, 0.5], [0.5, 0.4]], r"add up to 1; got 0.9 at row 1"),
         ([0, 1], [[0.5, 0.5], [1.5, -0.5]], "not be negative"),
         ([0, 1], [[0.5, 0.5], [np.nan, 0.5]], "at row 1"),
         ([0, 1], [["a", "b"], ["c", "d"]], "p must hold numbers"),
@@ -423,3 +423,10 @@ def test_groups_may_overlap_where_they_are_given_as_indicators():
         by_group(mce, y, p, 2 * indicators)
     with pytest.raises(DataError, match="every group is empty"):
         by_group(mce, y, p, np.zeros((4, 2)))
+
+
+def test_a_measure_by_group_must_be_a_function_that_gives_a_number():
+    with pytest.raises(ArgumentError, match="measure must be a function; got 'ece'"):
+        by_group("ece", [0, 1], [0.5, 0.5], ["a", "b"])
+    with pytest.raises(ArgumentError, match="must give a number; got list"):
+        by_group(lambda y, p, w: [1], [0, 1], [0.5, 0.5], ["a", "b"])

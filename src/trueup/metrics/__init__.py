@@ -24,7 +24,7 @@ from trueup.metrics.curves import ReliabilityCurve
 from trueup.metrics.grouped import GroupErrors, by_group
 from trueup.metrics.isotonic import isotonic
 from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
-from trueup.metrics.multicalibration import MulticalibrationError, discretised_error, multicalibration_error
+from trueup.metrics.multicalibration import MulticalibrationError, discretized_error, multicalibration_error
 from trueup.metrics.reliability import reliability
 from trueup.metrics.scores import (
     Corp,
@@ -60,8 +60,8 @@ __all__ = [
     "classwise_ece",
     "corp",
     "debiased_ece",
-    "discretised_error",
     "discretize",
+    "discretized_error",
     "ecce",
     "ecce_classes",
     "ecce_mad",

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.checks import SUM_TOLERANCE, one_of, where
-from trueup.errors import ArgumentError, DataError
+from trueup.data.checks import one_of
+from trueup.errors import ArgumentError
 from trueup.kernels.binning import digitize
 from trueup.kernels.sorting import argsort
 from trueup.metrics.grouped import GroupErrors, by_group
-from trueup.metrics.inputs import Scored, scored
+from trueup.metrics.inputs import Scored, scored, scored_classes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -185,7 +185,7 @@ def top_label_ece(
     >>> top_label_ece([0, 1, 2], [[0.75, 0.25, 0], [0.75, 0.25, 0], [0, 0, 1]])
     0.1666...
     """
-    data = _classes(y, p, weight)
+    data = scored_classes(y, p, weight)
     right = (data.p.argmax(axis=1) == data.y).astype(np.float64)
     return ece(right, data.p.max(axis=1), data.w, n_bins=n_bins, strategy=strategy, norm=norm)
 
@@ -203,38 +203,9 @@ def classwise_ece(
     >>> classwise_ece([0, 1, 2], [[0.75, 0.25, 0], [0.75, 0.25, 0], [0, 0, 1]])
     0.1111...
     """
-    data = _classes(y, p, weight)
+    data = scored_classes(y, p, weight)
     columns = enumerate(np.ascontiguousarray(data.p.T))
     return float(np.mean([ece(data.y == j, q, data.w, n_bins=n_bins, strategy=strategy, norm=norm) for j, q in columns]))
-
-
-def _classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None) -> Scored:
-    """Check class positions and (n, k) scores, and leave out rows of weight 0."""
-    try:
-        matrix = np.asarray(p, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"p must hold numbers ({error})", hint="convert it first") from error
-    if matrix.ndim != 2 or matrix.shape[1] < 2:
-        raise DataError(
-            f"p must have one column a class, two or more; got shape {matrix.shape}", hint="for one score a row use ece"
-        )
-    # Row numbers in the place of the scores: they come back for the rows that stay.
-    kept = scored(y, np.arange(len(matrix)), weight, real=True)
-    bad = (matrix < 0).any(axis=1) | ~(np.abs(matrix.sum(axis=1) - 1) <= SUM_TOLERANCE)  # so put, it is true of NaN
-    if bad.any():
-        raise DataError(
-            f"the probabilities of a row must not be negative and add up to 1; got {matrix[bad][0].tolist()} {where(bad)}",
-            hint="classes that do not exclude each other are measured one by one, with ece",
-        )
-    at, classes = kept.p.astype(np.int64), matrix.shape[1]
-    bad = np.zeros(len(matrix), bool)
-    bad[at] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
-    if bad.any():
-        raise DataError(
-            f"y must hold class positions 0 to {classes - 1}; got {kept.y[wrong][0]:g} {where(bad)}",
-            hint="give the column of p that belongs to each row's class",
-        )
-    return Scored(kept.y, matrix if len(at) == len(matrix) else matrix[at], kept.w)
 
 
 @dataclass(frozen=True, repr=False)
@@ -253,6 +224,11 @@ class DebiasedError:
 
     def __float__(self) -> float:
         return self.value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values fit for JSON; what is not finite becomes None."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: None if value != value else value for name, value in plain.items()}
 
     def __repr__(self) -> str:
         aside = f", {self.left_out:,} of one row left out" if self.left_out else ""

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup.data.checks import one_of
-from trueup.errors import ArgumentError, DataError
+from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.tally import Cells, Rows, Tally, sort_rows, tally
 from trueup.metrics.inference import range_quantile, segment_pvalues
-from trueup.metrics.inputs import scored
+from trueup.metrics.inputs import scored, scored_classes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -112,7 +112,7 @@ def ecce_pvalue(
     draws: int = 0,
     random_state: int = 0,
 ) -> float:
-    """Give the p-value of calibration.
+    """Give the p-value of the hypothesis that the score is calibrated.
 
     Parameters
     ----------
@@ -188,13 +188,8 @@ def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) ->
     >>> round(ecce_classes([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 6)
     0.2
     """
-    scores = np.asarray(p, np.float64)
-    labels = np.asarray(y)
-    if scores.ndim != 2 or labels.shape != scores.shape[:1]:
-        raise DataError(f"p must be (n, k) and y (n,); got {scores.shape} and {labels.shape}", hint="one column a class")
-    if not np.isin(labels, np.arange(scores.shape[1])).all():
-        raise DataError(f"y must hold positions of classes from 0 to {scores.shape[1] - 1}", hint="number the classes")
-    return max(ecce((labels == k).astype(float), scores[:, k], weight) for k in range(scores.shape[1]))
+    data = scored_classes(y, p, weight)
+    return max(ecce((data.y == k).astype(float), data.p[:, k], data.w) for k in range(data.p.shape[1]))
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,13 @@ class ReliabilityCurve:
     def __len__(self) -> int:
         return len(self.predicted)
 
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"<empty {self.kind} reliability curve>"
+        far = int(np.nanargmax(np.abs(self.observed - self.predicted)))
+        where = f"predicted {self.predicted[far]:.3g}, observed {self.observed[far]:.3g}"
+        return f"<{self.kind} reliability curve of {len(self)} points with a {self.band} band; farthest off at {where}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a bin, fit for JSON: what is not finite becomes None."""
         arrays = ("predicted", "observed", "low", "high", "rows", "weight")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from trueup.data.intake import frame_like
-from trueup.errors import DataError
+from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def by_group(
     """Take any measure ``measure(y, p, weight, **options)``, larger for worse, on the rows of each group.
 
     ``groups`` holds one label a row: None and NaN are one group, and a group without weight is left out. Or it holds
-    indicators, (n, g): the groups are then named by their columns and may overlap. The rest is as the measure takes it;
+    indicators, (n, g): the groups are then numbered by column and may overlap. The rest is as the measure takes it;
     p may be (n, k).
 
     Examples
@@ -75,6 +75,8 @@ def by_group(
     >>> by_group(mce, [0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", "b", "b"])
     <GroupErrors: mce is largest in group 'b': 0.5 (2 rows); 2 groups>
     """
+    if not callable(measure):
+        raise ArgumentError(f"measure must be a function; got {measure!r}", hint="pass metrics.ece, not its name")
     ys, ps, labels = np.asarray(y), np.asarray(p), np.asarray(groups)
     ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
     if not labels.shape[:1] == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim not in (1, 2):
@@ -87,17 +89,28 @@ def by_group(
     values = np.empty(len(parts))
     for at, rows in enumerate(parts):
         try:
-            values[at] = float(measure(ys[rows], ps[rows], None if weight is None else ws[rows], **options))
+            found = measure(ys[rows], ps[rows], None if weight is None else ws[rows], **options)
+            values[at] = _as_number(found)
         except DataError as error:
             message = f"group {names[at]!r} (rows counted within it): {error.message}"
             raise DataError(message, hint=error.hint) from error
     return GroupErrors(getattr(measure, "__name__", "error"), names, values, np.array([len(rows) for rows in parts]))
 
 
+def _as_number(found: Any) -> float:
+    try:
+        return float(found)
+    except TypeError as error:
+        raise ArgumentError(
+            f"a measure by group must give a number; got {type(found).__name__}",
+            hint="pick one of its parts, as measure=lambda *rows: corp(*rows).miscalibration",
+        ) from error
+
+
 def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[Ints]]:
     """Name the groups and list the rows of each, among those that count; empty ones are left out."""
     if groups.ndim == 1:
-        names, codes = _labelled(groups[counts])
+        names, codes = labelled(groups[counts])
         return names, np.split(counts[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
     if not np.isin(groups, (0, 1)).all():
         raise DataError("groups as indicators must be 0 and 1, or booleans", hint="pass labels as a one-dimensional array")
@@ -108,7 +121,7 @@ def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[
     return tuple(found), list(found.values())
 
 
-def _labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:
+def labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:
     """Give the distinct labels in order, missing ones as one None at the end, and the place of each row's among them."""
     index: dict[Any, int] = {}
     missing = {"NoneType", "NAType", "NaTType"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import where
+from trueup.data.checks import SUM_TOLERANCE, where
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Scored", "numbers", "scored"]
+__all__ = ["Scored", "numbers", "scored", "scored_classes"]
 
 
 class Scored(NamedTuple):
@@ -54,7 +54,7 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
             bad = (values < 0) | (values > 1)
             if bad.any():
                 raise DataError(
-                    f"{name} must lie in [0, 1]; got {values[bad][0]:g} {where(bad)}",
+                    f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {where(bad)}",
                     hint="outcomes are 0, 1 or between; scores are probabilities, not logits or percentages",
                 )
     bad = ws < 0
@@ -66,6 +66,54 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
     return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
 
 
+def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
+    """Check positions of classes, scores of shape (n, k) and weights, and leave out rows of weight 0.
+
+    Examples
+    --------
+    >>> scored_classes([0, 1], [[0.9, 0.1], [0.4, 0.6]]).p.shape
+    (2, 2)
+    """
+    try:
+        matrix = np.asarray(p, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"p must hold numbers ({error})", hint="convert it first") from error
+    if matrix.ndim != 2 or matrix.shape[1] < 2:
+        raise DataError(
+            f"p must have one column a class, two or more; got shape {matrix.shape}", hint="for one score a row use ece"
+        )
+    # Row numbers in the place of the scores: they come back for the rows that stay.
+    kept = scored(y, np.arange(len(matrix)), weight, real=True)
+    _check_shares(matrix)
+    at, classes = kept.p.astype(np.int64), matrix.shape[1]
+    bad = np.zeros(len(matrix), bool)
+    bad[at] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
+    if bad.any():
+        raise DataError(
+            f"y must hold class positions 0 to {classes - 1}; got {kept.y[wrong][0]:g} {where(bad)}",
+            hint="give the column of p that belongs to each row's class",
+        )
+    return Scored(kept.y, matrix if len(at) == len(matrix) else matrix[at], kept.w)
+
+
+def _check_shares(matrix: Floats) -> None:
+    """Refuse rows that are no probabilities of classes."""
+    bad: NDArray[np.bool_] = ~np.isfinite(matrix).all(axis=1)
+    if bad.any():
+        raise DataError(f"p must be finite; got a row that is not {where(bad)}", hint="leave those rows out")
+    bad = (matrix < 0).any(axis=1)
+    if bad.any():
+        least = matrix[bad][0].min()
+        raise DataError(f"p must not be negative; got {least:g} {where(bad)}", hint="pass logits through softmax")
+    total = matrix.sum(axis=1)
+    bad = np.asarray(np.abs(total - 1) > SUM_TOLERANCE)
+    if bad.any():
+        raise DataError(
+            f"the probabilities of a row must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
+            hint="divide percentages by 100; classes that do not exclude each other are measured one by one, with ece",
+        )
+
+
 def numbers(values: ArrayLike, name: str) -> Floats:
     """Check one array: numbers, one-dimensional, finite."""
     try:
@@ -73,7 +121,11 @@ def numbers(values: ArrayLike, name: str) -> Floats:
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
     if array.ndim != 1:
-        raise DataError(f"{name} must be one-dimensional; got shape {array.shape}", hint="pass one value a row")
+        several = "top_label_ece, classwise_ece and ecce_classes take scores of several classes"
+        raise DataError(
+            f"{name} must be one-dimensional; got shape {array.shape}",
+            hint=several if name == "p" and array.ndim == 2 and array.shape[1] > 1 else "pass one value a row",
+        )
     bad = ~np.isfinite(array)
     if bad.any():
         raise DataError(f"{name} must be finite; got {array[bad][0]} {where(bad)}", hint="leave those rows out")

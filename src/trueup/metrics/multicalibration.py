@@ -11,6 +11,7 @@ import numpy as np
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import Cells, join, sort_rows, tally
+from trueup.metrics.grouped import labelled
 from trueup.metrics.inputs import scored
 from trueup.metrics.levelsets import discretize, k1
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from trueup.kernels.tally import Rows, Tally
 
-__all__ = ["MulticalibrationError", "discretised_error", "multicalibration_error"]
+__all__ = ["MulticalibrationError", "discretized_error", "multicalibration_error"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,20 +33,24 @@ class MulticalibrationError:
         max_g R_g / sigma_g.
     absolute, relative : float
         The same times the noise of the whole; and that over min(prevalence, 1 - prevalence).
-    worst : int
-        Position of the worst group: its column, or its code.
+    worst : object
+        The worst group: its label, or the number of its column.
+    groups : tuple
+        The groups that have rows.
     by_group : ndarray
-        R_g / sigma_g of every group, NaN for empty ones. The largest of many is no test: see `trueup.audit` for that.
+        R_g / sigma_g of each of them. The largest of many is no test: see `trueup.audit` for that.
     """
 
     sigma: float
     absolute: float
     relative: float
-    worst: int
+    worst: Any
+    groups: tuple[Any, ...]
     by_group: NDArray[np.float64]
 
     def __repr__(self) -> str:
-        return f"<{self.sigma:.3g} sigma in group {self.worst} of {len(self.by_group)}; {self.absolute:.3g} absolute>"
+        many = f"{len(self.groups)} group{'' if len(self.groups) == 1 else 's'}"
+        return f"<{self.sigma:.3g} sigma in group {self.worst!r} of {many}; {self.absolute:.3g} absolute>"
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values."""
@@ -62,53 +67,58 @@ def multicalibration_error(
     y, p : array-like, shape (n,)
         Outcomes and scores in [0, 1].
     groups : array-like
-        Codes of shape (n,), 0 and up, -1 for rows in no group; or indicators of shape (n, g), groups may overlap.
+        Labels of shape (n,), None or NaN for rows in no group; or indicators of shape (n, g), groups may overlap.
     weight : array-like, shape (n,), optional
 
     Examples
     --------
     >>> y, p = [0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5]
     >>> multicalibration_error(y, p, [0, 0, 1, 1])
-    <1.41 sigma in group 0 of 2; 0.354 absolute>
+    <1.41 sigma in group 0 of 2 groups; 0.354 absolute>
     """
-    given = np.asarray(groups)
-    _check_groups(given, len(np.atleast_1d(np.asarray(y))))
-    kept = np.ones(len(given), bool) if weight is None else np.asarray(weight) > 0
+    names, indicators, codes = _groups(groups, len(np.atleast_1d(np.asarray(y))))
+    kept = np.ones(len(codes), bool) if weight is None else np.asarray(weight) > 0
     data = scored(y, p, weight)
     rows = sort_rows(data.y, data.p, None if weight is None else data.w, real=False)
     whole = _tally(rows, np.zeros(len(data.y), np.int32), 1)
-    found = _by_group(rows, given[kept])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        noise = np.sqrt(found.state[:, sums.VARIANCE])
-        sigma = np.where(found.rows > 0, np.where(found.span > 0, found.span / noise, 0.0), np.nan)
-    if np.isnan(sigma).all():
+    if indicators is None:
+        found = _tally(rows, codes[kept], len(names))
+    else:
+        found = join([_tally(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T])
+    some = found.rows > 0
+    if not some.any():
         raise DataError("every group is empty", hint="at least one row must be in a group")
-    worst = int(np.nanargmax(sigma))
+    names, found = tuple(name for name, yes in zip(names, some, strict=True) if yes), found.take(np.flatnonzero(some))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sigma = np.where(found.span > 0, found.span / np.sqrt(found.state[:, sums.VARIANCE]), 0.0)
+    worst = int(np.argmax(sigma))
     unit = math.sqrt(float(whole.state[0, sums.VARIANCE])) / float(whole.weight[0])
     rate = float((whole.expected[0] + whole.residual[0]) / whole.weight[0])
-    rarer = min(rate, 1 - rate)
-    absolute = float(sigma[worst]) * unit
-    return MulticalibrationError(float(sigma[worst]), absolute, absolute / rarer if rarer > 0 else math.nan, worst, sigma)
+    rarer, absolute = min(rate, 1 - rate), float(sigma[worst]) * unit
+    relative = absolute / rarer if rarer > 0 else math.nan
+    return MulticalibrationError(float(sigma[worst]), absolute, relative, names[worst], names, sigma)
 
 
-def _check_groups(groups: NDArray[Any], rows: int) -> None:
-    if groups.ndim not in (1, 2) or len(groups) != rows:
+def _groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], NDArray[np.bool_] | None, NDArray[np.int32]]:
+    """Give the names of the groups, and who is in them: as indicators where they may overlap, else as codes."""
+    given = np.asarray(groups)
+    if given.ndim not in (1, 2) or len(given) != rows:
         raise DataError(
-            f"groups must have shape ({rows},) or ({rows}, g); got {groups.shape}",
-            hint="one entry, or one line, a row of data",
+            f"groups must have shape ({rows},) or ({rows}, g); got {given.shape}",
+            hint="one entry, or line, a row of data",
         )
-    if groups.ndim == 1 and (groups.dtype.kind not in "iu" or groups.min(initial=0) < -1):
-        raise DataError("groups as codes must be whole numbers from -1 up", hint="indicators are an (n, g) boolean array")
-    if groups.ndim == 2 and not np.isin(groups, (0, 1)).all():
-        raise DataError("groups as indicators must be 0 and 1, or booleans", hint="pass codes as a one-dimensional array")
-
-
-def _by_group(rows: Rows, groups: NDArray[Any]) -> Tally:
-    if groups.ndim == 1:
-        return _tally(rows, groups.astype(np.int32), int(groups.max(initial=-1)) + 1)
-    if not groups.shape[1]:
+    if given.ndim == 1:
+        names, codes = labelled(given)
+        if names and names[-1] is None:  # rows without a label are in no group
+            names, codes = names[:-1], np.where(codes == len(names) - 1, -1, codes)
+        if not names:
+            raise DataError("every group is empty", hint="at least one row must be in a group")
+        return names, None, codes.astype(np.int32)
+    if not given.shape[1]:
         raise DataError("no groups were given", hint="pass at least one column")
-    return join([_tally(rows, np.where(column, 0, -1).astype(np.int32), 1) for column in groups.T])
+    if not np.isin(given, (0, 1)).all():
+        raise DataError("groups as indicators must be 0 and 1, or booleans", hint="pass labels as a one-dimensional array")
+    return tuple(range(given.shape[1])), given.astype(bool), np.zeros(rows, np.int32)
 
 
 def _tally(rows: Rows, codes: NDArray[np.int32], count: int) -> Tally:
@@ -118,15 +128,15 @@ def _tally(rows: Rows, codes: NDArray[np.int32], count: int) -> Tally:
     return tally(rows, np.zeros(len(own), np.int32), own, (1, count), Cells(np.arange(count), counts))
 
 
-def discretised_error(
+def discretized_error(
     y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None, *, m: int = 10
 ) -> float:
     """Compute the multicalibration error of the score rounded to multiples of 1/m: the largest K1 over the groups.
 
     Parameters
     ----------
-    groups : array-like, shape (n, g)
-        Indicators; groups may overlap.
+    groups : array-like
+        As in `multicalibration_error`.
     m : int
         10, 20, 50 and 100 are usual: a score fit for use does not depend on it.
 
@@ -137,9 +147,13 @@ def discretised_error(
 
     Examples
     --------
-    >>> discretised_error([0, 1, 1, 1], [0.5, 0.5, 0.5, 0.5], [[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> discretized_error([0, 1, 1, 1], [0.5, 0.5, 0.5, 0.5], [[1, 0], [1, 0], [0, 1], [0, 1]])
     0.25
     """
     if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
         raise ArgumentError(f"m must be a whole number of at least 1; got {m!r}", hint="10, 20, 50 or 100")
-    return float(np.max(k1(y, discretize(p, m), np.asarray(groups, np.float64), weight)))
+    names, indicators, codes = _groups(groups, len(np.atleast_1d(np.asarray(y))))
+    scored(y, p, weight)  # refuses what is no probability: rounding would hide it
+    if indicators is None:
+        indicators = codes[:, None] == np.arange(len(names))
+    return float(np.max(k1(y, discretize(p, m), indicators.astype(np.float64), weight)))
