@@ -98,10 +98,10 @@ def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) 
 
 def _check_shares(matrix: Floats) -> None:
     """Refuse rows that are no probabilities of classes."""
-    bad: NDArray[np.bool_] = ~np.isfinite(matrix).all(axis=1)
+    bad: NDArray[np.bool_] = np.asarray(~np.isfinite(matrix).all(axis=1))
     if bad.any():
         raise DataError(f"p must be finite; got a row that is not {where(bad)}", hint="leave those rows out")
-    bad = (matrix < 0).any(axis=1)
+    bad = np.asarray((matrix < 0).any(axis=1))
     if bad.any():
         least = matrix[bad][0].min()
         raise DataError(f"p must not be negative; got {least:g} {where(bad)}", hint="pass logits through softmax")
