@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import twins
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.cumulative import calibration_bound, ecce, ecce_classes, ecce_mad, ecce_pvalue, ecce_sigma
+from trueup.metrics.inference import range_quantile
 
 
 @st.composite
@@ -48,16 +50,29 @@ def test_no_measure_depends_on_the_order_of_the_rows(sample, random):
     order = list(range(len(sample[0])))
     random.shuffle(order)
     shuffled = [column[order] for column in sample]
-    for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue):
+    for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue, partial(ecce_pvalue, statistic="mad")):
         assert measure(*sample) == pytest.approx(measure(*shuffled), rel=1e-9, abs=1e-12)
 
 
-@given(samples())
-def test_a_weight_of_two_is_the_row_twice(sample):
+@given(samples(), st.data())
+def test_a_weight_is_so_many_rows(sample, data):
     y, p, _ = sample
-    twice = [np.repeat(column, 2) for column in (y, p)]
+    times = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(y), max_size=len(y))))
+    if not times.any():
+        return
     for measure in (ecce, ecce_mad):
-        assert measure(y, p, np.full(len(y), 2.0)) == pytest.approx(measure(*twice), abs=1e-12)
+        assert measure(y, p, times) == pytest.approx(measure(np.repeat(y, times), np.repeat(p, times)), abs=1e-12)
+
+
+def test_as_far_up_as_down_the_order_of_the_rows_does_not_choose_the_p_value():
+    p = np.r_[np.full(1000, 0.01), np.full(1000, 0.04)]
+    y = (np.arange(2000) < 30).astype(float)
+    orders = [np.random.default_rng(s).permutation(2000) for s in range(30)]
+    assert len({round(ecce_pvalue(y[o], p[o], statistic="mad"), 12) for o in orders}) == 1
+
+
+def test_draws_that_are_equal_but_for_rounding_are_as_far_out():
+    assert ecce_pvalue([1] * 3 + [0] * 7, [0.3] * 10, draws=99) == 1.0
 
 
 def test_tied_scores_are_one_step_where_a_peer_sorts_them_by_label():
@@ -144,12 +159,44 @@ def test_the_bound_of_the_paper_is_the_one_it_prints():
     assert bound.to_dict()["method"] == "paper"
 
 
+def test_every_bound_is_its_formula():
+    y, p, w = np.r_[np.ones(300), np.zeros(100)], np.full(400, 0.2), np.r_[np.ones(399), 3.0]
+    m, d, total = 3.0, 0.08, w.sum()
+    slack = math.log(5 / 0.1)
+    v = (math.sqrt(np.sum((w * (y - p)) ** 2) + m * m * slack / 2) + m * math.sqrt(slack / 2)) ** 2
+    found = calibration_bound(y, p, w)
+    assert found.value == pytest.approx(abs(np.sum(w * (y - p))) / total)
+    assert found.upper == pytest.approx(found.value + 1.405071560309632 * math.sqrt(v) / total)
+    assert found.lower == pytest.approx(found.value - range_quantile(d) * math.sqrt(v) / total)
+    proved = calibration_bound(y, p, w, method="bernstein")
+    reach = math.sqrt(2 * v * math.log(1 / d)) / total + 2 * m * math.log(1 / d) / (3 * total)
+    assert (proved.upper, proved.lower) == (pytest.approx(found.value + reach), 0.0)
+    y, p = np.ones(200_000), np.full(200_000, 0.4)
+    below = (16 * math.sqrt(2 * math.pi) + 2 * math.sqrt(2 * math.log(80))) / math.sqrt(200_000)
+    assert calibration_bound(y, p, method="paper").lower == pytest.approx(0.6 - below)
+
+
+def test_a_bound_asked_for_at_any_level_is_given():
+    y, p = np.tile([0.0, 1.0], 50), np.full(100, 0.5)
+    assert calibration_bound(y, p, delta=1e-17).upper > calibration_bound(y, p, delta=0.1).upper
+    assert calibration_bound(y, p, delta=0.9).upper >= calibration_bound(y, p, delta=0.9).value
+
+
 def test_bounds_are_wider_the_more_is_proved():
     random = np.random.default_rng(1)
     p = random.random(2000) * 0.3
     y = (random.random(2000) < p).astype(float)
     normal, proved, paper = (calibration_bound(y, p, method=m).upper for m in ("normal", "bernstein", "paper"))
     assert normal < proved < paper
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e-60, 1e60, 1e160, 1e300])
+def test_the_unit_of_the_weights_does_not_matter(scale):
+    random = np.random.default_rng(0)
+    p, w = random.random(200), random.uniform(0.5, 2, 200)
+    y = (random.random(200) < p).astype(float)
+    for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue, lambda *rows: calibration_bound(*rows).upper):
+        assert measure(y, p, scale * w) == pytest.approx(measure(y, p, w), rel=1e-9)
 
 
 def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
@@ -172,6 +219,7 @@ def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
         (lambda: ecce(["a", "b"], [0.5, 0.5]), "y must hold numbers"),
         (lambda: ecce([0, 1], [0.5, 0.5], [-1, 1]), "weight must not be negative; got -1 at row 0"),
         (lambda: ecce([0, 1], [0.5, 0.5], [0, 0]), "the weights are all zero"),
+        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=9.5), "draws must be a whole number"),
         (lambda: ecce_sigma([0, 1], [0.5, 0.5], statistic="mean"), "statistic must be one of 'range', 'mad'"),
         (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=-1), "draws must be a whole number"),
         (lambda: ecce_classes([0, 1], [0.5, 0.5]), "p must have one column a class"),

@@ -36,6 +36,9 @@ def test_every_group_has_the_deviation_of_its_rows(case):
     assert found.sigma == found.by_group.max() == found.by_group[found.groups.index(found.worst)]
     v, _ = twins.moments(p, w)
     assert found.absolute == pytest.approx(found.sigma * math.sqrt(v) / w.sum())
+    rate = np.average(y, weights=w)
+    rarer = min(rate, 1 - rate)
+    assert found.relative == pytest.approx(found.absolute / rarer if rarer > 1e-12 else math.nan, nan_ok=True)
 
 
 @given(grouped())
@@ -47,6 +50,19 @@ def test_labels_and_indicators_say_the_same(case):
     np.testing.assert_allclose(one.by_group, other.by_group, rtol=1e-12)
     assert one.groups[other.worst] == one.worst or one.by_group[other.worst] == pytest.approx(one.sigma)
     assert discretized_error(y, p, labels, w) == pytest.approx(discretized_error(y, p, indicators, w))
+
+
+def test_labels_stay_as_they_were_given():
+    found = multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], ["a", float("nan"), 1])
+    assert set(found.groups) == {"a", 1}
+    days = np.array(["2024-01-01", "2024-01-02", "2024-01-01"], "datetime64[ns]")
+    assert str(multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], days).groups[0])[:10] == "2024-01-01"
+
+
+def test_a_certain_prediction_contradicted_is_infinitely_off_and_still_fit_for_json():
+    found = multicalibration_error([1, 1], [0, 1], [0, 1])
+    assert (found.sigma, found.absolute) == (math.inf, math.inf)
+    assert found.to_dict() == {"sigma": None, "absolute": None, "relative": None, "worst": 0}
 
 
 def test_rows_without_a_label_are_in_no_group():
@@ -66,6 +82,8 @@ def test_rows_of_weight_nought_are_in_no_group():
     with_row = multicalibration_error(y, p, [0, 0, 1], [1.0, 1.0, 0.0])
     without = multicalibration_error(y[:2], p[:2], [0, 0], [1.0, 1.0])
     assert with_row.sigma == without.sigma
+    vanishing = multicalibration_error(y, p, [0, 0, 1], [1e60, 1e60, 1e-300])
+    assert vanishing.sigma == pytest.approx(without.sigma)
 
 
 @given(grouped(), st.sampled_from([10, 20, 50, 100]))

@@ -138,8 +138,12 @@ def ecce_pvalue(
         return float(
             segment_pvalues(found.span, found.state[:, sums.RISE], state[None, sums.VARIANCE], state[None, sums.SKEW])[0]
         )
-    up = state[sums.HIGH] >= -state[sums.LOW]
-    return _mad_tail(float(found.reach[0]), float(state[sums.VARIANCE]), float(state[sums.SKEW]) * (1 if up else -1))
+    reach, skew = float(found.reach[0]), float(state[sums.SKEW])
+    if abs(state[sums.HIGH] + state[sums.LOW]) <= 1e-9 * reach:
+        skew = abs(skew)  # as far up as down: the order of the rows must not choose, so the larger p-value is given
+    elif state[sums.HIGH] < -state[sums.LOW]:
+        skew = -skew
+    return _mad_tail(reach, float(state[sums.VARIANCE]), skew)
 
 
 def _mad_tail(x: float, v: float, k3: float) -> float:
@@ -152,11 +156,12 @@ def _mad_tail(x: float, v: float, k3: float) -> float:
 
 
 def _monte_carlo(rows: Rows, found: Tally, statistic: Statistic, draws: int, random_state: int) -> float:
-    if isinstance(draws, bool) or draws < 1:
+    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
         raise ArgumentError(f"draws must be a whole number of at least 1; got {draws!r}", hint="199 or 999 are usual")
     random = np.random.default_rng(random_state)
     last = np.flatnonzero(np.append(rows.step[1:] != rows.step[:-1], True))  # the last row of each distinct score
     observed = float((found.span if statistic == "range" else found.reach)[0])
+    slack = 1e-9 * (rows.w.max() if len(rows.w) else 1.0)  # sums that are equal but for rounding are as far out
     size = max(1, BATCH // len(rows))
     beyond = 0
     for start in range(0, draws, size):
@@ -165,7 +170,7 @@ def _monte_carlo(rows: Rows, found: Tally, statistic: Statistic, draws: int, ran
         path = np.cumsum(e * rows.w if len(rows.w) else e, axis=1)[:, last]
         high, low = np.maximum(path.max(axis=1), 0.0), np.minimum(path.min(axis=1), 0.0)
         drawn = high - low if statistic == "range" else np.maximum(high, -low)
-        beyond += int(np.sum(drawn >= observed * (1 - 1e-9)))
+        beyond += int(np.sum(drawn >= observed - slack))
     return (1 + beyond) / (1 + draws)
 
 
@@ -276,4 +281,5 @@ def _reach(data: Scored, total: float, delta: float, method: str) -> tuple[float
     d = 0.8 * delta
     if method == "bernstein":
         return (math.sqrt(2 * math.log(1 / d)) * root + 2 * m * math.log(1 / d) / 3) / total, math.inf
-    return NormalDist().inv_cdf(1 - d) * root / total, range_quantile(d) * root / total
+    # A delta beyond a half asks for less than c_emp itself; c_emp is as low as the bound goes.
+    return max(0.0, -NormalDist().inv_cdf(d)) * root / total, range_quantile(d) * root / total

@@ -77,7 +77,7 @@ def by_group(
     """
     if not callable(measure):
         raise ArgumentError(f"measure must be a function; got {measure!r}", hint="pass metrics.ece, not its name")
-    ys, ps, labels = np.asarray(y), np.asarray(p), np.asarray(groups)
+    ys, ps, labels = np.asarray(y), np.asarray(p), as_labels(groups)
     ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
     if not labels.shape[:1] == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim not in (1, 2):
         shapes = ", ".join(str(array.shape) for array in (ys, ps, labels, ws))
@@ -119,6 +119,16 @@ def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[
     if not found:
         raise DataError("every group is empty", hint="at least one row must be in a group")
     return tuple(found), list(found.values())
+
+
+def as_labels(groups: ArrayLike) -> NDArray[Any]:
+    """Take labels as they were given: NumPy would make texts of a list of several kinds, and numbers of dates."""
+    if isinstance(groups, (list, tuple)) and not any(isinstance(one, (list, tuple, np.ndarray)) for one in groups):
+        plain = np.empty(len(groups), object)
+        plain[:] = groups
+        return plain
+    given = np.asarray(groups)
+    return given.astype("datetime64[us]").astype(object) if given.dtype.kind == "M" else given
 
 
 def labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import SUM_TOLERANCE, where
+from trueup.data.checks import LARGEST_WEIGHT, SUM_TOLERANCE, where
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
         raise DataError(f"weight must not be negative; got {ws[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
     if not ws.any():
         raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
+    most = float(ws.max())
+    if not 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT:
+        # Third powers of such weights would overflow or vanish. A power of two changes nothing but the unit.
+        ws = np.ldexp(ws, -math.frexp(most)[1])
     keep = ws > 0
     return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
 

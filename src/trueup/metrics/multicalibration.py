@@ -11,7 +11,7 @@ import numpy as np
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import Cells, join, sort_rows, tally
-from trueup.metrics.grouped import labelled
+from trueup.metrics.grouped import as_labels, labelled
 from trueup.metrics.inputs import scored
 from trueup.metrics.levelsets import discretize, k1
 
@@ -32,7 +32,7 @@ class MulticalibrationError:
     sigma : float
         max_g R_g / sigma_g.
     absolute, relative : float
-        The same times the noise of the whole; and that over min(prevalence, 1 - prevalence).
+        The same times the noise of the whole; and that over min(prevalence, 1 - prevalence), NaN where that is 0.
     worst : object
         The worst group: its label, or the number of its column.
     groups : tuple
@@ -53,8 +53,9 @@ class MulticalibrationError:
         return f"<{self.sigma:.3g} sigma in group {self.worst!r} of {many}; {self.absolute:.3g} absolute>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values."""
-        return {name: getattr(self, name) for name in ("sigma", "absolute", "relative", "worst")}
+        """Give plain values fit for JSON, but for the label of the worst; what is not finite becomes None."""
+        plain = {name: getattr(self, name) for name in ("sigma", "absolute", "relative")}
+        return {**{name: v if math.isfinite(v) else None for name, v in plain.items()}, "worst": self.worst}
 
 
 def multicalibration_error(
@@ -67,7 +68,8 @@ def multicalibration_error(
     y, p : array-like, shape (n,)
         Outcomes and scores in [0, 1].
     groups : array-like
-        Labels of shape (n,), None or NaN for rows in no group; or indicators of shape (n, g), groups may overlap.
+        Labels of shape (n,) (numbers are labels too), None or NaN for rows in no group; or indicators of shape (n, g),
+        groups may overlap.
     weight : array-like, shape (n,), optional
 
     Examples
@@ -77,8 +79,9 @@ def multicalibration_error(
     <1.41 sigma in group 0 of 2 groups; 0.354 absolute>
     """
     names, indicators, codes = _groups(groups, len(np.atleast_1d(np.asarray(y))))
-    kept = np.ones(len(codes), bool) if weight is None else np.asarray(weight) > 0
     data = scored(y, p, weight)
+    # Row numbers in the place of the scores: they come back for the rows that stay.
+    kept = scored(np.zeros(len(codes)), np.arange(len(codes)), weight, real=True).p.astype(np.int64)
     rows = sort_rows(data.y, data.p, None if weight is None else data.w, real=False)
     whole = _tally(rows, np.zeros(len(data.y), np.int32), 1)
     if indicators is None:
@@ -94,14 +97,15 @@ def multicalibration_error(
     worst = int(np.argmax(sigma))
     unit = math.sqrt(float(whole.state[0, sums.VARIANCE])) / float(whole.weight[0])
     rate = float((whole.expected[0] + whole.residual[0]) / whole.weight[0])
-    rarer, absolute = min(rate, 1 - rate), float(sigma[worst]) * unit
+    rarer = min(rate, 1 - rate)
+    absolute = math.inf if math.isinf(sigma[worst]) else float(sigma[worst]) * unit
     relative = absolute / rarer if rarer > 0 else math.nan
     return MulticalibrationError(float(sigma[worst]), absolute, relative, names[worst], names, sigma)
 
 
 def _groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], NDArray[np.bool_] | None, NDArray[np.int32]]:
     """Give the names of the groups, and who is in them: as indicators where they may overlap, else as codes."""
-    given = np.asarray(groups)
+    given = as_labels(groups)
     if given.ndim not in (1, 2) or len(given) != rows:
         raise DataError(
             f"groups must have shape ({rows},) or ({rows}, g); got {given.shape}",
@@ -156,4 +160,4 @@ def discretized_error(
     scored(y, p, weight)  # refuses what is no probability: rounding would hide it
     if indicators is None:
         indicators = codes[:, None] == np.arange(len(names))
-    return float(np.max(k1(y, discretize(p, m), indicators.astype(np.float64), weight)))
+    return float(np.max(k1(y, discretize(p, m), indicators, weight)))

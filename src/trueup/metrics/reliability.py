@@ -11,6 +11,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import sort_rows
 from trueup.metrics.curves import ReliabilityCurve, curves_from_sums
+from trueup.metrics.inference import wilson
 from trueup.metrics.inputs import scored
 from trueup.metrics.isotonic import isotonic
 from trueup.metrics.smooth import smooth_ece
@@ -55,9 +56,11 @@ def reliability(
         Bins of about equal weight, rows of equal score together; isotonic regression (CORP: Dimitriadis, Gneiting & Jordan
         2021); or a Gaussian kernel reflected at 0 and 1, as wide as the smooth calibration error (Blasiok & Nakkiran 2023).
     band : {"confidence", "consistency"}
-        A confidence band stands around the curve and says where the observed rates may lie (Wilson's limits for bins, the
-        bootstrap of rows otherwise). A consistency band stands around the diagonal and says where the curve of a
-        calibrated score would lie (outcomes drawn from the scores). Both are pointwise, at 1 - alpha.
+        A confidence band stands around the curve and says where the observed rates may lie: Wilson's limits for the rows
+        of a bin, of an isotonic block (never narrower than the bootstrap of rows, which cannot move an end that is all 0
+        or all 1) or under the kernel; the bias of smoothing is not in it. A consistency band stands around the diagonal
+        and says where the curve of a calibrated score would lie (outcomes drawn from the scores). Both are pointwise, at
+        1 - alpha.
     n_bins, alpha, draws, random_state
         Number of bins, level, number of resamples and their seed.
 
@@ -75,13 +78,23 @@ def reliability(
     if not 0 < alpha < 1:
         raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 gives a 95% band")
     data = scored(y, p, weight)
+    # Draws go to rows in an order of their own, so that the order they came in does not matter.
+    order = np.lexsort((data.w, data.y, data.p))
+    data = type(data)(*(column[order] for column in data))
     random = np.random.default_rng(random_state)
     if kind == "binned":
         return _binned(data, band, int(n_bins), alpha, int(draws), random)
-    places, curve = _isotonic_curve(data) if kind == "pav" else _kernel_curve(data)
-    low, high = _resampled(data, curve, band, alpha, int(draws), random)
+    places, curve, size = _isotonic_curve(data) if kind == "pav" else _kernel_curve(data)
+    observed = curve(data.y, data.w)
+    if band == "consistency":
+        low, high = _resampled(data, curve, band, alpha, int(draws), random)
+    else:
+        low, high = wilson(np.clip(observed, 0.0, 1.0), size, alpha)
+        if kind == "pav":
+            bounds = _resampled(data, curve, band, alpha, int(draws), random)
+            low, high = np.minimum(low, bounds[0]), np.maximum(high, bounds[1])
     rows, weights = _shares(data, places)
-    return ReliabilityCurve(places, curve(data.y, data.w), low, high, rows, weights, kind, band)
+    return ReliabilityCurve(places, observed, low, high, rows, weights, kind, band)
 
 
 def _binned(
@@ -104,32 +117,41 @@ def _binned(
     return ReliabilityCurve(made.predicted, made.observed, low, high, made.rows, made.weight, "binned", band)
 
 
-def _isotonic_curve(data: Scored) -> tuple[Floats, Curve]:
-    """Give the knots of the isotonic fit, and the function that fits other outcomes and weights at the same places."""
-    places = isotonic(data.y, data.p, data.w).thresholds
+def _isotonic_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
+    """Give the knots of the isotonic fit, the function that fits other outcomes there, and the sizes of the blocks."""
+    fit = isotonic(data.y, data.p, data.w)
+    _, block = np.unique(fit.fitted, return_inverse=True)
+    mass, squares = np.bincount(block, data.w), np.bincount(block, data.w**2)
+    values = np.unique(fit.fitted)
+    own = np.searchsorted(values, fit.values).clip(0, len(values) - 1)
 
     def curve(y: Floats, w: Floats) -> Floats:
-        return isotonic(y, data.p, w).predict(places)
+        return isotonic(y, data.p, w).predict(fit.thresholds)
 
-    return places, curve
+    return fit.thresholds, curve, mass[own] ** 2 / squares[own]
 
 
-def _kernel_curve(data: Scored) -> tuple[Floats, Curve]:
-    """Give evenly spaced places within the scores, and the function that smooths outcomes there."""
+def _kernel_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
+    """Give evenly spaced places among the scores, the function that smooths outcomes there, and effective sizes."""
     sigma = max(smooth_ece(data.y, data.p, data.w), NARROWEST)
     places = np.linspace(data.p.min(), data.p.max(), KERNEL_POINTS if data.p.min() < data.p.max() else 1)
     centres = np.linspace(0, 1, KERNEL_CELLS + 1)
     cell = np.rint(data.p * KERNEL_CELLS).astype(np.int64)
     distance = places[:, None] - np.stack([centres, -centres, 2 - centres])[:, None, :]
     kernel: Floats = np.exp(-0.5 * (distance / sigma) ** 2).sum(axis=0)
+    mass = kernel @ np.bincount(cell, data.w, KERNEL_CELLS + 1)
+    size = mass**2 / np.maximum(kernel**2 @ np.bincount(cell, data.w**2, KERNEL_CELLS + 1), 1e-300)
+    some = mass >= 0.01 * data.w.mean()  # where no score is near there is nothing to show
+    kernel = kernel[some]
 
     def curve(y: Floats, w: Floats) -> Floats:
-        mass = kernel @ np.bincount(cell, w, KERNEL_CELLS + 1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = kernel @ np.bincount(cell, w * y, KERNEL_CELLS + 1) / mass
+            found: Floats = (
+                kernel @ np.bincount(cell, w * y, KERNEL_CELLS + 1) / (kernel @ np.bincount(cell, w, KERNEL_CELLS + 1))
+            )
         return found
 
-    return places, curve
+    return places[some], curve, size[some]
 
 
 def _resampled(

@@ -281,8 +281,9 @@ def observed_expected(
     """Compare the mean outcome with the mean score: sum w y / sum w p.
 
     The limits are Wilson's (1927) for the mean outcome, with Kish's (1965) effective size (sum w)^2 / sum w^2, over the
-    mean score, which is taken as known; they cover with probability 1 - alpha, and more for soft outcomes, which vary less
-    than 0 and 1 do. Scores that are all 0 are refused: there is no ratio to nothing.
+    mean score, which is taken as known. They take no help from the scores, and so hold however wrong these are: with
+    probability 1 - alpha where scores are alike, and more where they tell rows apart or outcomes are soft. Scores that
+    are all 0 are refused: there is no ratio to nothing.
 
     Examples
     --------
