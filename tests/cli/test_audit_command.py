@@ -10,16 +10,8 @@ import polars as pl
 import pytest
 
 import trueup as tu
+from commands import ROLES, run
 from trueup.cli import main
-
-ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
-
-
-def run(capsys, *arguments):
-    code = main(["audit", *arguments])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return code, out, err
 
 
 def found(capsys, *arguments):

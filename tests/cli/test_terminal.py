@@ -18,17 +18,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from trueup.cli import console, main
+from commands import ROLES, run
+from trueup.cli import console
 from trueup.cli.console import Watch
-
-ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
-
-
-def run(capsys, *arguments):
-    code = main(["audit", *arguments])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return code, out, err
 
 
 def command(*arguments, **more):

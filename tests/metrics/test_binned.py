@@ -191,6 +191,7 @@ def test_inputs_are_not_written_to():
     for measure in (ece, ace, mce, debiased_ece):
         measure(y, p, w)
     bins(p, w, strategy="mass")
+    assert (y.tolist(), p.tolist(), w.tolist()) == ([0.0, 1.0, 1.0], [0.1, 0.9, 0.5], [1.0, 0.0, 2.0])
 
 
 # --- classes

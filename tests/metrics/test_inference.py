@@ -60,7 +60,7 @@ def test_step_down_p_values_grow_with_rank_and_start_at_one_over_the_draws():
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 199), (0.05, 999), (0.01, 199), (0.1, 9)])
 def test_the_usual_numbers_of_draws_are_accepted(alpha, draws):
-    inference.whole_draws(alpha, draws)
+    assert inference.whole_draws(alpha, draws) is None  # and nothing is raised
 
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 100), (0.05, 9), (0.0333, 999)])

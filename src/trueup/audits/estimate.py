@@ -9,6 +9,7 @@ import numpy as np
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.cumulative import curves, draw_paths, rows_of
+from trueup.kernels.tally import join
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ def findings(family: Family, alpha: float, level: float, workers: Workers) -> Fl
 
     ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
     """
+    if family.target.rows.real:
+        columns = _real_findings(join([block.tally for block in family.blocks]), alpha, level)
+        return np.vstack([columns[name] for name in tails.FINDINGS])
     out = np.empty((len(tails.FINDINGS), len(family)))
     quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
     normal = inference.normal_quantile(alpha)
@@ -51,11 +55,7 @@ def findings(family: Family, alpha: float, level: float, workers: Workers) -> Fl
     def work(share: range) -> None:
         for at in share:
             tally, start = family.blocks[at].tally, int(family.starts[at])
-            if tally.real:
-                columns = _real_findings(tally, alpha, level)
-                out[:, start : start + len(tally)] = [columns[name] for name in tails.FINDINGS]
-            else:
-                tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
+            tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
 
     shares = 4 * workers.threads
     workers.map(work, [range(at, len(family.blocks), shares) for at in range(shares)])

@@ -132,14 +132,11 @@ class Target:
         """Say for each row in which segment of a block it is, -1 for none."""
         if not block.columns:
             return self.nought
-        ids, place, height = self.codes[block.columns[0]], block.codes[:, 0].astype(np.int64), 0
-        for at, column in enumerate(block.columns):
-            levels = len(self.grid.all_columns[column].labels)
-            if at == 0:
-                height = levels
-                continue
-            cells, place = np.unique(place * levels + block.codes[:, at], return_inverse=True)
-            ids, height = assign(ids, self.codes[column], (height, levels), cells), len(cells)
+        levels = [len(self.grid.all_columns[column].labels) for column in block.columns]
+        ids, place, height = self.codes[block.columns[0]], block.codes[:, 0].astype(np.int64), levels[0]
+        for at in range(1, len(block.columns)):
+            cells, place = np.unique(place * levels[at] + block.codes[:, at], return_inverse=True)
+            ids, height = assign(ids, self.codes[block.columns[at]], (height, levels[at]), cells), len(cells)
         back = np.full(height + 1, -1, np.int32)  # the spare last entry serves rows that are in no cell
         back[place] = np.arange(len(block.codes), dtype=np.int32)
         found: Ints = back[ids]
@@ -182,14 +179,10 @@ class Family:
     @cached_property
     def keys(self) -> tuple[Ints, Ints]:
         """Give the columns and codes of every segment, padded with -1."""
-        size = sum(len(block.codes) for block in self.blocks)
-        columns, codes = np.full((size, WIDEST), -1, np.int32), np.full((size, WIDEST), -1, np.int32)
-        start = 0
-        for block in self.blocks:
-            part = slice(start, start + len(block.codes))
-            columns[part, : len(block.columns)] = block.columns
-            codes[part, : len(block.columns)] = block.codes
-            start += len(block.codes)
+        columns, codes = (np.full((len(self), WIDEST), -1, np.int32) for _ in range(2))
+        for block, (start, stop) in zip(self.blocks, itertools.pairwise(self.starts), strict=True):
+            columns[start:stop, : len(block.columns)] = block.columns
+            codes[start:stop, : len(block.columns)] = block.codes
         return columns, codes
 
 

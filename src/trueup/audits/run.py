@@ -130,6 +130,11 @@ def audit(
         )  # fmt: skip
     if table.outcome is None:
         raise ArgumentError("an audit needs the outcome", hint='name its column, as outcome="y"')
+    if adjust == "max" and table.schema.task == "regression":
+        raise ArgumentError(
+            'adjust="max" draws outcomes from predicted probabilities and cannot serve a real outcome',
+            hint='use adjust="holm"',
+        )
     workers = Workers(threads, progress)
     grid = _grid(table, bins, segments, settings, Workers(threads))
     families = [find_family(target, workers) for target in _targets(table, grid, threads)]
@@ -152,7 +157,7 @@ def _check(settings: Settings, draws: int, threads: int | None) -> None:
             raise ArgumentError(f"{name} must be a whole number {upto}; got {value!r}")
     alpha = settings.alpha
     if not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
-        raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}")
+        raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 is a test at 5%")
     one_of("adjust", settings.adjust, ("holm", "max", "bh", "by"))
     if settings.adjust == "max":
         inference.whole_draws(settings.alpha, draws)
@@ -231,6 +236,8 @@ def _adjust(
     """Adjust the p-values of the testable segments; those on which the verdict hangs are refined, in place, first."""
     p = columns["p_value"]
     adjusted = np.full(len(p), np.nan)
+    if not enough.any():
+        return adjusted
     if settings.adjust == "max":
         adjusted[enough] = _monte_carlo(table, families, p, enough, settings, workers)
         return adjusted
@@ -260,11 +267,6 @@ def _monte_carlo(
     table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
 ) -> Floats:
     """Adjust by drawing outcomes from the scores themselves, one draw shared by all segments, stepping down."""
-    if table.schema.task == "regression":
-        raise ArgumentError(
-            'adjust="max" draws outcomes from predicted probabilities and cannot serve a real outcome',
-            hint='use adjust="holm"',
-        )
     # A stream of its own: the data may have been made with the same seed, and must not share its draws.
     random = np.random.default_rng([settings.random_state, STREAM])
     observed = p[enough]
@@ -272,11 +274,12 @@ def _monte_carlo(
     counts = np.zeros(len(order), np.int64)
     limit = observed[order] * (1 + 1e-9)
     quiet = Workers(workers.threads)
+    top = np.argmax(table.prediction, axis=1) if table.prediction.ndim == 2 else None
     sizes = estimate.batches(settings.draws, len(table) * (len(families) + 1), len(p))
     for done, size in enumerate(sizes, start=1):
         drawn = [_draw(table, random) for _ in range(size)]
         found = [
-            estimate.draw_pvalues(family, np.stack([_residuals(table, family, at, y) for y in drawn]), quiet)
+            estimate.draw_pvalues(family, np.stack([_residuals(family, at, y, top) for y in drawn]), quiet)
             for at, family in enumerate(families)
         ]
         smallest = np.minimum.accumulate(np.concatenate(found, axis=1)[:, enough][:, order][:, ::-1], axis=1)[:, ::-1]
@@ -298,13 +301,13 @@ def _draw(table: Table, random: np.random.Generator) -> NDArray[Any]:
     return drawn
 
 
-def _residuals(table: Table, family: Family, at: int, drawn: NDArray[Any]) -> Floats:
-    """Give w (y* - p) of one target in the order of its scores."""
+def _residuals(family: Family, at: int, drawn: NDArray[Any], top: NDArray[np.int64] | None) -> Floats:
+    """Give w (y* - p) of one target in the order of its scores; ``top`` is the top label, where there are classes."""
     rows = family.target.rows
-    if table.prediction.ndim == 1:
+    if top is None:
         y = drawn
     elif at == 0:
-        y = (drawn == np.argmax(table.prediction, axis=1)).astype(np.float64)
+        y = (drawn == top).astype(np.float64)
     else:
         y = (drawn == at - 1).astype(np.float64)
     e: Floats = y[rows.order] - rows.p

@@ -45,12 +45,6 @@ class _Result:
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def _checked(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, *, real: bool = False) -> Scored:
-    """Check the arrays, and scale the weights by a power of two, so that no square of one overflows or vanishes."""
-    data = scored(y, p, weight, real=real)
-    return data._replace(w=np.ldexp(data.w, -int(np.frexp(data.w.max())[1])))
-
-
 def _mean(values: Floats, w: Floats) -> float:
     return float((w * values).sum() / w.sum())
 
@@ -84,7 +78,7 @@ def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps
 
     if not 0 <= eps < 0.5:
         raise ArgumentError(f"eps must be at least 0 and below 0.5; got {eps!r}")
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     q = np.clip(data.p, eps, 1.0 - eps)
     # "+ 0.0": a loss of nothing is 0, not -0.
     return _mean(np.asarray(-xlogy(data.y, q) - xlog1py(1.0 - data.y, -q), np.float64), data.w) + 0.0
@@ -98,7 +92,7 @@ def brier(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
     >>> brier([1, 0], [0.5, 0.75])  # (1/4 + 9/16) / 2
     0.40625
     """
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     return _mean((data.y - data.p) ** 2, data.w)
 
 
@@ -112,7 +106,7 @@ def normalized_entropy(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = No
     >>> round(normalized_entropy([1, 0], [0.75, 0.25]), 4)  # ln(4/3) / ln 2
     0.415
     """
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     base = float(_entropy(np.clip(_mean(data.y, data.w), 0.0, 1.0)))
     return log_loss(*data) / base if base > 0 else math.nan
 
@@ -144,7 +138,7 @@ def corp(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, score: 
     <score 0.2031 = miscalibration 0.03646 - discrimination 0.08333 + uncertainty 0.25>
     """
     one_of("score", score, ("brier", "log"))
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     fitted = np.clip(isotonic(*data).fitted, 0.0, 1.0)
     rate = np.clip(_mean(data.y, data.w), 0.0, 1.0)
     if score == "brier":
@@ -201,7 +195,7 @@ def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None)
     """
     from scipy.special import logit
 
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     x = logit(np.clip(data.p, LOGIT_EPS, 1.0 - LOGIT_EPS))
     counts = data.w > LIGHT * data.w.max()
     _refuse_parted(data.y[counts], x[counts])
@@ -292,7 +286,7 @@ def observed_expected(
     """
     if not 0 < alpha < 1:
         raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 gives 95% limits")
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     observed, expected = _mean(data.y, data.w), _mean(data.p, data.w)
     if expected == 0:
         raise DataError(f"every score is 0 ({len(data.p):,} rows): no ratio to what is expected", hint="check the scores")
@@ -343,7 +337,7 @@ def hosmer_lemeshow(
 
     if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
         raise ArgumentError(f"n_bins must be a whole number of at least 1; got {n_bins!r}")
-    data = _checked(y, p, weight)
+    data = scored(y, p, weight)
     place = bin_numbers(data.p, data.w, n_bins=int(n_bins), strategy="mass")
     gap = np.bincount(place, weights=data.w * (data.y - data.p))
     noise = np.bincount(place, weights=data.w**2 * data.p * (1.0 - data.p))
@@ -376,7 +370,7 @@ def prr(error: ArrayLike, confidence: ArrayLike, weight: ArrayLike | None = None
     >>> prr([1, 0, 0], [0.6, 0.9, 0.6])  # one pair won, one tied
     0.5
     """
-    data = _checked(error, confidence, weight, real=True)
+    data = scored(error, confidence, weight, real=True)
     errors = np.asarray(error, np.float64)  # as passed: rows are counted with those of weight 0
     bad = (errors < 0) | (errors > 1)
     if bad.any():
