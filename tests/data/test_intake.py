@@ -256,6 +256,16 @@ def test_scores_may_be_given_as_values(scored):
     assert table.prediction.shape == (200, 2)
 
 
+def test_scores_given_as_values_hide_no_column_of_the_same_name(scored):
+    data = {"prediction": scored["age"], "0": scored["country"], "y": scored["y"]}
+    assert list(read(data, outcome="y", prediction=scored["p"]).columns) == ["prediction", "0"]
+    classes = np.column_stack([scored["p"], 1 - scored["p"]])
+    assert list(read(data, outcome="y", prediction=classes).columns) == ["prediction", "0"]
+    array = np.column_stack([scored["age"], scored["y"]])
+    table = read(array, outcome=1, prediction=scored["p"])
+    assert (table.schema.prediction, list(table.columns)) == (("prediction",), ["x0"])
+
+
 def test_names_may_come_in_any_collection(scored):
     pd = pytest.importorskip("pandas")
     for names in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import MAX_CELLS, audit
@@ -95,17 +94,8 @@ def _write(found: Audit, arguments: argparse.Namespace) -> None:
 
 def json_parts(found: Audit) -> Iterator[str]:
     """Write an audit as strict JSON, one segment a line, without holding them all."""
-    head = _strict({key: value for key, value in found.to_dict(most=0).items() if key != "findings"})
+    head = {key: value for key, value in found.to_dict(most=0).items() if key != "findings"}
     yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
     for at in range(len(found)):
-        yield ("\n" if at == 0 else ",\n") + json.dumps(_strict(found.finding(at).to_dict()), allow_nan=False)
+        yield ("\n" if at == 0 else ",\n") + json.dumps(found.finding(at).to_dict(), allow_nan=False)
     yield "\n]}\n"
-
-
-def _strict(value: Any) -> Any:
-    """Put null for what JSON has no word for."""
-    if isinstance(value, dict):
-        return {str(key): _strict(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

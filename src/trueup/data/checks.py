@@ -87,7 +87,9 @@ def as_numbers(raw: Raw, name: str, role: str) -> NDArray[np.float64]:
     if raw.coded is None:
         return raw.codes_or_values
     if not raw.coded.levels:
-        raise DataError(f"{role} column {name!r} must hold numbers; got only missing values ({len(raw):,} rows)")
+        raise DataError(
+            f"{role} column {name!r} must hold numbers; got only missing values ({len(raw):,} rows)", hint="fill it in"
+        )
     strange = np.array([not _is_number(level) for level in raw.coded.levels] + [False])
     if not strange.any():
         raise DataError(
@@ -110,7 +112,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> NDArray[np.float64]:
+def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
     """Check scores: finite, and probabilities where the task is not regression."""
     for name, column in zip(names, scores.reshape(len(scores), -1).T, strict=True):
         bad = ~np.isfinite(column)
@@ -148,7 +150,6 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
                 f"the probabilities of the classes must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
                 hint="name every class column; scores of classes that do not exclude each other are audited one by one",
             )
-    return scores
 
 
 def _out_of_range_hint(column: NDArray[np.float64]) -> str:
@@ -173,14 +174,12 @@ def outcome(
     task: Task,
     labels: tuple[str, ...],
     classes: Sequence[Any] | None,
-    scores: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64] | None, tuple[str, ...]]:
     """Check the outcome; NaN marks an unlabelled row. Give the classes too, where there are several."""
     if classes is not None and task != "multiclass":
         raise ArgumentError("classes= goes with several prediction columns", hint="name one prediction column a class")
     shown = name or "outcome"
     if task == "multiclass":
-        assert scores.ndim == 2
         return _class_positions(raw, shown, labels, classes)
     if raw is None:
         return None, ()
@@ -196,7 +195,10 @@ def outcome(
     y = as_numbers(raw, shown, "outcome")
     bad = np.isinf(y)
     if bad.any():
-        raise DataError(f"outcome column {shown!r} must hold finite numbers; got {y[bad][0]} {where(bad)}")
+        raise DataError(
+            f"outcome column {shown!r} must hold finite numbers; got {y[bad][0]} {where(bad)}",
+            hint="leave those rows out, or make them missing and unlabelled",
+        )
     _not_too_large(y, shown, "outcome")
     bad = (y < 0) | (y > 1)
     if task == "binary" and bad.any():

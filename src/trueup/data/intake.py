@@ -72,15 +72,14 @@ def read(
     checks.one_of("unlabelled", unlabelled, ("error", "drop"))
     source = _open(data)
     checks.some_rows(source.rows)
-    names, scores = _scores(source, prediction)
+    names, labels, scores = _scores(source, prediction)
     y_name, y_raw = _role(source, outcome, "outcome")
     w_name, w_raw = _role(source, weight, "weight")
     taken = {*names, y_name, w_name}
     checks.distinct_roles({"outcome": y_name, "weight": w_name}, names, source)
-    kind = checks.settle_task(task, several=len(names) > 1 or scores.ndim == 2)
-    labels = tuple(source.label(name) for name in names)
-    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes, scores)
-    scores = checks.prediction(scores, labels, kind)
+    kind = checks.settle_task(task, several=scores.ndim == 2)
+    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes)
+    checks.prediction(scores, labels, kind)
     w = checks.weight(w_raw, _label(source, w_name))
     keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
     described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
@@ -191,19 +190,20 @@ def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw |
     return None, raw
 
 
-def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], NDArray[np.float64]]:
-    """Find the prediction column or columns; the values come back as (n,) or (n, k)."""
+def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tuple[str, ...], NDArray[np.float64]]:
+    """Find the prediction columns (none where values were given), their labels, and the values, (n,) or (n, k)."""
     if prediction is None:
         if not source.by_position:
             raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')
         prediction = 0
     if isinstance(prediction, np.ndarray) or hasattr(prediction, "__array__"):
-        return _given_scores(source, prediction)
+        return (), *_given_scores(source, prediction)
     names = source.find_all(_several(prediction, source), "prediction")
     if not names:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
-    columns = [checks.as_numbers(source.fetch(name), source.label(name), "prediction") for name in names]
-    return names, columns[0] if len(columns) == 1 else np.column_stack(columns)
+    labels = tuple(source.label(name) for name in names)
+    columns = [checks.as_numbers(source.fetch(k), label, "prediction") for k, label in zip(names, labels, strict=True)]
+    return names, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 
 def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], NDArray[np.float64]]:
