@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trueup.audits.text import shorten
-from trueup.errors import FileError
+from trueup.storage import cannot_write, replace_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
 __all__ = ["check_place", "write_whole"]
+
+EXAMPLE = "audit.html"
 
 
 def write_whole(path: str | os.PathLike[str], parts: Iterable[str]) -> Path:
@@ -47,19 +46,7 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[str]) -> Path:
     ...     write_whole(f"{folder}/note.txt", ["two ", "parts"]).read_text(encoding="utf-8")
     'two parts'
     """
-    given = Path(path)
-    try:
-        target = Path(os.path.realpath(given))
-        if target.is_dir():
-            raise IsADirectoryError
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.writelines(parts)
-        else:
-            _replace(target, parts)
-    except (OSError, ValueError) as error:
-        raise _explain(given, error) from error
-    return given
+    return replace_file(path, (part.encode("utf-8") for part in parts), example=EXAMPLE)
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
@@ -76,36 +63,4 @@ def check_place(path: str | os.PathLike[str]) -> None:
         if not given.parent.is_dir():
             raise FileNotFoundError
     except (OSError, ValueError) as error:
-        raise _explain(given, error) from error
-
-
-def _replace(target: Path, parts: Iterable[str]) -> None:
-    """Write beside the target, then put the new file in its place."""
-    beside = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
-    # Mode "x" refuses a file that is there already, and leaves the rights to the umask, as any new file would have them.
-    with beside.open("x", encoding="utf-8", newline="\n") as stream:
-        try:
-            stream.writelines(parts)
-            stream.flush()
-            os.fsync(stream.fileno())
-            if target.exists():
-                beside.chmod(target.stat().st_mode & 0o7777)
-            os.replace(beside, target)  # noqa: PTH105  (the same call; tests make it fail by this name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
-
-
-def _explain(path: Path, error: OSError | ValueError) -> FileError:
-    """Say what is wrong with a path, and what to do."""
-    name = shorten(str(path), 300)
-    folder = shorten(str(path.parent), 300)
-    if isinstance(error, IsADirectoryError):
-        return FileError(f"cannot write to {name}: it is a directory", hint="name a file, such as audit.html")
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return FileError(f"cannot write {name}: there is no directory {folder}", hint="make the directory first")
-    if isinstance(error, PermissionError):
-        return FileError(f"cannot write {name}: no permission to write in {folder}", hint="choose another place")
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return FileError(f"cannot write {name}: {shorten(why, 300)}", hint="choose another name or place")
+        raise cannot_write(given, error, example=EXAMPLE) from error
