@@ -88,3 +88,69 @@ def holm(p):
 def three_se(rate, repetitions):
     """Three standard errors of a share over some repetitions."""
     return 3 * math.sqrt(rate * (1 - rate) / repetitions)
+
+
+def leaf_of(forest, tree, row, levels):
+    """Follow one row (features, then predictions) down one tree, node by node; give its leaf."""
+    here = int(forest.root[tree])
+    while here >= 0:
+        at = int(forest.feature[here])
+        if levels[at] >= 0:
+            code = int(row[at]) if 0 <= row[at] < levels[at] else -1
+            first = int(forest.words_at[here])
+            words = forest.words[first : first + int(forest.words_in[here])]
+            left = sum(int(word) << 32 * k for k, word in enumerate(words)) >> (code + 1) & 1
+        elif math.isnan(row[at]):
+            left = forest.missing_left[here]
+        else:
+            left = row[at] <= forest.threshold[here]
+        here = int(forest.left[here] if left else forest.right[here])
+    return ~here
+
+
+def sum_trees(forest, X, F, levels):
+    """Sum the trees of a forest for every row: X (features, rows), F (rows, outputs)."""
+    out = np.zeros_like(F)
+    kinds = [*levels, *[-1] * F.shape[1]]
+    for i in range(len(F)):
+        row = [*X[:, i].tolist(), *F[i].tolist()]
+        for tree in range(len(forest.root)):
+            out[i, forest.output[tree]] += forest.value[leaf_of(forest, tree, row, kinds)]
+    return out
+
+
+def look_up(tables, bins, X, outputs):
+    """Sum pair tables for every row: X (features and predictions, rows)."""
+    out = np.zeros((X.shape[1], outputs))
+
+    def bin_of(at, value):
+        if bins.categorical[at]:
+            known = 0 <= value < len(bins.classes[at]) - 1
+            return bins.classes[at][int(value) + 1 if known else 0]
+        return len(bins.cuts[at]) + 1 if math.isnan(value) else sum(cut < value for cut in bins.cuts[at])
+
+    for i in range(X.shape[1]):
+        for k, (a, b) in enumerate(zip(tables.a, tables.b, strict=True)):
+            row = tables.places[tables.rows_at[k] + bin_of(a, X[a, i])]
+            column = tables.places[tables.columns_at[k] + bin_of(b, X[b, i])]
+            out[i, tables.output[k]] += tables.values[tables.start[k] + row + column]
+    return out
+
+
+def run_cascade(stages, levels, cascades, link, X, P):
+    """Score rows stage by stage; ``link`` is "identity", "logit" or "softmax"."""
+    if link == "logit":
+        p = np.clip(P, 1e-6, 1 - 1e-6)
+        start = np.log(p / (1 - p))
+    else:
+        start = np.log(np.maximum(P, 1e-6)) if link == "softmax" else P
+    F = [start.copy() for _ in range(cascades)]
+    for at, theta, forest in stages:
+        F[at] = theta * (F[at] + sum_trees(forest, X, F[at], levels))
+    mean = sum(F) / cascades
+    if link == "logit":
+        return 1 / (1 + np.exp(-mean))
+    if link == "softmax":
+        e = np.exp(mean - mean.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+    return mean

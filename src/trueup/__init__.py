@@ -14,18 +14,43 @@ if TYPE_CHECKING:
     from trueup import metrics
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
+    from trueup.calibrators.boosting import MCGrad
+    from trueup.calibrators.model import Model
+    from trueup.calibrators.rounds import CrossValidation, Holdout, Validation
     from trueup.data import simulate
+    from trueup.modelfile import load, save
     from trueup.reports.page import report
 
-__all__ = ["Audit", "Finding", "audit", "metrics", "report", "simulate"]
+__all__ = [
+    "Audit",
+    "CrossValidation",
+    "Finding",
+    "Holdout",
+    "MCGrad",
+    "Model",
+    "Validation",
+    "audit",
+    "load",
+    "metrics",
+    "report",
+    "save",
+    "simulate",
+]
 
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
     "Audit": "trueup.audits.result",
+    "CrossValidation": "trueup.calibrators.rounds",
     "Finding": "trueup.audits.result",
+    "Holdout": "trueup.calibrators.rounds",
+    "MCGrad": "trueup.calibrators.boosting",
+    "Model": "trueup.calibrators.model",
+    "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
+    "load": "trueup.modelfile",
     "metrics": "",
     "report": "trueup.reports.page",
+    "save": "trueup.modelfile",
     "simulate": "trueup.data",
 }
 

@@ -13,7 +13,9 @@ __all__ = [
     "HardPredictionWarning",
     "IdentifierWarning",
     "MissingPackageError",
+    "NotFittedError",
     "OneClassWarning",
+    "TrainingRowsWarning",
     "TrueupError",
     "TrueupWarning",
 ]
@@ -62,6 +64,10 @@ class FileError(TrueupError):
     """A file or query that could not be read or written."""
 
 
+class NotFittedError(TrueupError, AttributeError):
+    """A calibrator that was asked to predict or explain before it was fitted."""
+
+
 class MissingPackageError(TrueupError, ImportError):
     """An optional package that is not installed."""
 
@@ -74,9 +80,13 @@ class OneClassWarning(TrueupWarning):
     """All outcomes are the same: little can be said about calibration."""
 
 
+class TrainingRowsWarning(TrueupWarning):
+    """The rows of the fit look like those the base model was trained on."""
+
+
 class HardPredictionWarning(TrueupWarning):
     """Every prediction is 0 or 1: labels rather than probabilities, or outcome and prediction swapped."""
 
 
 class IdentifierWarning(TrueupWarning):
-    """A column with nearly as many levels as rows was left out of the segments."""
+    """A column with nearly as many levels as rows was left out."""

@@ -156,7 +156,7 @@ def test_a_two_level_copy_of_the_outcome_is_refused_under_any_name(frame):
 def test_an_identifier_is_left_out_with_a_warning(frame):
     n = 100
     data = frame({"y": [0, 1] * 50, "p": [0.5] * n, "user": [f"u{i}" for i in range(n)], "c": ["a", "b", "b", "a"] * 25})
-    with pytest.warns(IdentifierWarning, match="column 'user' is left out of the segments: 100 levels in 100 rows"):
+    with pytest.warns(IdentifierWarning, match="column 'user' is left out: 100 levels in 100 rows"):
         table = read(data, outcome="y", prediction="p")
     assert list(table.columns) == ["c"]
     assert table.left_out == {"user": "100 levels in 100 rows: an identifier"}

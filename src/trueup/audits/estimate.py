@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.audits.family import Block, Family, Workers
+    from trueup.audits.family import Block, Family
     from trueup.kernels.tally import Tally
+    from trueup.kernels.threads import Workers
 
     Floats = NDArray[np.float64]
 

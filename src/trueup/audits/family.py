@@ -3,61 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.kernels.cumulative import group_rows
 from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
+from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from trueup.data.segments import Plan, SegmentColumn
 
     Ints = NDArray[np.int32]
-    Progress = Callable[[int, int], None]
 
-__all__ = ["Block", "Family", "Grid", "Target", "Workers"]
-
-T = TypeVar("T")
-R = TypeVar("R")
+__all__ = ["Block", "Family", "Grid", "Target"]
 
 MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
 WIDEST = 3
-
-
-class Workers:
-    """Threads for kernels that let go of the interpreter's lock, with an optional report of progress."""
-
-    def __init__(self, threads: int | None = None, progress: Progress | None = None) -> None:
-        self.threads = threads or _cores()
-        self.progress = progress
-
-    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Do the work for every item; the results come in the order of the items."""
-        if self.threads == 1 or len(items) < 2:
-            return list(self._watch(map(work, items), len(items)))
-        with ThreadPoolExecutor(min(self.threads, len(items))) as pool:
-            return list(self._watch(pool.map(work, items), len(items)))
-
-    def _watch(self, results: Iterator[R], total: int) -> Iterator[R]:
-        for done, result in enumerate(results, start=1):
-            if self.progress is not None:
-                self.progress(done, total)
-            yield result
-
-
-def _cores() -> int:
-    """Count the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits import estimate
-from trueup.audits.family import Family, Grid, Target, Workers, find_family
+from trueup.audits.family import Family, Grid, Target, find_family
 from trueup.audits.result import WHOLE, Audit, Settings
 from trueup.data.checks import one_of
 from trueup.data.intake import read
@@ -18,6 +18,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tails import FINDINGS
 from trueup.kernels.tally import sort_rows
+from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 from trueup.metrics.curves import CurveSet, curves_from_sums
 

@@ -130,6 +130,18 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
                 f"prediction column {name!r} must hold probabilities in [0, 1]; got {column[bad][0]:g} {where(bad)}",
                 hint=_out_of_range_hint(column),
             )
+    if task == "multiclass":
+        total = scores.sum(axis=1)
+        bad = np.abs(total - 1) > SUM_TOLERANCE
+        if bad.any():
+            raise DataError(
+                f"the probabilities of the classes must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
+                hint="name every class column; scores of classes that do not exclude each other are audited one by one",
+            )
+
+
+def hard_predictions(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
+    """Warn where every prediction is 0 or 1."""
     if (
         task == "binary"
         and len(scores) >= COPY_ROWS
@@ -142,14 +154,6 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
             HardPredictionWarning,
             stacklevel=4,
         )
-    if task == "multiclass":
-        total = scores.sum(axis=1)
-        bad = np.abs(total - 1) > SUM_TOLERANCE
-        if bad.any():
-            raise DataError(
-                f"the probabilities of the classes must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
-                hint="name every class column; scores of classes that do not exclude each other are audited one by one",
-            )
 
 
 def _out_of_range_hint(column: NDArray[np.float64]) -> str:

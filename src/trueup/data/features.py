@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.checks import COPY_ROWS
+from trueup.data.columns import FLAG_LEVELS
 from trueup.errors import ColumnError, IdentifierWarning
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def identifier(feature: Feature, codes: NDArray[Any]) -> str | None:
         return None
     reason = f"{levels:,} levels in {known:,} rows: an identifier"
     warnings.warn(
-        f"column {feature.name!r} is left out of the segments: {reason}\nhint: no level of it has rows enough to be tested",
+        f"column {feature.name!r} is left out: {reason}\nhint: no level of it has rows enough to say anything about",
         IdentifierWarning,
         stacklevel=5,
     )
@@ -44,7 +45,8 @@ def identifier(feature: Feature, codes: NDArray[Any]) -> str | None:
 def same_kind(raw: Raw, saved: Feature) -> None:
     """Refuse a column whose type is not the one the schema was made with."""
     kind = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}[raw.kind]
-    if kind != saved.kind and not (saved.kind == "categorical" and kind == "numeric"):
+    read_as_text = saved.kind == "categorical" and kind == "numeric" and saved.levels != FLAG_LEVELS
+    if kind != saved.kind and not read_as_text:
         raise ColumnError(
             f"column {saved.name!r} was {saved.kind} and now holds {raw.kind}s", hint="read it with the type it had"
         )

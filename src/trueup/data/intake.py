@@ -22,7 +22,7 @@ from trueup.errors import ArgumentError, ColumnError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["frame_like", "read"]
+__all__ = ["frame_like", "read", "read_like"]
 
 Unlabelled = Literal["error", "drop"]
 
@@ -80,6 +80,7 @@ def read(
     kind = checks.settle_task(task, several=scores.ndim == 2)
     y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes)
     checks.prediction(scores, labels, kind)
+    checks.hard_predictions(scores, labels, kind)
     w = checks.weight(w_raw, _label(source, w_name))
     keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
     described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
@@ -93,6 +94,39 @@ def read(
     w_label = "weight" if w_name is None and w is not None else _label(source, w_name)
     own = Schema(kind, y_label, labels, w_label, tuple(described), found_classes)
     return Table(own, columns, scores, y, w, keep, *counts, left_out)
+
+
+def read_like(data: Any, schema: Schema) -> Table:
+    """Read data to be scored: the prediction and features that a schema names, in its vocabularies; no rows are fine.
+
+    Other columns are left alone. A level the schema does not know is read as missing.
+
+    Examples
+    --------
+    >>> schema = read({"p": [.1, .8], "sex": ["f", "m"]}, prediction="p").schema
+    >>> read_like({"p": [.3], "sex": ["x"], "y": [1]}, schema).columns["sex"]
+    array([-1], dtype=int32)
+    """
+    source = _open(data)
+    keys = {source.label(key): key for key in source.keys}
+
+    def find(name: str, role: str) -> Hashable:
+        return keys[name] if name in keys else source.find(name, role)
+
+    names = [find(name, "prediction") for name in schema.prediction]
+    columns = [checks.as_numbers(source.fetch(k), n, "prediction") for k, n in zip(names, schema.prediction, strict=True)]
+    scores = columns[0] if len(columns) == 1 else np.column_stack(columns)
+    checks.prediction(scores, schema.prediction, schema.task)
+    found = {}
+    for feature in schema.features:
+        raw = source.fetch(find(feature.name, "feature"))
+        is_categorical = feature.kind == "categorical"
+        if raw.missing().all():  # of no type, since it has no values
+            found[feature.name] = np.full(len(raw), -1, np.int32) if is_categorical else np.full(len(raw), np.nan)
+            continue
+        feature_checks.same_kind(raw, feature)
+        _, found[feature.name] = _feature(feature.name, raw, None, feature, as_categories=is_categorical)
+    return Table(schema, found, scores)
 
 
 def _label(source: Source, name: Hashable | None) -> str | None:

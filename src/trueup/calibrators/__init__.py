@@ -1,0 +1,1 @@
+"""Calibrators, the recipes; and the Model that fitting one yields."""

@@ -1,0 +1,140 @@
+"""The scikit-learn shell of every calibrator: roles in the constructor, fit, predict, and a Model underneath."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+from abc import abstractmethod
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from trueup.calibrators.model import About, Model
+from trueup.calibrators.rounds import Validation
+from trueup.data.intake import read
+from trueup.errors import ArgumentError, NotFittedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.maps import Cascade
+    from trueup.calibrators.rounds import History
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Calibrator", "Fitted"]
+
+
+class Fitted(NamedTuple):
+    """What a recipe makes of a Table."""
+
+    map: Cascade
+    history: History
+    explanation: Explanation
+
+
+class Calibrator(BaseEstimator):  # type: ignore[misc]
+    """What every calibrator shares. A subclass names its parameters and writes ``_fit_map``.
+
+    The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have one meaning
+    everywhere; see `trueup.MCGrad`.
+    """
+
+    prediction: Any
+    features: Any
+    task: str
+    categorical: Any
+    classes: Any
+    unlabelled: Any
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
+        """Learn the correction.
+
+        Parameters
+        ----------
+        X : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+            With the prediction and the features.
+        y : array or column name
+            The outcome, one value a row; a name is that of a column of ``X``.
+        sample_weight : array or column name, optional
+
+        Returns
+        -------
+        self
+        """
+        if y is None:
+            raise ArgumentError("fit needs the outcome", hint='pass it as fit(frame, frame["clicked"])')
+        table = read(
+            X, outcome=y, prediction=self.prediction, weight=sample_weight, features=self.features, task=self.task,
+            categorical=self.categorical, unlabelled=self.unlabelled, classes=self.classes,
+        )  # fmt: skip
+        return self.fit_table(table)
+
+    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
+        """Learn the correction from a Table, as `fit` does from a frame."""
+        fitted = self._fit_map(table, progress)
+        about = About(type(self).__name__, self._plain_parameters(), len(table), _today(), _version())
+        self.model_ = Model(table.schema, fitted.map, fitted.history, fitted.explanation, about)
+        self.history_ = fitted.history
+        self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """Correct the predictions of a frame: shape (n,), or (n, k) for k classes."""
+        return self._fitted().predict(X)
+
+    def predict_one(self, row: Mapping[str, Any]) -> float | Floats:
+        """Correct one prediction, given as a mapping of names to values; a feature that is not there is missing."""
+        return self._fitted().predict_one(row)
+
+    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
+        """Say what was corrected; or, for one row (a mapping), which conditions moved it and by how much."""
+        return self._fitted().explain(row)
+
+    @abstractmethod
+    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+        """Make the map; every parameter is checked here."""
+
+    def _fitted(self) -> Model:
+        try:
+            model: Model = self.model_
+        except AttributeError:
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet", hint="call fit(frame, outcome) first"
+            ) from None
+        return model
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
+
+
+def _plain(value: Any) -> Any:
+    """Write a parameter as JSON can hold it."""
+    if isinstance(value, Validation):
+        return {"Validation": {"patience": value.patience}}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {type(value).__name__: asdict(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple, set, np.ndarray)):
+        return [_plain(one) for one in value]
+    return str(value)
+
+
+def _today() -> str:
+    return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("trueup")

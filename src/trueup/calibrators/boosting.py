@@ -1,0 +1,352 @@
+"""MCGrad: multicalibration by gradient boosting on features and prediction (SPEC, section 6; seed 004)."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.explain import Explanation, find_corrections
+from trueup.calibrators.growing import Cascades, Limits
+from trueup.calibrators.losses import loss_of
+from trueup.calibrators.maps import Cascade
+from trueup.calibrators.rounds import (
+    CrossValidation,
+    History,
+    Holdout,
+    Round,
+    Split,
+    Validation,
+    choose_rounds,
+    deal,
+    describe,
+)
+from trueup.data.intake import read
+from trueup.engines.trees import Growth
+from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.losses import TaskLoss
+    from trueup.calibrators.rounds import Stopping
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["MCGrad"]
+
+AVERAGED, FINER, SINGLE = 0.4, 0.1, 0.1  # learning rates: the mean of several models forgives larger steps
+MOST_TREES, FIXED_TREES = 2000, 100
+MOST_ROUNDS, FIXED_ROUNDS = 10, 1
+TREE_PATIENCE = 20
+COUNTS = 100  # whole weights of no more than this on average are counts of rows
+FEWEST_ROWS = 10
+FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
+
+
+class MCGrad(Calibrator):
+    """Make predictions right on every segment: boosted trees over the features and the prediction itself.
+
+    Each round fits trees to what the score before it left over, with that score among the features, and is kept only
+    where it lowers the loss of rows it was not trained on; no round at all is a legal answer, and leaves scores unchanged.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to be corrected: a probability, a real number (``task="regression"``), or one column for each class.
+        For an array a position, 0 by default.
+    features : column names, optional
+        What segments are made of; every other column by default.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, several classes for several.
+    depth : int or None
+        The most features a tree tests one after another. With 2, trees collapse into tables of feature pairs: scoring does
+        not slow down with their number. None bounds trees by ``leaves`` alone.
+    leaves : int, optional
+        The most leaves of a tree; ``2 ** depth`` by default, 5 where depth is None.
+    learning_rate : float, optional
+        By default 0.4 where the models of a cross-validation are averaged (and 0.1 as well where few trees are enough, the
+        better of the two), 0.1 for a single model.
+    feature_fraction : float
+        The share of the features that each tree may use.
+    min_hessian : float
+        The least sum of p (1 - p) in a leaf (of rows, in regression): keeps the extremes from overfitting.
+    l2 : float
+        Shrinks leaves that hold little.
+    bins : int
+        The most bins a numeric feature is cut into.
+    rounds : int, optional
+        The most rounds, 10 by default; exactly so many where ``stopping`` is None, and then 1 by default.
+    trees : int, optional
+        The most trees of a round, 2,000 by default; exactly so many where ``stopping`` is None, and then 100 by default.
+    stopping : CrossValidation, Holdout, Validation or None
+        Which rows judge. None trains on all rows for a fixed number of rounds and trees, and nothing guards the result.
+    monotone : bool
+        Never reverse two rows of the same features: the correction rises with the prediction.
+    categorical : column names
+        Numeric columns to be read as categories.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    random_state : int
+        Fixes everything, whatever the number of threads.
+    threads : int, optional
+        As many as there are cores by default.
+
+    Attributes
+    ----------
+    model_ : Model
+        What is saved and shipped.
+    history_ : History
+        The held-out loss of every round, what was chosen, and why.
+
+    Notes
+    -----
+    Whole-number weights of up to 100 on average count as so many rows. Any others are scaled to the effective number of
+    rows, (sum w)^2 / sum w^2, so that their unit does not matter.
+
+    References
+    ----------
+    Tax, Perini, Linder, Haimovich, Karamshuk, Okati, Vojnovic & Apostolopoulos, "MCGrad: Multicalibration at Web Scale".
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> fix = tu.MCGrad(prediction="prediction", features=["region", "product", "age"]).fit(data, data["outcome"])
+    >>> fix.history_.loss_after < fix.history_.loss_before
+    True
+    >>> fix.predict(data).shape
+    (20000,)
+    """
+
+    def __init__(
+        self,
+        prediction: Any = None,
+        features: Any = None,
+        *,
+        task: str = "auto",
+        depth: int | None = 2,
+        leaves: int | None = None,
+        learning_rate: float | None = None,
+        feature_fraction: float = 0.7,
+        min_hessian: float = 2.0,
+        l2: float = 1.0,
+        bins: int = 63,
+        rounds: int | None = None,
+        trees: int | None = None,
+        stopping: Stopping = CrossValidation(),  # noqa: B008  (a frozen value)
+        monotone: bool = False,
+        categorical: Any = (),
+        classes: Any = None,
+        unlabelled: str = "error",
+        random_state: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.prediction = prediction
+        self.features = features
+        self.task = task
+        self.depth = depth
+        self.leaves = leaves
+        self.learning_rate = learning_rate
+        self.feature_fraction = feature_fraction
+        self.min_hessian = min_hessian
+        self.l2 = l2
+        self.bins = bins
+        self.rounds = rounds
+        self.trees = trees
+        self.stopping = stopping
+        self.monotone = monotone
+        self.categorical = categorical
+        self.classes = classes
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+        self.threads = threads
+
+    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+        growth = self._growth(table)
+        loss = loss_of(table.schema.task)
+        whole, splits = self._split(table)
+        workers = Workers(self.threads)
+        fixed = self.stopping is None
+        finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
+        limits = Limits(self.trees or (FIXED_TREES if fixed else MOST_TREES), TREE_PATIENCE, finer)
+        grown = Cascades(whole, loss, splits, growth, limits, _tree_weight(whole.weight), workers, progress)
+        most = self.rounds or (FIXED_ROUNDS if fixed else MOST_ROUNDS)
+        history = self._judge(grown, most, whole.weight)
+        kept = tuple(grown.rounds[: history.chosen])
+        if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
+            kept = grown.refit(kept)
+        cascade = Cascade(loss.link, grown.levels, growth.outputs, kept)
+        del grown
+        return Fitted(cascade, history, self._explain(table, cascade, workers))
+
+    def _judge(self, grown: Cascades, most: int, weight: Floats | None) -> History:
+        rows = grown.judged
+        tried = itertools.islice(grown.losses(), most + 1)
+        patience = most if self.stopping is None else self.stopping.patience
+        chosen, judged = choose_rounds(tried, None if weight is None else weight[rows], patience=patience)
+        chosen = most if self.stopping is None else chosen
+        described = [Round(0, 0, 1.0, judged[0][0], 0.0, 0.0, kept=True)]
+        for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], grown.rounds, strict=True), start=1):
+            described.append(Round(at, one.trees, one.theta, loss, gain, error, at <= chosen))
+        return History(
+            tuple(described), chosen, _reason(chosen, judged, most, fixed=self.stopping is None), describe(self.stopping)
+        )
+
+    def _explain(self, table: Table, cascade: Cascade, workers: Workers) -> Explanation:
+        if not cascade.rounds:
+            return Explanation((), len(table), 0.0, 0.0)
+        columns = [table.columns[feature.name] for feature in table.schema.features]
+        after = cascade.apply(columns, table.prediction, workers)
+        return find_corrections(table, cascade, table.prediction, after, int(self.random_state))
+
+    def _growth(self, table: Table) -> Growth:
+        """Check the parameters of the trees."""
+        self._check()
+        leaves = self.leaves or (5 if self.depth is None else 2 ** min(self.depth, 12))
+        averaged = isinstance(self.stopping, CrossValidation) and not self.stopping.refit
+        rate = self.learning_rate or (AVERAGED if averaged else SINGLE)
+        outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
+        return Growth(
+            loss_of(table.schema.task).name, outputs, self.depth, leaves, rate,
+            self.feature_fraction, self.l2, self.min_hessian, self.monotone, self.bins, int(self.random_state),
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        for name, least, optional in (
+            ("depth", 1, True), ("leaves", 2, True), ("bins", 2, False), ("rounds", 1, True), ("trees", 1, True),
+            ("random_state", 0, False), ("threads", 1, True),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value < 2**31
+            if not whole and not (optional and value is None):
+                raise ArgumentError(f"{name} must be a whole number, at least {least}; got {value!r}")
+        for name, low, high in (("learning_rate", 0.0, 1.0), ("feature_fraction", 0.0, 1.0)):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and low < value <= high):
+                raise ArgumentError(f"{name} must lie above {low:g} and be at most {high:g}; got {value!r}")
+        for name in ("min_hessian", "l2"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 <= value < np.inf):
+                raise ArgumentError(f"{name} must be a number, at least 0; got {value!r}")
+        if not isinstance(self.monotone, bool):
+            raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}")
+        if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):
+            raise ArgumentError(
+                f"stopping must be a CrossValidation, a Holdout, a Validation or None; got {self.stopping!r}",
+                hint="write it as stopping=tu.CrossValidation(5)",
+            )
+
+    def _split(self, table: Table) -> tuple[Table, list[Split]]:
+        """Say which rows are trained on and which judge; rows of a given validation come after the others."""
+        rows = np.arange(len(table))
+        if len(table) < FEWEST_ROWS:
+            raise DataError(
+                f"{len(table)} rows are too few to learn a correction from", hint=f"give at least {FEWEST_ROWS} rows"
+            )
+        if self.stopping is None:
+            return table, [Split(rows, rows[:0])]
+        if isinstance(self.stopping, Validation):
+            return self._with_validation(table, self.stopping)
+        assert table.outcome is not None
+        strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
+        content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
+        if isinstance(self.stopping, Holdout):
+            part = deal(content, strata, 1000, int(self.random_state)) < round(1000 * self.stopping.share)
+            return table, [_split(~part)]
+        parts = deal(content, strata, self.stopping.folds, int(self.random_state))
+        return table, [_split(parts != at) for at in range(self.stopping.folds)]
+
+    def _with_validation(self, table: Table, given: Validation) -> tuple[Table, list[Split]]:
+        schema = table.schema
+        names = self.features if self.features is not None else _names(given.data, schema)
+        held = read(
+            given.data, outcome=given.outcome, prediction=self.prediction, weight=given.sample_weight,
+            features=names if schema.features else [], task=self.task, classes=schema.classes or None,
+            unlabelled=self.unlabelled, schema=schema,
+        )  # fmt: skip
+        _warn_of_training_rows(table, held, loss_of(schema.task))
+        rows = len(table)
+        joined = _append(table, held)
+        return joined, [Split(np.arange(rows), np.arange(rows, len(joined)))]
+
+
+def _names(data: Any, schema: Any) -> list[Any]:
+    """Name the features of a schema as the data does: by position in an array."""
+    names = [feature.name for feature in schema.features]
+    return [int(name[1:]) for name in names] if isinstance(data, np.ndarray) else names
+
+
+def _append(table: Table, more: Table) -> Table:
+    """Put the rows of one table after those of another of the same schema."""
+    columns = {name: np.concatenate([column, more.columns[name]]) for name, column in table.columns.items()}
+    assert table.outcome is not None
+    assert more.outcome is not None
+    weight = None
+    if table.weight is not None or more.weight is not None:
+        weight = np.concatenate([np.ones(len(one)) if one.weight is None else one.weight for one in (table, more)])
+    return replace(
+        table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
+        outcome=np.concatenate([table.outcome, more.outcome]), weight=weight, kept=None,
+    )  # fmt: skip
+
+
+def _split(train: NDArray[np.bool_]) -> Split:
+    found = Split(np.flatnonzero(train), np.flatnonzero(~train))
+    if not len(found.train) or not len(found.valid):
+        raise DataError(
+            f"the {len(train):,} rows cannot be divided into rows to learn from and rows to judge by",
+            hint="give more rows, fewer folds, or another share to hold out",
+        )
+    return found
+
+
+def _tree_weight(weight: Floats | None) -> Floats | None:
+    """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows."""
+    if weight is None or ((weight == np.round(weight)).all() and weight.mean() <= COUNTS):
+        return weight
+    return np.asarray(weight * (weight.sum() / (weight**2).sum()))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def _reason(chosen: int, judged: Sequence[tuple[float, float, float]], most: int, *, fixed: bool) -> str:
+    before, after = judged[0][0], judged[chosen][0]
+    if fixed:
+        return f"{chosen} round{'s' if chosen > 1 else ''} as told; nothing was held out to judge by"
+    if not chosen:
+        return "no round lowered the held-out loss beyond noise: scores are left unchanged"
+    ended = "the most that were allowed" if chosen == most else "the next brought nothing beyond noise"
+    return f"{chosen} round{'s' if chosen > 1 else ''}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
+
+
+def _warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
+    """Warn where the base score is far better on the rows of the fit than on the rows that judge."""
+    means, errors = [], []
+    for one in (table, held):
+        assert one.outcome is not None
+        each = loss.each(one.outcome, loss.enter(one.prediction))
+        w = np.ones(len(one)) if one.weight is None else one.weight
+        mean = float(np.average(each, weights=w))
+        means.append(mean)
+        errors.append(float((w**2 * (each - mean) ** 2).sum() / w.sum() ** 2))
+    gap, noise = means[1] - means[0], float(np.sqrt(sum(errors)))
+    if gap > FAR[0] * noise and gap > FAR[1] * means[1]:
+        warnings.warn(
+            f"the base score has a loss of {means[0]:.4g} on the rows of the fit and {means[1]:.4g} on the validation rows\n"
+            "hint: was the base model trained on these rows? calibrate on rows it has not seen",
+            TrainingRowsWarning,
+            stacklevel=6,
+        )

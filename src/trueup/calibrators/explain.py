@@ -1,0 +1,253 @@
+"""What a fix corrected: the segments and score bands it moved, and the parts of the change of one prediction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.data.columns import format_number
+from trueup.data.intake import frame_like
+from trueup.data.segments import segment_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.maps import Cascade
+    from trueup.data.segments import SegmentColumn
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Correction", "Explanation", "find_corrections", "tested_together"]
+
+MOST_SETS = 40  # sets of features that are tried, those the trees lean on most
+MOST_ROWS = 20_000  # rows on which corrections are looked for; their figures are of all rows
+MOST_CORRECTIONS = 20
+BANDS = 5
+LEAST_ROWS = 30
+LEAST_SHARE = 0.01  # of all movement, that a correction must account for
+SIMPLER = 0.8  # what a condition more must bring: that much less is enough for a segment with one condition fewer
+
+
+@dataclass(frozen=True)
+class Correction:
+    """One segment that the fix moved.
+
+    Attributes
+    ----------
+    segment : str
+        "country=BR & device=tv", or "all rows".
+    low, high : float
+        The band of base scores, closed at both ends.
+    rows : int
+    share : float
+        Of the weight of all rows.
+    before, after, observed : float
+        Mean score before and after the fix, and the mean outcome (the share of the class, for several classes).
+    """
+
+    segment: str
+    low: float
+    high: float
+    rows: int
+    share: float
+    before: float
+    after: float
+    observed: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was corrected on the rows of the fit, largest first: by rows times the change of the mean score.
+
+    Attributes
+    ----------
+    corrections : tuple of Correction
+    rows : int
+    moved : float
+        Mean absolute change of a score.
+    accounted : float
+        Share of the squared changes that the listed segments account for.
+    """
+
+    corrections: tuple[Correction, ...]
+    rows: int
+    moved: float
+    accounted: float
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give one row a correction, in the library of ``like``; a dict of arrays without it."""
+        names = ("segment", "low", "high", "rows", "share", "before", "after", "observed")
+        found = {name: np.array([getattr(one, name) for one in self.corrections]) for name in names}
+        return frame_like({**found, "segment": np.array([one.segment for one in self.corrections], object)}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data."""
+        return {**asdict(self), "corrections": [asdict(one) for one in self.corrections]}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
+        """Make it again from plain data."""
+        return cls(**{**found, "corrections": tuple(Correction(**one) for one in found["corrections"])})
+
+    def __repr__(self) -> str:
+        if not self.corrections:
+            return "Explanation: nothing was corrected"
+        head = f"Explanation: scores moved by {self.moved:.3g} on average over {self.rows:,} rows"
+        width = min(max(len(one.segment) for one in self.corrections), 48)
+        lines = [head, f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed"]
+        for one in self.corrections:
+            text = one.segment if len(one.segment) <= width else f"{one.segment[: width - 1]}…"
+            band = f"{one.low:.4g} to {one.high:.4g}"
+            lines.append(
+                f"  {text:<{width}}  {band:^15}  {one.rows:>9,}  {one.before:<7.4g}  {one.after:<7.4g}  {one.observed:.4g}"
+            )
+        return "\n".join(lines)
+
+
+def tested_together(cascade: Cascade) -> list[tuple[int, ...]]:
+    """List the sets of one or two features (the prediction aside) that trees test together, the weightiest first."""
+    weight: Counter[tuple[int, ...]] = Counter()
+    features = len(cascade.levels)
+    for one in cascade.rounds:
+        for forest in one.forests:
+            feature, left, right = forest.feature.tolist(), forest.left.tolist(), forest.right.tolist()
+            size = np.abs(forest.value).tolist()
+            stack: list[tuple[int, frozenset[int]]] = [(root, frozenset()) for root in forest.root.tolist()]
+            while stack:
+                node, path = stack.pop()
+                if node < 0:
+                    for names in _up_to_two(sorted(path)):
+                        weight[names] += size[~node]
+                    continue
+                here = path if feature[node] >= features else path | {feature[node]}
+                stack += [(left[node], here), (right[node], here)]
+    return [names for names, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
+    for at, a in enumerate(path):
+        yield (a,)
+        yield from ((a, b) for b in path[at + 1 :])
+
+
+def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floats, seed: int) -> Explanation:
+    """Find the segments that account for the change from one score to the other, one after the other.
+
+    Candidates are the segments of an audit, for the features that the trees test together, each whole and by fifths of
+    the base score. The one that accounts for most of the squared change is taken, its mean change subtracted, and so on.
+    """
+    assert table.outcome is not None
+    weight = np.ones(len(table)) if table.weight is None else table.weight
+    sets = tested_together(cascade)[:MOST_SETS]
+    used = sorted({at for names in sets for at in names})
+    columns = {at: segment_column(table, table.schema.features[at]) for at in used}
+    if before.ndim == 1:
+        targets = [("", before, after, table.outcome)]
+    else:
+        names = table.schema.classes
+        targets = [
+            (f"class={names[c]}", before[:, c], after[:, c], (table.outcome == c).astype(float)) for c in range(len(names))
+        ]
+    found: list[Correction] = []
+    accounted = total = moved = 0.0
+    for label, p, q, y in targets:
+        search = _Search(columns, sets, p, q, y, weight, seed)
+        found += search.run(label)
+        accounted, total = accounted + search.accounted, total + search.total
+        moved += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
+    found.sort(key=lambda one: (-one.share * abs(one.after - one.before), one.segment, one.low))
+    return Explanation(tuple(found[:MOST_CORRECTIONS]), len(table), moved, accounted / total if total > 0 else 0.0)
+
+
+class _Search:
+    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
+
+    def __init__(
+        self, columns: dict[int, SegmentColumn], sets: list[tuple[int, ...]],
+        p: Floats, q: Floats, y: Floats, weight: Floats, seed: int,
+    ) -> None:  # fmt: skip
+        self.columns, self.p, self.q, self.y, self.weight = columns, p, q, y, weight
+        self.edges = np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS))
+        self.sets: list[tuple[int, ...]] = [(), *sets]
+        rows = np.arange(len(p))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(np.random.default_rng([seed, 7]).choice(len(p), MOST_ROWS, replace=False))
+        self.rows = rows
+        band = np.searchsorted(self.edges, p[rows], side="left")
+        self.codes = [self._codes(names)[rows] * (BANDS + 1) for names in self.sets]
+        self.keys = [codes + shift for codes in self.codes for shift in (band, np.full(len(rows), BANDS))]
+        self.w, self.rest = weight[rows], (q - p)[rows]
+        self.total, self.accounted = float((self.w * self.rest**2).sum()), 0.0
+        scale = len(rows) / len(p)
+        self.least = max(LEAST_ROWS * scale, 3)
+        self.counts = [np.bincount(keys) for keys in self.keys]
+        self.weights = [np.bincount(keys, self.w) for keys in self.keys]
+
+    def _codes(self, names: tuple[int, ...]) -> Ints:
+        out = np.zeros(len(self.p), np.int64)
+        for at in names:
+            out = out * len(self.columns[at].labels) + self.columns[at].codes
+        return out
+
+    def run(self, label: str) -> list[Correction]:
+        """Take segments until the next one accounts for next to nothing."""
+        found: dict[tuple[tuple[int, ...], int], Correction] = {}
+        for _ in range(MOST_CORRECTIONS):
+            which, key, gain = self._best()
+            if gain < LEAST_SHARE * self.total or gain <= 0:
+                break
+            inside = self.keys[which] == key
+            self.rest[inside] -= np.average(self.rest[inside], weights=self.w[inside])
+            self.accounted += gain
+            found[self.sets[which // 2], key] = self._describe(self.sets[which // 2], key, label)
+        return list(found.values())
+
+    def _best(self) -> tuple[int, int, float]:
+        best = (0, 0, 0.0)
+        highest = 0.0
+        for which, keys in enumerate(self.keys):
+            sums = np.bincount(keys, self.w * self.rest)
+            gain = np.where(self.counts[which] >= self.least, sums**2 / np.maximum(self.weights[which], 1e-300), 0.0)
+            at = int(np.argmax(gain))
+            conditions = len(self.sets[which // 2]) + (which % 2 == 0)
+            if gain[at] * SIMPLER**conditions > highest:
+                highest, best = float(gain[at]) * SIMPLER**conditions, (which, at, float(gain[at]))
+        return best
+
+    def _describe(self, names: tuple[int, ...], key: int, label: str) -> Correction:
+        code, band = divmod(key, BANDS + 1)
+        inside = self._codes(names) == code
+        if band < BANDS:
+            inside &= np.searchsorted(self.edges, self.p, side="left") == band
+        texts = [] if not label else [label]
+        for at in reversed(names):
+            code, place = divmod(code, len(self.columns[at].labels))
+            texts.insert(bool(label), self.columns[at].labels[place])
+        w = self.weight[inside]
+        means = [float(np.average(values[inside], weights=w)) for values in (self.p, self.q, self.y)]
+        low, high = float(self.p[inside].min()), float(self.p[inside].max())
+        share = float(w.sum() / self.weight.sum())
+        return Correction(" & ".join(texts) or "all rows", low, high, int(inside.sum()), share, *means)
+
+
+def interval(name: str, low: float, high: float) -> str:
+    """Write a condition on a number.
+
+    Examples
+    --------
+    >>> interval("age", 18, 30.5), interval("age", -np.inf, 18), interval("age", 3, np.inf)
+    ('18 < age <= 30.5', 'age <= 18', 'age > 3')
+    """
+    below, above = (format_number(float(f"{bound:.6g}")) for bound in (low, high))
+    if low == -np.inf:
+        return f"{name} <= {above}"
+    if high == np.inf:
+        return f"{name} > {below}"
+    return f"{below} < {name} <= {above}"

@@ -1,0 +1,185 @@
+"""Grow cascades: one more round for every fold at once, judged together on the rows each fold left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.calibrators.maps import Cascade, CascadeRound
+from trueup.calibrators.rounds import Split
+from trueup.engines.trees import Binned, Grower, Growth, quiet
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.losses import TaskLoss
+    from trueup.data.table import Table
+    from trueup.kernels.trees import Forest
+
+    Floats = NDArray[np.float64]
+    Progress = Callable[[int, int], None]
+
+__all__ = ["Cascades", "Limits"]
+
+CHUNK = 10  # trees that all folds grow before their losses are compared
+FEW = 40  # a round of fewer trees than this takes coarse steps
+LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a round may go: ``trees`` in each model, fewer where ``patience`` of them bring nothing.
+
+    Where a few trees are enough, ``finer`` is a lower learning rate that the first round tries as well.
+    """
+
+    trees: int
+    patience: int
+    finer: float | None = None
+
+
+@dataclass(eq=False)
+class Cascades:
+    """One cascade for each split, grown together round by round.
+
+    Parameters
+    ----------
+    table : Table
+        All rows, those that judge included.
+    loss : TaskLoss
+    splits : sequence of Split
+    growth : Growth
+    limits : Limits
+    weight : ndarray or None
+        On the scale on which the trees see it.
+    workers : Workers
+    progress : callable, optional
+        Told the trees of a round so far and the most there may be.
+    binned : Binned, optional
+        The features of the table, where they are binned already.
+    """
+
+    table: Table
+    loss: TaskLoss
+    splits: Sequence[Split]
+    growth: Growth
+    limits: Limits
+    weight: Floats | None
+    workers: Workers
+    progress: Progress | None = None
+    binned: Binned | None = None
+    rounds: list[CascadeRound] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._growing = Workers(self.workers.threads, begin=quiet)
+        features = self.table.schema.features
+        assert self.table.outcome is not None
+        self.y: Floats = self.table.outcome
+        self.levels = tuple(len(one.levels) if one.kind == "categorical" else -1 for one in features)
+        columns = [self.table.columns[one.name] for one in features]
+        self.binned = Binned(
+            columns, [level >= 0 for level in self.levels], replace(self.growth, threads=self.workers.threads)
+        )
+        threads = max(1, self.workers.threads // len(self.splits))
+        self.growths = [replace(self.growth, seed=self.growth.seed + at, threads=threads) for at in range(len(self.splits))]
+        start = self.loss.enter(self.table.prediction)
+        self.F = [start] * len(self.splits)
+        self.scale = self._unit(start)
+
+    @property
+    def judged(self) -> NDArray[np.int64]:
+        """Give the rows that judge, in the order in which their losses come; all rows where none were left out."""
+        held = np.concatenate([split.valid for split in self.splits])
+        return held if len(held) else np.arange(len(self.y))
+
+    def losses(self) -> Iterator[Floats]:
+        """Give the losses of the rows that judge: of the base score, then after each round, grown when asked for."""
+        yield self._held(self.F)
+        while True:
+            self._one_more()
+            yield self._held(self.F)
+
+    def _unit(self, start: Floats) -> float:
+        """Measure residuals of a real outcome in their own spread, so that no unit makes them large or small."""
+        if self.loss.name != "squared":
+            return 1.0
+        spread = float(np.sqrt(np.average((self.y - start[:, 0]) ** 2, weights=self.weight)))
+        return spread if spread > 0 else 1.0
+
+    def _held(self, F: Sequence[Floats]) -> Floats:
+        if not any(len(split.valid) for split in self.splits):
+            return self.loss.each(self.y, F[0])
+        return np.concatenate([self.loss.each(self.y[s.valid], f[s.valid]) for s, f in zip(self.splits, F, strict=True)])
+
+    def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
+        """Grow the same rounds once more, on all rows."""
+        rows = np.arange(len(self.y))
+        whole = replace(self, splits=[Split(rows, rows[:0])], binned=self.binned)
+        for one in kept:
+            whole.limits = Limits(one.trees, one.trees)
+            whole._one_more(one.theta)
+        return tuple(whole.rounds)
+
+    def _one_more(self, theta: float | None = None) -> None:
+        growers, trees, lowest = self._grown(self.growths)
+        if self.limits.finer is not None and not self.rounds and trees < FEW:
+            finer = self._grown([replace(growth, learning_rate=self.limits.finer) for growth in self.growths])
+            growers, trees, lowest = min((growers, trees, lowest), finer, key=lambda found: found[2])
+        forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
+        moved = [self._move(forest, f) for forest, f in zip(forests, self.F, strict=True)]
+        theta = self._theta(moved) if theta is None else theta
+        self.F = [theta * f for f in moved]
+        self.rounds.append(CascadeRound(theta, forests, trees))
+
+    def _grown(self, growths: Sequence[Growth]) -> tuple[list[Grower], int, float]:
+        """Grow one round: the growers, the best number of trees, and the loss of the rows that judge."""
+        growers = self._growing.map(lambda at: self._grower(at, growths[at]), range(len(self.splits)))
+        return growers, *self._grow(growers)
+
+    def _grower(self, at: int, growth: Growth) -> Grower:
+        assert self.binned is not None
+        split, F = self.splits[at], self.F[at]
+        if self.loss.name == "squared":
+            # Labels are single precision inside LightGBM: the residual keeps its digits where the outcome would not.
+            label, start = (self.y - F[:, 0]) / self.scale, None
+        else:
+            label, start = self.y, F
+        data = self.binned.join(F, label, self.weight, start, growth)
+        whole = len(split.train) == len(self.y)
+        return Grower(self.binned, data, None if whole else split.train, split.valid, growth)
+
+    def _grow(self, growers: Sequence[Grower]) -> tuple[int, float]:
+        """Grow until the trees bring nothing more on the rows that judge; give the number that is best."""
+        mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
+        if not any(mass):
+            self._growing.map(lambda grower: grower.grow(self.limits.trees), growers)
+            return self.limits.trees, 0.0
+        best, lowest, done = 0, np.inf, 0
+        while done < self.limits.trees and done - best < self.limits.patience:
+            many = min(CHUNK, self.limits.trees - done)
+            found = self._growing.map(partial(Grower.grow, trees=many), growers)
+            pooled = np.average(np.array(found), axis=0, weights=mass)
+            for at, loss in enumerate(pooled.tolist(), start=done + 1):
+                if loss < lowest - LESS * abs(lowest) or best == 0:
+                    best, lowest = at, loss
+            done += many
+            if self.progress is not None:
+                self.progress(done, self.limits.trees)
+        return best, lowest
+
+    def _move(self, forest: Forest, F: Floats) -> Floats:
+        one = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
+        return one.apply(self.table.columns.values(), F, self.workers)
+
+    def _theta(self, F: Sequence[Floats]) -> float:
+        """Rescale by the rows that judge: on the rows that were trained on, trees look surer than they are."""
+        rows = self.judged
+        weight = None if self.weight is None else self.weight[rows]
+        held = [s.valid if len(s.valid) else rows for s in self.splits]
+        return self.loss.theta(self.y[rows], np.concatenate([f[at] for f, at in zip(F, held, strict=True)]), weight)

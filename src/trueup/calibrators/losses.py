@@ -1,0 +1,95 @@
+"""The three losses of the boosting calibrators, on the scale of the trees: per-row values and the best rescaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.kernels.cascade import IDENTITY, LOGIT, SMALLEST, SOFTMAX
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trueup.data.schema import Task
+    from trueup.engines.trees import Loss
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["LINKS", "TaskLoss", "loss_of"]
+
+LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
+THETA = (0.5, 2.0)  # the rescaling of a round stays within these
+
+
+@dataclass(frozen=True)
+class TaskLoss:
+    """What a task minimises; F is (rows, outputs) on the scale of the trees."""
+
+    name: Loss
+    link: str
+
+    def enter(self, prediction: Floats) -> Floats:
+        """Take predictions to the scale of the trees, as the scorer does."""
+        p = prediction.reshape(len(prediction), -1)
+        if self.link == "identity":
+            return p.astype(np.float64)
+        if self.link == "softmax":
+            return np.log(np.maximum(p, SMALLEST))
+        p = np.clip(p, SMALLEST, 1 - SMALLEST)
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+    def each(self, y: Floats, F: Floats) -> Floats:
+        """Give the loss of every row."""
+        if self.name == "squared":
+            return np.asarray((y - F[:, 0]) ** 2)
+        if self.name == "log":
+            return np.asarray(np.logaddexp(0.0, F[:, 0]) - y * F[:, 0])
+        top = F.max(axis=1)
+        return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
+
+    def theta(self, y: Floats, F: Floats, weight: Floats | None) -> float:
+        """Find the one factor of F that minimises the loss (SPEC, section 6): Newton's method on a convex function.
+
+        Examples
+        --------
+        >>> round(loss_of("regression").theta(np.array([2.0, 4.0]), np.array([[1.0], [2.5]]), None), 3)
+        1.655
+        """
+        w = np.ones(len(y)) if weight is None else weight
+        low, high = THETA
+        theta = 1.0
+        for _ in range(50):
+            slope, bend = self._slopes(y, F, w, theta)
+            step = slope / bend if bend > 0 else 0.0
+            moved = min(max(theta - step, low), high)
+            if abs(moved - theta) < 1e-12:
+                return moved
+            theta = moved
+        return theta
+
+    def _slopes(self, y: Floats, F: Floats, w: Floats, theta: float) -> tuple[float, float]:
+        """Give the first and second derivative of the loss in theta."""
+        if self.name == "squared":
+            f = F[:, 0]
+            return float(2 * (w * f * (theta * f - y)).sum()), float(2 * (w * f * f).sum())
+        if self.name == "log":
+            f = F[:, 0]
+            p = 1 / (1 + np.exp(-np.clip(theta * f, -700, 700)))
+            return float((w * f * (p - y)).sum()), float((w * f * f * p * (1 - p)).sum())
+        G = theta * F
+        p = np.exp(G - G.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        mean = (p * F).sum(axis=1)
+        hit = F[np.arange(len(F)), y.astype(np.int64)]
+        return float((w * (mean - hit)).sum()), float((w * ((p * F * F).sum(axis=1) - mean**2)).sum())
+
+
+def loss_of(task: Task) -> TaskLoss:
+    """Give the loss and the link of a task."""
+    return {
+        "binary": TaskLoss("log", "logit"),
+        "regression": TaskLoss("squared", "identity"),
+        "multiclass": TaskLoss("classes", "softmax"),
+    }[task]

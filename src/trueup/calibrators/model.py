@@ -1,0 +1,222 @@
+"""The Model: schema and map, frozen. It is saved, shipped and called; it needs neither scikit-learn nor LightGBM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.rowwise import RowExplanation, explain_row
+from trueup.data.intake import read_like
+from trueup.data.single import check_prediction, encoder
+from trueup.errors import ArgumentError
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.maps import Cascade
+    from trueup.calibrators.rounds import History
+    from trueup.data.schema import Schema
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["About", "Info", "Model"]
+
+
+@dataclass(frozen=True)
+class About:
+    """Where a model comes from.
+
+    Attributes
+    ----------
+    method : str
+        The calibrator that was fitted.
+    parameters : mapping
+        What it was told, as plain data.
+    rows : int
+        How many rows it was fitted on.
+    fitted : str
+        The day, in UTC.
+    version : str
+        Of trueup.
+    """
+
+    method: str
+    parameters: Mapping[str, Any]
+    rows: int
+    fitted: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """What there is to know about a model before it is used.
+
+    Attributes
+    ----------
+    method, version, fitted : str
+    format : int or None
+        Of the file it was loaded from.
+    rows : int
+    task : str
+    outcome, weight : str or None
+    prediction, features, classes : tuple of str
+    rounds, trees, cells : int
+        Cells of the tables that stand for the trees where these collapse; 0 where trees are walked.
+    size : int or None
+        Bytes of the file it was loaded from.
+    loss_before, loss_after : float
+        Of held-out rows, in the fit.
+    """
+
+    method: str
+    version: str
+    fitted: str
+    format: int | None
+    rows: int
+    task: str
+    outcome: str | None
+    weight: str | None
+    prediction: tuple[str, ...]
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    rounds: int
+    trees: int
+    cells: int
+    size: int | None
+    loss_before: float
+    loss_after: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        where = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
+        walked = f"{self.cells:,} table cells" if self.cells else "walked"
+        return "\n".join(
+            [
+                f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{where}",
+                f"  task        {self.task}",
+                f"  prediction  {', '.join(self.prediction)}",
+                f"  features    {', '.join(self.features) or 'none'}",
+                f"  rounds      {self.rounds} ({self.trees:,} trees, {walked})",
+                f"  held out    loss {self.loss_before:.6g} -> {self.loss_after:.6g}",
+            ]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Schema and map, frozen: ``predict`` a frame, ``predict_one`` a row. Safe to call from several threads.
+
+    Attributes
+    ----------
+    schema : Schema
+    map : Cascade
+    history : History
+    explanation : Explanation
+    about : About
+    file : tuple of int, or None
+        Format and bytes of the file it was loaded from.
+    """
+
+    schema: Schema
+    map: Cascade
+    history: History
+    explanation: Explanation
+    about: About
+    file: tuple[int, int] | None = field(default=None, compare=False)
+
+    def predict(self, data: Any, *, threads: int | None = None) -> Floats:
+        """Correct the predictions of a frame.
+
+        Parameters
+        ----------
+        data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+            With the prediction and feature columns of the fit; other columns are left alone.
+        threads : int, optional
+            As many as there are cores by default.
+
+        Returns
+        -------
+        ndarray of shape (n,), or (n, k) for k classes
+        """
+        return self.predict_table(read_like(data, self.schema), threads=threads)
+
+    def predict_table(self, table: Table, *, threads: int | None = None) -> Floats:
+        """Correct the predictions of a Table that was read with this model's schema."""
+        columns = [table.columns[feature.name] for feature in self.schema.features]
+        return self.map.apply(columns, table.prediction, Workers(threads))
+
+    def predict_one(self, row: Mapping[str, Any]) -> float | Floats:
+        """Correct one prediction, in microseconds.
+
+        Parameters
+        ----------
+        row : mapping
+            Names to values; a feature that is not there is missing.
+
+        Returns
+        -------
+        float, or ndarray of shape (k,) for k classes
+        """
+        values, prediction = self._encode(row)
+        found = self.map.apply_one(values, prediction)
+        return float(found[0]) if len(found) == 1 else found
+
+    def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
+        """Say what was corrected; or, for one row (a mapping), which conditions moved it and by how much."""
+        if row is None:
+            return self.explanation
+        if not isinstance(row, Mapping):
+            raise ArgumentError(
+                f"explain takes one row as a mapping of names to values; got {type(row).__name__}",
+                hint="write it as explain({'p': 0.2, 'country': 'BR'})",
+            )
+        return explain_row(self.map, self.schema, *self._encode(row))
+
+    def info(self) -> Info:
+        """Say what the model is: method, versions, roles, size, when and on how many rows it was fitted."""
+        schema, about = self.schema, self.about
+        file_format, size = self.file or (None, None)
+        return Info(
+            about.method, about.version, about.fitted, file_format, about.rows, schema.task, schema.outcome, schema.weight,
+            schema.prediction, tuple(feature.name for feature in schema.features), schema.classes,
+            len(self.map.rounds), self.map.trees, self.map.cells, size, self.history.loss_before, self.history.loss_after,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return repr(self.info())
+
+    @cached_property
+    def _encoders(self) -> list[tuple[str, Callable[[Any], float]]]:
+        return [(feature.name, encoder(feature)) for feature in self.schema.features]
+
+    def _encode(self, row: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+        try:
+            get = row.get
+        except AttributeError:
+            raise ArgumentError(
+                f"predict_one takes a mapping of names to values; got {type(row).__name__}",
+                hint="write it as predict_one({'p': 0.2, 'country': 'BR'}); predict takes frames",
+            ) from None
+        task = self.schema.task
+        prediction = [check_prediction(get(name), name, task) for name in self.schema.prediction]
+        if task == "multiclass":
+            _adds_up(prediction)
+        return [encode(get(name)) for name, encode in self._encoders], prediction
+
+
+def _adds_up(prediction: list[float]) -> None:
+    from trueup.data import checks
+
+    checks.prediction(np.array([prediction]), tuple(str(at) for at in range(len(prediction))), "multiclass")

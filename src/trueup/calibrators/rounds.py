@@ -1,0 +1,301 @@
+"""When to stop: which rows judge a round, and which round is the best. Knows nothing of trees."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from trueup.data.intake import frame_like
+from trueup.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds", "deal"]
+
+TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
+# By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
+# no harm, a later one also because it makes the model larger and slower.
+FIRST, LATER = 1.0, 2.0
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Judge every round by a share of the rows that is never trained on.
+
+    Parameters
+    ----------
+    share : float
+        Of the rows, between 0 and 1. Which rows they are depends on their content, not on their order.
+    patience : int
+        How many rounds without a gain end the search.
+    """
+
+    share: float = 0.2
+    patience: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.share, (int, float)) or isinstance(self.share, bool) or not 0 < self.share < 1:
+            raise ArgumentError(f"the share of a holdout must lie between 0 and 1; got {self.share!r}")
+        _check_whole("patience", self.patience, 1)
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Judge every round by all rows, each by the model that was not trained on it; the result is the mean of the models.
+
+    Parameters
+    ----------
+    folds : int
+    patience : int
+        How many rounds without a gain end the search.
+    refit : bool
+        Train once more on all rows, with the rounds and trees that were found, in place of the mean of the fold models:
+        a model of a fifth of the size, and a little less accurate.
+    """
+
+    folds: int = 5
+    patience: int = 1
+    refit: bool = False
+
+    def __post_init__(self) -> None:
+        _check_whole("the number of folds", self.folds, 2)
+        _check_whole("patience", self.patience, 1)
+        if not isinstance(self.refit, bool):
+            raise ArgumentError(f"refit must be True or False; got {self.refit!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Judge every round by rows of your own.
+
+    Parameters
+    ----------
+    data : frame, dict of arrays or ndarray
+        With the prediction and features of the rows that are fitted.
+    outcome : array
+    sample_weight : array, optional
+    patience : int
+    """
+
+    data: Any
+    outcome: Any
+    sample_weight: Any = None
+    patience: int = 1
+
+    def __post_init__(self) -> None:
+        _check_whole("patience", self.patience, 1)
+
+
+Stopping = Holdout | CrossValidation | Validation | None
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ArgumentError(f"{name} must be a whole number, at least {least}; got {value!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows are trained on, and which judge."""
+
+    train: NDArray[np.int64]
+    valid: NDArray[np.int64]
+
+
+def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int) -> NDArray[np.int64]:
+    """Deal rows into parts by what they hold, so that the order of the rows does not matter.
+
+    Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
+    more of them are dealt out one by one. Every part has its share of each stratum.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        What a row is known by.
+    strata : ndarray
+        Rows are dealt in its order: the outcome of a binary task.
+    parts, seed : int
+
+    Examples
+    --------
+    >>> deal([np.array([.1, .1, .2, .3, .4])], np.array([1., 1, 0, 0, 0]), 2, seed=0)
+    array([0, 0, 0, 1, 0])
+    """
+    keys = _hash(columns, seed)
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    group = group.ravel()
+    level = np.bincount(group, strata) / count
+    alone = count[group] > TOGETHER
+    # The order in which cards are dealt: by stratum, then by hash; the groups first, then the rows of common content.
+    seat = np.empty(len(keys), np.int64)
+    order = np.lexsort((np.arange(len(count)), np.round(level)))
+    place = np.empty(len(count), np.int64)
+    kept = count[order] <= TOGETHER
+    place[order] = np.cumsum(kept) - 1
+    seat[~alone] = place[group[~alone]]
+    rows = np.flatnonzero(alone)
+    seat[rows[np.lexsort((strata[rows], keys[rows]))]] = int(kept.sum()) + np.arange(len(rows))
+    return seat % parts
+
+
+def _hash(columns: Sequence[NDArray[Any]], seed: int) -> NDArray[np.uint64]:
+    """Mix the bits of each row's values (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        out = np.full(len(columns[0]), np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1))
+        for column in columns:
+            values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
+            out += values.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+                out ^= out >> np.uint64(shift)
+                out *= np.uint64(factor)
+            out ^= out >> np.uint64(31)
+    return out
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it was judged.
+
+    Attributes
+    ----------
+    number : int
+        0 is the base score.
+    trees : int
+        In each model of the round.
+    theta : float
+        The factor of the round.
+    loss : float
+        Mean loss of the rows that judge: log loss, or squared error for regression.
+    gain, error : float
+        How far the loss fell below the best before, and the standard error of that.
+    kept : bool
+    """
+
+    number: int
+    trees: int
+    theta: float
+    loss: float
+    gain: float
+    error: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class History:
+    """What was tried, what was chosen, and why.
+
+    Attributes
+    ----------
+    rounds : tuple of Round
+        From the base score on, each with the loss of held-out rows.
+    chosen : int
+        How many rounds the model has; 0 leaves the scores unchanged.
+    reason : str
+        One sentence.
+    judged_by : str
+        Which rows the losses are of.
+    """
+
+    rounds: tuple[Round, ...]
+    chosen: int
+    reason: str
+    judged_by: str
+
+    @property
+    def loss_before(self) -> float:
+        """Give the held-out loss of the base score."""
+        return self.rounds[0].loss
+
+    @property
+    def loss_after(self) -> float:
+        """Give the held-out loss of what was chosen."""
+        return self.rounds[self.chosen].loss
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data."""
+        return {**asdict(self), "rounds": [asdict(one) for one in self.rounds]}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> History:
+        """Make it again from plain data."""
+        return cls(**{**found, "rounds": tuple(Round(**one) for one in found["rounds"])})
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give one row a round, in the library of ``like``; a dict of arrays without it."""
+        names = ("number", "trees", "theta", "loss", "gain", "error", "kept")
+        return frame_like({name: np.array([getattr(one, name) for one in self.rounds]) for name in names}, like)
+
+    def __repr__(self) -> str:
+        lines = [f"History: {self.reason}", f"  round  trees  theta   loss ({self.judged_by})"]
+        for one in self.rounds:
+            change = (
+                "" if one.number == 0 else f"  {-one.gain:+.6f} (s.e. {one.error:.6f}){'' if one.kept else '  not kept'}"
+            )
+            lines.append(f"  {one.number:>5}  {one.trees:>5}  {one.theta:.3f}  {one.loss:.6f}{change}")
+        return "\n".join(lines)
+
+
+def choose_rounds(
+    losses: Iterable[Floats], weight: Floats | None, *, patience: int = 1
+) -> tuple[int, list[tuple[float, float, float]]]:
+    """Read the losses of the judging rows round by round, and say which round is the best.
+
+    Parameters
+    ----------
+    losses : iterable of ndarray
+        Of the base score, then after each round; one more is asked for only while there is hope.
+    weight : ndarray or None
+    patience : int
+        How many rounds without a gain end the search.
+
+    Returns
+    -------
+    chosen : int
+        The last round that lowered the loss by more than noise; 0 is the base score.
+    judged : list of (loss, gain, error)
+        Of every round that was tried; the gain is over the best round before it.
+
+    Examples
+    --------
+    >>> a, b = np.array([.7, .8, .6, .7]), np.array([.3, .5, .3, .2])
+    >>> choose_rounds(iter([a, b, b]), None)[0]
+    1
+    """
+    best: Floats | None = None
+    chosen, judged = 0, []
+    for at, found in enumerate(losses):
+        loss = float(np.average(found, weights=weight))
+        if best is None:
+            best = found
+            judged.append((loss, 0.0, 0.0))
+            continue
+        gain, error = _gain(best - found, weight)
+        judged.append((loss, gain, error))
+        if gain > (LATER if chosen else FIRST) * error and gain > 1e-12 * abs(loss):
+            best, chosen = found, at
+        elif at - chosen >= patience:
+            break
+    return chosen, judged
+
+
+def _gain(difference: Floats, weight: Floats | None) -> tuple[float, float]:
+    """Give the mean of paired differences and its standard error (weights as importance weights)."""
+    gain = float(np.average(difference, weights=weight))
+    w = np.ones(len(difference)) if weight is None else weight
+    return gain, float(np.sqrt((w**2 * (difference - gain) ** 2).sum()) / w.sum())
+
+
+def describe(stopping: Stopping) -> Literal["held-out rows", "cross-validation", "given rows", "training rows"]:
+    """Say which rows judge."""
+    if stopping is None:
+        return "training rows"
+    if isinstance(stopping, CrossValidation):
+        return "cross-validation"
+    return "held-out rows" if isinstance(stopping, Holdout) else "given rows"

@@ -1,0 +1,78 @@
+"""One row, a mapping of names to values, read by the rules of the door, in microseconds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trueup.data.columns import from_array, recode
+from trueup.data.features import same_kind
+from trueup.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trueup.data.schema import Feature, Task
+
+__all__ = ["Encoder", "check_prediction", "encoder"]
+
+Encoder = "Callable[[Any], float]"
+
+
+def encoder(feature: Feature) -> Callable[[Any], float]:
+    """Make what turns a value of a feature into its number or code; missing is NaN or -1.
+
+    Floats, whole numbers, texts and None take a short way; whatever else is read as a column of one row.
+
+    Examples
+    --------
+    >>> from trueup.data.schema import Feature
+    >>> encode = encoder(Feature("country", "categorical", ("BR", "US")))
+    >>> encode("US"), encode("DE"), encode(None)
+    (1.0, -1.0, -1.0)
+    """
+    place = {level: float(at) for at, level in enumerate(feature.levels)}
+    categorical, missing = feature.kind == "categorical", -1.0 if feature.kind == "categorical" else math.nan
+
+    def encode(value: Any) -> float:
+        if value is None:
+            return missing
+        kind = type(value)
+        if categorical and kind is str:
+            return place.get(value, -1.0)
+        if feature.kind == "numeric" and (kind is float or kind is int):
+            try:
+                return float(value)
+            except OverflowError:
+                return math.inf if value > 0 else -math.inf
+        return _as_column(value, feature)
+
+    return encode
+
+
+def _as_column(value: Any, feature: Feature) -> float:
+    raw = from_array([value], feature.name)
+    if raw.missing()[0]:
+        return -1.0 if feature.kind == "categorical" else math.nan
+    same_kind(raw, feature)
+    if feature.kind == "categorical":
+        return float(recode(raw.categories(), feature.levels)[0])
+    return float(raw.codes_or_values[0])
+
+
+def check_prediction(value: Any, name: str, task: Task) -> float:
+    """Take the prediction of one row: a finite number, and a probability where the task is not regression."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, (str, bytes)) or not math.isfinite(number):
+        raise DataError(
+            f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
+        )
+    if task != "regression" and not 0.0 <= number <= 1.0:
+        raise DataError(
+            f"prediction {name!r} must be a probability in [0, 1]; got {number:g}",
+            hint="pass logits through scipy.special.expit first",
+        )
+    return number

@@ -1,0 +1,1 @@
+"""What does the heavy work: LightGBM grows trees, here or on a cluster."""

@@ -1,0 +1,58 @@
+"""Threads for kernels that let go of the interpreter's lock."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Progress = Callable[[int, int], None]
+
+__all__ = ["Workers", "cores"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Workers:
+    """Threads, with an optional report of progress.
+
+    Parameters
+    ----------
+    threads : int, optional
+        As many as there are cores by default.
+    progress : callable, optional
+        Told how many items are done, and how many there are.
+    begin : callable, optional
+        What each thread does before its first item of every call.
+    """
+
+    def __init__(
+        self, threads: int | None = None, progress: Progress | None = None, begin: Callable[[], None] | None = None
+    ) -> None:
+        self.threads = threads or cores()
+        self.progress = progress
+        self.begin = begin
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do the work for every item; the results come in the order of the items."""
+        if self.threads == 1 or len(items) < 2:
+            if self.begin is not None:
+                self.begin()
+            return list(self._watch(map(work, items), len(items)))
+        with ThreadPoolExecutor(min(self.threads, len(items)), initializer=self.begin) as pool:
+            return list(self._watch(pool.map(work, items), len(items)))
+
+    def _watch(self, results: Iterator[R], total: int) -> Iterator[R]:
+        for done, result in enumerate(results, start=1):
+            if self.progress is not None:
+                self.progress(done, total)
+            yield result
+
+
+def cores() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

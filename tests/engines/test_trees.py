@@ -1,0 +1,261 @@
+"""What LightGBM grew, as our own arrays, against LightGBM's own predictions."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+
+import twins
+from trueup.engines.trees import Binned, Grower, Growth, quiet
+from trueup.kernels.cascade import IDENTITY, Stage, build, score
+from trueup.kernels.threads import Workers
+
+ROWS = 1_500
+
+
+def _data(*, missing=True, rows=ROWS, seed=0, outputs=1):
+    """Make columns (two numbers, one with many zeros, a text of 6 levels, one of 80), scores and an outcome that needs all."""
+    random = np.random.default_rng(seed)
+    x, z = random.normal(size=rows), np.maximum(random.normal(size=rows), 0)
+    few, many = random.integers(-1, 6, rows).astype(np.int32), (80 * random.random(rows) ** 2).astype(np.int32) - 1
+    F = random.normal(size=(rows, outputs))
+    drift = 0.6 * (x > 0.3) * (few == 2) + 0.5 * (few == -1) - 0.7 * (many % 3 == 0) + 0.4 * (z == 0) + 0.2 * (F[:, 0] > 1)
+    if missing:
+        x[random.random(rows) < 0.15] = np.nan
+        drift = drift + 0.8 * np.isnan(x)
+    y = (random.random(rows) < 1 / (1 + np.exp(-F[:, 0] - drift))).astype(float)
+    return [x, z, few, many], F, y, drift
+
+
+CATEGORICAL = [False, False, True, True]
+LEVELS = [-1, -1, 6, 80]
+
+
+def _grown(columns, F, label, growth, *, weight=None, start=None, train=None, valid=None, trees=12):
+    binned = Binned(columns, CATEGORICAL[: len(columns)], growth)
+    grower = Grower(binned, binned.join(F, label, weight, start, growth), train, valid, growth)
+    return grower, grower.grow(trees)
+
+
+def _sums(forest, columns, F):
+    """Sum the trees with the scorer, from raw scores of zero added to F."""
+    program = build([Stage(0, 1.0, forest)], LEVELS[: len(columns)], F.shape[1], 1, IDENTITY)
+    X, out = np.array(columns, np.float64).reshape(len(columns), len(F)), np.empty_like(F)
+    score(*program, X, np.ascontiguousarray(F), out, False)
+    return out - F
+
+
+def _own(grower, columns, F, trees=-1):
+    """Ask LightGBM for the sum of its trees, codes shifted as it saw them."""
+    shifted = [column + 1.0 if kind else column for column, kind in zip(columns, CATEGORICAL, strict=False)]
+    X = np.column_stack([F, *shifted])
+    found = grower._booster.predict(X, raw_score=True, num_iteration=trees, num_threads=1, verbosity=-1)
+    return found.reshape(len(F), -1)
+
+
+def _same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True))
+
+
+GROWTHS = {
+    "depth two": Growth("log"),
+    "five leaves": Growth("log", depth=None, leaves=5, feature_fraction=1.0),
+    "deep": Growth("log", depth=6, leaves=31, min_hessian=1.0, l2=0.0),
+    "monotone": Growth("log", monotone=True),
+    "coarse": Growth("log", bins=7),
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", GROWTHS)
+def test_the_forest_is_what_lightgbm_grew(name, missing):
+    columns, F, y, _ = _data(missing=missing)
+    grower, _ = _grown(columns, F, y, GROWTHS[name], start=F)
+    forest = grower.forest(12)
+    assert len(forest) == 12
+    assert (forest.words_at >= 0).any()
+    np.testing.assert_allclose(_sums(forest, columns, F), _own(grower, columns, F), atol=1e-12, rtol=0)
+    np.testing.assert_allclose(twins.sum_trees(forest, np.array(columns), F, LEVELS), _own(grower, columns, F), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["weights", "soft labels", "regression", "classes"])
+def test_the_forest_is_what_lightgbm_grew_for_every_task(name):
+    outputs = 3 if name == "classes" else 1
+    columns, F, y, drift = _data(outputs=outputs)
+    random = np.random.default_rng(1)
+    growth, weight, start = Growth("log"), None, F
+    if name == "weights":
+        weight = random.exponential(size=ROWS)
+    elif name == "soft labels":
+        y = 1 / (1 + np.exp(-F[:, 0] - drift))
+    elif name == "regression":
+        growth, y, start = Growth("squared"), drift + 0.1 * random.normal(size=ROWS), None
+    else:
+        growth = Growth("classes", outputs=3)
+        y = np.argmax(F + random.gumbel(size=F.shape) + np.outer(drift, [1, 0, -1]), axis=1).astype(float)
+    grower, _ = _grown(columns, F, y, growth, weight=weight, start=start)
+    for trees in (1, 5, 12):
+        forest = grower.forest(trees)
+        assert len(forest) == trees * outputs
+        assert forest.output.tolist() == list(range(outputs)) * trees
+        np.testing.assert_allclose(_sums(forest, columns, F), _own(grower, columns, F, trees), atol=1e-12, rtol=0)
+
+
+def test_soft_labels_are_not_rounded():
+    F = np.zeros((ROWS, 1)) + np.linspace(-1, 1, ROWS)[:, None]
+    grower, _ = _grown([], F, np.full(ROWS, 0.2), Growth("log", l2=0.0, feature_fraction=1.0), start=F, trees=60)
+    p = 1 / (1 + np.exp(-F - _sums(grower.forest(60), [], F)))
+    np.testing.assert_allclose(p, 0.2, atol=0.02)
+
+
+def test_a_missing_number_unknown_in_training_goes_the_way_of_most_rows():
+    # One split at 0.5 between 400 rows of 0 and 1,100 of 1; LightGBM itself would take missing for 0.
+    x = np.repeat([0.0, 1.0], [400, 1_100])
+    growth = Growth("log", depth=1, leaves=2, feature_fraction=1.0)
+    F = np.zeros((ROWS, 1))
+    grower, _ = _grown([x], F, x, growth, start=F, trees=1)
+    forest = grower.forest(1)
+    zero, one, lost = _sums(forest, [np.array([0.0, 1.0, np.nan])], np.zeros((3, 1)))[:, 0]
+    assert zero < 0 < one == lost
+    flipped, _ = _grown([-x], F, x, growth, start=F, trees=1)
+    assert _sums(flipped.forest(1), [np.array([np.nan])], np.zeros((1, 1)))[0, 0] == one
+
+
+def test_missing_has_a_side_of_its_own_and_an_unseen_code_scores_as_missing():
+    columns, F, _, _ = _data()
+    grower, _ = _grown(columns, F, (columns[2] == -1).astype(float), GROWTHS["five leaves"], start=F, trees=30)
+    row = [np.zeros(9), np.zeros(9), np.array([-1, 6, 7, 40, 2**30, 0, 1, 2, 3]), np.zeros(9)]
+    found = _sums(grower.forest(30), row, np.zeros((9, 1)))[:, 0]
+    assert len(set(found[:5])) == 1
+    assert found[0] > 1 > 0 > found[5:].max()
+
+
+@pytest.mark.parametrize("loss", ["log", "classes"])
+def test_the_number_of_threads_does_not_change_the_forest(loss):
+    outputs = 1 if loss == "log" else 3
+    columns, F, y, _ = _data(rows=6_000, outputs=outputs)
+    train = np.flatnonzero(np.arange(6_000) % 5)
+    found = [
+        _grown(columns, F, y, Growth(loss, outputs=outputs, threads=threads), start=F, train=train)[0].forest(12)
+        for threads in (1, 2)
+    ]
+    assert _same(*found)
+
+
+def test_the_seed_decides_the_forest():
+    columns, F, y, _ = _data()
+    a, b, c = (_grown(columns, F, y, Growth("log", seed=seed), start=F)[0].forest(12) for seed in (1, 1, 2))
+    assert _same(a, b)
+    assert not _same(a, c)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing):
+    columns, F, y, _ = _data(missing=missing)
+    growth = GROWTHS["five leaves"]
+    grower, _ = _grown(columns, F, y, growth, start=F)
+    shifted = [column + 1.0 if kind else column for column, kind in zip(columns, CATEGORICAL, strict=True)]
+    anew = lgb.Dataset(
+        np.column_stack([F, *shifted]), y, init_score=F[:, 0], categorical_feature=[3, 4], params=growth.binning()
+    )
+    other = lgb.Booster(growth.parameters(4), anew.construct())
+    for _ in range(12):
+        other.update()
+    trees, expected = (booster.model_to_string().split("\nTree=")[1:] for booster in (grower._booster, other))
+    assert [tree.split("end of trees")[0] for tree in trees] == [tree.split("end of trees")[0] for tree in expected]
+
+
+@pytest.mark.parametrize("loss", ["log", "squared", "classes"])
+def test_the_losses_are_those_of_the_rows_left_out(loss):
+    outputs = 3 if loss == "classes" else 1
+    columns, F, y, drift = _data(outputs=outputs)
+    random = np.random.default_rng(2)
+    weight = random.exponential(size=ROWS)
+    start = None if loss == "squared" else F
+    label = {"log": y, "squared": drift, "classes": (y + (drift > 0.5)).astype(float)}[loss]
+    order = random.permutation(ROWS)  # rows may come in any order
+    train, valid = order[:1_000], order[1_000:]
+    growth = Growth(loss, outputs=outputs)
+    grower, losses = _grown(columns, F, label, growth, weight=weight, start=start, train=train, valid=valid, trees=4)
+    assert len(losses) == 4
+    for trees in (1, 4):
+        G = _sums(grower.forest(trees), columns, F) + (0 if start is None else F)
+        if loss == "log":
+            each = np.logaddexp(0, G[:, 0]) - label * G[:, 0]
+        elif loss == "squared":
+            each = (label - G[:, 0]) ** 2
+        else:
+            each = np.log(np.exp(G).sum(axis=1)) - G[np.arange(ROWS), label.astype(int)]
+        np.testing.assert_allclose(losses[trees - 1], np.average(each[valid], weights=weight[valid]), rtol=1e-6)
+
+
+def test_rows_that_are_not_trained_on_do_not_matter():
+    columns, F, y, _ = _data()
+    train = np.arange(0, ROWS, 2)
+    other = np.where(np.arange(ROWS) % 2, 1 - y, y)
+    a, b = (_grown(columns, F, label, Growth("log"), start=F, train=train)[0].forest(12) for label in (y, other))
+    assert _same(a, b)
+
+
+def test_a_monotone_forest_never_falls_where_the_prediction_rises():
+    columns, F, _, _ = _data()
+    falling = (np.random.default_rng(3).random(ROWS) < 1 / (1 + np.exp(2 * F[:, 0]))).astype(float)
+    grid = np.linspace(-4, 4, 201)[:, None]
+
+    def steps(monotone):
+        growth = Growth("log", depth=None, leaves=8, monotone=monotone, feature_fraction=1.0)
+        grower, _ = _grown(columns, F, falling, growth, start=np.zeros_like(F), trees=20)
+        rows = [[np.full(201, column[i]) for column in columns] for i in range(0, ROWS, 60)]
+        return np.array([np.diff(_sums(grower.forest(20), row, grid)[:, 0]) for row in rows])
+
+    assert steps(False).min() < -0.1
+    assert steps(True).min() >= -1e-12
+
+
+def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
+    # Half the trees may read only the constant column: they find nothing to split.
+    F = np.zeros((ROWS, 1))
+    x = np.tile([0.0, 1.0, 2.0], ROWS // 3)
+    growth = Growth("log", feature_fraction=0.5, learning_rate=0.1, leaves=3, depth=None)
+    noisy = (np.random.default_rng(0).random(ROWS) < 0.2 + 0.2 * x).astype(float)
+    valid = np.arange(0, ROWS, 2)
+    binned = Binned([x, np.full(ROWS, 3.0)], [False, False], growth)
+    growth = replace(growth, min_hessian=60.0)
+    grower = Grower(binned, binned.join(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
+    losses = grower.grow(400)
+    assert len(grower.forest(400)) < 400
+    for trees in range(0, 401, 8):
+        G = _sums(grower.forest(trees), [x, x], F)[valid, 0]
+        expected = losses[trees - 1] if trees else np.log(2)
+        np.testing.assert_allclose(np.mean(np.logaddexp(0, G) - noisy[valid] * G), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_nothing_to_split_gives_a_forest_that_adds_nothing(with_features):
+    columns, F = [np.zeros(ROWS)] if with_features else [], np.ones((ROWS, 1))
+    y = np.tile([0.0, 1.0], ROWS // 2)
+    grower, _ = _grown(columns, F, y, Growth("log"), start=np.zeros_like(F), trees=3)
+    assert np.abs(_sums(grower.forest(3), columns, F)).max() == 0
+    assert len(grower.forest(0)) == 0
+
+
+def test_lightgbm_says_nothing_in_any_thread(capfd):
+    F, y = np.ones((ROWS, 1)), np.tile([0.0, 1.0], ROWS // 2)
+    growth = Growth("log")
+
+    def grow(seed):
+        # No feature can be split: LightGBM would warn of that.
+        grower, _ = _grown([np.zeros(ROWS)], F, y, replace(growth, seed=seed), start=np.zeros_like(F), trees=3)
+        return grower
+
+    growers = Workers(2, begin=quiet).map(grow, range(4))
+    Workers(2, begin=quiet).map(lambda grower: grower.grow(3), growers)  # not in the thread that made them
+    alone = threading.Thread(target=lambda: (quiet(), growers[0].grow(2)))
+    alone.start()
+    alone.join()
+    grow(0).forest(3)
+    assert capfd.readouterr() == ("", "")
