@@ -39,7 +39,9 @@ class Source:
 SOURCES = (
     Source("adult", "income_over_50k", ("split", "fnlwgt")),
     Source("bank_marketing", "subscribed", ("duration",)),
-    Source("acs_employment_ma", "employed", ("prediction", "period", "predicted_probability"), score="predicted_probability"),
+    Source(
+        "acs_employment_ma", "employed", ("prediction", "period", "predicted_probability"), score="predicted_probability"
+    ),
     Source("covertype", "cover_type", positive=2),
 )
 
@@ -54,10 +56,12 @@ class Case:
 
     @property
     def name(self) -> str:
+        """Name the case in one word."""
         return f"{self.source.name}-{self.base}-{self.seed}"
 
     @property
     def path(self) -> Path:
+        """Say where its rows are kept."""
         return CASES / f"{self.name}.parquet"
 
 
@@ -104,7 +108,9 @@ def _make(case: Case) -> None:
     print(f"made {case.name}: {len(calibration):,} rows for calibration, {len(test):,} for the test", flush=True)
 
 
-def _scores(case: Case, X: pd.DataFrame, y: NDArray[np.int8], train: NDArray[np.int64], categorical: list[str]) -> NDArray[np.float64]:
+def _scores(
+    case: Case, X: pd.DataFrame, y: NDArray[np.int8], train: NDArray[np.int64], categorical: list[str]
+) -> NDArray[np.float64]:
     from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression

@@ -9,7 +9,12 @@ ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
 
 def run(capsys, *arguments):
     """Audit, and give the exit code and what was printed; never a traceback."""
-    code = main(["audit", *arguments])
+    return call(capsys, "audit", *arguments)
+
+
+def call(capsys, *arguments):
+    """Run a command, and give the exit code and what was printed; never a traceback."""
+    code = main([str(one) for one in arguments])
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err
     return code, out, err

@@ -1,8 +1,9 @@
 """Runs in mcgrad's environment: fit and score cases, or measure its multicalibration error of given predictions.
 
 python mcgrad_fit.py fit OUT CASE...          (predictions for the test rows and the times, one .npz a case under OUT)
-python mcgrad_fit.py sigma PREDICTIONS CASE   (its MulticalibrationError of every array in an .npz of test predictions)
+python mcgrad_fit.py sigma PREDICTIONS CASE ...   (its MulticalibrationError of every array in an .npz of test predictions)
 python mcgrad_fit.py score CASE ROWS REPEAT   (time of batch and one-row scoring)
+python mcgrad_fit.py time CASE                (time of a fit)
 """
 
 import json
@@ -15,8 +16,6 @@ import numpy as np
 import pandas as pd
 from mcgrad.methods import MCGrad
 from mcgrad.metrics import MulticalibrationError
-
-THREADS = 2
 
 
 def parts(path):
@@ -58,17 +57,20 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def sigma(predictions, path):
-    _, test, roles = parts(path)
-    found = {}
-    for name, p in np.load(predictions).items():
-        test["p"] = p
-        audit = MulticalibrationError(
-            df=test, label_column="y", score_column="p",
-            categorical_segment_columns=roles["categorical_feature_column_names"],
-            numerical_segment_columns=roles["numerical_feature_column_names"],
-        )  # fmt: skip
-        found[name] = float(audit.mce_sigma)
+def sigma(*pairs):
+    """Measure every array of each .npz of test predictions; pairs of PREDICTIONS and CASE."""
+    found = []
+    for predictions, path in zip(pairs[::2], pairs[1::2], strict=True):
+        _, test, roles = parts(path)
+        found.append({})
+        for name, p in np.load(predictions).items():
+            test["p"] = p
+            audit = MulticalibrationError(
+                df=test, label_column="y", score_column="p",
+                categorical_segment_columns=roles["categorical_feature_column_names"],
+                numerical_segment_columns=roles["numerical_feature_column_names"],
+            )  # fmt: skip
+            found[-1][name] = float(audit.mce_sigma)
     return found
 
 
@@ -92,10 +94,15 @@ def score(path, rows, repeat):
     return {"fit": fitting, "batch": min(batches), "one": float(np.median(ones)), "rounds": len(model.mr), "peak": held}
 
 
+def time_fit(path):
+    train, _, roles = parts(path)
+    return fit(train, roles)[1]
+
+
 if __name__ == "__main__":
     mode, *rest = sys.argv[1:]
     if mode == "fit":
         result = fit_all(rest[0], rest[1:])
     else:
-        result = {"sigma": sigma, "score": score}[mode](*rest)
+        result = {"sigma": sigma, "score": score, "time": time_fit}[mode](*rest)
     print(json.dumps(result))

@@ -162,6 +162,14 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _are_numbers(*values: object) -> bool:
+    """Say whether all are finite numbers; JSON has whole numbers of any size, and reads 1e999 as infinite."""
+    try:
+        return all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in values)
+    except OverflowError:
+        return False
+
+
 def _texts(found: Any, what: str) -> tuple[str, ...]:
     _require(isinstance(found, list) and all(isinstance(text, str) for text in found), f"{what} must be texts")
     return tuple(found)
@@ -189,9 +197,9 @@ def _schema(found: Any) -> Schema:
 def _history(found: Any) -> History:
     history = History.from_dict(found)
     _require(_is_whole(history.chosen) and 0 <= history.chosen < len(history.rounds), "the chosen round is not there")
-    for one in history.rounds:
-        numbers = (one.theta, one.loss, one.gain, one.error)
-        _require(all(isinstance(x, (int, float)) for x in numbers) and _is_whole(one.trees), "a round is wrong")
+    for at, one in enumerate(history.rounds):
+        _require(_are_numbers(one.theta, one.loss, one.gain, one.error, one.trees), "a round is wrong")
+        _require(one.number == at and _is_whole(one.trees) and isinstance(one.kept, bool), "a round is wrong")
     _require(isinstance(history.reason, str) and isinstance(history.judged_by, str), "the history is wrong")
     return history
 
@@ -200,18 +208,17 @@ def _explanation(found: Any) -> Explanation:
     explanation = Explanation.from_dict(found)
     for one in explanation.corrections:
         numbers = (one.low, one.high, one.rows, one.share, one.before, one.after, one.observed)
-        _require(
-            isinstance(one.segment, str) and all(isinstance(x, (int, float)) for x in numbers), "a correction is wrong"
-        )
+        _require(isinstance(one.segment, str) and _are_numbers(*numbers) and _is_whole(one.rows), "a correction is wrong")
     totals = (explanation.rows, explanation.moved, explanation.accounted)
-    _require(all(isinstance(x, (int, float)) for x in totals), "the explanation is wrong")
+    _require(_are_numbers(*totals) and _is_whole(explanation.rows), "the explanation is wrong")
     return explanation
 
 
 def _about(found: Any) -> About:
     about = About(**found)
     texts = (about.method, about.fitted, about.version)
-    _require(all(isinstance(text, str) for text in texts) and _is_whole(about.rows), "what it says about itself is wrong")
+    _require(all(isinstance(text, str) for text in texts), "what it says about itself is wrong")
+    _require(_is_whole(about.rows) and about.rows >= 0, "the number of rows it was fitted on is wrong")
     _require(isinstance(about.parameters, dict), "its parameters are wrong")
     return about
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -26,3 +27,50 @@ def folder(tmp_path_factory):
 def at(folder, monkeypatch):
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory):
+    """Give a folder with files of 4,000 rows and models: of a probability, of three classes, and of an amount."""
+    folder = tmp_path_factory.mktemp("fitted")
+    rng = np.random.default_rng(0)
+    n = 4000
+    country, age = np.array(["BR", "DE", "US"])[rng.integers(0, 3, n)], rng.integers(18, 80, n).astype(float)
+    p = rng.uniform(0.05, 0.5, n)
+    frame = pl.DataFrame({
+        "id": np.arange(n),
+        "code": [f"0{at}" for at in range(n)],
+        "country": country,
+        "age": age,
+        "new": rng.random(n) < 0.3,
+        "zip": [f"0{1 + at % 3}" for at in range(n)],
+        "day": np.datetime64("2024-01-01") + rng.integers(0, 300, n).astype("timedelta64[D]"),
+        "p": p,
+        "y": (rng.random(n) < np.where(country == "BR", np.minimum(1.8 * p, 1), p)) * 1,
+        "amount": 100 * p + 20 * (country == "DE") + rng.normal(0, 3, n),
+        "forecast": 100 * p,
+    })  # fmt: skip
+    q = rng.dirichlet([2, 2, 2], n)
+    tilted = q * np.where((country == "US")[:, None], [3, 1, 1], 1)
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    drawn = (rng.random((n, 1)) > tilted.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    frame = frame.with_columns(**{f"q{c}": q[:, c] for c in range(3)}, species=np.array(["cat", "dog", "fox"])[drawn])
+    frame.write_parquet(folder / "rows.parquet")
+    frame.write_csv(folder / "rows.csv")
+    features = ["country", "age", "new", "zip", "day"]
+    binary = tu.MCGrad("p", features).fit(frame, frame["y"])
+    tu.save(binary, folder / "binary.trueup")
+    classes = tu.MCGrad(["q0", "q1", "q2"], ["country"], classes=["cat", "dog", "fox"]).fit(frame, frame["species"])
+    tu.save(classes, folder / "classes.trueup")
+    amounts = tu.MCGrad("forecast", ["country"], task="regression").fit(frame, frame["amount"])
+    tu.save(amounts, folder / "amounts.trueup")
+    return folder
+
+
+@pytest.fixture
+def here(fitted, tmp_path, monkeypatch):
+    """Stand in an empty folder with links to the files and models."""
+    for path in fitted.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -49,16 +49,16 @@ def test_without_by_every_column_without_a_role_forms_segments(at, capsys):
 
 
 def test_only_the_columns_that_are_needed_are_read(at, capsys, monkeypatch):
-    from trueup.cli import audit
+    from trueup.cli import reading
 
     asked = {}
-    usual = audit.read_files
+    usual = reading.read_files
 
     def spy(paths, **given):
         asked.update(given)
         return usual(paths, **given)
 
-    monkeypatch.setattr(audit, "read_files", spy)
+    monkeypatch.setattr(reading, "read_files", spy)
     run(capsys, "loans.parquet", *ROLES, "--by", "region", "--threads", "1")
     assert asked["columns"] == ["outcome", "prediction", "region"]
     assert asked["threads"] == 1
@@ -266,7 +266,7 @@ def test_bad_input_is_told_with_a_hint_and_exit_code_2(at, capsys, arguments, me
 
 
 def test_a_place_that_cannot_be_written_to_is_told_before_the_work(at, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.cli.audit.read_files", lambda *_, **__: pytest.fail("read before the check"))
+    monkeypatch.setattr("trueup.cli.reading.read_files", lambda *_, **__: pytest.fail("read before the check"))
     assert run(capsys, "loans.parquet", *ROLES, "--report", "no/a.html")[0] == 2
 
 

@@ -18,26 +18,26 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-def test_the_demo_says_both_verdicts_and_writes_the_page(tmp_path, monkeypatch, capsys):
+def test_the_demo_says_both_verdicts_and_writes_the_page_and_the_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys)
     assert (code, err) == (0, "")
-    assert len(re.findall(r"miscalibrated: \d+ of [\d,]+ segments at 5% \(Holm\)", out)) == 2
-    assert out.endswith("wrote trueup-demo.html: open it in a browser\n")
+    assert len(re.findall(r"\d+ of [\d,]+ segments at 5% \(Holm\)", out)) == 2
+    assert "1 round: held-out loss" in out
+    assert "\nwrote trueup-demo.html: open it in a browser\nwrote trueup-demo.trueup (" in out
     page = (tmp_path / "trueup-demo.html").read_text(encoding="utf-8")
-    assert "after isotonic" in page
+    assert "after MCGrad" in page
     assert "region=harbour" in page
+    assert tu.load("trueup-demo.trueup").info().features == BY
 
 
-def test_the_demo_counts_what_was_and_still_is_off(tmp_path, capsys):
+def test_the_demo_counts_what_was_off_and_what_still_is(tmp_path, capsys):
     _, out, _ = run(capsys, "--output", str(tmp_path / "page.html"))
-    was, still, new = map(
-        int, re.search(r"(\d+) segments were off before, (\d+) of them still off, (\d+) newly off", out).groups()
-    )
-    counts = [int(count) for count in re.findall(r"miscalibrated: (\d+) of", out)]
-    assert counts == [was, still + new]
-    assert 0 < still <= was
-    assert "Still off: region=harbour" in out
+    was, now = map(int, re.search(r"segments off beyond chance +(\d+) +(\d+)", out).groups())
+    assert [was, now] == [int(count) for count in re.findall(r": (\d+) of [\d,]+ segments", out)]
+    assert now < was
+    before, after, truth = map(float, re.search(r"log loss +([\d.]+) +([\d.]+) +([\d.]+)", out).groups())
+    assert truth < after < before
 
 
 def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
@@ -49,8 +49,8 @@ def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
 def test_a_small_demo_claims_nothing_it_did_not_find(tmp_path, capsys):
     code, out, _ = run(capsys, "--rows", "1000", "--output", str(tmp_path / "page.html"))
     assert code == 0
-    assert "none was found off here, but so few rows show only large errors" in out
-    assert "Still off" not in out
+    assert "none was found off, but so few rows show only large errors" in out
+    assert "still off" not in out
 
 
 def test_the_seed_fixes_the_page(tmp_path, capsys):

@@ -194,12 +194,12 @@ def interrupted(code: str) -> tuple[int, str, str]:
 
 WORK = """
 import sys, time, hashlib
-from trueup.cli import audit, interrupts, main
+from trueup.cli import interrupts, main, reading
 interrupts.GRACE_S = 0.2
 def work(*_, **__):
     print("ready", flush=True)
     {}
-audit.column_names = work
+reading.column_names = work
 sys.exit(main(["audit", "x.csv", "--outcome", "y", "--prediction", "p"]))
 """
 

@@ -907,6 +907,6 @@ def test_an_interrupted_query_is_an_interrupt(monkeypatch):
     def interrupted(*_):
         raise RuntimeError("Query interrupted")
 
-    monkeypatch.setattr(files, "_fetch", interrupted)
+    monkeypatch.setattr(files, "fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         read_files(sql="SELECT 1 AS a")

@@ -146,7 +146,8 @@ def test_unlabelled_rows_and_rows_of_weight_nought_are_set_aside_and_counted(fra
     assert table.kept.tolist() == [0, 3]
     assert (table.unlabelled, table.weightless) == (2, 1)
     assert table.prediction.tolist() == [0.1, 0.4]
-    assert table.columns["c"].tolist() == [0, 3]
+    assert table.columns["c"].tolist() == [0, 1]
+    assert table.schema.features[0].levels == ("a", "d"), "a level of rows that were left out is no level"
 
 
 def test_reading_writes_to_nothing_and_shares_nothing(scored):

@@ -121,11 +121,15 @@ def _plain(value: Any) -> Any:
         return {"Validation": {"patience": value.patience}}
     if is_dataclass(value) and not isinstance(value, type):
         return {type(value).__name__: asdict(value)}
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (list, tuple, set, np.ndarray)):
+        return _plain(value.item())
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(one) for one in value), key=str)  # the order of a set differs from run to run
+    if isinstance(value, (list, tuple, np.ndarray)):
         return [_plain(one) for one in value]
     return str(value)
 

@@ -25,7 +25,7 @@ from trueup.calibrators.rounds import (
     deal,
     describe,
 )
-from trueup.data.intake import read
+from trueup.data.intake import read, read_like
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.threads import Workers
@@ -47,6 +47,7 @@ AVERAGED, FINER, SINGLE = 0.4, 0.1, 0.1  # learning rates: the mean of several m
 MOST_TREES, FIXED_TREES = 2000, 100
 MOST_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
+MOST_LEAVES = 4096
 COUNTS = 100  # whole weights of no more than this on average are counts of rows
 FEWEST_ROWS = 10
 FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
@@ -231,10 +232,13 @@ class MCGrad(Calibrator):
             whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value < 2**31
             if not whole and not (optional and value is None):
                 raise ArgumentError(f"{name} must be a whole number, at least {least}; got {value!r}")
-        for name, low, high in (("learning_rate", 0.0, 1.0), ("feature_fraction", 0.0, 1.0)):
+            if name in ("leaves", "bins") and value is not None and value > MOST_LEAVES:
+                raise ArgumentError(f"{name} must be at most {MOST_LEAVES:,}; got {value!r}")
+        for name in ("learning_rate", "feature_fraction"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and low < value <= high):
-                raise ArgumentError(f"{name} must lie above {low:g} and be at most {high:g}; got {value!r}")
+            untold = name == "learning_rate" and value is None
+            if not untold and not (_is_number(value) and 0 < value <= 1):
+                raise ArgumentError(f"{name} must lie above 0 and be at most 1; got {value!r}")
         for name in ("min_hessian", "l2"):
             value = getattr(self, name)
             if not (_is_number(value) and 0 <= value < np.inf):
@@ -269,22 +273,17 @@ class MCGrad(Calibrator):
 
     def _with_validation(self, table: Table, given: Validation) -> tuple[Table, list[Split]]:
         schema = table.schema
-        names = self.features if self.features is not None else _names(given.data, schema)
-        held = read(
-            given.data, outcome=given.outcome, prediction=self.prediction, weight=given.sample_weight,
-            features=names if schema.features else [], task=self.task, classes=schema.classes or None,
-            unlabelled=self.unlabelled, schema=schema,
+        like = read_like(given.data, schema)
+        labelled = read(
+            given.data, outcome=given.outcome, prediction=like.prediction, weight=given.sample_weight, features=[],
+            task=self.task, classes=schema.classes or None, unlabelled=self.unlabelled,
         )  # fmt: skip
+        kept = slice(None) if labelled.kept is None else labelled.kept
+        held = replace(labelled, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
         _warn_of_training_rows(table, held, loss_of(schema.task))
         rows = len(table)
         joined = _append(table, held)
         return joined, [Split(np.arange(rows), np.arange(rows, len(joined)))]
-
-
-def _names(data: Any, schema: Any) -> list[Any]:
-    """Name the features of a schema as the data does: by position in an array."""
-    names = [feature.name for feature in schema.features]
-    return [int(name[1:]) for name in names] if isinstance(data, np.ndarray) else names
 
 
 def _append(table: Table, more: Table) -> Table:
@@ -335,9 +334,11 @@ def _reason(chosen: int, judged: Sequence[tuple[float, float, float]], most: int
 def _warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
     """Warn where the base score is far better on the rows of the fit than on the rows that judge."""
     means, errors = [], []
+    assert table.outcome is not None
+    unit = float(np.abs(loss.each(table.outcome, loss.enter(table.prediction))).max()) or 1.0  # squares must stay finite
     for one in (table, held):
         assert one.outcome is not None
-        each = loss.each(one.outcome, loss.enter(one.prediction))
+        each = loss.each(one.outcome, loss.enter(one.prediction)) / unit
         w = np.ones(len(one)) if one.weight is None else one.weight
         mean = float(np.average(each, weights=w))
         means.append(mean)
@@ -345,7 +346,8 @@ def _warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
     gap, noise = means[1] - means[0], float(np.sqrt(sum(errors)))
     if gap > FAR[0] * noise and gap > FAR[1] * means[1]:
         warnings.warn(
-            f"the base score has a loss of {means[0]:.4g} on the rows of the fit and {means[1]:.4g} on the validation rows\n"
+            f"the base score has a loss of {means[0] * unit:.4g} on the rows of the fit and {means[1] * unit:.4g} on the "
+            "validation rows\n"
             "hint: was the base model trained on these rows? calibrate on rows it has not seen",
             TrainingRowsWarning,
             stacklevel=6,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.columns import format_number
 from trueup.data.intake import frame_like
 from trueup.data.segments import segment_column
 
@@ -148,6 +147,7 @@ def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floa
     sets = tested_together(cascade)[:MOST_SETS]
     used = sorted({at for names in sets for at in names})
     columns = {at: segment_column(table, table.schema.features[at]) for at in used}
+    candidates = _Candidates(columns, [(), *sets], len(table), seed)
     if before.ndim == 1:
         targets = [("", before, after, table.outcome)]
     else:
@@ -158,7 +158,7 @@ def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floa
     found: list[Correction] = []
     accounted = total = moved = 0.0
     for label, p, q, y in targets:
-        search = _Search(columns, sets, p, q, y, weight, seed)
+        search = _Search(candidates, p, q, y, weight)
         found += search.run(label)
         accounted, total = accounted + search.accounted, total + search.total
         moved += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
@@ -166,39 +166,47 @@ def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floa
     return Explanation(tuple(found[:MOST_CORRECTIONS]), len(table), moved, accounted / total if total > 0 else 0.0)
 
 
-class _Search:
-    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
+class _Candidates:
+    """The segments of every set of features, on rows enough to choose among them."""
 
-    def __init__(
-        self, columns: dict[int, SegmentColumn], sets: list[tuple[int, ...]],
-        p: Floats, q: Floats, y: Floats, weight: Floats, seed: int,
-    ) -> None:  # fmt: skip
-        self.columns, self.p, self.q, self.y, self.weight = columns, p, q, y, weight
-        self.edges = np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS))
-        self.sets: list[tuple[int, ...]] = [(), *sets]
-        rows = np.arange(len(p))
-        if len(rows) > MOST_ROWS:
-            rows = np.sort(np.random.default_rng([seed, 7]).choice(len(p), MOST_ROWS, replace=False))
+    def __init__(self, columns: dict[int, SegmentColumn], sets: list[tuple[int, ...]], size: int, seed: int) -> None:
+        self.columns, self.sets, self.size = columns, sets, size
+        rows = np.arange(size)
+        if size > MOST_ROWS:
+            rows = np.sort(np.random.default_rng([seed, 7]).choice(size, MOST_ROWS, replace=False))
         self.rows = rows
-        band = np.searchsorted(self.edges, p[rows], side="left")
-        self.codes = [self._codes(names)[rows] * (BANDS + 1) for names in self.sets]
-        self.keys = [codes + shift for codes in self.codes for shift in (band, np.full(len(rows), BANDS))]
-        self.w, self.rest = weight[rows], (q - p)[rows]
-        self.total, self.accounted = float((self.w * self.rest**2).sum()), 0.0
-        scale = len(rows) / len(p)
-        self.least = max(LEAST_ROWS * scale, 3)
-        self.counts = [np.bincount(keys) for keys in self.keys]
-        self.weights = [np.bincount(keys, self.w) for keys in self.keys]
+        # Numbered without gaps: two columns of many levels have far more pairs of them than there are rows.
+        numbered = [np.unique(self.codes(names)[rows], return_inverse=True) for names in sets]
+        self.found = [found for found, _ in numbered]
+        self.places = [place.ravel() for _, place in numbered]
 
-    def _codes(self, names: tuple[int, ...]) -> Ints:
-        out = np.zeros(len(self.p), np.int64)
+    def codes(self, names: tuple[int, ...]) -> Ints:
+        """Give every row the number of its segment."""
+        out = np.zeros(self.size, np.int64)
         for at in names:
             out = out * len(self.columns[at].labels) + self.columns[at].codes
         return out
 
+
+class _Search:
+    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
+
+    def __init__(self, candidates: _Candidates, p: Floats, q: Floats, y: Floats, weight: Floats) -> None:
+        self.candidates, self.p, self.q, self.y, self.weight = candidates, p, q, y, weight
+        self.edges = np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS))
+        rows = candidates.rows
+        band = np.searchsorted(self.edges, p[rows], side="left")
+        bands = (band, np.full(len(rows), BANDS))
+        self.keys = [place * (BANDS + 1) + shift for place in candidates.places for shift in bands]
+        self.w, self.rest = weight[rows], (q - p)[rows]
+        self.total, self.accounted = float((self.w * self.rest**2).sum()), 0.0
+        self.least = max(LEAST_ROWS * len(rows) / len(p), 3)
+        self.counts = [np.bincount(keys) for keys in self.keys]
+        self.weights = [np.bincount(keys, self.w) for keys in self.keys]
+
     def run(self, label: str) -> list[Correction]:
         """Take segments until the next one accounts for next to nothing."""
-        found: dict[tuple[tuple[int, ...], int], Correction] = {}
+        found: dict[tuple[int, int], Correction] = {}
         for _ in range(MOST_CORRECTIONS):
             which, key, gain = self._best()
             if gain < LEAST_SHARE * self.total or gain <= 0:
@@ -206,7 +214,7 @@ class _Search:
             inside = self.keys[which] == key
             self.rest[inside] -= np.average(self.rest[inside], weights=self.w[inside])
             self.accounted += gain
-            found[self.sets[which // 2], key] = self._describe(self.sets[which // 2], key, label)
+            found[which // 2, key] = self._describe(which // 2, key, label)
         return list(found.values())
 
     def _best(self) -> tuple[int, int, float]:
@@ -216,38 +224,25 @@ class _Search:
             sums = np.bincount(keys, self.w * self.rest)
             gain = np.where(self.counts[which] >= self.least, sums**2 / np.maximum(self.weights[which], 1e-300), 0.0)
             at = int(np.argmax(gain))
-            conditions = len(self.sets[which // 2]) + (which % 2 == 0)
+            conditions = len(self.candidates.sets[which // 2]) + (which % 2 == 0)
             if gain[at] * SIMPLER**conditions > highest:
                 highest, best = float(gain[at]) * SIMPLER**conditions, (which, at, float(gain[at]))
         return best
 
-    def _describe(self, names: tuple[int, ...], key: int, label: str) -> Correction:
-        code, band = divmod(key, BANDS + 1)
-        inside = self._codes(names) == code
+    def _describe(self, which: int, key: int, label: str) -> Correction:
+        place, band = divmod(key, BANDS + 1)
+        names, code = self.candidates.sets[which], int(self.candidates.found[which][place])
+        inside = self.candidates.codes(names) == code
         if band < BANDS:
             inside &= np.searchsorted(self.edges, self.p, side="left") == band
-        texts = [] if not label else [label]
+        texts: list[str] = []
         for at in reversed(names):
-            code, place = divmod(code, len(self.columns[at].labels))
-            texts.insert(bool(label), self.columns[at].labels[place])
+            labels = self.candidates.columns[at].labels
+            code, place = divmod(code, len(labels))
+            texts.insert(0, labels[place])
+        texts = [label, *texts] if label else texts
         w = self.weight[inside]
         means = [float(np.average(values[inside], weights=w)) for values in (self.p, self.q, self.y)]
         low, high = float(self.p[inside].min()), float(self.p[inside].max())
         share = float(w.sum() / self.weight.sum())
         return Correction(" & ".join(texts) or "all rows", low, high, int(inside.sum()), share, *means)
-
-
-def interval(name: str, low: float, high: float) -> str:
-    """Write a condition on a number.
-
-    Examples
-    --------
-    >>> interval("age", 18, 30.5), interval("age", -np.inf, 18), interval("age", 3, np.inf)
-    ('18 < age <= 30.5', 'age <= 18', 'age > 3')
-    """
-    below, above = (format_number(float(f"{bound:.6g}")) for bound in (low, high))
-    if low == -np.inf:
-        return f"{name} <= {above}"
-    if high == np.inf:
-        return f"{name} > {below}"
-    return f"{below} < {name} <= {above}"

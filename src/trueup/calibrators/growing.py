@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import numpy as np
 
 from trueup.calibrators.maps import Cascade, CascadeRound
 from trueup.calibrators.rounds import Split
-from trueup.engines.trees import Binned, Grower, Growth, quiet
+from trueup.engines.trees import Binned, Grower, Growth, Joined, quiet
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cascades", "Limits"]
 
-CHUNK = 10  # trees that all folds grow before their losses are compared
+CHUNK = 5  # trees that a fold grows at a time
+LEAD = 20  # trees by which a fold may run ahead of the others
 FEW = 40  # a round of fewer trees than this takes coarse steps
 LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
 
@@ -83,9 +85,9 @@ class Cascades:
         self.y: Floats = self.table.outcome
         self.levels = tuple(len(one.levels) if one.kind == "categorical" else -1 for one in features)
         columns = [self.table.columns[one.name] for one in features]
-        self.binned = Binned(
-            columns, [level >= 0 for level in self.levels], replace(self.growth, threads=self.workers.threads)
-        )
+        if self.binned is None:
+            everywhere = replace(self.growth, threads=self.workers.threads)
+            self.binned = Binned(columns, [level >= 0 for level in self.levels], everywhere)
         threads = max(1, self.workers.threads // len(self.splits))
         self.growths = [replace(self.growth, seed=self.growth.seed + at, threads=threads) for at in range(len(self.splits))]
         start = self.loss.enter(self.table.prediction)
@@ -139,39 +141,53 @@ class Cascades:
 
     def _grown(self, growths: Sequence[Growth]) -> tuple[list[Grower], int, float]:
         """Grow one round: the growers, the best number of trees, and the loss of the rows that judge."""
-        growers = self._growing.map(lambda at: self._grower(at, growths[at]), range(len(self.splits)))
+        # All folds start from one score: in the first round they share its column.
+        shared = None if self.rounds else self._joined(0, growths[0])
+        growers = self._growing.map(lambda at: self._grower(at, growths[at], shared), range(len(self.splits)))
         return growers, *self._grow(growers)
 
-    def _grower(self, at: int, growth: Growth) -> Grower:
+    def _joined(self, at: int, growth: Growth) -> Joined:
         assert self.binned is not None
-        split, F = self.splits[at], self.F[at]
+        F = self.F[at]
         if self.loss.name == "squared":
             # Labels are single precision inside LightGBM: the residual keeps its digits where the outcome would not.
             label, start = (self.y - F[:, 0]) / self.scale, None
         else:
             label, start = self.y, F
-        data = self.binned.join(F, label, self.weight, start, growth)
+        return self.binned.join(F, label, self.weight, start, growth)
+
+    def _grower(self, at: int, growth: Growth, shared: Joined | None) -> Grower:
+        assert self.binned is not None
+        split = self.splits[at]
+        data = self._joined(at, growth) if shared is None else shared
         whole = len(split.train) == len(self.y)
         return Grower(self.binned, data, None if whole else split.train, split.valid, growth)
 
     def _grow(self, growers: Sequence[Grower]) -> tuple[int, float]:
-        """Grow until the trees bring nothing more on the rows that judge; give the number that is best."""
+        """Grow until the trees bring nothing more on the rows that judge; give the number that is best.
+
+        Each free thread takes the fold that is furthest behind; what is chosen does not depend on who ran ahead.
+        """
         mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
         if not any(mass):
-            self._growing.map(lambda grower: grower.grow(self.limits.trees), growers)
+            self._growing.map(partial(Grower.grow, trees=self.limits.trees), growers)
             return self.limits.trees, 0.0
-        best, lowest, done = 0, np.inf, 0
-        while done < self.limits.trees and done - best < self.limits.patience:
-            many = min(CHUNK, self.limits.trees - done)
-            found = self._growing.map(partial(Grower.grow, trees=many), growers)
-            pooled = np.average(np.array(found), axis=0, weights=mass)
-            for at, loss in enumerate(pooled.tolist(), start=done + 1):
-                if loss < lowest - LESS * abs(lowest) or best == 0:
-                    best, lowest = at, loss
-            done += many
-            if self.progress is not None:
-                self.progress(done, self.limits.trees)
-        return best, lowest
+        search = _Search(mass, self.limits)
+        running: dict[Future[list[float]], int] = {}
+        with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=quiet) as pool:
+            while True:
+                for at in search.behind(set(running.values()), self.workers.threads - len(running)):
+                    many = min(CHUNK, self.limits.trees - len(search.losses[at]))
+                    running[pool.submit(growers[at].grow, many)] = at
+                if not running:
+                    break
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    search.losses[running.pop(done)] += done.result()
+                if search.over():
+                    break
+                if self.progress is not None:
+                    self.progress(search.seen, self.limits.trees)
+        return search.best, search.lowest
 
     def _move(self, forest: Forest, F: Floats) -> Floats:
         one = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
@@ -183,3 +199,30 @@ class Cascades:
         weight = None if self.weight is None else self.weight[rows]
         held = [s.valid if len(s.valid) else rows for s in self.splits]
         return self.loss.theta(self.y[rows], np.concatenate([f[at] for f, at in zip(F, held, strict=True)]), weight)
+
+
+class _Search:
+    """The losses of all folds, tree by tree, and the number of trees that is best for them together."""
+
+    def __init__(self, mass: Sequence[float], limits: Limits) -> None:
+        self.mass, self.limits = mass, limits
+        self.losses: list[list[float]] = [[] for _ in mass]
+        self.seen, self.best, self.lowest = 0, 0, np.inf
+
+    def behind(self, running: set[int], free: int) -> list[int]:
+        """Name the folds to go on with: those with the fewest trees, none far ahead of the others."""
+        grown = [len(losses) for losses in self.losses]
+        most = min(self.limits.trees, min(grown) + LEAD)
+        waiting = sorted((many, at) for at, many in enumerate(grown) if at not in running and many < most)
+        return [at for _, at in waiting[:free]]
+
+    def over(self) -> bool:
+        """Read the trees that all folds have; say whether the best number of them is known."""
+        while self.seen < min(map(len, self.losses)):
+            loss = float(np.average([losses[self.seen] for losses in self.losses], weights=self.mass))
+            self.seen += 1
+            if loss < self.lowest - LESS * abs(self.lowest) or self.best == 0:
+                self.best, self.lowest = self.seen, loss
+            if self.seen - self.best >= self.limits.patience:
+                return True
+        return self.seen >= self.limits.trees

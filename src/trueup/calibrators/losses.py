@@ -50,7 +50,9 @@ class TaskLoss:
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
 
     def theta(self, y: Floats, F: Floats, weight: Floats | None) -> float:
-        """Find the one factor of F that minimises the loss (SPEC, section 6): Newton's method on a convex function.
+        """Find the one factor of F that minimises the loss (SPEC, section 6).
+
+        Newton's method on a convex function, halving the bracket where a step leaves it.
 
         Examples
         --------
@@ -60,10 +62,14 @@ class TaskLoss:
         w = np.ones(len(y)) if weight is None else weight
         low, high = THETA
         theta = 1.0
-        for _ in range(50):
+        for _ in range(100):
             slope, bend = self._slopes(y, F, w, theta)
-            step = slope / bend if bend > 0 else 0.0
-            moved = min(max(theta - step, low), high)
+            if slope == 0:
+                return theta
+            low, high = (low, theta) if slope > 0 else (theta, high)
+            moved = min(max(theta - slope / bend, THETA[0]), THETA[1]) if bend > 0 else low - 1
+            if not low <= moved <= high:
+                moved = (low + high) / 2
             if abs(moved - theta) < 1e-12:
                 return moved
             theta = moved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,8 @@ class Model:
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> Floats:
         """Correct the predictions of a Table that was read with this model's schema."""
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1):
+            raise ArgumentError(f"threads must be a whole number, at least 1; got {threads!r}")
         columns = [table.columns[feature.name] for feature in self.schema.features]
         return self.map.apply(columns, table.prediction, Workers(threads))
 
@@ -196,6 +198,10 @@ class Model:
 
     def __repr__(self) -> str:
         return repr(self.info())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was worked out for speed cannot be pickled, and is worked out again.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def _encoders(self) -> list[tuple[str, Callable[[Any], float]]]:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.calibrators.explain import interval
+from trueup.data.columns import format_number
 from trueup.data.intake import frame_like
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from trueup.calibrators.maps import Cascade
-    from trueup.data.schema import Schema
+    from trueup.data.schema import Feature, Schema
     from trueup.kernels.trees import Forest
 
     Floats = NDArray[np.float64]
+    Writer = Callable[[float], tuple[float, str]]
 
 __all__ = ["Part", "RowExplanation", "explain_row"]
 
@@ -87,15 +88,21 @@ class RowExplanation:
 
 
 class _Condition:
-    """The conditions on one row that many trees agree on: the narrowest interval of each number."""
+    """The conditions on one row that many trees agree on, in each cascade: the narrowest interval of each number."""
 
     def __init__(self) -> None:
-        self.bounds: dict[int, tuple[float, float]] = {}
+        self.bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self.sums: dict[int, float] = defaultdict(float)
 
-    def narrow(self, feature: int, low: float, high: float) -> None:
-        before = self.bounds.get(feature, (-np.inf, np.inf))
-        self.bounds[feature] = (max(before[0], low), min(before[1], high))
+    def narrow(self, feature: int, cascade: int, low: float, high: float) -> None:
+        before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
+        self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
+
+    def interval(self, feature: int, *, own: bool) -> tuple[float, float]:
+        """Join the cascades: what all of them ask; or, where each reads a score of its own, what holds for their mean."""
+        found = [bounds for (at, _), bounds in self.bounds.items() if at == feature]
+        lows, highs = zip(*found, strict=True)
+        return (min(lows), max(highs)) if own else (max(lows), min(highs))
 
 
 def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
@@ -105,17 +112,18 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     ``(theta_t - 1)(F + trees)``: the parts add up without a rest.
     """
     start = np.array(_enter(cascade.link, prediction))
-    conditions: dict[tuple[int, tuple[int, ...]], _Condition] = defaultdict(_Condition)
+    walk = _Walk(row, defaultdict(_Condition))
     rescaling = np.zeros(cascade.outputs)
-    states = [start.copy() for _ in range(cascade.cascades)]
+    states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
     for number, one in enumerate(cascade.rounds):
         for at, forest in enumerate(one.forests):
-            added = _walk(forest, row, states[at], number, conditions, 1 / len(one.forests))
+            added = walk.down(forest, states[at], number, at, 1 / len(one.forests))
             moved = states[at] + added
             rescaling += (one.theta - 1) * moved / len(one.forests)
             states[at] = one.theta * moved
+        means.append(np.mean(states, axis=0))
     end = np.mean(states, axis=0)
-    parts = _parts(conditions, rescaling if cascade.rounds else None, cascade, schema, row)
+    parts = _parts(walk, rescaling if cascade.rounds else None, means, cascade, schema)
     after = cascade.apply_one(list(row), list(prediction))
     if cascade.outputs == 1:
         return RowExplanation(float(prediction[0]), float(after[0]), float(end[0] - start[0]), parts)
@@ -131,32 +139,32 @@ def _enter(link: str, prediction: Sequence[float]) -> list[float]:
     return [float(np.log(p) - np.log1p(-p))]
 
 
-def _walk(
-    forest: Forest,
-    row: Sequence[float],
-    F: Floats,
-    number: int,
-    conditions: dict[tuple[int, tuple[int, ...]], _Condition],
-    scale: float,
-) -> Floats:
-    values = [*row, *F.tolist()]
-    added = np.zeros(len(F))
-    for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-        node, path = root, []
-        while node >= 0:
-            feature, value = int(forest.feature[node]), values[forest.feature[node]]
-            left, low, high = _turn(forest, node, value)
-            path.append((feature, low, high))
-            node = int(forest.left[node] if left else forest.right[node])
-        names = tuple(sorted({feature for feature, _, _ in path}))
-        # Later rounds read the score that earlier ones have made: a condition on it is another condition.
-        condition = conditions[number if names and names[-1] >= len(row) else 0, names]
-        for feature, low, high in path:
-            condition.narrow(feature, low, high)
-        brought = float(forest.value[~node])
-        condition.sums[output] += brought * scale
-        added[output] += brought
-    return added
+class _Walk(NamedTuple):
+    """One row on its way through all trees."""
+
+    row: Sequence[float]
+    conditions: dict[tuple[int, tuple[int, ...]], _Condition]  # by round, and by the features tested
+
+    def down(self, forest: Forest, F: Floats, number: int, cascade: int, scale: float) -> Floats:
+        """Follow the row down every tree of a forest; give what they add to each output."""
+        values = [*self.row, *F.tolist()]
+        added = np.zeros(len(F))
+        for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
+            node, path = root, []
+            while node >= 0:
+                feature, value = int(forest.feature[node]), values[forest.feature[node]]
+                left, low, high = _turn(forest, node, value)
+                path.append((feature, low, high))
+                node = int(forest.left[node] if left else forest.right[node])
+            names = tuple(sorted({feature for feature, _, _ in path}))
+            # Later rounds read the score that earlier ones have made: a condition on it is another condition.
+            condition = self.conditions[number if names and names[-1] >= len(self.row) else 0, names]
+            for feature, low, high in path:
+                condition.narrow(feature, cascade, low, high)
+            brought = float(forest.value[~node])
+            condition.sums[output] += brought * scale
+            added[output] += brought
+        return added
 
 
 def _turn(forest: Forest, node: int, value: float) -> tuple[bool, float, float]:
@@ -174,40 +182,93 @@ def _turn(forest: Forest, node: int, value: float) -> tuple[bool, float, float]:
 
 
 def _parts(
-    conditions: dict[tuple[int, tuple[int, ...]], _Condition],
-    rescaling: Floats | None,
-    cascade: Cascade,
-    schema: Schema,
-    row: Sequence[float],
+    walk: _Walk, rescaling: Floats | None, means: Sequence[Floats], cascade: Cascade, schema: Schema
 ) -> tuple[Part, ...]:
     labels = list(schema.classes) if cascade.outputs > 1 else [""]
-    found = []
-    for (number, names), condition in conditions.items():
-        text = " & ".join(_text(at, condition.bounds[at], number, cascade, schema, row) for at in names) or NOTHING
-        found += [Part(text, change, labels[output]) for output, change in condition.sums.items()]
+    features, found = len(schema.features), []
+    for (number, names), condition in walk.conditions.items():
+        texts = [
+            _of_feature(schema.features[at], walk.row[at], condition.interval(at, own=False))
+            if at < features
+            else _of_score(
+                schema.prediction[at - features], condition.interval(at, own=number > 0),
+                float(means[number][at - features]), cascade.link, number,
+            )
+            for at in names
+        ]  # fmt: skip
+        found += [Part(" & ".join(texts) or NOTHING, change, labels[output]) for output, change in condition.sums.items()]
     if rescaling is not None:
         found += [Part(RESCALING, float(change), label) for change, label in zip(rescaling, labels, strict=True)]
     return tuple(sorted(found, key=lambda part: (-abs(part.change), part.output, part.condition)))
 
 
-def _text(at: int, bounds: tuple[float, float], number: int, cascade: Cascade, schema: Schema, row: Sequence[float]) -> str:
+def _of_feature(feature: Feature, value: float, bounds: tuple[float, float]) -> str:
     """Write the condition on one feature, as far as this row goes."""
-    if at >= len(schema.features):
-        name = schema.prediction[at - len(schema.features)] + (f" after round {number}" if number else "")
-        low, high = (_leave(cascade.link, bound) for bound in bounds)
-        return interval(name, low, high) if low < high else name  # the cascades of a later round each read their own
-    feature, value = schema.features[at], row[at]
     if feature.kind == "categorical":
         code = int(value)
         return f"{feature.name}={feature.levels[code]}" if 0 <= code < len(feature.levels) else f"{feature.name} is missing"
     if np.isnan(value):
         return f"{feature.name} is missing"
-    return interval(feature.name, *bounds)
+    return _interval(feature.name, *bounds, value, DAYS if feature.kind == "date" else NUMBERS)
 
 
-def _leave(link: str, bound: float) -> float:
-    """Take a bound on the scale of the trees back to that of the prediction, with four digits."""
-    if link == "identity" or not np.isfinite(bound):
-        return bound
-    p = float(np.exp(min(bound, 0.0))) if link == "softmax" else float(1 / (1 + np.exp(-bound)))
-    return float(f"{p:.4g}")
+def _of_score(name: str, bounds: tuple[float, float], value: float, link: str, number: int) -> str:
+    """Write the condition on the prediction, or on what the rounds before have made of it."""
+    after = f" after round {number}" if number else ""
+    if number and link == "softmax":
+        return _interval(f"log score of {name}{after}", *bounds, value, SCORES)  # adds up to 1 only in the end
+    leaves: dict[str, Callable[[float], float]] = {"identity": float, "logit": _expit, "softmax": np.exp}
+    leave = leaves[link]
+    low, high = (float(leave(bound)) if np.isfinite(bound) else bound for bound in bounds)
+    return _interval(name + after, low, high, _expit(value) if number and link == "logit" else value, SCORES)
+
+
+def _expit(f: float) -> float:
+    return float(1 / (1 + np.exp(-f)))
+
+
+def _rounded(digits: int) -> Writer:
+    def write(bound: float) -> tuple[float, str]:
+        short = float(f"{bound:.{digits}g}")
+        return short, format_number(short)
+
+    return write
+
+
+def _dated(unit: Literal["D", "s", "us"], many: int) -> Writer:
+    def write(bound: float) -> tuple[float, str]:
+        if abs(bound) > 1e6:
+            return bound, f"day {format_number(bound)}"  # no calendar reaches that far
+        whole = int(np.floor(bound * many))
+        return whole / many, str(np.datetime64(whole, unit))
+
+    return write
+
+
+NUMBERS = tuple(_rounded(digits) for digits in (6, 9, 17))
+SCORES = (_rounded(4), *NUMBERS)
+DAYS = _dated("D", 1), _dated("s", 86_400), _dated("us", 86_400_000_000)
+
+
+def _interval(name: str, low: float, high: float, value: float, writers: Sequence[Writer]) -> str:
+    """Write a condition on a number, with no more digits than it takes for the condition to hold.
+
+    Examples
+    --------
+    >>> _interval("age", 18, 30.5, 20, NUMBERS), _interval("age", -np.inf, 18, 9, NUMBERS)
+    ('18 < age <= 30.5', 'age <= 18')
+    >>> _interval("age", 30.123456, np.inf, 30.124, NUMBERS)
+    'age > 30.1235'
+    >>> _interval("day", 19723.5, np.inf, 19724, DAYS)
+    'day > 2024-01-01'
+    """
+    if not low < value <= high:
+        return name  # folds that read scores of their own, of which the mean is another
+    below = above = ""
+    for write in writers:
+        (least, below), (most, above) = (write(x) if np.isfinite(x) else (x, "") for x in (low, high))
+        if least < value <= most:
+            break
+    if low == -np.inf:
+        return f"{name} <= {above}" if high < np.inf else name
+    return f"{name} > {below}" if high == np.inf else f"{below} < {name} <= {above}"

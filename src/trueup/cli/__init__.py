@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.complain(f"hint: {console.in_options(error.hint)}")
         return BAD_INPUT
     except MemoryError:
-        console.complain("error: not enough memory\nhint: name fewer columns with --by, or lower --depth or --draws")
+        console.complain("error: not enough memory\nhint: name fewer columns, or give fewer rows at a time")
         return BAD_INPUT
     except Exception as error:  # noqa: BLE001  (whatever happens, nobody is shown a traceback unasked)
         return _own_fault(error, debug=debug)
@@ -65,13 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _call(arguments: argparse.Namespace) -> int:
     """Import the module of the verb, and only that."""
-    if arguments.verb == "demo":
-        from trueup.cli import demo
-
-        return demo.run(arguments)
-    from trueup.cli import audit
-
-    return audit.run(arguments)
+    return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
 
 
 def _own_fault(error: Exception, *, debug: bool) -> int:

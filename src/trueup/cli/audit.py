@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.cli import console
-from trueup.cli.names import Columns, parse_bins, split_names
+from trueup.cli.names import parse_bins
+from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_audit
-from trueup.data.files import column_names, read_files
-from trueup.data.intake import read
-from trueup.errors import ArgumentError
 from trueup.reports.output import check_place, write_whole
 
 if TYPE_CHECKING:
@@ -19,15 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trueup.audits.result import Audit
-    from trueup.data.table import Table
 
 __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit, write what was asked for, print; give the exit code."""
-    if not arguments.files and arguments.sql is None:
-        raise ArgumentError("no FILE to read was named", hint="name files, or pass a query with --sql")
+    need_rows(arguments)
     for place in (arguments.report, arguments.json if arguments.json != "-" else None):
         if place is not None:
             check_place(place)  # before the work, not after it
@@ -49,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace, watch: console.Watch) -> Audit:
     watch.say("reading")
     usual, single = parse_bins(arguments.bins or [])
-    table = _read(arguments)
+    table = read_table(arguments, arguments.by, "segment column")
     bins: Any = 10 if usual is None else usual
     if single:
         # The audit takes one number or what is said of each column: give every column of numbers the number.
@@ -60,26 +56,6 @@ def _audit(arguments: argparse.Namespace, watch: console.Watch) -> Audit:
         table, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
         adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
         max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=watch.step,
-    )  # fmt: skip
-
-
-def _read(arguments: argparse.Namespace) -> Table:
-    """Read the columns that are needed, and no others."""
-    paths = arguments.files or None
-    columns = Columns(column_names(paths, arguments.sql))
-    outcome = columns.one(arguments.outcome, "outcome")
-    prediction = columns.several(arguments.prediction, "prediction")
-    weight = None if arguments.weight is None else columns.one(arguments.weight, "weight")
-    categorical = columns.several(arguments.categorical or [], "categorical")
-    by = None if arguments.by is None else columns.several(arguments.by, "segment column")
-    needed = None if by is None else list(dict.fromkeys([outcome, *prediction, *([weight] if weight else []), *by]))
-    if needed is not None:
-        categorical = [name for name in categorical if name in needed]
-    data = read_files(paths, sql=arguments.sql, columns=needed, text=categorical, threads=arguments.threads)
-    return read(
-        data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=arguments.task,
-        categorical=categorical, unlabelled=arguments.unlabelled,
-        classes=None if arguments.classes is None else split_names(arguments.classes),
     )  # fmt: skip
 
 

@@ -13,10 +13,12 @@ from trueup.cli import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-__all__ = ["last_resort"]
+__all__ = ["last_resort", "unfinished"]
 
 GRACE_S = 3.0
+unfinished: set[Path] = set()  # files to be removed should the process have to end in the midst of work
 
 
 @contextlib.contextmanager
@@ -50,5 +52,8 @@ def _listen(inner: int, done: threading.Event) -> None:
         if signal.SIGINT in numbers and not done.wait(GRACE_S):
             if sys.stderr is not None and sys.stderr.isatty():
                 sys.stderr.write("\x1b[?25h\n")  # the cursor, which a progress bar hides
+            for path in list(unfinished):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             console.complain("interrupted")
             os._exit(130)

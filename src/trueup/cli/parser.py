@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["build_parser"]
 
 ABOUT = """\
-Audit a model's scores on every segment, with p-values that hold.
+True up any model: say where its scores are wrong, with p-values that hold, and put them right.
 
-  trueup demo                     see it at work on simulated loans
+  trueup demo
   trueup audit scores.parquet --outcome y --prediction p --by country,device
+  trueup fit scores.parquet --outcome y --prediction p --features country,device -o model.trueup
+  trueup predict model.trueup new.parquet -o scored.parquet
+  trueup explain model.trueup
 """
 
 AUDIT = """\
@@ -44,9 +47,48 @@ exit codes: 0 fine; 1 --fail-if found what it names; 2 bad input or usage; 3 a f
   130 interrupted.
 """
 
+FIT = """\
+Learn what is wrong with scores on the segments that the features make, and save a small model
+that puts it right. Rows judge it that it has not seen: where nothing helps, it changes nothing.
+Fit it on rows that the model of the scores was not trained on.
+"""
+
+FIT_EXAMPLES = """\
+examples:
+  trueup fit scores.parquet --outcome clicked --prediction p --features country,device,age -o model.trueup
+  trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
+  trueup fit scores.csv --outcome species --prediction p_cat,p_dog,p_fox -o model.trueup
+  trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
+"""
+
+PREDICT = """\
+Correct the scores of files by a model: write everything that is in them, and the corrected
+score beside it. The file that is written is there whole or not at all.
+"""
+
+PREDICT_EXAMPLES = """\
+examples:
+  trueup predict model.trueup new.parquet -o scored.parquet
+  trueup predict model.trueup 'day-*.csv' -o scored.csv --as p_fixed
+  trueup predict model.trueup new.jsonl -o scored.csv.gz --only
+  trueup predict model.trueup --sql "FROM 'new.parquet' WHERE day >= '2024-01-01'" -o scored.parquet
+"""
+
+EXPLAIN = """\
+Say what a model is: where it comes from, which segments it corrects and by how much, and how it
+was judged. With --row, say which conditions move one prediction; the parts add up to the change.
+"""
+
+EXPLAIN_EXAMPLES = """\
+examples:
+  trueup explain model.trueup
+  trueup explain model.trueup --row '{"p": 0.2, "country": "BR", "age": 31}'
+  trueup explain model.trueup --json - | jq .explanation.corrections
+"""
+
 DEMO = """\
-Audit simulated loan scores in which errors were planted, repair them by one isotonic step,
-audit again on rows that the step has not seen, and write both audits to one page.
+Audit simulated loan scores in which errors were planted, fit a correction to half of the loans,
+audit again on the other half, and write both audits to one page and the model beside it.
 """
 
 
@@ -128,6 +170,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_audit(verbs)
+    _add_fit(verbs)
+    _add_predict(verbs)
+    _add_explain(verbs)
     _add_demo(verbs)
     parser.epilog = "trueup VERB --help shows what a verb takes"
     return parser
@@ -138,13 +183,101 @@ def _add_audit(verbs: argparse._SubParsersAction[Any]) -> None:
         "audit", help="audit the scores in files or a query", description=AUDIT, epilog=EXAMPLES,
         usage="trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [options]",
     )  # fmt: skip
-    rows = audit.add_argument_group("rows")
-    rows.add_argument("files", nargs="*", metavar="FILE", help="Parquet, CSV or JSON; a pattern such as 'day-*.csv'")
-    rows.add_argument("--sql", metavar="QUERY", help="a query in DuckDB's SQL; it sees FILEs as the table data")
+    _add_rows(audit.add_argument_group("rows"))
     _add_columns(audit.add_argument_group("columns"))
     _add_segments(audit.add_argument_group("segments"))
     _add_test(audit.add_argument_group("test"))
     _add_output(audit.add_argument_group("output"))
+
+
+def _add_fit(verbs: argparse._SubParsersAction[Any]) -> None:
+    fit = verbs.add_parser(
+        "fit", help="learn a correction of the scores, and save it", description=FIT, epilog=FIT_EXAMPLES,
+        usage="trueup fit FILE [FILE ...] --outcome Y --prediction P [--features A,B,C] -o MODEL [options]",
+    )  # fmt: skip
+    _add_rows(fit.add_argument_group("rows"))
+    columns = fit.add_argument_group("columns")
+    _add_columns(columns)
+    columns.add_argument(
+        "--features", action="append", metavar="A,B,C", help="columns that form segments (default: all without a role)"
+    )
+    _add_categorical(columns)
+    add = fit.add_argument_group("method").add_argument
+    add("--method", default="mcgrad", choices=("mcgrad",), metavar="NAME", help="mcgrad (default): boosted trees")
+    add("--depth", type=_at_least(1), default=2, metavar="N", help="how many features a tree combines (default 2)")
+    add("--monotone", action="store_true", help="never reverse two rows that have the same features")
+    add("--seed", type=_at_least(0), default=0, metavar="N", help="fixes everything (default 0)")
+    output = fit.add_argument_group("output")
+    output.add_argument("-o", "--output", required=True, metavar="MODEL", help="where to save it, such as model.trueup")
+    _add_json(output)
+    _add_common(output, "print one line, and no progress")
+
+
+def _add_predict(verbs: argparse._SubParsersAction[Any]) -> None:
+    predict = verbs.add_parser(
+        "predict", help="correct the scores in files by a model", description=PREDICT, epilog=PREDICT_EXAMPLES,
+        usage="trueup predict MODEL FILE [FILE ...] -o OUT [options]",
+    )  # fmt: skip
+    rows = predict.add_argument_group("rows")
+    rows.add_argument("model", metavar="MODEL", help="what trueup fit has saved")
+    _add_rows(rows)
+    output = predict.add_argument_group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="OUT",
+        help="by its ending Parquet, CSV or JSON: scored.parquet",
+    )
+    output.add_argument(
+        "--as", dest="name", action="append", metavar="NAME",
+        help="what to call the corrected score (default: its name and _trueup); for classes one name each",
+    )  # fmt: skip
+    output.add_argument("--only", action="store_true", help="write the corrected score, and no other column")
+    _add_common(output, "print nothing, and no progress")
+
+
+def _add_explain(verbs: argparse._SubParsersAction[Any]) -> None:
+    explain = verbs.add_parser(
+        "explain", help="say what a model corrects, or why it moves one score", description=EXPLAIN,
+        epilog=EXPLAIN_EXAMPLES, usage="trueup explain MODEL [--row JSON] [options]",
+    )  # fmt: skip
+    add = explain.add_argument
+    add("model", metavar="MODEL", help="what trueup fit has saved")
+    add(
+        "--row",
+        metavar="JSON",
+        help="""one row, as '{"p": 0.2, "country": "BR"}'; what is not there is missing""",
+    )
+    add("--top", type=_at_least(0), default=20, metavar="N", help="how many corrections or parts to print (default 20)")
+    _add_json(explain)
+    _add_debug(explain)
+
+
+def _add_rows(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("files", nargs="*", metavar="FILE", help="Parquet, CSV or JSON; a pattern such as 'day-*.csv'")
+    group.add_argument("--sql", metavar="QUERY", help="a query in DuckDB's SQL; it sees FILEs as the table data")
+
+
+def _add_json(group: Any) -> None:
+    group.add_argument(
+        "--json", metavar="FILE", help="write everything as JSON; - is standard output, and then nothing else goes there"
+    )
+
+
+def _add_common(group: argparse._ArgumentGroup, quiet: str) -> None:
+    group.add_argument("--threads", type=_at_least(1), metavar="N", help="default: all cores")
+    group.add_argument("--quiet", action="store_true", help=quiet)
+    _add_debug(group)
+
+
+def _add_categorical(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--categorical",
+        action="append",
+        metavar="A,B",
+        help="numbers that are names, such as zip: not cut, and read as text",
+    )
 
 
 def _add_columns(group: argparse._ArgumentGroup) -> None:
@@ -180,12 +313,7 @@ def _add_segments(group: argparse._ArgumentGroup) -> None:
         help="how numbers and dates are cut: 10 (default) for all; age=5 or age=18:30:50 for one column "
         "(age=18: is one edge); opened=month, or year, quarter (default), week, day",
     )  # fmt: skip
-    add(
-        "--categorical",
-        action="append",
-        metavar="A,B",
-        help="numbers that are names, such as zip: not cut, and read as text",
-    )
+    _add_categorical(group)
     add("--min-rows", type=_at_least(1), default=50, metavar="N", help="smaller segments are not tested (default 50)")
     add(
         "--max-cells",
@@ -209,12 +337,10 @@ def _add_test(group: argparse._ArgumentGroup) -> None:
 def _add_output(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--top", type=_at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
-    add("--json", metavar="FILE", help="write everything as JSON; - is standard output, and then nothing else goes there")
+    _add_json(group)
     add("--report", metavar="FILE", help="write a page, one HTML file that needs nothing else")
     add("--fail-if", choices=("miscalibrated",), metavar="STATE", help="leave with exit code 1 if miscalibrated")
-    add("--threads", type=_at_least(1), metavar="N", help="default: all cores")
-    add("--quiet", action="store_true", help="print the verdict only, and no progress")
-    _add_debug(group)
+    _add_common(group, "print the verdict only, and no progress")
 
 
 def _add_debug(group: Any) -> None:

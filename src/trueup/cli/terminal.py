@@ -1,24 +1,38 @@
-"""An audit in the terminal: a table that fits its width, or plain text where nobody looks on."""
+"""Results in the terminal: tables that fit its width, or plain text where nobody looks on."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from trueup.audits.text import audit_page, headings, notes, shorten, table_rows
+from trueup.audits.text import WIDEST_NAME, audit_page, headings, notes, shorten, table_rows
 from trueup.cli import console
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from trueup.audits.result import Audit
 
-__all__ = ["show_audit"]
+__all__ = ["Grid", "show_audit", "show_page"]
 
 NAME_ROOM = 28
 GAP = 2
-DROPPED_FIRST = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
 COLOURS = {True: "bold red", False: "bold green", None: "bold yellow"}
+DROPPED_FIRST = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
+
+
+class Grid(NamedTuple):
+    """A table: the first column is text, the others are numbers as they are to be shown.
+
+    ``dropped`` names what is left out where the terminal is narrow, in this order.
+    """
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    dropped: tuple[str, ...] = ()
+    widest: int = WIDEST_NAME
 
 
 def show_audit(found: Audit, *, top: int, quiet: bool = False) -> None:
@@ -48,30 +62,64 @@ def _show_in_colour(found: Audit, top: int, stream: TextIO) -> None:
 
 def _table(found: Audit, top: int, width: int) -> RenderableType:
     """Lay the worst segments out; where the terminal is narrow, leave out the columns that say least."""
-    from rich.table import Table
-    from rich.text import Text
-
     worst = found.worst(top)
     if found.overall.segment not in {finding.segment for finding in worst}:
         worst.append(found.overall)
     names, rows = headings(found), table_rows(worst)
-    kept = _kept(names, rows, width)
+    kept = _kept(names, rows, width, DROPPED_FIRST)
+    off = [finding.p_adjusted <= found.settings.alpha for finding in worst]
+    return _laid_out(names, rows, kept, ["red" if one else "" for one in off])
+
+
+def _laid_out(names: tuple[str, ...], rows: list[tuple[str, ...]], kept: list[int], styles: list[str]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for at in kept:
         table.add_column(Text(names[at]), justify="left" if at == 0 else "right", no_wrap=at > 0, overflow="fold")
-    for finding, row in zip(worst, rows, strict=True):
-        off = finding.p_adjusted <= found.settings.alpha
-        cells = [Text(shorten(row[at], 200) if at == 0 else row[at]) for at in kept]
-        table.add_row(*cells, style="red" if off else "")
+    for row, style in zip(rows, styles, strict=True):
+        table.add_row(*[Text(shorten(row[at], 200) if at == 0 else row[at]) for at in kept], style=style)
     return table
 
 
-def _kept(names: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> list[int]:
+def _kept(names: tuple[str, ...], rows: list[tuple[str, ...]], width: int, dropped: Sequence[tuple[str, ...]]) -> list[int]:
     """Choose the columns that leave room for the names of segments."""
     wide = [max(len(row[at]) for row in [names, *rows]) + GAP for at in range(len(names))]
     kept = list(range(len(names)))
-    for words in DROPPED_FIRST:
+    for words in dropped:
         if sum(wide[at] for at in kept if at) + min(wide[0], NAME_ROOM) <= width:
             break
         kept = [at for at in kept if not any(word in names[at] for word in words)]
     return kept
+
+
+def show_page(parts: Sequence[str | Grid]) -> None:
+    """Print sentences and tables, one below the other; the first sentence stands out in a terminal."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        console.emit(lambda stream: _show_parts(parts, stream))
+    else:
+        console.say("\n".join(part if isinstance(part, str) else _plain(part) for part in parts))
+
+
+def _show_parts(parts: Sequence[str | Grid], stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    screen = Console(file=stream, highlight=False, markup=False, emoji=False)
+    for at, part in enumerate(parts):
+        if isinstance(part, str):
+            screen.print(Text(console.printable(part), style="" if at else "bold"), soft_wrap=part.startswith("  trueup "))
+        else:
+            kept = _kept(part.headings, part.rows, screen.width, [(word,) for word in part.dropped])
+            screen.print(_laid_out(part.headings, part.rows, kept, [""] * len(part.rows)))
+
+
+def _plain(grid: Grid) -> str:
+    rows = [(shorten(row[0], grid.widest), *row[1:]) for row in [grid.headings, *grid.rows]]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        first, *others = zip(row, widths, strict=True)
+        lines.append("  ".join([first[0].ljust(first[1]), *(cell.rjust(wide) for cell, wide in others)]).rstrip())
+    return "\n".join(lines)

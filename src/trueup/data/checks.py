@@ -114,7 +114,7 @@ def _is_number(text: str) -> bool:
 
 def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
     """Check scores: finite, and probabilities where the task is not regression."""
-    for name, column in zip(names, scores.reshape(len(scores), -1).T, strict=True):
+    for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
         bad = ~np.isfinite(column)
         if bad.any():
             raise DataError(

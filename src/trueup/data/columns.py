@@ -165,12 +165,35 @@ def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> 
     if kinds and all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
         return Raw("flag", np.array([np.nan if v is None else float(v) for v in (*found, None)])[codes])
     if kinds and all(issubclass(kind, (int, float, decimal.Decimal, np.number)) for kind in kinds):
-        return Raw("number", np.array([np.nan if v is None else float(v) for v in (*found, None)])[codes])
+        kept_values = list(index)
+        return Raw(
+            "number",
+            np.array([_as_float(v) for v in (*found, None)])[codes],
+            exact=lambda: from_objects([kept_values[code] for code in codes], name, as_text=True),
+        )
     if kinds and all(issubclass(kind, (dt.date, np.datetime64)) for kind in kinds):
         return Raw("date", np.array([days(v) for v in (*found, None)])[codes])
     kept = np.cumsum([value is not None for value in found]) - 1
     move = np.array([*(at if value is not None else -1 for at, value in zip(kept, found, strict=True)), -1], np.int64)
-    return Raw("text", coded=merge_texts(move[codes], [str(value) for value in known]))
+    return Raw("text", coded=merge_texts(move[codes], [_as_text(value) for value in known]))
+
+
+def _as_float(value: Any) -> float:
+    if value is None:
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _as_text(value: Any) -> str:
+    """Write a value as a level, in the same way whatever other values its column holds."""
+    if isinstance(value, (bool, np.bool_)):
+        return FLAG_LEVELS[int(value)]
+    if isinstance(value, (float, np.floating)):
+        return format_number(float(value))
+    return str(value)
 
 
 def days(value: Any) -> float:

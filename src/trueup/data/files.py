@@ -11,7 +11,7 @@ written as 2024-01-31 or 2024-01-31 09:30:00 (a zone is dropped, the clock time 
 texts. Times in Parquet and SQL that have a zone are given by the clock of UTC.
 """
 
-# ruff: noqa: S608  Columns are called c0, r0, ... in SQL, and what a user or a file says goes through _quote.
+# ruff: noqa: S608  Columns are called c0, r0, ... in SQL, and what a user or a file says goes through quote.
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
     from numpy.typing import NDArray
 
+# What follows these two is for `trueup.data.output`.
 __all__ = ["column_names", "read_files"]
 
 AT_ONCE = 8  # text columns coded by one query: 1 or 100 took twice the time
@@ -113,12 +114,12 @@ def read_files(
     {'p': array([0.2, 0.7]), 'country': Coded(codes=array([ 0, -1], dtype=int32), levels=('BR',))}
     """
     as_text = _several(text)
-    with _connect(threads) as con:
-        rows = _open(con, paths, sql, as_text)
-        plain, texts = _choose(rows, None if columns is None else _several(columns), as_text)
-        with _telling(rows.files):
-            _refuse_gaps(con, rows.files, [*plain, *texts])
-            found = _fetch(con, rows, plain, texts)
+    with connect(threads) as con:
+        rows = open_rows(con, paths, sql, as_text)
+        plain, texts = choose(rows, None if columns is None else _several(columns), as_text)
+        with telling(rows.files):
+            refuse_gaps(con, rows.files, [*plain, *texts])
+            found = fetch(con, rows, plain, texts)
         return {name: found[name] for name in (rows.names if columns is None else _several(columns)) if name in found}
 
 
@@ -130,13 +131,13 @@ def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: st
     >>> column_names(sql="SELECT 0.2 AS p, [1, 2] AS left_out, 'BR' AS country")
     ['p', 'country']
     """
-    with _connect(None) as con:
-        rows = _open(con, paths, sql, (), names_only=True)
-        plain, texts = _choose(rows, None, ())
+    with connect(None) as con:
+        rows = open_rows(con, paths, sql, (), names_only=True)
+        plain, texts = choose(rows, None, ())
         return [name for name in rows.names if name in plain or name in texts]
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Rows to be read: the SQL that stands for them, and their columns, known to SQL as c0, c1, ..."""
 
     source: str
@@ -146,6 +147,7 @@ class _Rows(NamedTuple):
 
     @property
     def table(self) -> str:
+        """Write the rows as SQL reads them."""
         return f"{self.source} AS rows({', '.join(f'c{at}' for at in range(len(self.names)))})"
 
 
@@ -157,17 +159,18 @@ def _several(names: Sequence[str] | str) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _quote(value: str, mark: str = "'") -> str:
+def quote(value: str, mark: str = "'") -> str:
+    """Write a text, or with double marks a name, in SQL."""
     value.encode()  # a text that is no Unicode is refused here: DuckDB would call it a wrong argument
     return mark + value.replace(mark, mark * 2) + mark
 
 
 def _listed_paths(files: Files) -> str:
     """Write paths in SQL: escaped, a * stands for itself; absolute, a name cannot begin with ~ or a scheme."""
-    return f"[{', '.join(_quote(glob.escape(str(path.absolute()))) for path in files.paths)}]"
+    return f"[{', '.join(quote(glob.escape(str(path.absolute()))) for path in files.paths)}]"
 
 
-def _call(files: Files, **options: str) -> str:
+def call(files: Files, **options: str) -> str:
     """Write the SQL that reads files."""
     options |= {"hive_partitioning": "false"}  # no columns made of the names of folders
     options |= {"union_by_name": "true"} if len(files.paths) > 1 else {}
@@ -175,14 +178,15 @@ def _call(files: Files, **options: str) -> str:
     return f"read_{files.format}({_listed_paths(files)}, {', '.join(f'{key} = {told}' for key, told in options.items())})"
 
 
-def _find_names(known: Iterable[str], wanted: Sequence[str], role: str) -> tuple[str, ...]:
+def find_names(known: Iterable[str], wanted: Sequence[str], role: str) -> tuple[str, ...]:
+    """Find names among those that are there; say which is nearest where one is not."""
     return cast("tuple[str, ...]", Source(tuple(known), 0, lambda _: Raw("text")).find_all(wanted, role))
 
 
-def _choose(rows: _Rows, columns: Sequence[str] | None, as_text: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def choose(rows: Rows, columns: Sequence[str] | None, as_text: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Settle which columns are read, and by which SQL: those of values, and those of texts."""
     plain, texts = {}, {}
-    wanted = None if columns is None else set(_find_names(rows.names, columns, "data"))
+    wanted = None if columns is None else set(find_names(rows.names, columns, "data"))
     for at, (name, declared) in enumerate(zip(rows.names, rows.types, strict=True)):
         kind = _kind(declared)
         if re.fullmatch(r"__index_level_\d+__", name) if wanted is None else name not in wanted:
@@ -202,7 +206,8 @@ def _choose(rows: _Rows, columns: Sequence[str] | None, as_text: Sequence[str]) 
 
 
 @contextlib.contextmanager
-def _connect(threads: int | None) -> Iterator[Connection]:
+def connect(threads: int | None) -> Iterator[Connection]:
+    """Open a connection that touches nothing but the files it is told to."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ArgumentError(f"threads must be a whole number from 1; got {threads!r}")
     # Left alone, DuckDB spills beside the user's files, fetches what it lacks, and takes names in SQL for our variables.
@@ -217,12 +222,14 @@ def _connect(threads: int | None) -> Iterator[Connection]:
 
 
 @contextlib.contextmanager
-def _telling(files: Files | None) -> Iterator[None]:
+def telling(files: Files | None, doing: str | None = None) -> Iterator[None]:
     """Turn what DuckDB raises into errors of ours."""
     try:
         yield
     except (duckdb.Error, UnicodeError) as error:
         fact = " ".join(NOT_THE_FACT.sub("", str(error)).split())[:300].rstrip(".")
+        if doing is not None:
+            raise FileError(f"cannot {doing}: {fact}", hint="is there room, and are its sources left alone?") from error
         if files is not None and files.format == "csv":
             fact = next(filter(None, (uneven_line(path, files.separator) for path in files.paths)), fact)
         what = "run the query" if files is None else f"read {files}"
@@ -233,50 +240,53 @@ def _telling(files: Files | None) -> Iterator[None]:
         raise
 
 
-def _open(con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], *, names_only: bool = False) -> _Rows:
+def open_rows(
+    con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], *, names_only: bool = False, role: str = "text"
+) -> Rows:
     """Find the rows and the names and types of their columns."""
     if paths is None and sql is None:
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
-    found: list[_Rows] = []
+    found: list[Rows] = []
     if paths is not None:
         files = find_files(paths)
-        with _telling(files):
-            found.append(_scan(con, files, as_text, brief=names_only and sql is None))
+        with telling(files):
+            found.append(scan(con, files, as_text, brief=names_only and sql is None))
     if sql is not None:
-        with _telling(None):
+        with telling(None):
             found.append(_query(con, sql, *found))
-    _find_names(dict.fromkeys(name for rows in found for name in rows.names), as_text, "text")
+    find_names(dict.fromkeys(name for rows in found for name in rows.names), as_text, role)
     return found[-1]
 
 
-def _describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Name the columns of a query and their types."""
     described = con.execute(f"DESCRIBE\n{query}").fetchall()
     return tuple(row[0] for row in described), tuple(row[1] for row in described)
 
 
-def _scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool) -> _Rows:
+def scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool, settled: bool = True) -> Rows:
     """Settle the types of the columns of files, by all rows: a late one may be no number, or have another column."""
-    options = {"parquet": {}, "csv": CSV | {"delim": _quote(files.separator)}, "json": JSON}[files.format]
+    options = {"parquet": {}, "csv": CSV | {"delim": quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if brief and files.format == "csv" else "-1"} if options else {}
-    names, types = _describe(con, f"FROM {_call(files, **options, **sample)}")
+    names, types = describe(con, f"FROM {call(files, **options, **sample)}")
     _refuse_renamed(con, files, names)
     if files.format == "parquet":
-        return _Rows(_call(files), names, types, files)
+        return Rows(call(files), names, types, files)
     kept = {*PLAIN.split(), "LIST", "STRUCT", "MAP", "UNION"}
     types = tuple(
         "VARCHAR" if name in as_text or _kind(declared) not in kept else declared
         for name, declared in zip(names, types, strict=True)
     )
-    told = ", ".join(f"{_quote(name)}: {_quote(kind)}" for name, kind in zip(names, types, strict=True))
+    told = ", ".join(f"{quote(name)}: {quote(kind)}" for name, kind in zip(names, types, strict=True))
     if files.format == "json":
-        source = _call(files, records="true", columns=f"{{{told}}}")
+        source = call(files, records="true", columns=f"{{{told}}}")
     else:
-        source = _call(files, **options, types=f"{{{told}}}", sample_size="1")
-    rows = _Rows(source, names, types, files)
-    return rows if brief else _settle(con, rows, as_text)
+        source = call(files, **options, types=f"{{{told}}}", sample_size="1")
+    rows = Rows(source, names, types, files)
+    return rows if brief or not settled else _settle(con, rows, as_text)
 
 
-def _settle(con: Connection, rows: _Rows, as_text: Sequence[str]) -> _Rows:
+def _settle(con: Connection, rows: Rows, as_text: Sequence[str]) -> Rows:
     """Read texts of CSV and JSON as dates, and in CSV as booleans, where every one is written as one."""
     kinds = list(TRIALS) if rows.files and rows.files.format == "csv" else ["TIMESTAMP"]
     texts = [at for at, name in enumerate(rows.names) if rows.types[at] == "VARCHAR" and name not in as_text]
@@ -288,18 +298,18 @@ def _settle(con: Connection, rows: _Rows, as_text: Sequence[str]) -> _Rows:
         likely = [one for one, yes in zip(likely, answers, strict=True) if (silence if yes is None else yes)]
     meant = dict(likely)
     read = [TRIALS[meant[at]][1].format(f"c{at}") if at in meant else f"c{at}" for at in range(len(rows.names))]
-    listed = ", ".join(f"{sql} AS {_quote(name, chr(34))}" for sql, name in zip(read, rows.names, strict=True))
+    listed = ", ".join(f"{sql} AS {quote(name, chr(34))}" for sql, name in zip(read, rows.names, strict=True))
     types = tuple(meant.get(at, declared) for at, declared in enumerate(rows.types))
     return rows._replace(source=f"(SELECT {listed} FROM {rows.table})", types=types)
 
 
-def _refuse_gaps(con: Connection, files: Files | None, wanted: Sequence[str]) -> None:
+def refuse_gaps(con: Connection, files: Files | None, wanted: Sequence[str]) -> None:
     """Refuse files of which one lacks a column that is read: its rows would look as if the values were missing."""
     if files is None or len(files.paths) == 1 or files.format == "json":  # the rows of JSON name what they have
         return
     for at, path in enumerate(files.paths):
         one = files._replace(paths=[path])
-        names = files.headers[at] if files.headers else _describe(con, f"FROM {_call(one)}")[0]
+        names = files.headers[at] if files.headers else describe(con, f"FROM {call(one)}")[0]
         for name in wanted:
             if name.lower() not in {known.lower() for known in names}:
                 raise ColumnError(
@@ -322,9 +332,9 @@ def _refuse_renamed(con: Connection, files: Files, names: tuple[str, ...]) -> No
             raise ColumnError(f"column name {cut!r} appears more than once in {files}", hint=HINTS["twice"])
 
 
-def _query(con: Connection, sql: str, data: _Rows | None = None) -> _Rows:
+def _query(con: Connection, sql: str, data: Rows | None = None) -> Rows:
     """Run all statements but the last, which gives the rows."""
-    sql.encode()  # as in _quote
+    sql.encode()  # as in quote
     statements = con.extract_statements(sql)
     if not statements:
         raise FileError("the query is empty", hint=HINTS["sql"])
@@ -333,16 +343,17 @@ def _query(con: Connection, sql: str, data: _Rows | None = None) -> _Rows:
     for statement in statements[:-1]:
         con.execute(statement)
     last = LAST_SEMICOLON.sub("", statements[-1].query)
-    names, types = _describe(con, last)
-    _find_names(names, (), "data")  # refuses a name that is there twice
-    return _Rows(f"(\n{last}\n)", names, types)
+    names, types = describe(con, last)
+    find_names(names, (), "data")  # refuses a name that is there twice
+    return Rows(f"(\n{last}\n)", names, types)
 
 
 def _listed(columns: Iterable[str]) -> str:
     return ", ".join(f"{sql} AS r{at}" for at, sql in enumerate(columns))
 
 
-def _fetch(con: Connection, rows: _Rows, plain: dict[str, str], texts: dict[str, str]) -> dict[str, Any]:
+def fetch(con: Connection, rows: Rows, plain: dict[str, str], texts: dict[str, str]) -> dict[str, Any]:
+    """Read the columns that were chosen."""
     table = rows.table
     if texts and (rows.files is None or rows.files.format != "parquet"):
         # Texts take two passes: run a query once, and parse CSV and JSON once. Parquet is quicker to read twice.

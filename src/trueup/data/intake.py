@@ -176,6 +176,9 @@ def _feature(
         values = raw.codes_or_values
         return Feature(name, "date" if raw.kind == "date" else "numeric"), values if keep is None else values[keep]
     coded = raw.categories()
+    if saved is None and keep is not None:
+        coded = _used(coded.codes[keep], list(coded.levels))  # a level of rows that were left out is no level
+        return Feature(name, "categorical", coded.levels), coded.codes
     levels = coded.levels if saved is None else saved.levels
     codes = recode(coded, levels)
     return Feature(name, "categorical", levels), codes if keep is None else codes[keep]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from trueup.data.checks import LARGEST_VALUE
 from trueup.data.columns import from_array, recode
 from trueup.data.features import same_kind
 from trueup.errors import DataError
@@ -14,9 +17,7 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Feature, Task
 
-__all__ = ["Encoder", "check_prediction", "encoder"]
-
-Encoder = "Callable[[Any], float]"
+__all__ = ["check_prediction", "encoder"]
 
 
 def encoder(feature: Feature) -> Callable[[Any], float]:
@@ -32,22 +33,26 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
     (1.0, -1.0, -1.0)
     """
     place = {level: float(at) for at, level in enumerate(feature.levels)}
-    categorical, missing = feature.kind == "categorical", -1.0 if feature.kind == "categorical" else math.nan
 
-    def encode(value: Any) -> float:
-        if value is None:
-            return missing
-        kind = type(value)
-        if categorical and kind is str:
+    def encode_text(value: Any) -> float:
+        if type(value) is str:
             return place.get(value, -1.0)
-        if feature.kind == "numeric" and (kind is float or kind is int):
-            try:
-                return float(value)
-            except OverflowError:
-                return math.inf if value > 0 else -math.inf
-        return _as_column(value, feature)
+        return -1.0 if value is None else _as_column(value, feature)
 
-    return encode
+    def encode_number(value: Any) -> float:
+        if isinstance(value, float):  # NumPy's own is one too
+            return value
+        if type(value) is not int:
+            return math.nan if value is None else _as_column(value, feature)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+
+    def encode_date(value: Any) -> float:
+        return math.nan if value is None else _as_column(value, feature)
+
+    return {"categorical": encode_text, "numeric": encode_number, "date": encode_date}[feature.kind]
 
 
 def _as_column(value: Any, feature: Feature) -> float:
@@ -63,10 +68,10 @@ def _as_column(value: Any, feature: Feature) -> float:
 def check_prediction(value: Any, name: str, task: Task) -> float:
     """Take the prediction of one row: a finite number, and a probability where the task is not regression."""
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, (str, bytes, np.ndarray, np.datetime64)) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, (str, bytes)) or not math.isfinite(number):
+    if not math.isfinite(number):
         raise DataError(
             f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
         )
@@ -74,5 +79,10 @@ def check_prediction(value: Any, name: str, task: Task) -> float:
         raise DataError(
             f"prediction {name!r} must be a probability in [0, 1]; got {number:g}",
             hint="pass logits through scipy.special.expit first",
+        )
+    if abs(number) > LARGEST_VALUE:
+        raise DataError(
+            f"prediction {name!r} must lie within {LARGEST_VALUE:g} of 0; got {number:g}",
+            hint="measure it in a larger unit",
         )
     return number

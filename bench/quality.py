@@ -1,0 +1,183 @@
+"""Held-out quality of MCGrad beside mcgrad 0.1.5, isotonic regression, and refitting LightGBM on features and score.
+
+    python bench/quality.py [--seeds 5] [--only adult]
+
+Four real data sets, three base models each (and one real score), calibration rows that no base model saw. For every case:
+log loss of the test rows, and the multicalibration error of the test rows in sigmas, by mcgrad's own MulticalibrationError
+and by ours. Predictions of the peers are kept under .bench/ and made once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before any OpenMP is loaded
+
+import numpy as np
+import pandas as pd
+
+import trueup as tu
+from cases import Case, cases, features
+from common import ENVIRONMENTS, check, run_peer, save
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+PEER = ENVIRONMENTS / "peer"
+KEPT = ENVIRONMENTS / "quality"
+METHODS = ("trueup", "mcgrad", "isotonic", "refit")
+CLIP = 1e-6
+
+
+def log_loss(y: Floats, p: Floats) -> Floats:
+    p = np.clip(p, CLIP, 1 - CLIP)
+    return -(y * np.log(p) + (1 - y) * np.log1p(-p))
+
+
+def refit(train: pd.DataFrame, test: pd.DataFrame, seed: int) -> Floats:
+    """Train LightGBM on features and score: the better of two shapes and its number of trees by a fifth held out."""
+    import lightgbm as lgb
+
+    names = [name for name in train.columns if name not in ("p", "y", "part")]
+    both = pd.concat([train, test])[[*names, "p"]]
+    for name in features(train)[0]:
+        both[name] = both[name].astype("category")
+    X, Z = both.iloc[: len(train)], both.iloc[len(train) :]
+    held = np.random.default_rng([seed, 9]).random(len(X)) < 0.2
+    y = train["y"].to_numpy()
+    best: tuple[float, Any] = (np.inf, None)
+    for leaves, rate in ((7, 0.1), (31, 0.1)):
+        model = lgb.LGBMClassifier(
+            n_estimators=2000, num_leaves=leaves, learning_rate=rate, n_jobs=2, verbose=-1, subsample=0.8, subsample_freq=1
+        )
+        stop = lgb.early_stopping(50, verbose=False)
+        model.fit(X[~held], y[~held], eval_set=[(X[held], y[held])], callbacks=[stop])
+        loss = model.best_score_["valid_0"]["binary_logloss"]
+        best = min(best, (loss, model), key=lambda found: found[0])
+    return best[1].predict_proba(Z)[:, 1]
+
+
+def parts(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame = pd.read_parquet(case.path)
+    train, test = (frame[frame["part"] == part].drop(columns="part") for part in ("calibration", "test"))
+    return train, test
+
+
+def others(case: Case) -> dict[str, Floats]:
+    """Give what the others predict for the test rows, made once."""
+    place = KEPT / f"{case.name}.npz"
+    if not place.exists():
+        from sklearn.isotonic import IsotonicRegression
+
+        train, test = parts(case)
+        flat = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(train["p"], train["y"]).predict(test["p"])
+        theirs = np.load(PEER / f"{case.name}.npz")["p"]
+        scores = {"base": test["p"].to_numpy(), "mcgrad": theirs, "isotonic": flat, "refit": refit(train, test, case.seed)}
+        np.savez(place, **scores)
+    return dict(np.load(place))
+
+
+def our_sigmas(case: Case, scores: dict[str, Floats]) -> dict[str, float]:
+    _, test = parts(case)
+    by = [name for name in test.columns if name not in ("p", "y")]
+    return {
+        name: float(tu.audit(test.assign(p=p), outcome="y", prediction="p", by=by).worst_sigma)
+        for name, p in scores.items()
+    }
+
+
+def others_sigmas(chosen: list[Case]) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure the others' multicalibration error once, by both measures."""
+    missing = [case for case in chosen if not (KEPT / f"{case.name}.json").exists()]
+    for start in range(0, len(missing), 5):
+        some = missing[start : start + 5]
+        told = [str(one) for case in some for one in (KEPT / f"{case.name}.npz", case.path)]
+        for case, found in zip(some, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *told), strict=True):
+            both = {"sigma": found, "sigma_ours": our_sigmas(case, others(case))}
+            (KEPT / f"{case.name}.json").write_text(json.dumps(both))
+    return {case.name: json.loads((KEPT / f"{case.name}.json").read_text()) for case in chosen}
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Fit one case; keep what it predicts."""
+    train, test = parts(case)
+    start = time.perf_counter()
+    fix = tu.MCGrad("p", threads=2).fit(train, "y")
+    seconds = time.perf_counter() - start
+    y = test["y"].to_numpy(float)
+    ours = fix.predict(test)
+    (KEPT / "ours").mkdir(exist_ok=True)
+    np.savez(KEPT / "ours" / f"{case.name}.npz", trueup=ours)
+    losses = {name: log_loss(y, p) for name, p in {"trueup": ours, **others(case)}.items()}
+    change = losses["trueup"] - losses["base"]
+    return {
+        "case": case.name, "rows": len(train), "seconds": seconds, "rounds": fix.history_.chosen,
+        "trees": fix.model_.map.trees, "log_loss": {name: float(loss.mean()) for name, loss in losses.items()},
+        "sigma_ours": our_sigmas(case, {"trueup": ours}),
+        "harm": float(change.mean()), "harm_error": float(change.std() / np.sqrt(len(change))),
+    }  # fmt: skip
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean rank and win rate of every method."""
+    found: dict[str, Any] = {}
+    for measured in ("log_loss", "sigma", "sigma_ours"):
+        table = np.array([[row[measured][name] for name in ("base", *METHODS)] for row in rows])
+        ranks = table.argsort(axis=1).argsort(axis=1) + 1
+        found[measured] = {
+            "mean": dict(zip(("base", *METHODS), table.mean(axis=0).tolist(), strict=True)),
+            "mean rank": dict(zip(("base", *METHODS), ranks.mean(axis=0).tolist(), strict=True)),
+            "better than": {
+                name: float(np.mean(table[:, 1] < table[:, at])) for at, name in enumerate(("base", *METHODS)) if at != 1
+            },
+        }
+    found["worse than base by two standard errors"] = sum(row["harm"] > 2 * row["harm_error"] for row in rows)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="")
+    told = parser.parse_args()
+    chosen = [case for case in cases(told.seeds) if told.only in case.name]
+    PEER.mkdir(parents=True, exist_ok=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    missing = [str(case.path) for case in chosen if not (PEER / f"{case.name}.npz").exists()]
+    if missing:
+        run_peer("mcgrad", "mcgrad_fit.py", "fit", str(PEER), *missing)
+    rows = []
+    for case in chosen:
+        others(case)
+        rows.append(measure(case))
+        row = rows[-1]
+        shown = " ".join(f"{name} {row['log_loss'][name]:.5f}" for name in ("base", *METHODS))
+        print(f"{case.name:32s} {shown}  {row['rounds']} rounds {row['seconds']:.1f} s", flush=True)
+    kept = others_sigmas(chosen)
+    told_ours = [str(one) for case in chosen for one in (KEPT / "ours" / f"{case.name}.npz", case.path)]
+    for row, found in zip(rows, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *told_ours), strict=True):
+        row["sigma"] = {**kept[row["case"]]["sigma"], **found}
+        row["sigma_ours"] |= kept[row["case"]]["sigma_ours"]
+    found = summary(rows)
+    print(found)
+    checks = {
+        "log loss, better than mcgrad": check(
+            "log loss, better than mcgrad", found["log_loss"]["better than"]["mcgrad"], 0.8, at_most=False
+        ),
+        "sigma, better than mcgrad": check(
+            "sigma, better than mcgrad", found["sigma"]["better than"]["mcgrad"], 0.6, at_most=False
+        ),
+        "cases harmed": check("cases harmed", found["worse than base by two standard errors"], 0, at_most=True),
+    }
+    if not told.only:
+        save("quality", {"checks": checks, "summary": found, "cases": rows})
+
+
+if __name__ == "__main__":
+    main()

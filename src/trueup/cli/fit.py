@@ -1,0 +1,112 @@
+"""`trueup fit`: files or a query to a model that corrects scores."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from trueup.cli import console
+from trueup.cli.names import split_names
+from trueup.cli.output import check_output, file_size
+from trueup.cli.reading import need_rows, read_table
+from trueup.cli.terminal import show_page
+from trueup.cli.told import correction_grid, json_of, model_data
+from trueup.data.paths import find_files
+from trueup.modelfile import load, save
+from trueup.reports.output import check_place, write_whole
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from trueup.calibrators.model import Model
+    from trueup.cli.terminal import Grid
+    from trueup.data.table import Table
+
+__all__ = ["counting", "run"]
+
+EXAMPLE = "model.trueup"
+SHOWN = 5
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit, save, say what was done; give the exit code."""
+    need_rows(arguments)
+    check_output(arguments.output, find_files(arguments.files).paths if arguments.files else (), example=EXAMPLE)
+    if arguments.json not in (None, "-"):
+        check_place(arguments.json)
+    with console.Watch(quiet=arguments.quiet) as watch:
+        watch.say("reading")
+        table = read_table(arguments, arguments.features, "feature")
+        watch.say("fitting")
+        recipe = _recipe(arguments, table)
+        recipe.fit_table(table, counting(watch, "fitting"))
+        watch.say("writing")
+        save(recipe, arguments.output)
+        model = load(arguments.output)
+    if arguments.json is not None:
+        found = {"file": arguments.output, **model_data(model)}
+        if arguments.json == "-":
+            console.emit(lambda stream: stream.writelines(json_of(found)))
+            return 0
+        write_whole(arguments.json, json_of(found))
+    if arguments.quiet:
+        console.say(model.history.reason)
+    else:
+        show_page([*_page(model, arguments, table), *([f"wrote {arguments.json}"] if arguments.json else [])])
+    return 0
+
+
+def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:
+    """Make a progress that shows the trees so far, over all rounds: how many there will be, nobody knows before."""
+    before = last = 0
+
+    def progress(done: int, _: int) -> None:
+        nonlocal before, last
+        before += last if done < last else 0
+        last = done
+        watch.say(f"{what}: {before + done:,} trees")
+
+    return progress
+
+
+def _recipe(arguments: argparse.Namespace, table: Table) -> Any:
+    from trueup.calibrators.boosting import MCGrad  # scikit-learn and LightGBM come with it
+
+    schema = table.schema
+    names = [feature.name for feature in schema.features]
+    return MCGrad(
+        list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0], names,
+        task=arguments.task, depth=arguments.depth, monotone=arguments.monotone, unlabelled=arguments.unlabelled,
+        categorical=[name for name in split_names(arguments.categorical or []) if name in names],
+        classes=list(schema.classes) or None, random_state=arguments.seed, threads=arguments.threads,
+    )  # fmt: skip
+
+
+def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str | Grid]:
+    info, history, explanation = model.info(), model.history, model.explanation
+    features = f"{len(info.features)} feature{'' if len(info.features) == 1 else 's'}"
+    judged = f"{history.judged_by}: every row by a model that has not seen it"
+    parts: list[str | Grid] = [
+        history.reason,
+        f"{info.method} on {info.rows:,} rows and {features}; judged by "
+        f"{judged if history.judged_by == 'cross-validation' else history.judged_by}",
+    ]
+    parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
+    if table.unlabelled:
+        parts.append(f"{table.unlabelled:,} rows without an outcome were set aside")
+    if explanation.corrections:
+        shown = min(SHOWN, len(explanation.corrections))
+        parts += [
+            f"scores moved by {explanation.moved:.2g} on average; the {shown} largest corrections:",
+            "",
+            correction_grid(explanation, SHOWN),
+        ]
+    model_file, source = shlex.quote(arguments.output), " ".join(map(shlex.quote, arguments.files)) or "FILE"
+    return [
+        *parts,
+        "",
+        f"wrote {arguments.output} ({info.trees:,} trees, {file_size(arguments.output)}); next:",
+        f"  trueup predict {model_file} {source} -o scored.parquet",
+        f"  trueup explain {model_file}",
+    ]

@@ -1,0 +1,92 @@
+"""Files that a command writes: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trueup.cli.interrupts import unfinished
+from trueup.errors import ArgumentError
+from trueup.storage import cannot_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["check_output", "file_size", "whole_file"]
+
+
+def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> None:
+    """Refuse a place that cannot be written to, and one from which something is read.
+
+    Raises
+    ------
+    FileError, ArgumentError
+    """
+    given = Path(path)
+    try:
+        if given.is_dir():
+            raise IsADirectoryError
+        if not given.parent.is_dir():
+            raise FileNotFoundError
+        same = [source for source in sources if given.exists() and Path(source).exists() and given.samefile(source)]
+    except (OSError, ValueError) as error:
+        raise cannot_write(given, error, example=example) from error
+    if given.exists() and not given.is_file():
+        raise ArgumentError(f"-o {path} is not a file on disk", hint=f"name a file, such as {example}")
+    if same:
+        raise ArgumentError(f"-o {path} would overwrite what is read", hint=f"name another file, such as {example}")
+
+
+@contextlib.contextmanager
+def whole_file(path: str, *, example: str) -> Iterator[Path]:
+    """Give a place beside a file; what was written there takes the file's place at the end, and is gone after an error.
+
+    A link keeps pointing to its file, and a file that is replaced keeps its rights.
+    """
+    target = Path(os.path.realpath(path))
+    beside = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
+    unfinished.add(beside)
+    try:
+        with _telling(Path(path), example):
+            rights = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+            beside.touch(mode=0o666 if rights is None else 0o600, exist_ok=False)
+        yield beside
+        with _telling(Path(path), example):
+            if rights is not None:
+                beside.chmod(rights)
+            with beside.open("rb") as stream:
+                os.fsync(stream.fileno())
+            beside.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        unfinished.discard(beside)
+
+
+@contextlib.contextmanager
+def _telling(path: Path, example: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error, example=example) from error
+
+
+def file_size(path: str | Path) -> str:
+    """Write the size of a file for people.
+
+    Examples
+    --------
+    >>> import os
+    >>> file_size(os.devnull)
+    '0 bytes'
+    """
+    size = float(Path(path).stat().st_size)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

@@ -1,0 +1,101 @@
+"""`trueup predict`: a model and files to the same files with corrected scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.cli import console
+from trueup.cli.names import split_names
+from trueup.cli.output import check_output, file_size, whole_file
+from trueup.cli.reading import need_rows
+from trueup.data.columns import Coded
+from trueup.data.intake import read_like
+from trueup.data.output import add_columns, format_to_write
+from trueup.data.paths import find_files
+from trueup.errors import ArgumentError
+from trueup.modelfile import load
+
+if TYPE_CHECKING:
+    import argparse
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.model import Model
+
+__all__ = ["run"]
+
+EXAMPLE = "scored.parquet"
+FLAGS = {"false", "true"}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score, write, say what was written; give the exit code."""
+    need_rows(arguments)
+    written = format_to_write(arguments.output)
+    paths = find_files(arguments.files).paths if arguments.files else []
+    check_output(arguments.output, [arguments.model, *paths], example=EXAMPLE)
+    notes: list[str] = []
+    with console.Watch(quiet=arguments.quiet) as watch:
+        watch.say("reading")
+        model = load(arguments.model)
+        names = _names(model, arguments.name)
+
+        def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+            watch.say("scoring")
+            found = model.predict_table(read_like(columns, model.schema), threads=arguments.threads)
+            notes.extend(_unseen(columns, model))
+            watch.say("writing")
+            return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
+
+        with whole_file(arguments.output, example=EXAMPLE) as place:
+            rows = add_columns(
+                arguments.files or None, place, make, sql=arguments.sql, roles=_roles(model), text=_texts(model),
+                written=written, only=arguments.only, threads=arguments.threads,
+            )  # fmt: skip
+    for note in notes:
+        console.complain(f"note: {note}")
+    if not arguments.quiet:
+        listed = ", ".join(names)
+        console.say(f"wrote {arguments.output}: {rows:,} rows with {listed} ({file_size(arguments.output)})")
+    return 0
+
+
+def _names(model: Model, given: list[str] | None) -> list[str]:
+    """Name the new columns."""
+    base = model.schema.prediction
+    if given is None:
+        return [f"{name}_trueup" for name in base]
+    names = given if len(base) == 1 and len(given) == 1 else split_names(given)
+    if len(names) != len(base) or len({name.lower() for name in names}) < len(names) or not all(names):
+        what = "one name" if len(base) == 1 else f"{len(base)} names, one for each of {', '.join(base)}"
+        raise ArgumentError(f"--as needs {what}; got {', '.join(given)!r}", hint="separate names by commas")
+    return names
+
+
+def _roles(model: Model) -> dict[str, list[str]]:
+    schema = model.schema
+    return {"prediction": list(schema.prediction), "feature": [feature.name for feature in schema.features]}
+
+
+def _texts(model: Model) -> list[str]:
+    """Name the columns to be read as text, so that 01234 stays as it is; true and True are one, however."""
+    found = (feature for feature in model.schema.features if feature.kind == "categorical")
+    return [feature.name for feature in found if not set(feature.levels) <= FLAGS]
+
+
+def _unseen(columns: dict[str, Any], model: Model) -> list[str]:
+    """Tell of values that the model has not seen."""
+    notes = []
+    for feature in model.schema.features:
+        column = columns[feature.name]
+        if feature.kind != "categorical" or not isinstance(column, Coded):
+            continue
+        known = set(feature.levels)
+        new = [at for at, level in enumerate(column.levels) if level not in known]
+        rows = int(np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))[new].sum()) if new else 0
+        if rows:
+            example = f"{column.levels[new[0]]!r}" + (f" and {len(new) - 1:,} more" if len(new) > 1 else "")
+            notes.append(f"{feature.name}: {rows:,} rows have a value the model has not seen ({example}), taken as missing")
+    return notes

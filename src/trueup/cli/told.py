@@ -1,0 +1,78 @@
+"""A model in words: what it is, what it corrected, how it was judged, and why one prediction moved."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trueup.audits.text import number
+from trueup.cli.terminal import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.model import Model
+    from trueup.calibrators.rounds import History
+    from trueup.calibrators.rowwise import RowExplanation
+
+__all__ = ["correction_grid", "history_grid", "json_of", "model_data", "part_grid"]
+
+WIDEST_PART = 120
+
+
+def correction_grid(found: Explanation, top: int) -> Grid:
+    """Lay out the largest corrections."""
+    rows: list[tuple[str, ...]] = [
+        (
+            one.segment,
+            f"{number(one.low)} to {number(one.high)}",
+            f"{one.rows:,}",
+            number(one.before),
+            number(one.after),
+            number(one.observed),
+        )
+        for one in found.corrections[:top]
+    ]
+    return Grid(("segment", "scores", "rows", "before", "after", "observed"), rows, ("rows", "observed"))
+
+
+def history_grid(history: History) -> Grid:
+    """Lay out the rounds as they were judged."""
+    rows: list[tuple[str, ...]] = [
+        (
+            "the scores as they were" if one.number == 0 else f"round {one.number}{'' if one.kept else ' (not kept)'}",
+            f"{one.trees:,}" if one.number else "",
+            f"{one.theta:.3f}" if one.number else "",
+            f"{one.loss:.6g}",
+            f"{-one.gain:+.3g}" if one.number else "",
+            f"{one.error:.2g}" if one.number else "",
+        )
+        for one in history.rounds
+    ]
+    return Grid(("round", "trees", "theta", "loss", "change", "s.e."), rows, ("theta", "s.e."))
+
+
+def part_grid(found: RowExplanation, top: int) -> Grid:
+    """Lay out the parts of the change of one prediction; what does not fit is one part."""
+    several = isinstance(found.change, tuple)
+    rows = [(one.condition, *([one.output] if several else []), f"{one.change:+.4f}") for one in found.parts[:top]]
+    rest = found.parts[top:]
+    if rest and not several:
+        rows.append((f"{len(rest):,} more", f"{sum(one.change for one in rest):+.4f}"))
+    return Grid(("part", "class", "change") if several else ("part", "change"), rows, widest=WIDEST_PART)
+
+
+def model_data(model: Model) -> dict[str, Any]:
+    """Give all that is known of a model as plain data."""
+    return {
+        "model": model.info().to_dict(),
+        "history": model.history.to_dict(),
+        "explanation": model.explanation.to_dict(),
+    }
+
+
+def json_of(found: dict[str, Any]) -> Iterator[str]:
+    """Write plain data as strict JSON, for people too."""
+    yield json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1)
+    yield "\n"

@@ -1,0 +1,203 @@
+"""Files, or the result of a query, written again with columns added: Parquet, CSV or JSON.
+
+What the file had stays as it was. Parquet keeps its types. CSV written as CSV, and JSON as JSON, keep every value as it is
+written there; otherwise columns of CSV have the types that `trueup.data.files` finds, but for numbers that would lose
+digits (postal codes with leading zeros, long identifiers), which stay texts.
+"""
+
+# ruff: noqa: S608  Columns are called c0, n0, ... in SQL, and what a user or a file says goes through quote.
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.data.files import (
+    CSV,
+    Rows,
+    call,
+    choose,
+    connect,
+    describe,
+    fetch,
+    find_names,
+    open_rows,
+    quote,
+    refuse_gaps,
+    scan,
+    telling,
+)
+from trueup.data.paths import FORMATS, is_zipped
+from trueup.errors import ColumnError, FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.data.paths import Files
+
+    Make = Callable[[dict[str, Any]], Mapping[str, NDArray[np.float64]]]
+
+__all__ = ["add_columns", "format_to_write"]
+
+# Numbers in CSV that are names: read as a number and written again, they would not be the same.
+NAMES = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
+CHANGED = "the rows are not those that were read before"
+
+
+def format_to_write(path: str | Path) -> str:
+    r"""Tell by the end of its name how a file is to be written: the options of DuckDB's COPY.
+
+    Examples
+    --------
+    >>> format_to_write("scores.tsv.gz")
+    "FORMAT csv, HEADER true, DELIMITER '\t', COMPRESSION gzip"
+    """
+    given = Path(path)
+    ending = Path(given.name.lower().removesuffix(".gz")).suffix
+    found, zipped = FORMATS.get(ending), is_zipped(given)
+    if found is None or (found == "parquet" and zipped):
+        raise FileError(
+            f"cannot tell by its name how to write {str(path)!r}",
+            hint="let it end in .parquet, .csv, .tsv, .json (one array) or .jsonl (one record a line); all but the first"
+            " also in .gz after that",
+        )
+    options = {
+        "parquet": "FORMAT parquet",
+        "csv": f"FORMAT csv, HEADER true, DELIMITER '{chr(9) if ending == '.tsv' else ','}'",
+        "json": f"FORMAT json, ARRAY {'true' if ending == '.json' else 'false'}",
+    }[found]
+    return f"{options}, COMPRESSION gzip" if zipped else options
+
+
+def add_columns(
+    paths: Sequence[str | Path] | str | Path | None,
+    place: Path,
+    make: Make,
+    *,
+    sql: str | None = None,
+    roles: Mapping[str, Sequence[str]],
+    text: Sequence[str] = (),
+    written: str,
+    only: bool = False,
+    threads: int | None = None,
+) -> int:
+    """Read columns, make new ones of them, and write everything into one file, row by row as it was.
+
+    Parameters
+    ----------
+    paths, sql, text, threads
+        As in `trueup.data.files.read_files`. A query is run once.
+    place : Path
+        Where to write. What is there is overwritten, and half a file is left where writing fails: name a temporary one.
+    make : callable
+        Given the columns of ``roles`` as `read_files` gives them, returns the new ones: names, and one number a row.
+    roles : mapping of str to names
+        What is needed, by what it is needed as; the first of all is a column of numbers by which rows are compared when
+        they are read again.
+    written : str
+        How, by `format_to_write`.
+    only : bool
+        Write the new columns and no others.
+
+    Returns
+    -------
+    int
+        How many rows were written.
+    """
+    with connect(threads) as con:
+        rows = _once(con, open_rows(con, paths, sql, text, role="feature"))
+        needed = [name for role, names in roles.items() for name in find_names(rows.names, names, role)]
+        plain, texts = choose(rows, needed, text)
+        with telling(rows.files):
+            refuse_gaps(con, rows.files, [*plain, *texts])
+            found = fetch(con, rows, plain, texts)
+        new = make({name: found[name] for name in needed})
+        if not only:
+            _refuse_taken(new, rows.names)
+        key = np.ma.getdata(found[needed[0]]).astype(np.float64)
+        con.register("trueup_new", {"base": key, **{f"n{at}": _column(array) for at, array in enumerate(new.values())}})
+        with telling(rows.files):
+            kept = rows if only else _kept(con, rows, set(needed) - set(text), written)
+        with telling(rows.files, "write the result"):
+            query, target = _joined(kept, needed[0], list(new), only=only), quote(str(place.absolute()))
+            _run(con, f"COPY ({query}) TO {target} ({written}, USE_TMP_FILE false)")
+        return len(key)
+
+
+def _column(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.ascontiguousarray(array, np.float64)
+
+
+def _once(con: Any, rows: Rows) -> Rows:
+    """Keep the result of a query: run twice, it may give other rows or another order."""
+    if rows.files is not None:
+        return rows
+    with telling(None):
+        con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
+    return rows._replace(source="trueup_query")
+
+
+def _refuse_taken(new: Mapping[str, Any], names: Sequence[str]) -> None:
+    folded = {name.encode().lower() for name in names}
+    for name in new:
+        if name.encode().lower() in folded:
+            raise ColumnError(f"there is a column {name!r} already", hint="name the new one with --as")
+
+
+def _kept(con: Any, rows: Rows, numbers: set[str], written: str) -> Rows:
+    """Read what is only passed on as it is written, as far as the format to be written allows."""
+    files = rows.files
+    if files is None or files.format == "parquet":
+        return rows
+    typed = "parquet" in written
+    if files.format == "json":
+        return scan(con, files, (), brief=False, settled=typed)
+    verbatim = _verbatim(con, files)
+    if "csv" in written:
+        return verbatim
+    return scan(con, files, _names_of_digits(con, rows, verbatim, numbers), brief=False, settled=typed)
+
+
+def _verbatim(con: Any, files: Files) -> Rows:
+    """Read CSV as texts: an empty field is missing, and nothing else."""
+    options = {**CSV, "delim": quote(files.separator), "nullstr": "''", "all_varchar": "true", "sample_size": "1"}
+    source = call(files, **options)
+    return Rows(source, *describe(con, f"FROM {source}"), files)
+
+
+def _names_of_digits(con: Any, rows: Rows, verbatim: Rows, numbers: set[str]) -> list[str]:
+    """Find columns of numbers that would lose digits, but for those that are needed as numbers."""
+    typed = enumerate(zip(rows.names, rows.types, strict=True))
+    doubtful = [at for at, (name, kind) in typed if kind in NAMES and name not in numbers]
+    if not doubtful:
+        return []
+    tests = [f"bool_or(regexp_full_match(trim(c{at}), {quote(NAMES[rows.types[at]])}))" for at in doubtful]
+    answers = con.execute(f"SELECT {', '.join(tests)} FROM {verbatim.table}").fetchall()[0]
+    return [rows.names[at] for at, yes in zip(doubtful, answers, strict=True) if yes]
+
+
+def _joined(rows: Rows, key: str, new: Sequence[str], *, only: bool) -> str:
+    """Put the new columns beside the rows, and make sure that each stands by its own."""
+    added = [f"n{at} AS {quote(name, chr(34))}" for at, name in enumerate(new)]
+    if only:
+        return f"SELECT {', '.join(added)} FROM trueup_new"
+    same = f"trueup_new.base IS NOT DISTINCT FROM CAST(c{rows.names.index(key)} AS DOUBLE)"
+    kept = [f"c{at} AS {quote(name, chr(34))}" for at, name in enumerate(rows.names)]
+    added[0] = f"CASE WHEN {same} THEN n0 ELSE error({quote(CHANGED)}) END AS {quote(new[0], chr(34))}"
+    return f"SELECT {', '.join([*kept, *added])} FROM {rows.table} POSITIONAL JOIN trueup_new"
+
+
+def _run(con: Any, query: str) -> None:
+    """Run a statement so that Ctrl-C ends it at once: DuckDB does not listen while it writes."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(con.execute, query)
+        try:
+            running.result()
+        except KeyboardInterrupt:
+            con.interrupt()
+            raise

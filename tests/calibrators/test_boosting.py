@@ -1,0 +1,285 @@
+"""MCGrad: every task, every way to stop, no harm, and a plain NumPy twin of its history."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import trueup as tu
+import twins
+from checks import CLASSES, FEATURES, rows, take
+from trueup.calibrators.losses import loss_of
+from trueup.calibrators.rounds import choose_rounds, deal
+from trueup.data.intake import read
+from trueup.data.simulate import Shift, population
+from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning
+
+ALL = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}
+
+
+def mcgrad(task="binary", **own):
+    kind = {"task": "regression"} if task == "regression" else {}
+    return tu.MCGrad(**{"prediction": ALL[task], "features": FEATURES} | kind | own)
+
+
+def log_loss(y, p):
+    return float(np.mean(-np.log(np.where(y == 1, p, 1 - p))))
+
+
+def twin_of(model, data):
+    """Score a model's rounds with the plain walk; also the scores of every round of every cascade, unlinked."""
+    table = read({k: v for k, v in data.items() if k != "y"}, prediction=list(model.schema.prediction), features=FEATURES,
+                 task=model.schema.task if model.schema.task != "multiclass" else "auto", classes=model.schema.classes or None,
+                 schema=model.schema)  # fmt: skip
+    X = np.array([table.columns[name].astype(float) for name in FEATURES])
+    stages = [(at, one.theta, forest) for one in model.map.rounds for at, forest in enumerate(one.forests)]
+    P = table.prediction.reshape(len(table), -1)
+    return twins.run_cascade(stages, list(model.map.levels), model.map.cascades, model.map.link, X, P)
+
+
+@pytest.mark.parametrize("task", sorted(ALL))
+@pytest.mark.parametrize(
+    "stopping", [tu.CrossValidation(3), tu.Holdout(0.3), None, tu.CrossValidation(3, refit=True)], ids=str
+)
+def test_a_model_scores_as_the_plain_walk_through_its_trees(task, stopping):
+    data = rows(task, 500)
+    few = take(data, slice(60))
+    model = mcgrad(task, stopping=stopping, rounds=2, trees=8).fit(data, data["y"]).model_
+    assert model.map.rounds
+    assert model.map.cascades == (3 if stopping == tu.CrossValidation(3) else 1)
+    np.testing.assert_allclose(model.predict(few).reshape(60, -1), twin_of(model, few), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("task", sorted(ALL))
+def test_the_history_of_a_holdout_is_what_a_twin_computes(task):
+    data = rows(task, 900)
+    fix = mcgrad(task, stopping=tu.Holdout(0.3), depth=None, rounds=4).fit(data, data["y"])
+    table = read(
+        data, outcome="y", prediction=ALL[task], features=FEATURES, task="regression" if task == "regression" else "auto"
+    )
+    content = [*table.columns.values(), *table.prediction.reshape(900, -1).T]
+    strata = table.outcome if task == "binary" else np.zeros(900)
+    held = np.flatnonzero(deal(content, strata, 1000, 0) < 300)
+    assert 200 < len(held) < 340
+    history, loss = fix.history_, loss_of(table.schema.task)
+    X = np.array([table.columns[name][held].astype(float) for name in FEATURES])
+    F, y, losses = loss.enter(table.prediction[held]), table.outcome[held], []
+    losses.append(loss.each(y, F))
+    for one, told in zip(fix.model_.map.rounds, history.rounds[1:], strict=False):
+        moved = F + twins.sum_trees(one.forests[0], X, F, list(fix.model_.map.levels))
+        grid = np.linspace(0.5, 2.0, 601)
+        best = grid[np.argmin([loss.each(y, theta * moved).mean() for theta in grid])]
+        assert abs(one.theta - best) <= 0.0025  # one step of the grid
+        assert one.theta == told.theta
+        assert one.trees == told.trees
+        F = one.theta * moved
+        losses.append(loss.each(y, F))
+    assert history.chosen == len(losses) - 1 >= 1
+    chosen, judged = choose_rounds(iter(losses), None)
+    assert chosen == history.chosen
+    for (mean, gain, error), told in zip(judged, history.rounds, strict=False):
+        np.testing.assert_allclose((told.loss, told.gain, told.error), (mean, gain, error), rtol=1e-9, atol=1e-12)
+    assert [one.kept for one in history.rounds] == [one.number <= history.chosen for one in history.rounds]
+    assert history.judged_by == "held-out rows"
+
+
+@pytest.mark.parametrize("task", sorted(ALL))
+@pytest.mark.parametrize("stopping", [tu.CrossValidation(), tu.Holdout(0.3), tu.CrossValidation(3, refit=True)], ids=str)
+def test_wrong_scores_become_better_on_rows_never_seen(task, stopping):
+    data, more = rows(task, 3000), rows(task, 3000, seed=1)
+    fix = mcgrad(task, stopping=stopping).fit(data, data["y"])
+    found = fix.predict(more)
+    if task == "binary":
+        losses = log_loss(more["y"], more["p"]), log_loss(more["y"], found)
+    elif task == "regression":
+        losses = np.mean((more["y"] - more["p"]) ** 2), np.mean((more["y"] - found) ** 2)
+    else:
+        hit = np.arange(3000), [CLASSES.index(y) for y in more["y"]]
+        losses = -np.log(np.column_stack([more[p] for p in ALL[task]])[hit]).mean(), -np.log(found[hit]).mean()
+    assert losses[1] < 0.93 * losses[0]
+    # What the fit believed of held-out rows is what new rows show: 5 standard errors of two means of 3,000 (and 900).
+    assert fix.history_.loss_after == pytest.approx(losses[1], rel=0.15)
+    assert fix.history_.loss_before == pytest.approx(losses[0], rel=0.15)
+
+
+def test_no_harm_on_scores_that_are_right():
+    repetitions, n = 30, 2000
+    harms, untouched = [], 0
+    for seed in range(repetitions):
+        data = population(n, seed, levels=(4, 3), numeric=1)
+        more = population(n, 1000 + seed, levels=(4, 3), numeric=1)
+        assert (data["prediction"] == data["truth"]).all()
+        fix = tu.MCGrad("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"])
+        t, p = more["truth"], fix.predict(more)
+        untouched += fix.history_.chosen == 0
+        harms.append(float(np.mean(t * np.log(t / p) + (1 - t) * np.log((1 - t) / (1 - p)))))
+    # A single parameter fitted to n rows would cost 1 / (2 n) on average. A gain of chance passes a gate of one standard
+    # error (or more) in at most 16 cases of 100, were it a mean of zero: three standard errors of a share of 30 below that.
+    assert np.mean(harms) < 1 / (2 * n)
+    assert untouched / repetitions >= 0.84 - twins.three_se(0.84, repetitions)
+
+
+def test_no_round_returns_scores_unchanged_bit_for_bit():
+    data = population(300, 4, levels=(3,))
+    data["prediction"] = np.where(np.arange(300) % 50, data["prediction"], np.round(data["outcome"]))  # 0 and 1 among them
+    fix = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"])
+    assert fix.history_.chosen == 0
+    found = fix.predict(data)
+    assert found.tobytes() == data["prediction"].tobytes()
+    assert not np.shares_memory(found, data["prediction"])
+    assert fix.predict_one({"prediction": 1.0}) == 1.0
+    assert fix.explain().corrections == ()
+    assert fix.explain({"prediction": 0.0, "c0": "c0_1"}).change == 0
+    assert "scores are left unchanged" in fix.history_.reason
+
+
+def test_a_planted_error_is_found_by_weights_alone():
+    # Every row is there, but those of c0_1 with the outcome 1 weigh more: the weighted rate there is higher.
+    data = population(2000, 0, levels=(3,))
+    weight = np.where((data["c0"] == "c0_1") & (data["outcome"] == 1), 4.0, 1.0)
+    fix = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"], sample_weight=weight)
+    inside = data["c0"] == "c0_1"
+    found = fix.predict(data)
+    wanted = np.average(data["outcome"][inside], weights=weight[inside])
+    assert np.average(found[inside], weights=weight[inside]) == pytest.approx(wanted, rel=0.15)  # trees shrink
+    assert found[~inside].mean() == pytest.approx(data["prediction"][~inside].mean(), rel=0.15)
+
+
+def test_soft_labels_reach_the_fit_as_they_are():
+    data = population(1500, 2, levels=(3,), shifts=[Shift({"c0": "c0_0"}, 1.0)])
+    fix = tu.MCGrad("prediction", ["c0"]).fit(data, data["truth"])
+    assert np.abs(fix.predict(data) - data["truth"]).mean() < 0.25 * np.abs(data["prediction"] - data["truth"]).mean()
+
+
+def test_a_class_that_was_never_seen_keeps_a_probability():
+    data = rows("multiclass", 600)
+    data = take(data, np.flatnonzero(data["y"] != "owl"))
+    fix = mcgrad("multiclass", classes=CLASSES).fit(data, data["y"])
+    found = fix.predict(data)
+    assert fix.model_.schema.classes == tuple(CLASSES)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
+    assert (found[:, 2] > 0).all()
+    assert found[:, 2].mean() < data["p_owl"].mean()
+
+
+@pytest.mark.parametrize("own", [{}, {"depth": None, "leaves": 8}, {"stopping": None, "trees": 60, "rounds": 2}], ids=str)
+def test_a_monotone_fix_never_reverses_rows_of_the_same_features(own):
+    data = rows("binary", 1500)
+    falling = data | {"y": (np.random.default_rng(0).random(1500) < 1 - data["p"]).astype(int)}  # made to tempt it
+    half = {name: np.concatenate([data[name][:750], falling[name][750:]]) for name in data}
+    grid = np.linspace(0, 1, 301)
+    worst = {}
+    for monotone in (True, False):
+        fix = mcgrad(monotone=monotone, **own).fit(half, half["y"])
+        steps = [
+            np.diff(fix.predict({name: np.repeat(data[name][i : i + 1], 301) for name in FEATURES} | {"p": grid})).min()
+            for i in range(25)
+        ]
+        worst[monotone] = min(steps)
+    assert worst[True] >= -1e-12
+    assert worst[False] < -0.01
+
+
+def test_a_given_validation_judges_as_a_holdout_of_the_same_rows_would():
+    data = rows("binary", 900)
+    table = read(data, outcome="y", prediction="p", features=FEATURES)
+    held = deal([*table.columns.values(), table.prediction], table.outcome, 1000, 0) < 300
+    judge = take(data, held)
+    given = mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(take(data, ~held), data["y"][~held])
+    assert given.history_.judged_by == "given rows"
+    assert given.history_.loss_before == pytest.approx(log_loss(judge["y"], judge["p"]), rel=1e-12)
+    found = given.predict(judge)
+    assert given.history_.loss_after == pytest.approx(log_loss(judge["y"], found), rel=1e-9)
+    assert given.model_.about.rows == int((~held).sum())
+
+
+@pytest.mark.parametrize("task", sorted(ALL))
+def test_a_validation_may_be_weighted_and_come_in_any_frame(task, frame):
+    data, judge = rows(task, 500), rows(task, 400, seed=3)
+    plain = {name: [None if x != x else x for x in column.tolist()] for name, column in judge.items()}
+    weight = np.linspace(0.5, 2, 400)
+    a, b = (
+        mcgrad(task, features=names, stopping=tu.Validation(given, judge["y"], weight)).fit(data, data["y"])
+        for given, names in ((judge, FEATURES), (frame(plain), FEATURES))
+    )
+    assert a.history_ == b.history_
+    assert a.history_.chosen >= 1
+
+
+def test_a_base_trained_on_the_rows_of_the_fit_is_warned_of_and_no_other():
+    random = np.random.default_rng(0)
+    data, judge = rows("binary", 1500), rows("binary", 1500, seed=1)
+    learned = data | {"p": np.clip(0.5 * data["p"] + 0.5 * data["y"], 0.01, 0.99)}  # it has seen the outcomes
+    with pytest.warns(TrainingRowsWarning, match=r"rows of the fit.*\nhint: was the base model trained"):
+        mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(learned, learned["y"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(data, data["y"])
+        noisy = judge | {"p": np.clip(judge["p"] + random.normal(0, 0.02, 1500), 0.01, 0.99)}
+        mcgrad(stopping=tu.Validation(noisy, noisy["y"])).fit(data, data["y"])
+
+
+def test_fixed_rounds_are_grown_as_told_and_judged_by_no_one():
+    data = rows("binary", 400)
+    fix = mcgrad(stopping=None).fit(data, data["y"])
+    assert [(one.number, one.trees) for one in fix.history_.rounds] == [(0, 0), (1, 100)]
+    fix = mcgrad(stopping=None, rounds=3, trees=5).fit(data, data["y"])
+    assert [(one.number, one.trees, one.kept) for one in fix.history_.rounds] == [
+        (0, 0, True),
+        *((t, 5, True) for t in (1, 2, 3)),
+    ]
+    assert fix.history_.judged_by == "training rows"
+    assert fix.model_.info().trees == 15
+
+
+def test_trees_and_rounds_are_bounds():
+    data = rows("binary", 900)
+    fix = mcgrad(rounds=1, trees=3).fit(data, data["y"])
+    assert fix.history_.chosen == 1
+    assert fix.history_.rounds[1].trees <= 3
+    assert len(fix.history_.rounds) == 2
+    assert "the most that were allowed" in fix.history_.reason
+
+
+def test_a_refit_is_one_cascade_of_the_rounds_that_were_found():
+    data = rows("binary", 900)
+    mean = mcgrad(stopping=tu.CrossValidation(4), learning_rate=0.1).fit(data, data["y"])
+    again = mcgrad(stopping=tu.CrossValidation(4, refit=True), learning_rate=0.1).fit(data, data["y"])
+    assert again.history_ == mean.history_
+    assert (mean.model_.map.cascades, again.model_.map.cascades) == (4, 1)
+    assert [one.theta for one in again.model_.map.rounds] == [one.theta for one in mean.model_.map.rounds]
+
+
+def test_too_few_rows_and_shares_are_refused():
+    data = rows("binary", 9)
+    with pytest.raises(DataError, match="9 rows are too few"):
+        mcgrad().fit(data, data["y"])
+    few = rows("binary", 12)
+    with pytest.raises(DataError, match="cannot be divided"):
+        mcgrad(stopping=tu.CrossValidation(50)).fit(few, few["y"])
+    with pytest.raises(ColumnError, match="is identical to the outcome"):
+        mcgrad(features=["y"]).fit(few, "y")
+    with pytest.raises(ArgumentError, match="no prediction column was named"):
+        tu.MCGrad().fit(few, few["y"])
+
+
+def test_unlabelled_rows_are_set_aside_when_asked():
+    data = rows("binary", 400)
+    y = np.where(np.arange(400) % 4, data["y"], np.nan)
+    with pytest.raises(DataError, match="is missing"):
+        mcgrad().fit(data, y)
+    some = np.flatnonzero(np.arange(400) % 4)
+    a, b = mcgrad(unlabelled="drop").fit(data, y), mcgrad().fit(take(data, some), data["y"][some])
+    assert a.predict(data).tobytes() == b.predict(data).tobytes()
+    assert a.model_.about.rows == 300
+
+
+def test_history_and_its_frame_say_the_same(frame):
+    data = rows("binary", 400)
+    history = mcgrad(rounds=2).fit(data, data["y"]).history_
+    found = history.to_frame(like=frame({"a": [1]}))
+    assert [float(x) for x in found["loss"].to_numpy()] == [one.loss for one in history.rounds]
+    assert "cross-validation" in repr(history)
+    assert history.loss_after == history.rounds[history.chosen].loss

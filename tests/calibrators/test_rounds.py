@@ -1,0 +1,172 @@
+"""Stopping rules: who judges, and which round is chosen; the loss and its one factor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+import trueup as tu
+from trueup.calibrators.losses import THETA, loss_of
+from trueup.calibrators.rounds import FIRST, LATER, choose_rounds, deal
+from trueup.errors import ArgumentError
+
+
+def test_the_last_round_beyond_noise_is_chosen_by_hand():
+    base = np.array([0.7, 0.8, 0.6, 0.7])
+    better = base - [0.2, 0.1, 0.2, 0.1]
+    chosen, judged = choose_rounds(iter([base, better, better + 0.1]), None)
+    assert chosen == 1
+    np.testing.assert_allclose(judged[0], (0.7, 0, 0))
+    # Gains .2 .1 .2 .1: mean .15, each .05 from it; standard error sqrt(4 x .05^2) / 4 = .025.
+    np.testing.assert_allclose(judged[1], (0.55, 0.15, 0.025))
+    np.testing.assert_allclose(judged[2], (0.65, -0.1, 0), atol=1e-12)
+
+
+def test_weights_are_importance_weights():
+    base, next_ = np.array([1.0, 1.0]), np.array([0.0, 0.5])
+    _, judged = choose_rounds(iter([base, next_]), np.array([3.0, 1.0]))
+    # Mean gain (3 x 1 + .5) / 4 = .875; error sqrt((3 x .125)^2 + (1 x .375)^2) / 4.
+    np.testing.assert_allclose(judged[1], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4))
+
+
+def test_a_gain_within_the_errors_that_are_asked_for_is_noise():
+    base = np.ones(4)
+    spread = np.array([0.1, -0.1, 0.1, -0.1])  # standard error 0.05
+    for gain, chosen in ((0.99 * FIRST, 0), (1.01 * FIRST, 1)):
+        assert choose_rounds(iter([base, base - 0.05 * gain - spread]), None)[0] == chosen
+    first = base - 0.2
+    for gain, chosen in ((0.99 * LATER, 1), (1.01 * LATER, 2)):
+        assert choose_rounds(iter([base, first, first - 0.05 * gain - spread]), None)[0] == chosen
+
+
+def test_no_more_rounds_are_asked_for_than_patience_allows():
+    asked = []
+
+    def losses():
+        for at in range(100):
+            asked.append(at)
+            yield np.array([1.0, 1.0]) - (0.5 if at >= 3 else 0.0)
+
+    assert choose_rounds(losses(), None, patience=2)[0] == 0
+    assert asked == [0, 1, 2]
+    asked.clear()
+    assert choose_rounds(losses(), None, patience=3)[0] == 3
+    assert asked == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_the_largest_losses_and_weights_have_an_error():
+    loss, gain, error = choose_rounds(iter([np.array([1e200, 2e200]), np.array([0.0, 0.0])]), np.array([1e50, 1e50]))[1][1]
+    np.testing.assert_allclose((loss, gain, error), (0.0, 1.5e200, 0.5e200 / np.sqrt(2)))
+
+
+COLUMN = st.lists(st.sampled_from([0.0, -0.0, 1.5, 2.0, float("nan"), -3.0]), min_size=1, max_size=60)
+
+
+@settings(max_examples=60)
+@given(COLUMN, st.integers(2, 7), st.integers(0, 5), st.randoms(use_true_random=False))
+def test_parts_depend_on_content_and_not_on_order(values, parts, seed, shuffler):
+    columns = [np.array(values), np.arange(len(values)) % 3]
+    strata = np.array([shuffler.randint(0, 1) for _ in values], float)
+    found = deal(columns, strata, parts, seed)
+    order = np.array(shuffler.sample(range(len(values)), len(values)))
+    again = deal([column[order] for column in columns], strata[order], parts, seed)
+    contents = [f"{abs(a) if a == 0 else a} {b} {s}" for a, b, s in zip(*columns, strata, strict=True)]
+    for content in set(contents):
+        rows = [at for at, other in enumerate(contents) if other == content]
+        assert sorted(found[rows]) == sorted(again[[at for at, row in enumerate(order) if row in rows]])
+    assert ((found >= 0) & (found < parts)).all()
+
+
+@given(st.integers(2, 10), st.integers(0, 3), st.integers(0, 400), st.integers(0, 400))
+def test_each_part_has_its_share_of_each_stratum(parts, seed, zeros, ones):
+    strata = np.repeat([0.0, 1.0], [zeros, ones])
+    if not len(strata):
+        return
+    found = deal([np.arange(len(strata)) * 0.1], strata, parts, seed)
+    for level in (0, 1):
+        counts = np.bincount(found[strata == level], minlength=parts)
+        assert counts.max() - counts.min() <= 1
+
+
+@settings(max_examples=60)
+@given(st.floats(0.05, 0.95), st.integers(20, 3000), st.floats(0.02, 0.5), st.integers(0, 3))
+def test_a_run_of_many_parts_is_a_share_of_each_stratum_however_few_the_rows(share, rows, rate, seed):
+    strata = (np.arange(rows) < rate * rows).astype(float)
+    held = deal([np.arange(rows) * 0.1], strata, 1000, seed) < round(1000 * share)
+    for level in (0, 1):
+        count = int((strata == level).sum())
+        assert (
+            abs(held[strata == level].sum() - share * count) <= 4
+        )  # at random it would be as much as 3 x sqrt(n / 4), up to 80
+
+
+def test_rows_alike_stay_together_up_to_ten():
+    column = np.repeat(np.arange(40.0), 10)
+    found = deal([column], np.zeros(400), 5, 0)
+    assert all(len(set(found[column == value])) == 1 for value in range(40))
+    assert np.bincount(found).tolist() == [80] * 5
+    common = deal([np.zeros(55)], np.arange(55) % 2, 5, 0)
+    assert np.bincount(common).tolist() == [11] * 5
+
+
+def test_the_seed_deals_anew():
+    column = np.arange(200.0)
+    a, b, c = (deal([column], np.zeros(200), 5, seed) for seed in (0, 0, 1))
+    assert (a == b).all()
+    assert (a != c).mean() > 0.5
+
+
+TASKS = {"binary": 1, "regression": 1, "multiclass": 3}
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(sorted(TASKS)), st.integers(0, 10_000), st.floats(0.01, 30), st.booleans())
+def test_theta_is_the_minimum_that_scipy_finds(task, seed, spread, weighted):
+    random = np.random.default_rng(seed)
+    loss, n = loss_of(task), int(random.integers(2, 60))
+    F = spread * random.normal(size=(n, TASKS[task]))
+    y = random.normal(size=n) * spread if task == "regression" else random.integers(0, max(2, TASKS[task]), n).astype(float)
+    w = random.exponential(size=n) if weighted else None
+
+    def total(theta):
+        return float(np.average(loss.each(y, theta * F), weights=w))
+
+    found = loss.theta(y, F, w)
+    assert THETA[0] <= found <= THETA[1]
+    best = minimize_scalar(total, bounds=THETA, method="bounded", options={"xatol": 1e-10})
+    lowest = min(best.fun, total(THETA[0]), total(THETA[1]))
+    assert total(found) <= lowest + 1e-9 * abs(lowest) + 1e-14
+
+
+def test_theta_is_one_where_nothing_can_be_scaled():
+    assert loss_of("binary").theta(np.array([0.0, 1.0]), np.zeros((2, 1)), None) == 1.0
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_losses_are_those_of_the_formulas(task):
+    random = np.random.default_rng(4)
+    P = random.dirichlet(np.ones(3), 50)[:, : TASKS[task]]
+    y = random.integers(0, 2, 50).astype(float)
+    found = loss_of(task).each(y, loss_of(task).enter(P if task == "multiclass" else P[:, 0]))
+    if task == "binary":
+        expected = -np.log(np.where(y == 1, P[:, 0], 1 - P[:, 0]))
+    else:
+        expected = (y - P[:, 0]) ** 2 if task == "regression" else -np.log(P[np.arange(50), y.astype(int)])
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tu.Holdout(0), lambda: tu.Holdout(1.0), lambda: tu.Holdout(True), lambda: tu.Holdout("half"),
+        lambda: tu.Holdout(float("nan")), lambda: tu.Holdout(0.2, patience=0), lambda: tu.CrossValidation(1),
+        lambda: tu.CrossValidation(2.5), lambda: tu.CrossValidation(5, patience=0), lambda: tu.CrossValidation(5, refit=1),
+        lambda: tu.Validation({"p": [0.5]}, None), lambda: tu.Validation(None, [1]), lambda: tu.Validation({}, [], patience=0),
+    ],
+)  # fmt: skip
+def test_a_stopping_rule_refuses_what_it_cannot_do(make):
+    with pytest.raises(ArgumentError):
+        make()

@@ -1,0 +1,114 @@
+"""`trueup explain`: what a model is, and why one prediction moves."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from commands import call
+
+ROW = {"p": 0.2, "country": "BR", "age": 31, "new": True, "zip": "01", "day": "2024-05-01"}
+
+
+def test_a_model_is_described(here, capsys):
+    code, out, err = call(capsys, "explain", "binary.trueup")
+    model = tu.load("binary.trueup")
+    assert (code, err) == (0, "")
+    assert out.startswith(repr(model.info()) + "\n")
+    assert "country=BR" in out
+    assert f"loss by cross-validation; {model.history.reason}\n" in out
+    assert "the scores as they were" in out
+    assert len(re.findall(r"^round \d", out, re.MULTILINE)) == len(model.history.rounds) - 1
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--top", "1")
+    assert f"{len(model.explanation.corrections) - 1} more: --top {len(model.explanation.corrections)}\n" in out
+
+
+def test_json_holds_all_of_it(here, capsys):
+    model = tu.load("binary.trueup")
+    code, out, _ = call(capsys, "explain", "binary.trueup", "--json", "-")
+    said = json.loads(out)
+    assert code == 0
+    assert said["model"]["rows"] == 4000
+    assert said["history"] == model.history.to_dict()
+    assert said["explanation"] == model.explanation.to_dict()
+    assert call(capsys, "explain", "binary.trueup", "--json", "e.json")[1] == "wrote e.json\n"
+    assert json.loads((here / "e.json").read_text()) == said
+
+
+def test_the_parts_of_one_row_add_up(here, capsys):
+    model = tu.load("binary.trueup")
+    code, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3")
+    told = model.explain({**ROW, "day": np.datetime64("2024-05-01")})
+    assert code == 0
+    assert out.startswith(f"0.2 -> {told.after:.6g}\nthe logit changed by {told.change:+.4f}, in these parts:\n")
+    parts = [float(one) for one in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
+    assert len(parts) == 4  # three, and the rest as one
+    assert sum(parts) == pytest.approx(told.change, abs=3e-4)
+    assert "missing:" not in out
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")
+    said = json.loads(out)
+    assert said["row"] == ROW
+    assert sum(one["change"] for one in said["parts"]) == pytest.approx(said["change"], abs=1e-12)
+
+
+def test_texts_are_taken_for_what_the_column_is_and_the_rest_is_told(here, capsys):
+    plain = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")[1]
+    texts = {**ROW, "p": "0.2", "age": "31"}
+    assert (
+        json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["parts"]
+        == json.loads(plain)["parts"]
+    )
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": null, "x": [1]}')
+    assert "not given, taken as missing: age, new, zip, day\nnot used by the model: x\n" in out
+
+
+def test_several_classes_and_amounts_are_explained(here, capsys):
+    row = '{"q0": 0.2, "q1": 0.3, "q2": 0.5, "country": "US"}'
+    code, out, _ = call(capsys, "explain", "classes.trueup", "--row", row)
+    assert code == 0
+    assert re.match(r"q0: 0\.2 -> 0\.\d+\nq1: 0\.3 -> 0\.\d+\nq2: 0\.5 -> 0\.\d+\n", out)
+    assert re.search(r"country=US .* cat +[+-]\d", out)
+    code, out, _ = call(capsys, "explain", "amounts.trueup", "--row", '{"forecast": 30, "country": "DE"}')
+    assert code == 0
+    assert "the prediction changed by +" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: MODEL"),
+        (["none.trueup"], "cannot read none.trueup: there is no such file"),
+        (["rows.csv"], "it is not an archive of trueup\nhint: name a file that trueup saved"),
+        (["binary.trueup", "--row", "p=0.2"], '--row is not JSON: p=0.2\nhint: write it as --row \'{"p": 0.2'),
+        (["binary.trueup", "--row", "[0.2]"], "--row must be one JSON object; got [0.2]"),
+        (["binary.trueup", "--row", '{"country": "BR"}'], "--row has no value for the prediction 'p'"),
+        (["binary.trueup", "--row", '{"p": 1.2}'], "prediction 'p' must be a probability in [0, 1]; got 1.2"),
+        (["binary.trueup", "--row", '{"p": "high"}'], "prediction 'p' must be a finite number; got 'high'"),
+        (["binary.trueup", "--row", '{"p": 0.2, "age": "old"}'], "age"),
+        (["binary.trueup", "--row", '{"p": 0.2, "age": [1]}'], "--row has several values for 'age'"),
+        (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row has 'May' for 'day', which is a date"),
+        (["classes.trueup", "--row", '{"q0": 0.2, "q1": 0.2, "q2": 0.2}'], "0.6"),
+        (["binary.trueup", "--json", "no/e.json"], "there is no directory no"),
+        (["binary.trueup", "--json", "binary.trueup"], "would overwrite what is read"),
+        (["binary.trueup", "--rwo", "{}"], "hint: did you mean --row?"),
+    ],
+)
+def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
+    code, out, err = call(capsys, "explain", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_predicting_and_explaining_import_neither_scikit_learn_nor_lightgbm(here):
+    code = (
+        "import sys; from trueup.cli import main; main(['predict', 'binary.trueup', 'rows.parquet', '-o', 'o.csv']); "
+        "main(['explain', 'binary.trueup']); print(sorted({'sklearn', 'lightgbm', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")

@@ -1,0 +1,155 @@
+"""`trueup fit`: files to a model that is saved, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import call
+
+GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+def test_a_model_is_fitted_saved_and_described(here, capsys, name):
+    code, out, err = call(capsys, "fit", name, *GIVEN, "-o", "m.trueup")
+    assert (code, err) == (0, "")
+    model, frame = tu.load("m.trueup"), pl.read_parquet("rows.parquet")
+    made = tu.MCGrad("p", ["country", "age"]).fit(frame, frame["y"])
+    assert (model.predict(frame) == made.predict(frame)).all()
+    assert out.startswith(made.history_.reason + "\nMCGrad on 4,000 rows and 2 features; judged by cross-validation")
+    assert "\nsegment " in out
+    assert "country=BR" in out
+    assert f"\nwrote m.trueup ({model.info().trees} trees, " in out
+    assert out.endswith(f"  trueup predict m.trueup {name} -o scored.parquet\n  trueup explain m.trueup\n")
+    assert not list(here.glob(".trueup*"))
+
+
+def test_only_the_columns_that_are_needed_are_read(here, capsys, monkeypatch):
+    from trueup.cli import reading
+
+    asked, usual = {}, reading.read_files
+    monkeypatch.setattr(reading, "read_files", lambda paths, **given: asked.update(given) or usual(paths, **given))
+    call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--threads", "1")
+    assert asked["columns"] == ["y", "p", "country", "age"]
+    assert asked["threads"] == 1
+
+
+def test_options_reach_the_recipe(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--features", "zip,country", "--categorical", "zip"]
+    more = ["--depth", "1", "--seed", "3", "--monotone", "--method", "mcgrad", "--quiet"]
+    code, out, err = call(capsys, "fit", "rows.csv", *given, *more, "-o", "m.trueup")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    model = tu.load("m.trueup")
+    told = model.about.parameters
+    assert (told["depth"], told["random_state"], told["monotone"], told["categorical"]) == (1, 3, True, ["zip"])
+    assert model.schema.features[0].levels == ("01", "02", "03")
+
+
+def test_json_says_everything(here, capsys):
+    code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "-")
+    said = json.loads(out)
+    assert code == 0
+    assert said["file"] == "m.trueup"
+    assert said["model"]["features"] == ["country", "age"]
+    assert said["history"]["chosen"] == said["model"]["rounds"]
+    assert said["explanation"]["corrections"]
+    code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "m.json")
+    assert out.endswith("wrote m.json\n")
+    assert json.loads((here / "m.json").read_text()) == said
+
+
+def test_several_classes_and_amounts_are_fitted(here, capsys):
+    given = ["--outcome", "species", "--prediction", "q0,q1,q2", "--classes", "cat,dog,fox", "--features", "country"]
+    assert call(capsys, "fit", "rows.csv", *given, "-o", "c.trueup")[0] == 0
+    assert tu.load("c.trueup").schema.classes == ("cat", "dog", "fox")
+    given = ["--outcome", "amount", "--prediction", "forecast", "--features", "country"]
+    code, _, err = call(capsys, "fit", "rows.csv", *given, "-o", "a.trueup")
+    assert code == 2
+    assert "--task regression" in err
+    assert call(capsys, "fit", "rows.csv", *given, "--task", "regression", "-o", "a.trueup")[0] == 0
+    assert tu.load("a.trueup").schema.task == "regression"
+
+
+def test_scores_that_are_right_are_left_alone(here, capsys):
+    pl.DataFrame({"y": [0, 1] * 200, "p": [0.5] * 400, "g": ["a", "a", "b", "b"] * 100}).write_csv("calm.csv")
+    code, out, _ = call(capsys, "fit", "calm.csv", "--outcome", "y", "--prediction", "p", "-o", "m.trueup")
+    assert code == 0
+    assert out.startswith("no round lowered the held-out loss beyond noise: scores are left unchanged\n")
+    assert "segment" not in out
+    _, out, _ = call(capsys, "explain", "m.trueup")
+    assert "nothing was corrected: the model leaves every score as it is" in out
+    assert (
+        call(capsys, "explain", "m.trueup", "--row", '{"p": 0.5}')[1]
+        == "0.5 -> 0.5\nthe model leaves every score as it is\n"
+    )
+
+
+def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
+    frame = pl.read_parquet("rows.parquet").with_columns(y=pl.when(pl.col("id") < 100).then(None).otherwise(pl.col("y")))
+    frame.write_csv("gaps.csv")
+    code, _, err = call(capsys, "fit", "gaps.csv", *GIVEN, "-o", "m.trueup")
+    assert code == 2
+    assert "--unlabelled drop" in err
+    _, out, _ = call(capsys, "fit", "gaps.csv", *GIVEN, "-o", "m.trueup", "--unlabelled", "drop")
+    assert "MCGrad on 3,900 rows" in out
+    assert "100 rows without an outcome were set aside" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*GIVEN, "-o", "m.trueup"], "no FILE to read was named"),
+        (["rows.parquet", *GIVEN], "required: -o/--output"),
+        (["rows.parquet", *GIVEN, "-o", "no/m.trueup"], "there is no directory no"),
+        (["rows.parquet", *GIVEN, "-o", "."], "hint: name a file, such as model.trueup"),
+        (["rows.parquet", *GIVEN, "-o", "rows.parquet"], "-o rows.parquet would overwrite what is read\nhint: name another"),
+        (["rows.*", *GIVEN, "-o", "m.trueup"], "files of different formats"),
+        (["rows.parquet", *GIVEN, "-o", "/dev/null"], "-o /dev/null is not a file on disk"),
+        (["rows.parquet", *GIVEN, "--feature", "age", "-o", "m"], "hint: did you mean --features?"),
+        (["rows.parquet", *GIVEN[:4], "--features", "contry", "-o", "m"], "no column 'contry' to use as feature\nhint: did you"),
+        (["rows.parquet", *GIVEN, "--method", "magic", "-o", "m"], "invalid choice: 'magic'"),
+        (["rows.parquet", *GIVEN, "--depth", "0", "-o", "m"], "a whole number of at least 1 is needed"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--json", "no/m.json"], "there is no directory no"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
+    before = sorted(here.iterdir())
+    code, out, err = call(capsys, "fit", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_an_interrupted_fit_leaves_the_old_model(here, capsys, monkeypatch):
+    (here / "m.trueup").write_text("old")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trueup.calibrators.boosting.MCGrad.fit_table", interrupt)
+    assert call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup") == (130, "", "interrupted\n")
+    assert (here / "m.trueup").read_text() == "old"
+
+
+def test_trees_are_counted_over_the_rounds():
+    from trueup.cli.fit import counting
+
+    said = []
+    progress = counting(SimpleNamespace(say=said.append), "fitting")
+    for done in (10, 20, 10, 20, 30, 10):
+        progress(done, 2000)
+    assert said[-1] == "fitting: 60 trees"
+
+
+def test_a_pipe_gets_plain_text(here):
+    given = [sys.executable, "-m", "trueup", "fit", "rows.parquet", *GIVEN, "-o", "m.trueup"]
+    done = subprocess.run(given, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout

@@ -1,0 +1,272 @@
+"""`trueup predict`: everything a file had, and the corrected score beside it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import call
+
+
+def expected(frame, model="binary.trueup"):
+    return tu.load(model).predict(frame)
+
+
+def test_parquet_keeps_its_columns_types_and_rows(here, capsys):
+    frame = pl.read_parquet("rows.parquet").with_columns(
+        many=pl.concat_list("id", "id"),
+        price=pl.col("age").cast(pl.Decimal(10, 2)),
+        at=pl.col("day").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+    )
+    frame.write_parquet("typed.parquet")
+    code, out, err = call(capsys, "predict", "binary.trueup", "typed.parquet", "-o", "o.parquet")
+    assert (code, err) == (0, "")
+    assert out.startswith("wrote o.parquet: 4,000 rows with p_trueup (")
+    found = pl.read_parquet("o.parquet")
+    assert found.columns == [*frame.columns, "p_trueup"]
+    assert found.drop("p_trueup").equals(frame.cast({"day": found.schema["day"]}))
+    assert (found["p_trueup"].to_numpy() == expected(frame)).all()
+
+
+def test_csv_is_passed_on_as_it_is_written(here, capsys):
+    assert call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "o.csv", "--as", "fixed")[0] == 0
+    old, new = (here / "rows.csv").read_text().splitlines(), (here / "o.csv").read_text().splitlines()
+    assert new[0] == old[0] + ",fixed"
+    assert all(b.startswith(a + ",") for a, b in zip(old, new, strict=True))
+    found = np.array([float(line.rpartition(",")[2]) for line in new[1:]])
+    assert (found == expected(pl.read_parquet("rows.parquet"))).all()
+
+
+@pytest.mark.parametrize("name", ["o.tsv", "o.csv.gz", "o.json", "o.jsonl", "o.parquet"])
+def test_the_ending_says_the_format_and_csv_loses_no_digits(here, capsys, name):
+    lines = (here / "rows.csv").read_text().splitlines()
+    (here / "more.csv").write_text(
+        "\n".join([lines[0] + ",big,state", *[f"{x},12345678901234567890,NA" for x in lines[1:]]])
+    )
+    assert call(capsys, "predict", "binary.trueup", "more.csv", "-o", name)[0] == 0
+    row = duckdb.sql(f"SELECT code, big, p_trueup, age FROM '{name}' LIMIT 1").fetchall()[0]
+    if ".parquet" in name or ".json" in name:
+        assert row[:2] == ("00", "12345678901234567890")  # a number would lose the zero, and the last digits
+        assert isinstance(row[3], float)
+    assert row[2] == expected(pl.read_parquet("rows.parquet"))[0]
+    if name == "o.json":
+        assert len(pl.read_json(name)) == 4000
+    if name == "o.parquet":
+        assert pl.read_parquet(name).schema["new"] == pl.Boolean
+        assert call(capsys, "predict", "binary.trueup", name, "-o", "again.csv", "--as", "q")[0] == 0  # reads as before
+
+
+def test_json_is_passed_on_as_it_is_written(here, capsys):
+    frame = pl.read_parquet("rows.parquet").with_columns(box=pl.struct("id", "code"))
+    frame.write_ndjson("rows.jsonl")
+    assert call(capsys, "predict", "binary.trueup", "rows.jsonl", "-o", "o.jsonl")[0] == 0
+    found = pl.read_ndjson("o.jsonl")
+    assert found.drop("p_trueup").equals(pl.read_ndjson("rows.jsonl"))
+    assert (found["p_trueup"].to_numpy() == expected(frame)).all()
+
+
+def test_only_writes_the_new_columns(here, capsys):
+    assert call(capsys, "predict", "classes.trueup", "rows.csv", "-o", "o.parquet", "--only")[0] == 0
+    found = pl.read_parquet("o.parquet")
+    assert found.columns == ["q0_trueup", "q1_trueup", "q2_trueup"]
+    assert (found.to_numpy() == expected(pl.read_parquet("rows.parquet"), "classes.trueup")).all()
+    code, out, _ = call(
+        capsys, "predict", "classes.trueup", "rows.csv", "-o", "o.csv", "--as", "a,b", "--as", "c", "--quiet"
+    )
+    assert (code, out) == (0, "")
+    assert pl.read_csv("o.csv").columns[-3:] == ["a", "b", "c"]
+
+
+def test_amounts_are_corrected(here, capsys):
+    assert call(capsys, "predict", "amounts.trueup", "rows.parquet", "-o", "o.parquet")[0] == 0
+    found = pl.read_parquet("o.parquet")
+    assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_every_row_of_many_files_gets_its_own_score(here, capsys, ending):
+    rng = np.random.default_rng(1)
+    n = 90_000
+    for part in range(3):
+        frame = pl.DataFrame({
+            "id": np.arange(part * n, (part + 1) * n),
+            "country": np.array(["BR", "DE", "XX"])[rng.integers(0, 3, n)],
+            "forecast": rng.uniform(0, 100, n),
+        })  # fmt: skip
+        getattr(frame, f"write_{ending}")(f"part-{part}.{ending}")
+    code, out, err = call(capsys, "predict", "amounts.trueup", f"part-*.{ending}", "-o", f"all.{ending}")
+    assert code == 0
+    assert "270,000 rows" in out
+    assert "note: country: " in err
+    assert "rows have a value the model has not seen ('XX'), taken as missing" in err
+    found = getattr(pl, f"read_{ending}")(f"all.{ending}")
+    assert (found["id"].to_numpy() == np.arange(3 * n)).all()
+    assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
+
+
+def test_a_query_is_run_once(here, capsys):
+    query = "SELECT *, random() AS luck FROM data WHERE age > 40 ORDER BY luck"
+    code, _, _ = call(capsys, "predict", "binary.trueup", "rows.parquet", "--sql", query, "-o", "o.parquet")
+    assert code == 0
+    found = pl.read_parquet("o.parquet")
+    assert found["luck"].is_sorted()
+    assert (found["p_trueup"].to_numpy() == expected(found)).all()
+    assert call(capsys, "predict", "binary.trueup", "--sql", "FROM 'rows.csv' LIMIT 5", "-o", "o.csv")[0] == 0
+    assert len(pl.read_csv("o.csv")) == 5
+
+
+def test_true_is_true_however_it_is_written(here, capsys):
+    text = (here / "rows.csv").read_text()
+    (here / "loud.csv").write_text(text.replace(",true,", ",True,").replace(",false,", ",FALSE,"))
+    assert call(capsys, "predict", "binary.trueup", "loud.csv", "-o", "o.csv", "--only")[0] == 0
+    assert (pl.read_csv("o.csv")["p_trueup"].to_numpy() == expected(pl.read_parquet("rows.parquet"))).all()
+
+
+def test_a_file_without_rows_gives_one_without_rows(here, capsys):
+    pl.read_parquet("rows.parquet").head(0).write_parquet("none.parquet")
+    code, out, _ = call(capsys, "predict", "binary.trueup", "none.parquet", "-o", "o.parquet")
+    assert code == 0
+    assert "0 rows" in out
+    assert len(pl.read_parquet("o.parquet")) == 0
+
+
+def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, capsys):
+    (here / "real.csv").write_text("old")
+    (here / "real.csv").chmod(0o600)
+    (here / "link.csv").symlink_to("real.csv")
+    assert call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "link.csv")[0] == 0
+    assert (here / "link.csv").is_symlink()
+    assert (here / "real.csv").stat().st_mode & 0o777 == 0o600
+    assert (here / "real.csv").read_text() != "old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["binary.trueup", "-o", "o.csv"], "no FILE to read was named"),
+        (["binary.trueup", "rows.csv"], "required: -o/--output"),
+        (["binary.trueup", "rows.csv", "-o", "o.xlsx"], "cannot tell by its name how to write 'o.xlsx'\nhint: let it end in .parq"),
+        (["binary.trueup", "rows.csv", "-o", "o.parquet.gz"], "cannot tell by its name how to write"),
+        (["binary.trueup", "rows.csv", "-o", "no/o.csv"], "there is no directory no"),
+        (["binary.trueup", "rows.csv", "-o", "rows.csv"], "-o rows.csv would overwrite what is read"),
+        (["binary.trueup", "r*.csv", "-o", "./rows.csv"], "-o ./rows.csv would overwrite what is read"),
+        (["rows.csv", "rows.csv", "-o", "o.csv"], "it is not an archive of trueup"),
+        (["none.trueup", "rows.csv", "-o", "o.csv"], "there is no such file"),
+        (["binary.trueup", "none.csv", "-o", "o.csv"], "no file 'none.csv'"),
+        (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", "AGE"], "there is a column 'AGE' already\nhint: name the new one with --as"),
+        (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", ""], "--as needs one name; got ''"),
+        (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q"], "--as needs 3 names, one for each of q0, q1, q2; got 'q'"),
+        (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q,r,Q"], "--as needs 3 names"),
+        (["binary.trueup", "lacks.csv", "-o", "o.csv"], "no column 'age' to use as feature\nhint: did you mean 'aged'?"),
+        (["binary.trueup", "other.csv", "-o", "o.csv"], "age"),
+        (["binary.trueup", "bad.csv", "-o", "o.csv"], "prediction column 'p'"),
+        (["binary.trueup", "--sql", "SELECT 1 AS a", "-o", "o.csv"], "no column 'country' to use as feature"),
+        (["amounts.trueup", "--sql", "SELECT 'DE' AS country", "-o", "o.csv"], "no column 'forecast' to use as prediction"),
+        (["binary.trueup", "rows.csv", "--onyl", "-o", "o.csv"], "hint: did you mean --only?"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_with_exit_code_2_and_leaves_no_file(here, capsys, arguments, message):
+    frame = pl.read_parquet("rows.parquet").head(100)
+    frame.rename({"age": "aged"}).write_csv("lacks.csv")
+    frame.with_columns(age=pl.lit("old")).write_csv("other.csv")
+    frame.with_columns(p=pl.col("p") + 1).write_csv("bad.csv")
+    before = sorted(here.iterdir())
+    code, out, err = call(capsys, "predict", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_damaged_model_is_one_clear_message(here, capsys):
+    whole = (here / "binary.trueup").read_bytes()
+    middle = len(whole) // 2
+    for content in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], b"", b"PK"):
+        (here / "hurt.trueup").write_bytes(content)
+        code, out, err = call(capsys, "predict", "hurt.trueup", "rows.csv", "-o", "o.csv")
+        assert (code, out) == (2, "")
+        assert err.startswith("error: cannot read hurt.trueup: ")
+        assert err.count("\n") == 2
+    assert not (here / "o.csv").exists()
+
+
+def test_rows_that_change_between_two_readings_are_noticed(here, capsys, monkeypatch):
+    from trueup.cli import predict
+
+    frame = pl.read_parquet("rows.parquet")
+    frame.write_parquet("changing.parquet")
+
+    def change(columns, schema):
+        frame.reverse().write_parquet("changing.parquet")
+        return usual(columns, schema)
+
+    usual = predict.read_like
+    monkeypatch.setattr(predict, "read_like", change)
+    code, _, err = call(capsys, "predict", "binary.trueup", "changing.parquet", "-o", "o.parquet")
+    assert code == 2
+    assert "cannot write the result: " in err
+    assert "the rows are not those that were read before" in err
+    assert not list(here.glob("*o.parquet")) + list(here.glob(".trueup*"))
+
+
+WORK = """
+import sys, threading, time, os
+from trueup.cli import main
+from trueup.data import output
+
+usual = output._run
+def slowly(con, query):
+    def tell():
+        while not any(name.startswith(".trueup") and os.path.getsize(name) for name in os.listdir()):
+            time.sleep(0.005)
+        print("ready", flush=True)
+    threading.Thread(target=tell, daemon=True).start()
+    usual(con, query)
+output._run = slowly
+query = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range(3000000) AS r(i)"
+sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
+"""
+
+
+def test_control_c_while_writing_leaves_the_old_file_and_nothing_else(here):
+    (here / "o.csv").write_text("old")
+    before = sorted(here.iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert (here / "o.csv").read_text() == "old"
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_process_that_has_to_be_ended_leaves_no_half_a_file(here):
+    code = """
+import hashlib, sys
+from trueup.cli import interrupts, main, predict
+interrupts.GRACE_S = 0.2
+def stuck(*_, **__):
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
+predict.add_columns = stuck
+sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
+"""
+    before = sorted(here.iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "interrupted\n")
+    assert sorted(here.iterdir()) == before
