@@ -67,7 +67,7 @@ def save(name: str, figures: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     machine = {"python": platform.python_version(), "cores": len(os.sched_getaffinity(0)), "system": platform.system()}
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine, **figures}, indent=2) + "\n")
+    path.write_text(json.dumps({**figures, "machine": machine}, indent=2) + "\n")
     print(f"figures in {path.relative_to(HERE.parent)}")
 
 

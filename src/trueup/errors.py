@@ -18,6 +18,7 @@ __all__ = [
     "TrainingRowsWarning",
     "TrueupError",
     "TrueupWarning",
+    "UnseenWarning",
 ]
 
 
@@ -78,6 +79,10 @@ class TrueupWarning(UserWarning):
 
 class OneClassWarning(TrueupWarning):
     """All outcomes are the same: little can be said about calibration."""
+
+
+class UnseenWarning(TrueupWarning):
+    """A categorical column has no value that the model knows."""
 
 
 class TrainingRowsWarning(TrueupWarning):

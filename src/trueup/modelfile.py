@@ -16,12 +16,13 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators.explain import Explanation
+from trueup.calibrators.losses import THETA
 from trueup.calibrators.maps import Cascade, CascadeRound
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import History
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
-from trueup.kernels.trees import Forest
+from trueup.kernels.trees import DEEPEST, Forest
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +35,7 @@ __all__ = ["FORMAT", "load", "save"]
 FORMAT = 1
 KIND = "trueup model"
 MANIFEST = "manifest.json"
+LARGEST_MANIFEST = 32 << 20  # bytes: vocabularies of a million levels
 KINDS = {
     "root": "<i4", "output": "<i4", "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4",
     "missing_left": "|u1", "words_at": "<i4", "words_in": "<i4", "words": "<u4", "value": "<f8",
@@ -135,6 +137,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 
 def _read(parts: Mapping[str, bytes]) -> Model:
+    _require(len(parts[MANIFEST]) <= LARGEST_MANIFEST, "its manifest is too large to be one")
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
     version = manifest["format"]
     if not _is_whole(version) or version < 1:
@@ -234,7 +237,7 @@ def _cascade(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> Cascade:
     rounds: list[CascadeRound] = []
     for at, one in enumerate(found["rounds"]):
         theta = one["theta"]
-        _require(isinstance(theta, float) and math.isfinite(theta) and theta > 0, "a factor is wrong")
+        _require(isinstance(theta, float) and THETA[0] / THETA[1] <= theta <= THETA[1] / THETA[0], "a factor is wrong")
         _require(_is_whole(one["trees"]) and one["trees"] >= 0 and len(one["forests"]) >= 1, "a round is empty")
         _require(not rounds or len(one["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
         forests = []
@@ -272,6 +275,11 @@ def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: 
     own = np.arange(nodes)
     for child in (forest.left, forest.right):
         _require(bool(((child < 0) | (child > own)).all()), f"{place} has a tree that runs in circles")
+    front = forest.root[forest.root >= 0]
+    for _ in range(DEEPEST):
+        below = np.concatenate([forest.left[front], forest.right[front]])
+        front = below[below >= 0]
+    _require(not len(front), f"{place} has a tree deeper than {DEEPEST}")
     kinds = np.array([*(level >= 0 for level in levels), *[False] * outputs], bool)
     known = (forest.feature >= 0) & (forest.feature < len(kinds))
     _require(bool(known.all()), f"{place} tests a feature that is not there")

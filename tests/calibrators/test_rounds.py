@@ -10,36 +10,53 @@ from scipy.optimize import minimize_scalar
 
 import trueup as tu
 from trueup.calibrators.losses import THETA, loss_of
-from trueup.calibrators.rounds import FIRST, LATER, choose_rounds, deal
+from trueup.calibrators.rounds import FEW, FIRST, LATER, choose_rounds, deal
 from trueup.errors import ArgumentError
 
 
 def test_the_last_round_beyond_noise_is_chosen_by_hand():
-    base = np.array([0.7, 0.8, 0.6, 0.7])
-    better = base - [0.2, 0.1, 0.2, 0.1]
+    base = np.tile([0.7, 0.8, 0.6, 0.7], 4)
+    better = base - np.tile([0.2, 0.1, 0.2, 0.1], 4)
     chosen, judged = choose_rounds(iter([base, better, better + 0.1]), None)
     assert chosen == 1
     np.testing.assert_allclose(judged[0], (0.7, 0, 0))
-    # Gains .2 .1 .2 .1: mean .15, each .05 from it; standard error sqrt(4 x .05^2) / 4 = .025.
-    np.testing.assert_allclose(judged[1], (0.55, 0.15, 0.025))
+    # Gains .2 .1 .2 .1 ...: mean .15, each .05 from it, so that all 16 rows carry the error: sqrt(.05^2 / 15).
+    np.testing.assert_allclose(judged[1], (0.55, 0.15, 0.05 / np.sqrt(15)))
     np.testing.assert_allclose(judged[2], (0.65, -0.1, 0), atol=1e-12)
 
 
 def test_weights_are_importance_weights():
     base, next_ = np.array([1.0, 1.0]), np.array([0.0, 0.5])
     _, judged = choose_rounds(iter([base, next_]), np.array([3.0, 1.0]))
-    # Mean gain (3 x 1 + .5) / 4 = .875; error sqrt((3 x .125)^2 + (1 x .375)^2) / 4.
-    np.testing.assert_allclose(judged[1], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4))
+    # Mean gain (3 x 1 + .5) / 4 = .875; error sqrt((3 x .125)^2 + (1 x .375)^2) / 4; (3 + 1)^2 / (9 + 1) rows carry it.
+    np.testing.assert_allclose(judged[1], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4 * np.sqrt(1.6 / 0.6)))
 
 
 def test_a_gain_within_the_errors_that_are_asked_for_is_noise():
-    base = np.ones(4)
-    spread = np.array([0.1, -0.1, 0.1, -0.1])  # standard error 0.05
+    rows = 26
+    base, spread = np.ones(rows), np.tile([0.1, -0.1], rows // 2)
+    unit = (1 + FEW / (rows - 1)) * 0.1 / np.sqrt(rows - 1)  # all rows carry the error alike
     for gain, chosen in ((0.99 * FIRST, 0), (1.01 * FIRST, 1)):
-        assert choose_rounds(iter([base, base - 0.05 * gain - spread]), None)[0] == chosen
+        assert choose_rounds(iter([base, base - unit * gain - spread]), None)[0] == chosen
     first = base - 0.2
     for gain, chosen in ((0.99 * LATER, 1), (1.01 * LATER, 2)):
-        assert choose_rounds(iter([base, first, first - 0.05 * gain - spread]), None)[0] == chosen
+        assert choose_rounds(iter([base, first, first - unit * gain - spread]), None)[0] == chosen
+
+
+def test_a_gain_that_a_handful_of_rows_carry_is_no_evidence():
+    base = np.full(1000, 0.5)
+    few = base.copy()
+    few[:3] -= 0.4  # three rare events, seen after the fact
+    assert choose_rounds(iter([base, few]), None)[0] == 0
+    assert choose_rounds(iter([base[:1], base[:1] - 0.1]), None)[0] == 0, "one row alone shows nothing"
+    heavy = np.append(np.full(999, 1.0), 1e6)
+    worse = np.append(base[:999] + 0.01, 0.1)
+    assert choose_rounds(iter([base, worse]), heavy)[0] == 0
+
+
+def test_dust_is_no_gain():
+    base = np.linspace(0.4, 0.6, 100)
+    assert choose_rounds(iter([base, base - 1e-9]), None)[0] == 0
 
 
 def test_no_more_rounds_are_asked_for_than_patience_allows():
@@ -59,7 +76,7 @@ def test_no_more_rounds_are_asked_for_than_patience_allows():
 
 def test_the_largest_losses_and_weights_have_an_error():
     loss, gain, error = choose_rounds(iter([np.array([1e200, 2e200]), np.array([0.0, 0.0])]), np.array([1e50, 1e50]))[1][1]
-    np.testing.assert_allclose((loss, gain, error), (0.0, 1.5e200, 0.5e200 / np.sqrt(2)))
+    np.testing.assert_allclose((loss, gain, error), (0.0, 1.5e200, 0.5e200))
 
 
 COLUMN = st.lists(st.sampled_from([0.0, -0.0, 1.5, 2.0, float("nan"), -3.0]), min_size=1, max_size=60)

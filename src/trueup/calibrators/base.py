@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import Validation
-from trueup.data.intake import read
+from trueup.data.intake import read, read_like
 from trueup.errors import ArgumentError, NotFittedError
 
 if TYPE_CHECKING:
@@ -97,6 +98,23 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
         """Say what was corrected; or, for one row (a mapping), which conditions moved it and by how much."""
         return self._fitted().explain(row)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Give minus the mean loss of the corrected predictions, so that larger is better: log loss, or squared error.
+
+        Grid search and cross-validation use it where no other scoring is named.
+        """
+        schema = self._fitted().schema
+        like = read_like(X, schema)
+        table = read(
+            X, outcome=y, prediction=like.prediction, weight=sample_weight, features=[], task=self.task,
+            classes=schema.classes or None, unlabelled=self.unlabelled,
+        )  # fmt: skip
+        kept = slice(None) if table.kept is None else table.kept
+        loss = loss_of(schema.task)
+        assert table.outcome is not None
+        each = loss.each(table.outcome, loss.enter(self._fitted().predict_table(like)[kept]))
+        return -float(np.average(each, weights=table.weight))
 
     @abstractmethod
     def _fit_map(self, table: Table, progress: Any) -> Fitted:

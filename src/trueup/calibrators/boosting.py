@@ -91,7 +91,7 @@ class MCGrad(Calibrator):
     stopping : CrossValidation, Holdout, Validation or None
         Which rows judge. None trains on all rows for a fixed number of rounds and trees, and nothing guards the result.
     monotone : bool
-        Never reverse two rows of the same features: the correction rises with the prediction.
+        Never reverse two rows of the same features: the correction rises with the prediction. Not for several classes.
     categorical : column names
         Numeric columns to be read as categories.
     classes : sequence, optional
@@ -181,7 +181,7 @@ class MCGrad(Calibrator):
         fixed = self.stopping is None
         finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
         limits = Limits(self.trees or (FIXED_TREES if fixed else MOST_TREES), TREE_PATIENCE, finer)
-        grown = Cascades(whole, loss, splits, growth, limits, _tree_weight(whole.weight), workers, progress)
+        grown = Cascades(whole, loss, splits, growth, limits, _weights(whole.weight, len(table)), workers, progress)
         most = self.rounds or (FIXED_ROUNDS if fixed else MOST_ROUNDS)
         history = self._judge(grown, most, whole.weight)
         kept = tuple(grown.rounds[: history.chosen])
@@ -213,7 +213,7 @@ class MCGrad(Calibrator):
 
     def _growth(self, table: Table) -> Growth:
         """Check the parameters of the trees."""
-        self._check()
+        self._check(several=table.prediction.ndim == 2)
         leaves = self.leaves or (5 if self.depth is None else 2 ** min(self.depth, 12))
         averaged = isinstance(self.stopping, CrossValidation) and not self.stopping.refit
         rate = self.learning_rate or (AVERAGED if averaged else SINGLE)
@@ -223,7 +223,7 @@ class MCGrad(Calibrator):
             self.feature_fraction, self.l2, self.min_hessian, self.monotone, self.bins, int(self.random_state),
         )  # fmt: skip
 
-    def _check(self) -> None:
+    def _check(self, *, several: bool) -> None:
         for name, least, optional in (
             ("depth", 1, True), ("leaves", 2, True), ("bins", 2, False), ("rounds", 1, True), ("trees", 1, True),
             ("random_state", 0, False), ("threads", 1, True),
@@ -231,7 +231,7 @@ class MCGrad(Calibrator):
             value = getattr(self, name)
             whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value < 2**31
             if not whole and not (optional and value is None):
-                raise ArgumentError(f"{name} must be a whole number, at least {least}; got {value!r}")
+                raise ArgumentError(f"{name} must be a whole number, at least {least} and below 2^31; got {value!r}")
             if name in ("leaves", "bins") and value is not None and value > MOST_LEAVES:
                 raise ArgumentError(f"{name} must be at most {MOST_LEAVES:,}; got {value!r}")
         for name in ("learning_rate", "feature_fraction"):
@@ -243,6 +243,13 @@ class MCGrad(Calibrator):
             value = getattr(self, name)
             if not (_is_number(value) and 0 <= value < np.inf):
                 raise ArgumentError(f"{name} must be a number, at least 0; got {value!r}")
+        self._check_kinds(several=several)
+
+    def _check_kinds(self, *, several: bool) -> None:
+        if self.monotone and several:
+            raise ArgumentError(
+                "monotone=True takes one prediction column", hint="the score of one class rises as those of the others fall"
+            )
         if not isinstance(self.monotone, bool):
             raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}")
         if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):
@@ -310,11 +317,18 @@ def _split(train: NDArray[np.bool_]) -> Split:
     return found
 
 
-def _tree_weight(weight: Floats | None) -> Floats | None:
-    """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows."""
-    if weight is None or ((weight == np.round(weight)).all() and weight.mean() <= COUNTS):
-        return weight
-    return np.asarray(weight * (weight.sum() / (weight**2).sum()))
+def _weights(weight: Floats | None, rows: int) -> Floats | None:
+    """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
+
+    What the first so many rows weigh decides; rows of a given validation, which come after them, only judge.
+    """
+    if weight is None:
+        return None
+    own, more = weight[:rows], weight[rows:]
+    if not ((own == np.round(own)).all() and own.mean() <= COUNTS):
+        own = own / own.max()
+        own = own * (own.sum() / (own**2).sum())
+    return np.concatenate([own, more / more.max() if len(more) else more])
 
 
 def _is_number(value: object) -> bool:

@@ -155,15 +155,17 @@ def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floa
         targets = [
             (f"class={names[c]}", before[:, c], after[:, c], (table.outcome == c).astype(float)) for c in range(len(names))
         ]
-    found: list[Correction] = []
-    accounted = total = moved = 0.0
+    found: list[tuple[Correction, float]] = []
+    total = moved = 0.0
     for label, p, q, y in targets:
         search = _Search(candidates, p, q, y, weight)
         found += search.run(label)
-        accounted, total = accounted + search.accounted, total + search.total
+        total += search.total
         moved += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
-    found.sort(key=lambda one: (-one.share * abs(one.after - one.before), one.segment, one.low))
-    return Explanation(tuple(found[:MOST_CORRECTIONS]), len(table), moved, accounted / total if total > 0 else 0.0)
+    found.sort(key=lambda item: (-item[0].share * abs(item[0].after - item[0].before), item[0].segment, item[0].low))
+    listed = found[:MOST_CORRECTIONS]
+    accounted = sum(gain for _, gain in listed) / total if total > 0 else 0.0
+    return Explanation(tuple(one for one, _ in listed), len(table), moved, accounted)
 
 
 class _Candidates:
@@ -199,22 +201,22 @@ class _Search:
         bands = (band, np.full(len(rows), BANDS))
         self.keys = [place * (BANDS + 1) + shift for place in candidates.places for shift in bands]
         self.w, self.rest = weight[rows], (q - p)[rows]
-        self.total, self.accounted = float((self.w * self.rest**2).sum()), 0.0
+        self.total = float((self.w * self.rest**2).sum())
         self.least = max(LEAST_ROWS * len(rows) / len(p), 3)
         self.counts = [np.bincount(keys) for keys in self.keys]
         self.weights = [np.bincount(keys, self.w) for keys in self.keys]
 
-    def run(self, label: str) -> list[Correction]:
-        """Take segments until the next one accounts for next to nothing."""
-        found: dict[tuple[int, int], Correction] = {}
+    def run(self, label: str) -> list[tuple[Correction, float]]:
+        """Take segments, each with the squared change it accounts for, until the next one accounts for next to nothing."""
+        found: dict[tuple[int, int], tuple[Correction, float]] = {}
         for _ in range(MOST_CORRECTIONS):
             which, key, gain = self._best()
             if gain < LEAST_SHARE * self.total or gain <= 0:
                 break
             inside = self.keys[which] == key
             self.rest[inside] -= np.average(self.rest[inside], weights=self.w[inside])
-            self.accounted += gain
-            found[which // 2, key] = self._describe(which // 2, key, label)
+            before = found[which // 2, key][1] if (which // 2, key) in found else 0.0
+            found[which // 2, key] = (self._describe(which // 2, key, label), before + gain)
         return list(found.values())
 
     def _best(self) -> tuple[int, int, float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trueup.calibrators.losses import THETA
 from trueup.calibrators.maps import Cascade, CascadeRound
 from trueup.calibrators.rounds import Split
 from trueup.engines.trees import Binned, Grower, Growth, Joined, quiet
@@ -198,7 +199,9 @@ class Cascades:
         rows = self.judged
         weight = None if self.weight is None else self.weight[rows]
         held = [s.valid if len(s.valid) else rows for s in self.splits]
-        return self.loss.theta(self.y[rows], np.concatenate([f[at] for f, at in zip(F, held, strict=True)]), weight)
+        found = self.loss.theta(self.y[rows], np.concatenate([f[at] for f, at in zip(F, held, strict=True)]), weight)
+        before = float(np.prod([one.theta for one in self.rounds]))
+        return min(max(found, THETA[0] / before), THETA[1] / before)  # the bounds are those of all rounds together
 
 
 class _Search:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.kernels.cascade import IDENTITY, LOGIT, SMALLEST, SOFTMAX
+from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LINKS", "TaskLoss", "loss_of"]
+__all__ = ["TaskLoss", "loss_of"]
 
-LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
 THETA = (0.5, 2.0)  # the rescaling of a round stays within these
 
 

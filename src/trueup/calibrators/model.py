@@ -101,13 +101,14 @@ class Info:
 
     def __repr__(self) -> str:
         where = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
-        walked = f"{self.cells:,} table cells" if self.cells else "walked"
+        walked = f"{self.cells:,} table cells" if self.cells or not self.trees else "walked"
+        names = [*self.features[:12], *(["..."] if len(self.features) > 12 else [])]
         return "\n".join(
             [
                 f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{where}",
                 f"  task        {self.task}",
                 f"  prediction  {', '.join(self.prediction)}",
-                f"  features    {', '.join(self.features) or 'none'}",
+                f"  features    {', '.join(names) or 'none'}",
                 f"  rounds      {self.rounds} ({self.trees:,} trees, {walked})",
                 f"  held out    loss {self.loss_before:.6g} -> {self.loss_after:.6g}",
             ]

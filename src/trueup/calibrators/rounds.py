@@ -26,6 +26,8 @@ TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, 
 # By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
 # no harm, a later one also because it makes the model larger and slower.
 FIRST, LATER = 1.5, 2.0
+FEW = 10.0  # where so many rows and one carry the error, the gain must be twice as large
+LEAST_GAIN = 1e-6  # of the loss of the base score: less is dust
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ def choose_rounds(
 
     Examples
     --------
-    >>> a, b = np.array([.7, .8, .6, .7]), np.array([.3, .5, .3, .2])
+    >>> a, b = np.array([.7, .8, .6, .7] * 9), np.array([.3, .5, .3, .2] * 9)
     >>> choose_rounds(iter([a, b, b]), None)[0]
     1
     """
@@ -303,23 +305,34 @@ def choose_rounds(
             best = found
             judged.append((loss, 0.0, 0.0))
             continue
-        gain, error = _gain(best - found, weight)
+        gain, error, carried = _gain(best - found, weight)
         judged.append((loss, gain, error))
-        if gain > (LATER if chosen else FIRST) * error and gain > 1e-12 * abs(loss):
+        needed = (LATER if chosen else FIRST) * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
+        if gain > max(needed, LEAST_GAIN * abs(judged[0][0])):
             best, chosen = found, at
         elif at - chosen >= patience:
             break
     return chosen, judged
 
 
-def _gain(difference: Floats, weight: Floats | None) -> tuple[float, float]:
-    """Give the mean of paired differences and its standard error (weights as importance weights)."""
+def _gain(difference: Floats, weight: Floats | None) -> tuple[float, float, float]:
+    """Give the mean of paired differences, its standard error, and how many rows carry that error.
+
+    Weights are importance weights. The number of rows that carry the error is ``(sum u^2)^2 / sum u^4`` of the weighted
+    deviations u, and no more than the effective number of rows: a handful of rare events or heavy rows count as a handful,
+    however many rows there are beside them.
+    """
     w = np.ones(len(difference)) if weight is None else weight / weight.max()
     gain = float(np.average(difference, weights=w))
     spread = w * np.abs(difference - gain)
     largest = float(spread.max())  # taken out of the squares, which would overflow for the largest of real outcomes
-    error = largest * np.sqrt(((spread / largest) ** 2).sum()) / w.sum() if largest > 0 else 0.0
-    return gain, float(error)
+    carried = float(w.sum() ** 2 / (w**2).sum())
+    if largest == 0:
+        return gain, 0.0 if carried > 1 else float("inf"), carried
+    squares = (spread / largest) ** 2
+    carried = min(carried, float(squares.sum() ** 2 / (squares**2).sum()))
+    error = largest * np.sqrt(squares.sum()) / w.sum()
+    return gain, float(error * np.sqrt(carried / (carried - 1))) if carried > 1 else float("inf"), carried
 
 
 def describe(stopping: Stopping) -> Literal["held-out rows", "cross-validation", "given rows", "training rows"]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.cli import console
 from trueup.cli.names import parse_bins
+from trueup.cli.output import check_output
 from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_audit
-from trueup.reports.output import check_place, write_whole
+from trueup.data.paths import find_files
+from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     need_rows(arguments)
     for place in (arguments.report, arguments.json if arguments.json != "-" else None):
         if place is not None:
-            check_place(place)  # before the work, not after it
+            # before the work, not after it
+            check_output(place, find_files(arguments.files).paths if arguments.files else (), example="audit.json")
     with console.Watch(quiet=arguments.quiet) as watch:
         found = _audit(arguments, watch)
         watch.say("writing")

@@ -87,9 +87,13 @@ def _row_page(model: Model, row: dict[str, Any], told: RowExplanation, top: int)
     return parts
 
 
+def _no_constant(text: str) -> None:
+    raise ValueError(text)
+
+
 def _parse(text: str) -> dict[str, Any]:
     try:
-        row = json.loads(text)
+        row = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise ArgumentError(f"--row is not JSON: {text[:80]}", hint=FORM) from None
     if not isinstance(row, dict):

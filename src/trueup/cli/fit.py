@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console
@@ -12,8 +13,9 @@ from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_page
 from trueup.cli.told import correction_grid, json_of, model_data
 from trueup.data.paths import find_files
+from trueup.errors import ArgumentError
 from trueup.modelfile import load, save
-from trueup.reports.output import check_place, write_whole
+from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     need_rows(arguments)
     check_output(arguments.output, find_files(arguments.files).paths if arguments.files else (), example=EXAMPLE)
     if arguments.json not in (None, "-"):
-        check_place(arguments.json)
+        sources = find_files(arguments.files).paths if arguments.files else []
+        check_output(arguments.json, [*sources, arguments.output], example="fit.json")
+        if Path(arguments.json).resolve() == Path(arguments.output).resolve():
+            raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
     with console.Watch(quiet=arguments.quiet) as watch:
         watch.say("reading")
         table = read_table(arguments, arguments.features, "feature")

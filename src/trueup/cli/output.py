@@ -36,9 +36,9 @@ def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> N
     except (OSError, ValueError) as error:
         raise cannot_write(given, error, example=example) from error
     if given.exists() and not given.is_file():
-        raise ArgumentError(f"-o {path} is not a file on disk", hint=f"name a file, such as {example}")
+        raise ArgumentError(f"{path} is not a file on disk", hint=f"name a file, such as {example}")
     if same:
-        raise ArgumentError(f"-o {path} would overwrite what is read", hint=f"name another file, such as {example}")
+        raise ArgumentError(f"{path} would overwrite what is read", hint=f"name another file, such as {example}")
 
 
 @contextlib.contextmanager

@@ -330,7 +330,7 @@ def _add_test(group: argparse._ArgumentGroup) -> None:
         "--adjust", default="holm", choices=("holm", "max", "bh", "by"), metavar="HOW",
         help="holm (default) and max bound the chance of any false alarm, bh and by the share of them",
     )  # fmt: skip
-    add("--draws", type=_at_least(1), default=999, metavar="N", help="draws of --adjust max (default 999)")
+    add("--draws", type=_at_least(1), default=199, metavar="N", help="draws of --adjust max (default 199)")
     add("--seed", type=_at_least(0), default=0, metavar="N", help="seed of those draws (default 0)")
 
 

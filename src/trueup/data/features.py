@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.data.checks import COPY_ROWS
 from trueup.data.columns import FLAG_LEVELS
-from trueup.errors import ColumnError, IdentifierWarning
+from trueup.errors import ColumnError, IdentifierWarning, UnseenWarning
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -50,6 +50,18 @@ def same_kind(raw: Raw, saved: Feature) -> None:
         raise ColumnError(
             f"column {saved.name!r} was {saved.kind} and now holds {raw.kind}s", hint="read it with the type it had"
         )
+
+
+def some_known(codes: NDArray[Any], raw: Raw, saved: Feature) -> None:
+    """Warn where a column of many rows has no value that the schema knows: it is written in another way, most likely."""
+    if not saved.levels or len(codes) < COPY_ROWS or (codes >= 0).any() or raw.missing().sum() > len(codes) - COPY_ROWS:
+        return
+    warnings.warn(
+        f"no value of column {saved.name!r} is one that the model knows ({len(codes):,} rows): all count as missing\n"
+        f"hint: it knows {', '.join(map(repr, saved.levels[:3]))}; are the values written in another way here?",
+        UnseenWarning,
+        stacklevel=4,
+    )
 
 
 def no_copy_of_the_outcome(

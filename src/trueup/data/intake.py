@@ -111,7 +111,13 @@ def read_like(data: Any, schema: Schema) -> Table:
     keys = {source.label(key): key for key in source.keys}
 
     def find(name: str, role: str) -> Hashable:
-        return keys[name] if name in keys else source.find(name, role)
+        if name not in keys:
+            near = [key for key in keys if key.lower() == name.lower()]
+            raise ColumnError(
+                f"the data has no column {name!r}, which the model needs as {role}",
+                hint=f"did you mean {near[0]!r}?" if near else f"the model needs {_listed(schema)}",
+            )
+        return keys[name]
 
     names = [find(name, "prediction") for name in schema.prediction]
     columns = [checks.as_numbers(source.fetch(k), n, "prediction") for k, n in zip(names, schema.prediction, strict=True)]
@@ -126,7 +132,14 @@ def read_like(data: Any, schema: Schema) -> Table:
             continue
         feature_checks.same_kind(raw, feature)
         _, found[feature.name] = _feature(feature.name, raw, None, feature, as_categories=is_categorical)
+        if is_categorical:
+            feature_checks.some_known(found[feature.name], raw, feature)
     return Table(schema, found, scores)
+
+
+def _listed(schema: Schema) -> str:
+    names = [*schema.prediction, *(feature.name for feature in schema.features)]
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
 def _label(source: Source, name: Hashable | None) -> str | None:

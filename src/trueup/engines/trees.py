@@ -16,7 +16,8 @@ import lightgbm as lgb
 import numpy as np
 from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
 
-from trueup.kernels.trees import KINDS, Forest, join_forests
+from trueup.errors import TrueupError
+from trueup.kernels.trees import DEEPEST, KINDS, Forest, join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,9 +80,9 @@ class Growth:
         """Say it in LightGBM's words, for this many features after the prediction columns."""
         found = {
             "objective": OBJECTIVES[self.loss], "metric": METRICS[self.loss], "boost_from_average": False, "verbosity": -1,
-            "max_depth": self.depth or -1, "num_leaves": self.leaves, "learning_rate": self.learning_rate,
-            "feature_fraction": self.feature_fraction, "lambda_l2": self.l2,
-            "min_sum_hessian_in_leaf": self.min_hessian, "min_data_in_leaf": 1, "max_cat_to_onehot": ONE_BY_ONE,
+            "max_depth": min(self.depth or DEEPEST, DEEPEST), "num_leaves": self.leaves,
+            "learning_rate": self.learning_rate, "feature_fraction": self.feature_fraction, "lambda_l2": self.l2,
+            "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": 1, "max_cat_to_onehot": ONE_BY_ONE,
             "seed": self.seed, "deterministic": True, "force_col_wise": True,
             **self.binning(),
         }  # fmt: skip
@@ -158,7 +159,12 @@ class Grower:
         """Grow so many more trees (of each output); give the mean loss of the rows to judge by after each."""
         losses = []
         for _ in range(trees):
-            self._booster.update()
+            try:
+                self._booster.update()
+            except lgb.basic.LightGBMError as error:
+                raise TrueupError(
+                    f"LightGBM could not grow a tree: {error}", hint="raise min_hessian, or bound leaves"
+                ) from error
             self._counts.append(self._booster.current_iteration())  # one that finds no split leaves no tree behind
             if self._judged:
                 losses.append(float(self._booster.eval_valid()[0][2]))

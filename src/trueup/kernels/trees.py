@@ -2,8 +2,7 @@
 
 A node sends a row left where its number is at most the threshold, or its category is in the node's set; a missing number
 goes where the node says. Where no leaf of a forest tests more than two features, the sum of all its trees is a sum over
-pairs of features of one table each: a leaf adds its value to every cell its conditions allow. Cells are bounded by the
-thresholds that the leaves of the pair use, not by the number of trees.
+pairs of features of one table each: a leaf adds its value to every cell its conditions allow, whatever their number.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint32]
     Flags = NDArray[np.uint8]
 
-__all__ = ["MOST_CELLS", "NUMERIC", "Bins", "Forest", "PairTables", "collapse", "find_bins", "join_forests"]
+__all__ = ["DEEPEST", "MOST_CELLS", "NUMERIC", "Bins", "Forest", "PairTables", "collapse", "find_bins", "join_forests"]
 
-MOST_CELLS = 1 << 22  # 32 MiB of float64; beyond it trees are walked
-MOST_PLACES = 1 << 22  # of all tables together: 16 MiB of int32
+MOST_CELLS = MOST_PLACES = 1 << 22  # 32 MiB of float64 and 16 MiB of int32; beyond them trees are walked
+MOST_WORK = 1 << 32  # additions of leaves to cells
+DEEPEST = 64  # no tree is deeper
 NUMERIC = -1
 KINDS = {"threshold": np.float64, "value": np.float64, "missing_left": np.uint8, "words": np.uint32}  # all others int32
 
@@ -178,7 +178,7 @@ def collapse(forest: Forest, bins: Bins, most_cells: int = MOST_CELLS) -> PairTa
     _mark(paths, flat, tables)
     _settle(flat, tables)
     cells = tables.wide.prod(axis=1)
-    if cells.sum() > min(most_cells, np.iinfo(np.int32).max):
+    if cells.sum() > min(most_cells, np.iinfo(np.int32).max) or cells[table_of].sum() > MOST_WORK:
         return None
     start, values = np.cumsum(cells) - cells, np.zeros(int(cells.sum()))
     _fill(paths, flat, tables, forest.value, start, np.empty((2, int(tables.wide.max(initial=1))), np.uint8), values)
