@@ -401,6 +401,25 @@ def test_circles_shared_leaves_and_swapped_sides_are_refused_or_harmless(saved, 
         assert name == "root"  # trees of one forest may stand in any order
 
 
+def test_a_tree_deeper_than_any_of_ours_is_refused(saved, tmp_path):
+    *_, parts = saved
+    manifest = json.loads(parts["manifest.json"])
+    nodes = 5000
+    chain = {
+        "root": np.zeros(1, "<i4"), "output": np.zeros(1, "<i4"), "threshold": np.arange(nodes, dtype="<f8"),
+        "feature": np.full(nodes, len(manifest["schema"]["features"]), "<i4"),
+        "left": np.array([*range(1, nodes), ~nodes], "<i4"), "right": ~np.arange(nodes, dtype="<i4"),
+        "missing_left": np.zeros(nodes, "|u1"), "words_at": np.full(nodes, -1, "<i4"), "words_in": np.zeros(nodes, "<i4"),
+        "words": np.zeros(0, "<u4"), "value": np.zeros(nodes + 1, "<f8"),
+    }  # fmt: skip
+    sizes = {name: len(array) for name, array in chain.items()}
+    manifest["map"]["rounds"] = [{"theta": 1.0, "trees": 1, "forests": [sizes]}]
+    forged = {f"forests/{name}": array.tobytes() for name, array in chain.items()}
+    place = tmp_path / "deep.trueup"
+    _store(place, {"manifest.json": json.dumps(manifest).encode(), **forged})
+    refused(place, "deeper than 64")
+
+
 def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path):
     parts = saved[3]
     for name in KINDS:

@@ -14,7 +14,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.rounds import choose_rounds, deal
 from trueup.data.intake import read
 from trueup.data.simulate import Shift, population
-from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning
+from trueup.errors import ArgumentError, ColumnError, DataError, OneClassWarning, TrainingRowsWarning
 
 ALL = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}
 
@@ -283,3 +283,39 @@ def test_history_and_its_frame_say_the_same(frame):
     assert [float(x) for x in found["loss"].to_numpy()] == [one.loss for one in history.rounds]
     assert "cross-validation" in repr(history)
     assert history.loss_after == history.rounds[history.chosen].loss
+
+
+def test_the_unit_of_the_weights_that_judge_does_not_reach_the_trees():
+    data, other = rows("binary", 2000), rows("binary", 2000, seed=5)
+    plain, *scaled = (
+        mcgrad(stopping=tu.Validation(other, other["y"], sample_weight=np.full(2000, unit))).fit(data, data["y"])
+        for unit in (1.0, 1e6, 0.001)
+    )
+    assert plain.history_.chosen > 0
+    for fix in scaled:
+        np.testing.assert_allclose(fix.predict(data), plain.predict(data), rtol=1e-9)
+
+
+def test_monotone_is_refused_for_several_classes():
+    data = rows("multiclass", 100)
+    with pytest.raises(ArgumentError, match="monotone=True takes one prediction column"):
+        mcgrad("multiclass", monotone=True).fit(data, data["y"])
+
+
+def test_all_rounds_together_rescale_by_no_more_than_two():
+    data = rows("binary", 500) | {"y": np.ones(500)}
+    with pytest.warns(OneClassWarning):
+        fix = mcgrad(stopping=tu.CrossValidation(3)).fit(data, data["y"])
+    assert 0.5 - 1e-9 <= np.prod([one.theta for one in fix.history_.rounds if one.kept]) <= 2 + 1e-9
+
+
+def test_the_score_is_minus_the_loss_of_the_corrected_predictions():
+    for task in sorted(ALL):
+        data = rows(task, 600)
+        fix = mcgrad(task, rounds=1, trees=5, stopping=None).fit(data, data["y"])
+        table = read(
+            data, outcome="y", prediction=ALL[task], features=[], task="regression" if task == "regression" else "auto"
+        )
+        loss = loss_of(table.schema.task)
+        expected = -np.mean(loss.each(table.outcome, loss.enter(fix.predict(data))))
+        np.testing.assert_allclose(fix.score(data, data["y"]), expected, rtol=1e-12)

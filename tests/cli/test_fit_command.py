@@ -117,6 +117,8 @@ def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
         (["rows.parquet", *GIVEN, "--method", "magic", "-o", "m"], "invalid choice: 'magic'"),
         (["rows.parquet", *GIVEN, "--depth", "0", "-o", "m"], "a whole number of at least 1 is needed"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "no/m.json"], "there is no directory no"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--json", "rows.parquet"], "rows.parquet would overwrite what is read"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--json", "./m"], "--json ./m would overwrite the model"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
