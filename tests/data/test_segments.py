@@ -68,6 +68,14 @@ def test_every_value_lies_in_the_interval_its_label_says(values, bins):
         assert _contains(label, value), (label, value)
 
 
+def test_a_value_that_fills_more_than_a_bin_has_one_of_its_own():
+    rest = np.arange(1, 101, dtype=float) * 50
+    column = _column(np.append(np.zeros(900), rest), 5)
+    assert column.labels[0] == "v<1"
+    assert (column.codes[:900] == 0).all()
+    assert np.bincount(column.codes[900:], minlength=5).tolist() == [0, 25, 25, 25, 25]
+
+
 def _contains(label, value):
     if label == "v=any":
         return True

@@ -148,17 +148,38 @@ def _few_distinct(values: NDArray[np.float64], count: int) -> NDArray[np.float64
 
 
 def _quantile_edges(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Cut into bins of equal numbers of rows, at round numbers where that moves no edge far."""
+    """Cut into bins of equal numbers of rows, at round numbers where that moves no edge far.
+
+    A value that fills more than a bin has one of its own, and the quantiles are those of the other rows: a column that is 0
+    nine times in ten would be one bin otherwise.
+    """
     ranks = np.unique((np.arange(1, count) * len(values)) // count)
     if not len(ranks) or not len(values):
         return np.empty(0)
-    edges = np.unique(order_statistics(values, ranks))
+    edges, times = np.unique(order_statistics(values, ranks), return_counts=True)
+    heavy = edges[(times > 1) & np.isfinite(edges)]
+    kept = np.empty(0)
+    if len(heavy):
+        rest = values[~np.isin(values, heavy)]
+        kept = np.concatenate([heavy, [_after(value, rest) for value in heavy]])
+        ranks = np.unique((np.arange(1, max(count - len(heavy), 1)) * len(rest)) // max(count - len(heavy), 1))
+        edges = np.unique(order_statistics(rest, ranks)) if len(rest) and len(ranks) else np.empty(0)
+        edges = np.setdiff1d(edges, kept)
     # The lowest value of all would leave the first bin empty. An infinite edge cannot be rounded or written.
-    edges = edges[(edges > values.min()) & np.isfinite(edges)]
+    edges, kept = (some[(some > values.min()) & np.isfinite(some)] for some in (edges, kept))
     gaps = np.diff(edges, prepend=edges[:1] - 1.0, append=edges[-1:] + 1.0)
     if len(edges) > 1:
         gaps[0], gaps[-1] = gaps[1], gaps[-2]
-    return np.unique([_round(edge, 0.05 * min(gaps[at], gaps[at + 1])) for at, edge in enumerate(edges)])
+    return np.unique([*kept, *(_round(edge, 0.05 * min(gaps[at], gaps[at + 1])) for at, edge in enumerate(edges))])
+
+
+def _after(value: float, rest: NDArray[np.float64]) -> float:
+    """Give an edge just above a value: the next whole number where that passes none of the others, else the next value."""
+    above = rest[rest > value]
+    if not len(above):
+        return float("inf")
+    lowest = float(above.min())
+    return value + 1.0 if float(value).is_integer() and value + 1.0 <= lowest else lowest
 
 
 def _round(value: float, slack: float) -> float:
