@@ -174,7 +174,7 @@ def fixing() -> list[str]:
     return [
         "## Quality of the fix",
         "",
-        f"{len(found['cases'])} cases of real data: four data sets, three base models and one real score, up to five seeds; "
+        f"{len(found['cases'])} cases of real data: four data sets, three base models and a real score, up to five seeds; "
         "calibration rows that no base model saw, measured on test rows. Refit is LightGBM trained anew on features and "
         "score, the better of two shapes. MCGrad with its defaults, which were chosen on these data sets.",
         "",
