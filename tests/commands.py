@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 from trueup.cli import main
 
 ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
@@ -18,3 +22,18 @@ def call(capsys, *arguments):
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err
     return code, out, err
+
+
+def interrupted(code: str) -> tuple[int, str, str]:
+    """Run a program that says when it is ready, interrupt it, and give its exit code and what it printed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return process.returncode, out, err

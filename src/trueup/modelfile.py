@@ -16,7 +16,7 @@ import numpy as np
 
 from trueup import storage
 from trueup.calibrators.explain import Explanation
-from trueup.calibrators.losses import THETA
+from trueup.calibrators.losses import THETA, loss_of
 from trueup.calibrators.maps import Cascade, CascadeRound
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import History
@@ -41,7 +41,7 @@ KINDS = {
     "missing_left": "|u1", "words_at": "<i4", "words_in": "<i4", "words": "<u4", "value": "<f8",
 }  # fmt: skip
 PER_TREE, PER_NODE = ("root", "output"), ("feature", "threshold", "left", "right", "missing_left", "words_at", "words_in")
-LINK_OF = {"binary": "logit", "regression": "identity", "multiclass": "softmax"}
+TASKS = ("binary", "regression", "multiclass")
 
 
 class _Refusal(Exception):  # noqa: N818  (never leaves this module: it becomes a FileError that names the file)
@@ -187,7 +187,7 @@ def _schema(found: Any) -> Schema:
         features.append(Feature(one["name"], one["kind"], levels))
     prediction, classes = _texts(found["prediction"], "predictions"), _texts(found["classes"], "classes")
     task, outcome, weight = found["task"], found["outcome"], found["weight"]
-    _require(task in LINK_OF, "the task is unknown")
+    _require(task in TASKS, "the task is unknown")
     _require(all(role is None or isinstance(role, str) for role in (outcome, weight)), "a role is wrong")
     names = [*prediction, *(feature.name for feature in features)]
     _require(len(set(names)) == len(names) and len(prediction) >= 1, "a column is named twice, or none is the prediction")
@@ -228,8 +228,9 @@ def _about(found: Any) -> About:
 
 def _cascade(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> Cascade:
     _require(found["kind"] == "cascade", f"a map of kind {found['kind']!r} is unknown")
-    _require(found["link"] == LINK_OF[schema.task] and found["outputs"] == len(schema.prediction), "the map does not fit")
-    levels = tuple(len(one.levels) if one.kind == "categorical" else -1 for one in schema.features)
+    _require(
+        found["link"] == loss_of(schema.task).link and found["outputs"] == len(schema.prediction), "the map does not fit"
+    )
     expected = {f"forests/{name}" for name in KINDS} if found["rounds"] else set()
     _require({MANIFEST, *expected} == set(parts), "it has parts that it does not speak of")
     stored = {name: np.frombuffer(parts[f"forests/{name}"], np.dtype(kind)) for name, kind in KINDS.items() if expected}
@@ -243,11 +244,11 @@ def _cascade(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> Cascade:
         forests = []
         for which, sizes in enumerate(one["forests"]):
             forest = _forest(f"forest {which} of round {at + 1}", sizes, stored, begin)
-            _check_forest(forest, f"forest {which} of round {at + 1}", levels, len(schema.prediction))
+            _check_forest(forest, f"forest {which} of round {at + 1}", schema.levels, len(schema.prediction))
             forests.append(forest)
         rounds.append(CascadeRound(theta, tuple(forests), one["trees"]))
     _require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that no round speaks of")
-    return Cascade(found["link"], levels, len(schema.prediction), tuple(rounds))
+    return Cascade(found["link"], schema.levels, len(schema.prediction), tuple(rounds))
 
 
 def _forest(place: str, sizes: Any, stored: Mapping[str, NDArray[Any]], begin: dict[str, int]) -> Forest:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-
 import duckdb
 import numpy as np
 import polars as pl
 import pytest
 
 import trueup as tu
-from commands import call
+from commands import call, interrupted
 
 
 def expected(frame, model="binary.trueup"):
@@ -237,14 +233,7 @@ sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
 def test_control_c_while_writing_leaves_the_old_file_and_nothing_else(here):
     (here / "o.csv").write_text("old")
     before = sorted(here.iterdir())
-    with subprocess.Popen(
-        [sys.executable, "-c", WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert interrupted(WORK) == (130, "", "interrupted\n")
     assert (here / "o.csv").read_text() == "old"
     assert sorted(here.iterdir()) == before
 
@@ -261,12 +250,6 @@ predict.add_columns = stuck
 sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
 """
     before = sorted(here.iterdir())
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "interrupted\n")
+    returned, _, err = interrupted(code)
+    assert (returned, err) == (130, "interrupted\n")
     assert sorted(here.iterdir()) == before

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import signal
 import struct
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from commands import ROLES, run
+from commands import ROLES, interrupted, run
 from trueup.cli import console
 from trueup.cli.console import Watch
 
@@ -175,21 +174,6 @@ def test_the_process_leaves_with_the_exit_code(at):
     done = command("audit", "missing.csv", *ROLES)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-
-
-def interrupted(code: str) -> tuple[int, str, str]:
-    """Run a program that says when it is ready, interrupt it, and give its exit code and what it printed."""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        try:
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-        return process.returncode, out, err
 
 
 WORK = """

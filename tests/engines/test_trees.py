@@ -45,7 +45,7 @@ def _sums(forest, columns, F):
     """Sum the trees with the scorer, from raw scores of zero added to F."""
     program = build([Stage(0, 1.0, forest)], LEVELS[: len(columns)], F.shape[1], 1, IDENTITY)
     X, out = np.array(columns, np.float64).reshape(len(columns), len(F)), np.empty_like(F)
-    score(*program, X, np.ascontiguousarray(F), out, False)
+    score(*program, X, np.ascontiguousarray(F), out)
     return out - F
 
 

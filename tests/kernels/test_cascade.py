@@ -32,9 +32,9 @@ def _predictions(random, rows, outputs, link):
     return P / np.maximum(P.sum(axis=1, keepdims=True), 1e-12) if link == "softmax" else P
 
 
-def _score(program, X, P, *, raw=False):
+def _score(program, X, P):
     out = np.empty_like(P)
-    score(*program, X, P, out, raw)
+    score(*program, X, P, out)
     return out
 
 
@@ -113,13 +113,13 @@ def test_a_code_beyond_the_vocabulary_scores_as_missing_however_large(most):
     assert len(np.unique(_score(program, X, np.full((len(codes), 1), 0.3)))) == 1
 
 
-def test_raw_predictions_are_taken_and_given_without_the_link():
+def test_without_a_link_predictions_are_taken_and_given_as_they_are():
     random = np.random.default_rng(3)
     stages = _stages(random, [-1], 1, 2, 2, 2)
     X, F = make_rows(random, [-1], 30), random.normal(size=(30, 1))
-    program = build(stages, [-1], 1, 2, LOGIT)
+    program = build(stages, [-1], 1, 2, IDENTITY)
     expected = twins.run_cascade(stages, [-1], 2, "identity", X, F)
-    np.testing.assert_allclose(_score(program, X, F, raw=True), expected, atol=1e-12)
+    np.testing.assert_allclose(_score(program, X, F), expected, atol=1e-12)
 
 
 def test_no_rows_give_no_rows_and_no_stages_give_the_prediction():
@@ -135,6 +135,6 @@ def test_the_scorer_may_write_over_its_predictions():
     program = build(_stages(random, [-1, 5], 3, 1, 1, 2), [-1, 5], 3, 1, SOFTMAX)
     X, P = make_rows(random, [-1, 5], 600), random.dirichlet(np.ones(3), 600)
     expected = _score(program, X, P)
-    score(*program, X, P, P, False)
+    score(*program, X, P, P)
     assert P.tobytes() == expected.tobytes()
     np.testing.assert_allclose(P.sum(axis=1), 1.0, atol=1e-12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 from abc import abstractmethod
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.maps import Cascade
     from trueup.calibrators.rounds import History
     from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
     from trueup.data.table import Table
 
     Floats = NDArray[np.float64]
@@ -104,17 +105,22 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
         Grid search and cross-validation use it where no other scoring is named.
         """
-        schema = self._fitted().schema
+        model = self._fitted()
+        table = self._labelled(X, y, sample_weight, model.schema)
+        loss = loss_of(model.schema.task)
+        assert table.outcome is not None
+        each = loss.each(table.outcome, loss.enter(model.predict_table(table)))
+        return -float(np.average(each, weights=table.weight))
+
+    def _labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
+        """Read other rows with their outcomes, in the vocabularies of the rows of the fit."""
         like = read_like(X, schema)
         table = read(
             X, outcome=y, prediction=like.prediction, weight=sample_weight, features=[], task=self.task,
             classes=schema.classes or None, unlabelled=self.unlabelled,
         )  # fmt: skip
         kept = slice(None) if table.kept is None else table.kept
-        loss = loss_of(schema.task)
-        assert table.outcome is not None
-        each = loss.each(table.outcome, loss.enter(self._fitted().predict_table(like)[kept]))
-        return -float(np.average(each, weights=table.weight))
+        return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
 
     @abstractmethod
     def _fit_map(self, table: Table, progress: Any) -> Fitted:

@@ -25,7 +25,6 @@ from trueup.calibrators.rounds import (
     deal,
     describe,
 )
-from trueup.data.intake import read, read_like
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.threads import Workers
@@ -279,15 +278,8 @@ class MCGrad(Calibrator):
         return table, [_split(parts != at) for at in range(self.stopping.folds)]
 
     def _with_validation(self, table: Table, given: Validation) -> tuple[Table, list[Split]]:
-        schema = table.schema
-        like = read_like(given.data, schema)
-        labelled = read(
-            given.data, outcome=given.outcome, prediction=like.prediction, weight=given.sample_weight, features=[],
-            task=self.task, classes=schema.classes or None, unlabelled=self.unlabelled,
-        )  # fmt: skip
-        kept = slice(None) if labelled.kept is None else labelled.kept
-        held = replace(labelled, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
-        _warn_of_training_rows(table, held, loss_of(schema.task))
+        held = self._labelled(given.data, given.outcome, given.sample_weight, table.schema)
+        _warn_of_training_rows(table, held, loss_of(table.schema.task))
         rows = len(table)
         joined = _append(table, held)
         return joined, [Split(np.arange(rows), np.arange(rows, len(joined)))]

@@ -84,7 +84,7 @@ class Cascades:
         features = self.table.schema.features
         assert self.table.outcome is not None
         self.y: Floats = self.table.outcome
-        self.levels = tuple(len(one.levels) if one.kind == "categorical" else -1 for one in features)
+        self.levels = self.table.schema.levels
         columns = [self.table.columns[one.name] for one in features]
         if self.binned is None:
             everywhere = replace(self.growth, threads=self.workers.threads)

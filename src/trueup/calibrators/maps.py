@@ -82,13 +82,8 @@ class Cascade:
         stages = [Stage(at, one.theta, forest) for one in self.rounds for at, forest in enumerate(one.forests)]
         return build(stages, self.levels, self.outputs, self.cascades, LINKS[self.link])
 
-    def apply(
-        self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None, *, raw: bool = False
-    ) -> Floats:
-        """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); the result has that shape.
-
-        With ``raw`` predictions are taken, and given, on the scale of the trees.
-        """
+    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+        """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); the result has that shape."""
         if not self.rounds:
             return prediction.copy()
         program, given = self.program, list(columns)
@@ -101,14 +96,14 @@ class Cascade:
             X = np.empty((len(given), len(P)))
             for at, column in enumerate(given):
                 X[at] = column[rows]
-            score(*program, X, P, out, raw)
+            score(*program, X, P, out)
 
         (workers or Workers()).map(some, range(0, len(before), CHUNK))
         return after.reshape(prediction.shape)
 
-    def apply_one(self, row: list[float], prediction: list[float], *, raw: bool = False) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
         """Score one row: codes and numbers in the order of the schema."""
         P: Floats = np.array([prediction], np.float64)
         if self.rounds:
-            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P, raw)
+            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
         return np.asarray(P[0])

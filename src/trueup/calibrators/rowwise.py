@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from trueup.calibrators.losses import loss_of
 from trueup.data.columns import format_number
 from trueup.data.intake import frame_like
-from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ __all__ = ["Part", "RowExplanation", "explain_row"]
 
 RESCALING = "rescaling (theta)"
 NOTHING = "every row"
+TINY = 1e-30  # LightGBM sets 0 apart by a threshold of 1e-35
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     With ``F_t = theta_t (F + trees)`` the change of F is the sum over rounds of what the trees added and of
     ``(theta_t - 1)(F + trees)``: the parts add up without a rest.
     """
-    start = np.array(_enter(cascade.link, prediction))
+    start = loss_of(schema.task).enter(np.array([prediction]))[0]
     walk = _Walk(row, defaultdict(_Condition))
     rescaling = np.zeros(cascade.outputs)
     states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
@@ -128,15 +129,6 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     if cascade.outputs == 1:
         return RowExplanation(float(prediction[0]), float(after[0]), float(end[0] - start[0]), parts)
     return RowExplanation(tuple(map(float, prediction)), tuple(after.tolist()), tuple((end - start).tolist()), parts)
-
-
-def _enter(link: str, prediction: Sequence[float]) -> list[float]:
-    if link == "identity":
-        return list(prediction)
-    if link == "softmax":
-        return [float(np.log(max(p, SMALLEST))) for p in prediction]
-    p = min(max(prediction[0], SMALLEST), 1 - SMALLEST)
-    return [float(np.log(p) - np.log1p(-p))]
 
 
 class _Walk(NamedTuple):
@@ -229,7 +221,7 @@ def _expit(f: float) -> float:
 
 def _rounded(digits: int) -> Writer:
     def write(bound: float) -> tuple[float, str]:
-        short = float(f"{bound:.{digits}g}")
+        short = 0.0 if abs(bound) < TINY else float(f"{bound:.{digits}g}")
         return short, format_number(short)
 
     return write

@@ -53,7 +53,7 @@ def _model_page(model: Model, top: int) -> list[str | Grid]:
     if found.corrections:
         parts += [
             f"corrections, largest first: scores moved by {found.moved:.2g} on average;"
-            f" these account for {100 * found.accounted:.0f}% of the squared changes",
+            f" all {len(found.corrections)} account for {100 * found.accounted:.0f}% of the squared changes",
             correction_grid(found, top),
         ]
         if len(found.corrections) > top:

@@ -34,9 +34,9 @@ SHOWN = 5
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, say what was done; give the exit code."""
     need_rows(arguments)
-    check_output(arguments.output, find_files(arguments.files).paths if arguments.files else (), example=EXAMPLE)
+    sources = find_files(arguments.files).paths if arguments.files else []
+    check_output(arguments.output, sources, example=EXAMPLE)
     if arguments.json not in (None, "-"):
-        sources = find_files(arguments.files).paths if arguments.files else []
         check_output(arguments.json, [*sources, arguments.output], example="fit.json")
         if Path(arguments.json).resolve() == Path(arguments.output).resolve():
             raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from trueup.cli.interrupts import unfinished
 from trueup.errors import ArgumentError
+from trueup.reports.output import check_place
 from trueup.storage import cannot_write
 
 if TYPE_CHECKING:
@@ -26,15 +27,10 @@ def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> N
     ------
     FileError, ArgumentError
     """
+    check_place(path, example=example)
     given = Path(path)
-    try:
-        if given.is_dir():
-            raise IsADirectoryError
-        if not given.parent.is_dir():
-            raise FileNotFoundError
+    with _telling(given, example):
         same = [source for source in sources if given.exists() and Path(source).exists() and given.samefile(source)]
-    except (OSError, ValueError) as error:
-        raise cannot_write(given, error, example=example) from error
     if given.exists() and not given.is_file():
         raise ArgumentError(f"{path} is not a file on disk", hint=f"name a file, such as {example}")
     if same:

@@ -72,6 +72,11 @@ class Schema:
     features: tuple[Feature, ...]
     classes: tuple[str, ...] = ()
 
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Count the levels of each feature; -1 for a number or a date."""
+        return tuple(len(one.levels) if one.kind == "categorical" else -1 for one in self.features)
+
     def __or__(self, other: Schema) -> Schema:
         mine, theirs = (replace(schema, features=()) for schema in (self, other))
         names, other_names = ([f.name for f in schema.features] for schema in (self, other))

@@ -287,11 +287,11 @@ def _mean(F: Floats, rows: int) -> None:
 def score(
     sizes: Longs, categorical: Flags, cuts_at: Longs, cuts: Floats, classes_at: Longs, classes: Ints, cascade: Longs,
     theta: Floats, tables_at: Longs, table: Longs, places: Ints, values: Floats, trees_at: Longs, tree: Ints, node: Ints,
-    threshold: Floats, words: Words, leaf: Floats, X: Floats, P: Floats, out: Floats, raw: bool,  # noqa: FBT001
+    threshold: Floats, words: Words, leaf: Floats, X: Floats, P: Floats, out: Floats,
 ) -> None:  # fmt: skip
-    """Score rows: X (features, rows) with codes as numbers, P (rows, outputs); ``raw`` leaves out the link."""
+    """Score rows: X (features, rows) with codes as numbers, P (rows, outputs)."""
     features, outputs = sizes[0], sizes[1]
-    link = IDENTITY if raw else sizes[4]
+    link = sizes[4]
     most = min(ROWS, len(P))
     bins = np.empty((features + outputs, most), np.int32)
     F, added = np.empty((sizes[2], outputs, most)), np.empty((outputs, most))

@@ -49,8 +49,8 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[str]) -> Path:
     return replace_file(path, (part.encode("utf-8") for part in parts), example=EXAMPLE)
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that nothing can be written to: one that is a directory, or in none.
+def check_place(path: str | os.PathLike[str], *, example: str = EXAMPLE) -> None:
+    """Refuse a path that nothing can be written to: one that is a directory, or in none; the hint names the example.
 
     Raises
     ------
@@ -63,4 +63,4 @@ def check_place(path: str | os.PathLike[str]) -> None:
         if not given.parent.is_dir():
             raise FileNotFoundError
     except (OSError, ValueError) as error:
-        raise cannot_write(given, error, example=EXAMPLE) from error
+        raise cannot_write(given, error, example=example) from error
