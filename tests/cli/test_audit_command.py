@@ -255,6 +255,7 @@ def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
         (["loans.parquet", *ROLES, "--sql", "SELEC 1"], "hint: "),
         (["loans.parquet", *ROLES, "--report", "no/a.html"], "there is no directory no\nhint: make the directory first"),
         (["loans.parquet", *ROLES, "--json", "."], "it is a directory"),
+        (["loans.parquet", *ROLES, "--json", "loans.parquet"], "loans.parquet would overwrite what is read"),
         (["loans.parquet", *ROLES, "--adjust", "max", "--draws", "100"], "hint: use 199 or 999 draws"),
     ],
 )  # fmt: skip

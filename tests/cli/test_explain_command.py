@@ -86,6 +86,7 @@ def test_several_classes_and_amounts_are_explained(here, capsys):
         (["none.trueup"], "cannot read none.trueup: there is no such file"),
         (["rows.csv"], "it is not an archive of trueup\nhint: name a file that trueup saved"),
         (["binary.trueup", "--row", "p=0.2"], '--row is not JSON: p=0.2\nhint: write it as --row \'{"p": 0.2'),
+        (["binary.trueup", "--row", '{"p": 0.2, "age": NaN}'], "--row is not JSON"),
         (["binary.trueup", "--row", "[0.2]"], "--row must be one JSON object; got [0.2]"),
         (["binary.trueup", "--row", '{"country": "BR"}'], "--row has no value for the prediction 'p'"),
         (["binary.trueup", "--row", '{"p": 1.2}'], "prediction 'p' must be a probability in [0, 1]; got 1.2"),

@@ -86,6 +86,13 @@ def test_amounts_are_corrected(here, capsys):
     assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
 
 
+def test_a_column_of_values_the_model_has_not_seen_is_told_once(here, capsys):
+    pl.DataFrame({"country": ["XX"] * 200, "forecast": np.linspace(0, 99, 200)}).write_csv("strange.csv")
+    code, _, err = call(capsys, "predict", "amounts.trueup", "strange.csv", "-o", "strange-out.csv")
+    assert code == 0
+    assert err == "note: country: 200 rows have a value the model has not seen ('XX'), taken as missing\n"
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_every_row_of_many_files_gets_its_own_score(here, capsys, ending):
     rng = np.random.default_rng(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from trueup.data.columns import Coded
 from trueup.data.intake import read_like
 from trueup.data.output import add_columns, format_to_write
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, UnseenWarning
 from trueup.modelfile import load
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
 
         def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
             watch.say("scoring")
-            found = model.predict_table(read_like(columns, model.schema), threads=arguments.threads)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnseenWarning)  # the notes tell it, with the number of rows
+                table = read_like(columns, model.schema)
+            found = model.predict_table(table, threads=arguments.threads)
             notes.extend(_unseen(columns, model))
             watch.say("writing")
             return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
