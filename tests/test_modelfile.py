@@ -24,7 +24,8 @@ from checks import FEATURES, rows
 from trueup import storage
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, FileError, TrueupError
-from trueup.modelfile import FORMAT, KIND, KINDS, MANIFEST
+from trueup.modelfile import FORMAT, KIND, MANIFEST
+from trueup.modelfile.forests import KINDS
 
 GOLDEN = Path(__file__).parent / "golden"
 PREDICTION = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}

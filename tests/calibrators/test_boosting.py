@@ -231,7 +231,7 @@ def test_fixed_rounds_are_grown_as_told_and_judged_by_no_one():
         *((t, 5, True) for t in (1, 2, 3)),
     ]
     assert fix.history_.judged_by == "training rows"
-    assert fix.model_.info().trees == 15
+    assert fix.model_.map.trees == 15
 
 
 def test_trees_and_rounds_are_bounds():

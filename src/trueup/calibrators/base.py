@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from trueup.calibrators import splits
+from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
-from trueup.calibrators.rounds import Validation
+from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
 from trueup.data.intake import read, read_like
 from trueup.errors import ArgumentError, NotFittedError
+from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.maps import Cascade
-    from trueup.calibrators.rounds import History
+    from trueup.calibrators.maps.base import Map
+    from trueup.calibrators.rounds import History, Stopping
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.data.table import Table
@@ -37,9 +39,8 @@ __all__ = ["Calibrator", "Fitted"]
 class Fitted(NamedTuple):
     """What a recipe makes of a Table."""
 
-    map: Cascade
+    map: Map
     history: History
-    explanation: Explanation
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -50,11 +51,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """
 
     prediction: Any
-    features: Any
     task: str
-    categorical: Any
     classes: Any
     unlabelled: Any
+    # A calibrator that has no such parameter reads the prediction alone, holds nothing out, and leaves nothing to chance.
+    features: Any = ()
+    categorical: Any = ()
+    stopping: Stopping = None
+    random_state: int = 0
+    threads: int | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
         """Learn the correction.
@@ -83,7 +88,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Learn the correction from a Table, as `fit` does from a frame."""
         fitted = self._fit_map(table, progress)
         about = About(type(self).__name__, self._plain_parameters(), len(table), _today(), _version())
-        self.model_ = Model(table.schema, fitted.map, fitted.history, fitted.explanation, about)
+        self.model_ = Model(table.schema, fitted.map, fitted.history, self._explain(table, fitted.map), about)
         self.history_ = fitted.history
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
         return self
@@ -121,6 +126,34 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         kept = slice(None) if table.kept is None else table.kept
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
+
+    def _explain(self, table: Table, found: Map) -> Explanation:
+        if not found.steps:
+            return Explanation((), len(table), 0.0, 0.0)
+        columns = [table.columns[feature.name] for feature in table.schema.features]
+        after = found.apply(columns, table.prediction, Workers(self.threads))
+        return find_corrections(table, found.tested(), table.prediction, after, int(self.random_state))
+
+    def _split(self, table: Table) -> tuple[Table, list[Split]]:
+        """Say which rows are trained on and which judge; rows of a given validation come after the others."""
+        splits.enough_rows(table)
+        rows = np.arange(len(table))
+        if self.stopping is None:
+            return table, [Split(rows, rows[:0])]
+        if not isinstance(self.stopping, Validation):
+            return table, splits.divide(table, self.stopping, int(self.random_state))
+        given = self.stopping
+        held = self._labelled(given.data, given.outcome, given.sample_weight, table.schema)
+        splits.warn_of_training_rows(table, held, loss_of(table.schema.task))
+        joined = splits.append_rows(table, held)
+        return joined, [Split(rows, np.arange(len(rows), len(joined)))]
+
+    def _check_stopping(self) -> None:
+        if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):
+            raise ArgumentError(
+                f"stopping must be a CrossValidation, a Holdout, a Validation or None; got {self.stopping!r}",
+                hint="write it as stopping=tu.CrossValidation(5)",
+            )
 
     @abstractmethod
     def _fit_map(self, table: Table, progress: Any) -> Fitted:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.calibrators.base import Calibrator, Fitted
-from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.growing import Cascades, Limits
 from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps import Cascade
-from trueup.calibrators.rounds import (
-    CrossValidation,
-    History,
-    Holdout,
-    Round,
-    Split,
-    Validation,
-    choose_rounds,
-    deal,
-    describe,
-)
+from trueup.calibrators.maps.cascade import Cascade
+from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
 from trueup.engines.trees import Growth
-from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
+from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -34,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
 
@@ -48,8 +34,6 @@ MOST_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
 MOST_LEAVES = 4096
 COUNTS = 100  # whole weights of no more than this on average are counts of rows
-FEWEST_ROWS = 10
-FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
 
 
 class MCGrad(Calibrator):
@@ -188,7 +172,7 @@ class MCGrad(Calibrator):
             kept = grown.refit(kept)
         cascade = Cascade(loss.link, grown.levels, growth.outputs, kept)
         del grown
-        return Fitted(cascade, history, self._explain(table, cascade, workers))
+        return Fitted(cascade, history)
 
     def _judge(self, grown: Cascades, most: int, weight: Floats | None) -> History:
         rows = grown.judged
@@ -200,15 +184,9 @@ class MCGrad(Calibrator):
         for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], grown.rounds, strict=True), start=1):
             described.append(Round(at, one.trees, one.theta, loss, gain, error, at <= chosen))
         return History(
-            tuple(described), chosen, _reason(chosen, judged, most, fixed=self.stopping is None), describe(self.stopping)
-        )
-
-    def _explain(self, table: Table, cascade: Cascade, workers: Workers) -> Explanation:
-        if not cascade.rounds:
-            return Explanation((), len(table), 0.0, 0.0)
-        columns = [table.columns[feature.name] for feature in table.schema.features]
-        after = cascade.apply(columns, table.prediction, workers)
-        return find_corrections(table, cascade, table.prediction, after, int(self.random_state))
+            tuple(described), chosen, _reason(chosen, judged, most, fixed=self.stopping is None),
+            describe(self.stopping), grown.loss.measure,
+        )  # fmt: skip
 
     def _growth(self, table: Table) -> Growth:
         """Check the parameters of the trees."""
@@ -251,62 +229,7 @@ class MCGrad(Calibrator):
             )
         if not isinstance(self.monotone, bool):
             raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}")
-        if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):
-            raise ArgumentError(
-                f"stopping must be a CrossValidation, a Holdout, a Validation or None; got {self.stopping!r}",
-                hint="write it as stopping=tu.CrossValidation(5)",
-            )
-
-    def _split(self, table: Table) -> tuple[Table, list[Split]]:
-        """Say which rows are trained on and which judge; rows of a given validation come after the others."""
-        rows = np.arange(len(table))
-        if len(table) < FEWEST_ROWS:
-            raise DataError(
-                f"{len(table)} rows are too few to learn a correction from", hint=f"give at least {FEWEST_ROWS} rows"
-            )
-        if self.stopping is None:
-            return table, [Split(rows, rows[:0])]
-        if isinstance(self.stopping, Validation):
-            return self._with_validation(table, self.stopping)
-        assert table.outcome is not None
-        strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
-        content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
-        if isinstance(self.stopping, Holdout):
-            part = deal(content, strata, 1000, int(self.random_state)) < round(1000 * self.stopping.share)
-            return table, [_split(~part)]
-        parts = deal(content, strata, self.stopping.folds, int(self.random_state))
-        return table, [_split(parts != at) for at in range(self.stopping.folds)]
-
-    def _with_validation(self, table: Table, given: Validation) -> tuple[Table, list[Split]]:
-        held = self._labelled(given.data, given.outcome, given.sample_weight, table.schema)
-        _warn_of_training_rows(table, held, loss_of(table.schema.task))
-        rows = len(table)
-        joined = _append(table, held)
-        return joined, [Split(np.arange(rows), np.arange(rows, len(joined)))]
-
-
-def _append(table: Table, more: Table) -> Table:
-    """Put the rows of one table after those of another of the same schema."""
-    columns = {name: np.concatenate([column, more.columns[name]]) for name, column in table.columns.items()}
-    assert table.outcome is not None
-    assert more.outcome is not None
-    weight = None
-    if table.weight is not None or more.weight is not None:
-        weight = np.concatenate([np.ones(len(one)) if one.weight is None else one.weight for one in (table, more)])
-    return replace(
-        table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
-        outcome=np.concatenate([table.outcome, more.outcome]), weight=weight, kept=None,
-    )  # fmt: skip
-
-
-def _split(train: NDArray[np.bool_]) -> Split:
-    found = Split(np.flatnonzero(train), np.flatnonzero(~train))
-    if not len(found.train) or not len(found.valid):
-        raise DataError(
-            f"the {len(train):,} rows cannot be divided into rows to learn from and rows to judge by",
-            hint="give more rows, fewer folds, or another share to hold out",
-        )
-    return found
+        self._check_stopping()
 
 
 def _weights(weight: Floats | None, rows: int) -> Floats | None:
@@ -335,26 +258,3 @@ def _reason(chosen: int, judged: Sequence[tuple[float, float, float]], most: int
         return "no round lowered the held-out loss beyond noise: scores are left unchanged"
     ended = "the most that were allowed" if chosen == most else "the next brought nothing beyond noise"
     return f"{chosen} round{'s' if chosen > 1 else ''}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
-
-
-def _warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
-    """Warn where the base score is far better on the rows of the fit than on the rows that judge."""
-    means, errors = [], []
-    assert table.outcome is not None
-    unit = float(np.abs(loss.each(table.outcome, loss.enter(table.prediction))).max()) or 1.0  # squares must stay finite
-    for one in (table, held):
-        assert one.outcome is not None
-        each = loss.each(one.outcome, loss.enter(one.prediction)) / unit
-        w = np.ones(len(one)) if one.weight is None else one.weight
-        mean = float(np.average(each, weights=w))
-        means.append(mean)
-        errors.append(float((w**2 * (each - mean) ** 2).sum() / w.sum() ** 2))
-    gap, noise = means[1] - means[0], float(np.sqrt(sum(errors)))
-    if gap > FAR[0] * noise and gap > FAR[1] * means[1]:
-        warnings.warn(
-            f"the base score has a loss of {means[0] * unit:.4g} on the rows of the fit and {means[1] * unit:.4g} on the "
-            "validation rows\n"
-            "hint: was the base model trained on these rows? calibrate on rows it has not seen",
-            TrainingRowsWarning,
-            stacklevel=6,
-        )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.maps import Cascade
+    from trueup.calibrators.maps.cascade import Cascade
     from trueup.data.segments import SegmentColumn
     from trueup.data.table import Table
 
@@ -136,15 +136,17 @@ def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
         yield from ((a, b) for b in path[at + 1 :])
 
 
-def find_corrections(table: Table, cascade: Cascade, before: Floats, after: Floats, seed: int) -> Explanation:
+def find_corrections(
+    table: Table, tested: list[tuple[int, ...]], before: Floats, after: Floats, seed: int = 0
+) -> Explanation:
     """Find the segments that account for the change from one score to the other, one after the other.
 
-    Candidates are the segments of an audit, for the features that the trees test together, each whole and by fifths of
+    Candidates are the segments of an audit, for the sets of features that the map combines, each whole and by fifths of
     the base score. The one that accounts for most of the squared change is taken, its mean change subtracted, and so on.
     """
     assert table.outcome is not None
     weight = np.ones(len(table)) if table.weight is None else table.weight
-    sets = tested_together(cascade)[:MOST_SETS]
+    sets = tested[:MOST_SETS]
     used = sorted({at for names in sets for at in names})
     columns = {at: segment_column(table, table.schema.features[at]) for at in used}
     candidates = _Candidates(columns, [(), *sets], len(table), seed)

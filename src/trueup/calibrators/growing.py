@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.calibrators.losses import THETA
-from trueup.calibrators.maps import Cascade, CascadeRound
+from trueup.calibrators.maps.cascade import Cascade, CascadeRound
 from trueup.calibrators.rounds import Split
 from trueup.engines.trees import Binned, Grower, Growth, Joined, quiet
 from trueup.kernels.threads import Workers

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["TaskLoss", "loss_of"]
+__all__ = ["TaskLoss", "enter", "loss_of"]
 
 THETA = (0.5, 2.0)  # the rescaling of a round stays within these
 
@@ -29,15 +29,14 @@ class TaskLoss:
     name: Loss
     link: str
 
+    @property
+    def measure(self) -> str:
+        """Name the loss."""
+        return "squared error" if self.name == "squared" else "log loss"
+
     def enter(self, prediction: Floats) -> Floats:
         """Take predictions to the scale of the trees, as the scorer does."""
-        p = prediction.reshape(len(prediction), -1)
-        if self.link == "identity":
-            return p.astype(np.float64)
-        if self.link == "softmax":
-            return np.log(np.maximum(p, SMALLEST))
-        p = np.clip(p, SMALLEST, 1 - SMALLEST)
-        return np.asarray(np.log(p) - np.log1p(-p))
+        return enter(prediction, self.link)
 
     def each(self, y: Floats, F: Floats) -> Floats:
         """Give the loss of every row."""
@@ -89,6 +88,17 @@ class TaskLoss:
         mean = (p * F).sum(axis=1)
         hit = F[np.arange(len(F)), y.astype(np.int64)]
         return float((w * (mean - hit)).sum()), float((w * ((p * F * F).sum(axis=1) - mean**2)).sum())
+
+
+def enter(prediction: Floats, link: str) -> Floats:
+    """Take predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
+    p = prediction.reshape(len(prediction), -1)
+    if link == "identity":
+        return p.astype(np.float64)
+    if link == "softmax":
+        return np.log(np.maximum(p, SMALLEST))
+    p = np.clip(p, SMALLEST, 1 - SMALLEST)
+    return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def loss_of(task: Task) -> TaskLoss:

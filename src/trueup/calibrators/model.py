@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.rowwise import RowExplanation, explain_row
 from trueup.data.intake import read_like
 from trueup.data.single import check_prediction, encoder
 from trueup.errors import ArgumentError
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.maps import Cascade
+    from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import History
+    from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
@@ -69,12 +69,14 @@ class Info:
     task : str
     outcome, weight : str or None
     prediction, features, classes : tuple of str
-    rounds, trees, cells : int
-        Cells of the tables that stand for the trees where these collapse; 0 where trees are walked.
+    map : str
+        What it is made of, in a few words: "1 round (45 trees, 2,310 table cells)".
     size : int or None
         Bytes of the file it was loaded from.
+    measure, judged_by : str
+        What the two losses are, and of which rows.
     loss_before, loss_after : float
-        Of held-out rows, in the fit.
+        In the fit.
     """
 
     method: str
@@ -88,10 +90,10 @@ class Info:
     prediction: tuple[str, ...]
     features: tuple[str, ...]
     classes: tuple[str, ...]
-    rounds: int
-    trees: int
-    cells: int
+    map: str
     size: int | None
+    measure: str
+    judged_by: str
     loss_before: float
     loss_after: float
 
@@ -101,7 +103,6 @@ class Info:
 
     def __repr__(self) -> str:
         where = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
-        walked = f"{self.cells:,} table cells" if self.cells or not self.trees else "walked"
         names = [*self.features[:12], *(["..."] if len(self.features) > 12 else [])]
         return "\n".join(
             [
@@ -109,8 +110,8 @@ class Info:
                 f"  task        {self.task}",
                 f"  prediction  {', '.join(self.prediction)}",
                 f"  features    {', '.join(names) or 'none'}",
-                f"  rounds      {self.rounds} ({self.trees:,} trees, {walked})",
-                f"  held out    loss {self.loss_before:.6g} -> {self.loss_after:.6g}",
+                f"  made of     {self.map}",
+                f"  {self.judged_by}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
             ]
         )
 
@@ -122,7 +123,7 @@ class Model:
     Attributes
     ----------
     schema : Schema
-    map : Cascade
+    map : Map
     history : History
     explanation : Explanation
     about : About
@@ -131,7 +132,7 @@ class Model:
     """
 
     schema: Schema
-    map: Cascade
+    map: Map
     history: History
     explanation: Explanation
     about: About
@@ -185,7 +186,7 @@ class Model:
                 f"explain takes one row as a mapping of names to values; got {type(row).__name__}",
                 hint="write it as explain({'p': 0.2, 'country': 'BR'})",
             )
-        return explain_row(self.map, self.schema, *self._encode(row))
+        return self.map.explain_one(self.schema, *self._encode(row))
 
     def info(self) -> Info:
         """Say what the model is: method, versions, roles, size, when and on how many rows it was fitted."""
@@ -194,7 +195,8 @@ class Model:
         return Info(
             about.method, about.version, about.fitted, file_format, about.rows, schema.task, schema.outcome, schema.weight,
             schema.prediction, tuple(feature.name for feature in schema.features), schema.classes,
-            len(self.map.rounds), self.map.trees, self.map.cells, size, self.history.loss_before, self.history.loss_after,
+            self.map.describe(), size, self.history.measure, self.history.judged_by,
+            self.history.loss_before, self.history.loss_after,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -197,11 +197,11 @@ class Round:
     number : int
         0 is the base score.
     trees : int
-        In each model of the round.
+        Trees, or other learners, in each model of the round; 0 where there are none.
     theta : float
         The factor of the round.
     loss : float
-        Mean loss of the rows that judge: log loss, or squared error for regression.
+        Mean loss of the rows that judge, by the measure of the history.
     gain, error : float
         How far the loss fell below the best before, and the standard error of that.
     kept : bool
@@ -230,12 +230,14 @@ class History:
         One sentence.
     judged_by : str
         Which rows the losses are of.
+    measure : {"log loss", "squared error"}
     """
 
     rounds: tuple[Round, ...]
     chosen: int
     reason: str
     judged_by: str
+    measure: str
 
     @property
     def loss_before(self) -> float:
@@ -262,7 +264,7 @@ class History:
         return frame_like({name: np.array([getattr(one, name) for one in self.rounds]) for name in names}, like)
 
     def __repr__(self) -> str:
-        lines = [f"History: {self.reason}", f"  round  trees  theta   loss ({self.judged_by})"]
+        lines = [f"History: {self.reason}", f"  round  trees  theta   {self.measure} ({self.judged_by})"]
         for one in self.rounds:
             change = (
                 "" if one.number == 0 else f"  {-one.gain:+.6f} (s.e. {one.error:.6f}){'' if one.kept else '  not kept'}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.calibrators.losses import loss_of
+from trueup.calibrators.losses import enter
 from trueup.data.columns import format_number
 from trueup.data.intake import frame_like
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.maps import Cascade
+    from trueup.calibrators.maps.cascade import Cascade
     from trueup.data.schema import Feature, Schema
     from trueup.kernels.trees import Forest
 
     Floats = NDArray[np.float64]
     Writer = Callable[[float], tuple[float, str]]
 
-__all__ = ["Part", "RowExplanation", "explain_row"]
+__all__ = ["Part", "RowExplanation", "explain_change", "explain_row"]
 
 RESCALING = "rescaling (theta)"
 NOTHING = "every row"
+KEPT_WITHIN = "kept within {:g} and {:g}"
 TINY = 1e-30  # LightGBM sets 0 apart by a threshold of 1e-35
 
 
@@ -40,7 +41,7 @@ class Part:
     condition : str
         "country=BR & 0.1 < prediction <= 0.3", or the rescaling.
     change : float
-        On the scale of the trees: logits for probabilities.
+        Of the logit or of the prediction, as the explanation says.
     output : str
         The class it was added to; empty for a single prediction.
     """
@@ -59,15 +60,18 @@ class RowExplanation:
     before, after : float, or tuple of float for several classes
         The prediction.
     change : float, or tuple of float
-        On the scale of the trees: of the logit for probabilities (0 and 1 count as 1e-6 from the end).
+        On the scale on which parts add up.
     parts : tuple of Part
         Largest first.
+    scale : {"logit", "prediction"}
+        Logits, where 0 and 1 count as 1e-6 from the end; or the prediction itself.
     """
 
     before: float | tuple[float, ...]
     after: float | tuple[float, ...]
     change: float | tuple[float, ...]
     parts: tuple[Part, ...]
+    scale: str = "logit"
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one row a part, in the library of ``like``; a dict of arrays without it."""
@@ -81,7 +85,7 @@ class RowExplanation:
     def __repr__(self) -> str:
         shown = [f"{self.before} -> {self.after}"]
         if isinstance(self.before, float) and isinstance(self.after, float) and isinstance(self.change, float):
-            shown = [f"{self.before:.6g} -> {self.after:.6g} (change {self.change:+.4f} on the scale of the trees)"]
+            shown = [f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"]
         lines = [
             f"  {part.change:+.4f}  {part.output + ': ' if part.output else ''}{part.condition}" for part in self.parts
         ]
@@ -112,7 +116,7 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     With ``F_t = theta_t (F + trees)`` the change of F is the sum over rounds of what the trees added and of
     ``(theta_t - 1)(F + trees)``: the parts add up without a rest.
     """
-    start = loss_of(schema.task).enter(np.array([prediction]))[0]
+    start = enter(np.array([prediction]), cascade.link)[0]
     walk = _Walk(row, defaultdict(_Condition))
     rescaling = np.zeros(cascade.outputs)
     states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
@@ -126,9 +130,29 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     end = np.mean(states, axis=0)
     parts = _parts(walk, rescaling if cascade.rounds else None, means, cascade, schema)
     after = cascade.apply_one(list(row), list(prediction))
-    if cascade.outputs == 1:
-        return RowExplanation(float(prediction[0]), float(after[0]), float(end[0] - start[0]), parts)
-    return RowExplanation(tuple(map(float, prediction)), tuple(after.tolist()), tuple((end - start).tolist()), parts)
+    if cascade.clip is not None and end[0] != after[0]:
+        parts = (*parts, Part(KEPT_WITHIN.format(*cascade.clip), float(after[0] - end[0])))
+        end = after
+    return explain_change(cascade.link, prediction, after, parts, (end - start).tolist())
+
+
+def explain_change(
+    link: str,
+    before: Sequence[float],
+    after: Sequence[float] | Floats,
+    parts: tuple[Part, ...],
+    change: Sequence[float] | None = None,
+) -> RowExplanation:
+    """Put the change of one prediction together, on the scale of a link; parts are put in order, the largest first."""
+    if change is None:
+        start, end = (enter(np.array([values], np.float64), link)[0] for values in (before, after))
+        change = (end - start).tolist()
+    listed = tuple(sorted(parts, key=lambda part: (-abs(part.change), part.output, part.condition)))
+    scale = "prediction" if link == "identity" else "logit"
+    old, new = [float(value) for value in before], [float(value) for value in after]
+    if len(new) == 1:
+        return RowExplanation(old[0], new[0], float(change[0]), listed, scale)
+    return RowExplanation(tuple(old), tuple(new), tuple(map(float, change)), listed, scale)
 
 
 class _Walk(NamedTuple):
@@ -191,7 +215,7 @@ def _parts(
         found += [Part(" & ".join(texts) or NOTHING, change, labels[output]) for output, change in condition.sums.items()]
     if rescaling is not None:
         found += [Part(RESCALING, float(change), label) for change, label in zip(rescaling, labels, strict=True)]
-    return tuple(sorted(found, key=lambda part: (-abs(part.change), part.output, part.condition)))
+    return tuple(found)
 
 
 def _of_feature(feature: Feature, value: float, bounds: tuple[float, float]) -> str:

@@ -111,7 +111,7 @@ def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str
     return [
         *parts,
         "",
-        f"wrote {arguments.output} ({info.trees:,} trees, {file_size(arguments.output)}); next:",
+        f"wrote {arguments.output} ({info.map}; {file_size(arguments.output)}); next:",
         f"  trueup predict {model_file} {source} -o scored.parquet",
         f"  trueup explain {model_file}",
     ]

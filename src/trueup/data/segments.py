@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from trueup.data.schema import Feature
     from trueup.data.table import Table
 
-__all__ = ["Plan", "SegmentColumn", "named_bins", "own_segments", "plan", "segment_column"]
+__all__ = [
+    "Plan",
+    "SegmentColumn",
+    "cut_edges",
+    "day_text",
+    "interval_labels",
+    "named_bins",
+    "own_segments",
+    "plan",
+    "segment_column",
+]
 
 CALENDAR = ("year", "quarter", "month", "week", "day")
 DEFAULT_BINS = 10
@@ -88,23 +98,21 @@ def _segment(feature: Feature, column: NDArray[Any], told: Any, usual: int) -> S
             )
         return _with_missing(name, column, [f"{name}={level}" for level in feature.levels], column < 0)
     missing = np.isnan(column)
-    write = _day if feature.kind == "date" else format_number
+    write = day_text if feature.kind == "date" else format_number
     if feature.kind == "date" and (told is None or isinstance(told, str)):
         codes, texts = _calendar(column, missing, told or "quarter")
         return _with_missing(name, codes, [f"{name}={text}" for text in texts], missing)
     if told is None or isinstance(told, (int, np.integer)):
         count = _check_count(name, usual if told is None else told)
-        known = column[~missing] if missing.any() else column
-        distinct = _few_distinct(known, count)
+        distinct, edges = cut_edges(column[~missing] if missing.any() else column, count)
         if distinct is not None:
             codes = np.searchsorted(distinct, column).astype(np.int32)
             return _with_missing(name, codes, [f"{name}={write(float(x))}" for x in distinct], missing)
-        edges = _quantile_edges(known, count)
     else:
         edges = _check_edges(name, told, dates=feature.kind == "date")
     codes = np.empty(len(column), np.int32)
     digitize(column, edges, codes)
-    return _with_missing(name, codes, _interval_labels(name, [write(float(x)) for x in edges]), missing)
+    return _with_missing(name, codes, interval_labels(name, [write(float(x)) for x in edges]), missing)
 
 
 def _with_missing(name: str, codes: NDArray[Any], labels: list[str], missing: NDArray[np.bool_]) -> SegmentColumn:
@@ -115,7 +123,8 @@ def _with_missing(name: str, codes: NDArray[Any], labels: list[str], missing: ND
     return SegmentColumn(name, np.ascontiguousarray(codes, np.int32), tuple(labels))
 
 
-def _interval_labels(name: str, edges: Sequence[str]) -> list[str]:
+def interval_labels(name: str, edges: Sequence[str]) -> list[str]:
+    """Write the bins between edges."""
     if not edges:
         return [f"{name}=any"]
     inner = [f"{name}=[{low}, {high})" for low, high in itertools.pairwise(edges)]
@@ -137,6 +146,12 @@ def _check_edges(name: str, given: Any, *, dates: bool) -> NDArray[np.float64]:
         kinds = f"ascending dates, or one of {', '.join(CALENDAR)}" if dates else "ascending finite numbers"
         raise ArgumentError(f"bins of column {name!r} must be a number of bins or a list of {kinds}; got {given!r}")
     return edges
+
+
+def cut_edges(values: NDArray[np.float64], count: int) -> tuple[NDArray[np.float64] | None, NDArray[np.float64]]:
+    """Cut numbers, none missing: give the distinct values where they are kept apart, else None; and the edges of bins."""
+    distinct = _few_distinct(values, count)
+    return (None, _quantile_edges(values, count)) if distinct is None else (distinct, distinct[1:])
 
 
 def _few_distinct(values: NDArray[np.float64], count: int) -> NDArray[np.float64] | None:
@@ -200,12 +215,12 @@ def _round(value: float, slack: float) -> float:
     return value
 
 
-def _day(value: float) -> str:
+def day_text(value: float) -> str:
     """Write a time given in days: the date, and the time of day where it is not midnight.
 
     Examples
     --------
-    >>> _day(19723.0), _day(19723.5)
+    >>> day_text(19723.0), day_text(19723.5)
     ('2024-01-01', '2024-01-01T12:00:00')
     """
     if value.is_integer():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.prediction)
+
+    def take(self, rows: NDArray[np.int64]) -> Table:
+        """Give some of the rows, in that order."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        outcome, weight = (None if array is None else array[rows] for array in (self.outcome, self.weight))
+        return replace(self, columns=columns, prediction=self.prediction[rows], outcome=outcome, weight=weight, kept=None)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self):,} rows, task {self.schema.task}, features {', '.join(self.columns) or 'none'}>"

@@ -1,4 +1,4 @@
-"""The maps from scores to better scores. No scikit-learn and no LightGBM: what is here is all that prediction needs."""
+"""Boosted trees, round after round: what MCGrad and DepthTwo learn."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.maps.base import Map
 from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, Program, Stage, build, score
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import Forest, join_forests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
 
     Floats = NDArray[np.float64]
 
@@ -38,7 +42,7 @@ class CascadeRound:
 
 
 @dataclass(frozen=True, eq=False)
-class Cascade:
+class Cascade(Map):
     """``F = theta * (F + trees(features, F))``, round after round, from the link of the prediction; the mean of several.
 
     Attributes
@@ -50,12 +54,22 @@ class Cascade:
         How many prediction columns there are.
     rounds : tuple of CascadeRound
         None at all leaves every prediction as it is.
+    clip : tuple of float, or None
+        Lowest and highest prediction, for trees that add to the prediction itself.
     """
+
+    kind = "cascade"
 
     link: str
     levels: tuple[int, ...]
     outputs: int
     rounds: tuple[CascadeRound, ...]
+    clip: tuple[float, float] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Count the rounds."""
+        return len(self.rounds)
 
     @property
     def cascades(self) -> int:
@@ -99,11 +113,32 @@ class Cascade:
             score(*program, X, P, out)
 
         (workers or Workers()).map(some, range(0, len(before), CHUNK))
-        return after.reshape(prediction.shape)
+        return self._clipped(after).reshape(prediction.shape)
 
     def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
         """Score one row: codes and numbers in the order of the schema."""
         P: Floats = np.array([prediction], np.float64)
         if self.rounds:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+            P = self._clipped(P)
         return np.asarray(P[0])
+
+    def _clipped(self, scores: Floats) -> Floats:
+        return scores if self.clip is None else np.clip(scores, *self.clip)
+
+    def describe(self) -> str:
+        """Count rounds, trees and cells."""
+        walked = f"{self.cells:,} table cells" if self.cells or not self.trees else "walked"
+        return f"{self.steps} round{'' if self.steps == 1 else 's'} ({self.trees:,} trees, {walked})"
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Walk the row down every tree."""
+        from trueup.calibrators.rowwise import explain_row
+
+        return explain_row(self, schema, row, prediction)
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """List the features that trees test together."""
+        from trueup.calibrators.explain import tested_together
+
+        return tested_together(self)

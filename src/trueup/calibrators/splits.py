@@ -1,0 +1,97 @@
+"""Which rows a calibrator learns from, and which judge what it learned."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trueup.calibrators.rounds import Holdout, Split, deal
+from trueup.errors import DataError, TrainingRowsWarning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.losses import TaskLoss
+    from trueup.calibrators.rounds import CrossValidation
+    from trueup.data.table import Table
+
+__all__ = ["append_rows", "divide", "enough_rows", "parts_of", "warn_of_training_rows"]
+
+FEWEST_ROWS = 10
+SHARES = 1000  # parts that rows are dealt into where a share of them is held out
+FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
+
+
+def enough_rows(table: Table) -> None:
+    """Refuse a handful of rows."""
+    if len(table) < FEWEST_ROWS:
+        raise DataError(
+            f"{len(table)} rows are too few to learn a correction from", hint=f"give at least {FEWEST_ROWS} rows"
+        )
+
+
+def parts_of(table: Table, parts: int, seed: int) -> NDArray[np.int64]:
+    """Deal the rows of a table into parts by their content, each with its share of the outcomes of a binary task."""
+    assert table.outcome is not None
+    strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
+    content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
+    return deal(content, strata, parts, seed)
+
+
+def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list[Split]:
+    """Divide the rows as a stopping rule says: one split, or one for each fold."""
+    if isinstance(stopping, Holdout):
+        held = parts_of(table, SHARES, seed) < round(SHARES * stopping.share)
+        return [_split(~held)]
+    fold = parts_of(table, stopping.folds, seed)
+    return [_split(fold != at) for at in range(stopping.folds)]
+
+
+def append_rows(table: Table, more: Table) -> Table:
+    """Put the rows of one table after those of another of the same schema."""
+    columns = {name: np.concatenate([column, more.columns[name]]) for name, column in table.columns.items()}
+    assert table.outcome is not None
+    assert more.outcome is not None
+    weight = None
+    if table.weight is not None or more.weight is not None:
+        weight = np.concatenate([np.ones(len(one)) if one.weight is None else one.weight for one in (table, more)])
+    return replace(
+        table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
+        outcome=np.concatenate([table.outcome, more.outcome]), weight=weight, kept=None,
+    )  # fmt: skip
+
+
+def _split(train: NDArray[np.bool_]) -> Split:
+    found = Split(np.flatnonzero(train), np.flatnonzero(~train))
+    if not len(found.train) or not len(found.valid):
+        raise DataError(
+            f"the {len(train):,} rows cannot be divided into rows to learn from and rows to judge by",
+            hint="give more rows, fewer folds, or another share to hold out",
+        )
+    return found
+
+
+def warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
+    """Warn where the base score is far better on the rows of the fit than on the rows that judge."""
+    means, errors = [], []
+    assert table.outcome is not None
+    unit = float(np.abs(loss.each(table.outcome, loss.enter(table.prediction))).max()) or 1.0  # squares must stay finite
+    for one in (table, held):
+        assert one.outcome is not None
+        each = loss.each(one.outcome, loss.enter(one.prediction)) / unit
+        w = np.ones(len(one)) if one.weight is None else one.weight
+        mean = float(np.average(each, weights=w))
+        means.append(mean)
+        errors.append(float((w**2 * (each - mean) ** 2).sum() / w.sum() ** 2))
+    gap, noise = means[1] - means[0], float(np.sqrt(sum(errors)))
+    if gap > FAR[0] * noise and gap > FAR[1] * means[1]:
+        warnings.warn(
+            f"the base score has a loss of {means[0] * unit:.4g} on the rows of the fit and {means[1] * unit:.4g} on the "
+            "validation rows\n"
+            "hint: was the base model trained on these rows? calibrate on rows it has not seen",
+            TrainingRowsWarning,
+            stacklevel=6,
+        )
