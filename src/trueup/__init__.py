@@ -14,20 +14,39 @@ if TYPE_CHECKING:
     from trueup import metrics
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
+    from trueup.calibrators.binning import Histogram, Isotonic
     from trueup.calibrators.boosting import MCGrad
+    from trueup.calibrators.depthtwo import DepthTwo
+    from trueup.calibrators.grouped import Grouped
+    from trueup.calibrators.levelset import LSBoost
     from trueup.calibrators.model import Model
+    from trueup.calibrators.patching import HKRR, Multiaccuracy
     from trueup.calibrators.rounds import CrossValidation, Holdout, Validation
+    from trueup.calibrators.scaling import Beta, Platt, Temperature
+    from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data import simulate
     from trueup.modelfile import load, save
     from trueup.reports.page import report
 
 __all__ = [
+    "HKRR",
     "Audit",
+    "Beta",
+    "CalibratedClassifier",
+    "CalibratedRegressor",
     "CrossValidation",
+    "DepthTwo",
     "Finding",
+    "Grouped",
+    "Histogram",
     "Holdout",
+    "Isotonic",
+    "LSBoost",
     "MCGrad",
     "Model",
+    "Multiaccuracy",
+    "Platt",
+    "Temperature",
     "Validation",
     "audit",
     "load",
@@ -40,11 +59,23 @@ __all__ = [
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
     "Audit": "trueup.audits.result",
+    "Beta": "trueup.calibrators.scaling",
+    "CalibratedClassifier": "trueup.calibrators.wrapper",
+    "CalibratedRegressor": "trueup.calibrators.wrapper",
     "CrossValidation": "trueup.calibrators.rounds",
+    "DepthTwo": "trueup.calibrators.depthtwo",
     "Finding": "trueup.audits.result",
+    "Grouped": "trueup.calibrators.grouped",
+    "HKRR": "trueup.calibrators.patching",
+    "Histogram": "trueup.calibrators.binning",
     "Holdout": "trueup.calibrators.rounds",
+    "Isotonic": "trueup.calibrators.binning",
+    "LSBoost": "trueup.calibrators.levelset",
     "MCGrad": "trueup.calibrators.boosting",
     "Model": "trueup.calibrators.model",
+    "Multiaccuracy": "trueup.calibrators.patching",
+    "Platt": "trueup.calibrators.scaling",
+    "Temperature": "trueup.calibrators.scaling",
     "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
     "load": "trueup.modelfile",

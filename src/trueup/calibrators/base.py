@@ -16,7 +16,7 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
-from trueup.data.intake import read, read_like
+from trueup.data.intake import ALONE, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
 
@@ -37,10 +37,11 @@ __all__ = ["Calibrator", "Fitted"]
 
 
 class Fitted(NamedTuple):
-    """What a recipe makes of a Table."""
+    """What a recipe makes of a Table; ``after`` are the corrected scores of its rows, where they are at hand."""
 
     map: Map
     history: History
+    after: Floats | None = None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -79,7 +80,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ArgumentError("fit needs the outcome", hint='pass it as fit(frame, frame["clicked"])')
         table = read(
-            X, outcome=y, prediction=self.prediction, weight=sample_weight, features=self.features, task=self.task,
+            X, outcome=y, prediction=self._role(), weight=sample_weight, features=self.features, task=self._task(),
             categorical=self.categorical, unlabelled=self.unlabelled, classes=self.classes,
         )  # fmt: skip
         return self.fit_table(table)
@@ -88,7 +89,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Learn the correction from a Table, as `fit` does from a frame."""
         fitted = self._fit_map(table, progress)
         about = About(type(self).__name__, self._plain_parameters(), len(table), _today(), _version())
-        self.model_ = Model(table.schema, fitted.map, fitted.history, self._explain(table, fitted.map), about)
+        found, after = fitted.map, fitted.after
+        explanation = self._explain(table, found) if after is None else self._compare(table, found, after)
+        self.model_ = Model(table.schema, fitted.map, fitted.history, explanation, about)
         self.history_ = fitted.history
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
         return self
@@ -117,11 +120,20 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         each = loss.each(table.outcome, loss.enter(model.predict_table(table)))
         return -float(np.average(each, weights=table.weight))
 
+    def _role(self) -> Any:
+        """Say what the door is to read as the prediction."""
+        return self.prediction
+
+    def _task(self) -> str:
+        """Say which task the door is to read for."""
+        return self.task
+
     def _labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
         """Read other rows with their outcomes, in the vocabularies of the rows of the fit."""
         like = read_like(X, schema)
         table = read(
-            X, outcome=y, prediction=like.prediction, weight=sample_weight, features=[], task=self.task,
+            X, outcome=y, prediction=like.prediction if schema.prediction else ALONE, weight=sample_weight, features=[],
+            task=self._task(),
             classes=schema.classes or None, unlabelled=self.unlabelled,
         )  # fmt: skip
         kept = slice(None) if table.kept is None else table.kept
@@ -131,7 +143,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if not found.steps:
             return Explanation((), len(table), 0.0, 0.0)
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        after = found.apply(columns, table.prediction, Workers(self.threads))
+        return self._compare(table, found, found.apply(columns, table.prediction, Workers(self.threads)))
+
+    def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:
         return find_corrections(table, found.tested(), table.prediction, after, int(self.random_state))
 
     def _split(self, table: Table) -> tuple[Table, list[Split]]:

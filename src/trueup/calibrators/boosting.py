@@ -12,6 +12,7 @@ from trueup.calibrators.growing import Cascades, Limits
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
+from trueup.calibrators.splits import weigh
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
@@ -33,7 +34,6 @@ MOST_TREES, FIXED_TREES = 2000, 100
 MOST_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
 MOST_LEAVES = 4096
-COUNTS = 100  # whole weights of no more than this on average are counts of rows
 
 
 class MCGrad(Calibrator):
@@ -164,7 +164,7 @@ class MCGrad(Calibrator):
         fixed = self.stopping is None
         finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
         limits = Limits(self.trees or (FIXED_TREES if fixed else MOST_TREES), TREE_PATIENCE, finer)
-        grown = Cascades(whole, loss, splits, growth, limits, _weights(whole.weight, len(table)), workers, progress)
+        grown = Cascades(whole, loss, splits, growth, limits, weigh(whole.weight, len(table)), workers, progress)
         most = self.rounds or (FIXED_ROUNDS if fixed else MOST_ROUNDS)
         history = self._judge(grown, most, whole.weight)
         kept = tuple(grown.rounds[: history.chosen])
@@ -230,20 +230,6 @@ class MCGrad(Calibrator):
         if not isinstance(self.monotone, bool):
             raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}")
         self._check_stopping()
-
-
-def _weights(weight: Floats | None, rows: int) -> Floats | None:
-    """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
-
-    What the first so many rows weigh decides; rows of a given validation, which come after them, only judge.
-    """
-    if weight is None:
-        return None
-    own, more = weight[:rows], weight[rows:]
-    if not ((own == np.round(own)).all() and own.mean() <= COUNTS):
-        own = own / own.max()
-        own = own * (own.sum() / (own**2).sum())
-    return np.concatenate([own, more / more.max() if len(more) else more])
 
 
 def _is_number(value: object) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from trueup.data.intake import frame_like
 from trueup.data.segments import segment_column
+from trueup.kernels.binning import digitize, order_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,7 +146,7 @@ def find_corrections(
     the base score. The one that accounts for most of the squared change is taken, its mean change subtracted, and so on.
     """
     assert table.outcome is not None
-    weight = np.ones(len(table)) if table.weight is None else table.weight
+    weight = table.weight
     sets = tested[:MOST_SETS]
     used = sorted({at for names in sets for at in names})
     columns = {at: segment_column(table, table.schema.features[at]) for at in used}
@@ -195,14 +196,14 @@ class _Candidates:
 class _Search:
     """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
 
-    def __init__(self, candidates: _Candidates, p: Floats, q: Floats, y: Floats, weight: Floats) -> None:
+    def __init__(self, candidates: _Candidates, p: Floats, q: Floats, y: Floats, weight: Floats | None) -> None:
         self.candidates, self.p, self.q, self.y, self.weight = candidates, p, q, y, weight
-        self.edges = np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS))
+        self.mass = len(p) if weight is None else float(weight.sum())
         rows = candidates.rows
-        band = np.searchsorted(self.edges, p[rows], side="left")
-        bands = (band, np.full(len(rows), BANDS))
+        self.bands = _bands(p)
+        bands = (self.bands[rows].astype(np.int64), np.full(len(rows), BANDS))
         self.keys = [place * (BANDS + 1) + shift for place in candidates.places for shift in bands]
-        self.w, self.rest = weight[rows], (q - p)[rows]
+        self.w, self.rest = np.ones(len(rows)) if weight is None else weight[rows], q[rows] - p[rows]
         self.total = float((self.w * self.rest**2).sum())
         self.least = max(LEAST_ROWS * len(rows) / len(p), 3)
         self.counts = [np.bincount(keys) for keys in self.keys]
@@ -236,17 +237,32 @@ class _Search:
     def _describe(self, which: int, key: int, label: str) -> Correction:
         place, band = divmod(key, BANDS + 1)
         names, code = self.candidates.sets[which], int(self.candidates.found[which][place])
-        inside = self.candidates.codes(names) == code
-        if band < BANDS:
-            inside &= np.searchsorted(self.edges, self.p, side="left") == band
+        inside = self.bands == band if band < BANDS else np.ones(len(self.p), bool)
+        if names:
+            inside &= self.candidates.codes(names) == code
         texts: list[str] = []
         for at in reversed(names):
             labels = self.candidates.columns[at].labels
             code, place = divmod(code, len(labels))
             texts.insert(0, labels[place])
         texts = [label, *texts] if label else texts
-        w = self.weight[inside]
-        means = [float(np.average(values[inside], weights=w)) for values in (self.p, self.q, self.y)]
-        low, high = float(self.p[inside].min()), float(self.p[inside].max())
-        share = float(w.sum() / self.weight.sum())
-        return Correction(" & ".join(texts) or "all rows", low, high, int(inside.sum()), share, *means)
+        rows = np.flatnonzero(inside)
+        p, w = self.p[rows], 1.0 if self.weight is None else self.weight[rows]
+        mass = float(np.sum(w)) if self.weight is not None else len(rows)
+        means = [float((values * w).sum() / mass) for values in (p, self.q[rows], self.y[rows])]
+        low, high = float(p.min()), float(p.max())
+        share = mass / self.mass
+        return Correction(" & ".join(texts) or "all rows", low, high, len(rows), share, *means)
+
+
+def _bands(p: Floats) -> NDArray[np.int32]:
+    """Cut scores into fifths, each closed on the right: how many of the quantiles lie below each score."""
+    p = np.ascontiguousarray(p)
+    at = np.arange(1, BANDS) / BANDS * (len(p) - 1)
+    below = np.floor(at).astype(np.int64)
+    ranks = np.unique(np.concatenate([below, np.minimum(below + 1, len(p) - 1)]))
+    found = order_statistics(p, ranks)
+    edges = np.unique(np.interp(at, ranks, found))
+    out = np.empty(len(p), np.int32)
+    digitize(p, np.nextafter(edges, np.inf), out)
+    return out

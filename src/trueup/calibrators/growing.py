@@ -66,6 +66,10 @@ class Cascades:
         Told the trees of a round so far and the most there may be.
     binned : Binned, optional
         The features of the table, where they are binned already.
+    rescale : bool
+        Whether a round ends with the factor that is best; without, the factor is 1.
+    starts : sequence of ndarray, optional
+        For each split the score to start from, on the scale of the trees, in place of the prediction.
     """
 
     table: Table
@@ -77,6 +81,8 @@ class Cascades:
     workers: Workers
     progress: Progress | None = None
     binned: Binned | None = None
+    rescale: bool = True
+    starts: Sequence[Floats] | None = None
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +98,7 @@ class Cascades:
         threads = max(1, self.workers.threads // len(self.splits))
         self.growths = [replace(self.growth, seed=self.growth.seed + at, threads=threads) for at in range(len(self.splits))]
         start = self.loss.enter(self.table.prediction)
-        self.F = [start] * len(self.splits)
+        self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
         self.scale = self._unit(start)
 
     @property
@@ -105,7 +111,7 @@ class Cascades:
         """Give the losses of the rows that judge: of the base score, then after each round, grown when asked for."""
         yield self._held(self.F)
         while True:
-            self._one_more()
+            self.grow()
             yield self._held(self.F)
 
     def _unit(self, start: Floats) -> float:
@@ -126,24 +132,30 @@ class Cascades:
         whole = replace(self, splits=[Split(rows, rows[:0])], binned=self.binned)
         for one in kept:
             whole.limits = Limits(one.trees, one.trees)
-            whole._one_more(one.theta)
+            whole.grow(one.theta)
         return tuple(whole.rounds)
 
-    def _one_more(self, theta: float | None = None) -> None:
+    def held(self) -> Floats:
+        """Give the scores of the rows that judge, on the scale of the trees, each by a cascade that has not seen it."""
+        return self._of_judged(self.F)
+
+    def grow(self, theta: float | None = None) -> None:
+        """Grow one more round, with the factor that is best or with a given one."""
         growers, trees, lowest = self._grown(self.growths)
         if self.limits.finer is not None and not self.rounds and trees < FEW:
             finer = self._grown([replace(growth, learning_rate=self.limits.finer) for growth in self.growths])
             growers, trees, lowest = min((growers, trees, lowest), finer, key=lambda found: found[2])
         forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
         moved = [self._move(forest, f) for forest, f in zip(forests, self.F, strict=True)]
-        theta = self._theta(moved) if theta is None else theta
+        if theta is None:
+            theta = self._theta(moved) if self.rescale else 1.0
         self.F = [theta * f for f in moved]
         self.rounds.append(CascadeRound(theta, forests, trees))
 
     def _grown(self, growths: Sequence[Growth]) -> tuple[list[Grower], int, float]:
         """Grow one round: the growers, the best number of trees, and the loss of the rows that judge."""
-        # All folds start from one score: in the first round they share its column.
-        shared = None if self.rounds else self._joined(0, growths[0])
+        # Where all folds start from one score, they share its column in the first round.
+        shared = None if self.rounds or self.starts is not None else self._joined(0, growths[0])
         growers = self._growing.map(lambda at: self._grower(at, growths[at], shared), range(len(self.splits)))
         return growers, *self._grow(growers)
 
@@ -194,12 +206,15 @@ class Cascades:
         one = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
         return one.apply(self.table.columns.values(), F, self.workers)
 
+    def _of_judged(self, F: Sequence[Floats]) -> Floats:
+        rows = self.judged
+        return np.concatenate([f[s.valid if len(s.valid) else rows] for f, s in zip(F, self.splits, strict=True)])
+
     def _theta(self, F: Sequence[Floats]) -> float:
         """Rescale by the rows that judge: on the rows that were trained on, trees look surer than they are."""
         rows = self.judged
         weight = None if self.weight is None else self.weight[rows]
-        held = [s.valid if len(s.valid) else rows for s in self.splits]
-        found = self.loss.theta(self.y[rows], np.concatenate([f[at] for f, at in zip(F, held, strict=True)]), weight)
+        found = self.loss.theta(self.y[rows], self._of_judged(F), weight)
         before = float(np.prod([one.theta for one in self.rounds]))
         return min(max(found, THETA[0] / before), THETA[1] / before)  # the bounds are those of all rounds together
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from trueup.data.intake import frame_like
 from trueup.errors import ArgumentError
+from trueup.kernels.losses import spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds", "deal"]
+__all__ = [
+    "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds", "deal",
+    "paired_gain",
+]  # fmt: skip
 
 GOLDEN = (5**0.5 - 1) / 2
 TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
@@ -307,7 +311,7 @@ def choose_rounds(
             best = found
             judged.append((loss, 0.0, 0.0))
             continue
-        gain, error, carried = _gain(best - found, weight)
+        gain, error, carried = paired_gain(best - found, weight)
         judged.append((loss, gain, error))
         needed = (LATER if chosen else FIRST) * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
         if gain > max(needed, LEAST_GAIN * abs(judged[0][0])):
@@ -317,24 +321,23 @@ def choose_rounds(
     return chosen, judged
 
 
-def _gain(difference: Floats, weight: Floats | None) -> tuple[float, float, float]:
+def paired_gain(difference: Floats, weight: Floats | None) -> tuple[float, float, float]:
     """Give the mean of paired differences, its standard error, and how many rows carry that error.
 
     Weights are importance weights. The number of rows that carry the error is ``(sum u^2)^2 / sum u^4`` of the weighted
     deviations u, and no more than the effective number of rows: a handful of rare events or heavy rows count as a handful,
     however many rows there are beside them.
     """
-    w = np.ones(len(difference)) if weight is None else weight / weight.max()
-    gain = float(np.average(difference, weights=w))
-    spread = w * np.abs(difference - gain)
-    largest = float(spread.max())  # taken out of the squares, which would overflow for the largest of real outcomes
-    carried = float(w.sum() ** 2 / (w**2).sum())
+    w = np.empty(0) if weight is None else weight / weight.max()
+    gain = float(np.average(difference, weights=None if weight is None else w))
+    total, weights = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
+    carried = total**2 / weights
+    largest, squares, fourth = spread(np.ascontiguousarray(difference), w, gain)
     if largest == 0:
         return gain, 0.0 if carried > 1 else float("inf"), carried
-    squares = (spread / largest) ** 2
-    carried = min(carried, float(squares.sum() ** 2 / (squares**2).sum()))
-    error = largest * np.sqrt(squares.sum()) / w.sum()
-    return gain, float(error * np.sqrt(carried / (carried - 1))) if carried > 1 else float("inf"), carried
+    carried = min(carried, squares**2 / fourth)
+    error = largest * math.sqrt(squares) / total
+    return gain, error * math.sqrt(carried / (carried - 1)) if carried > 1 else float("inf"), carried
 
 
 def describe(stopping: Stopping) -> Literal["held-out rows", "cross-validation", "given rows", "training rows"]:

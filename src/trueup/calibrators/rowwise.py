@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Writer = Callable[[float], tuple[float, str]]
 
-__all__ = ["Part", "RowExplanation", "explain_change", "explain_row"]
+__all__ = ["Part", "RowExplanation", "explain_change", "explain_row", "explain_stages"]
 
 RESCALING = "rescaling (theta)"
 NOTHING = "every row"
@@ -153,6 +153,15 @@ def explain_change(
     if len(new) == 1:
         return RowExplanation(old[0], new[0], float(change[0]), listed, scale)
     return RowExplanation(tuple(old), tuple(new), tuple(map(float, change)), listed, scale)
+
+
+def explain_stages(before: Sequence[float], stages: Sequence[float]) -> RowExplanation:
+    """Say what each round added to a score: from what it was, or where there was none from the first of the stages."""
+    start = float(before[0]) if before else stages[0]
+    parts = [Part(f"round {at}", stages[at] - stages[at - 1]) for at in range(1, len(stages))]
+    if stages[0] != start:
+        parts.append(Part("rounding to the grid", stages[0] - start))
+    return explain_change("identity", [start], [stages[-1]], tuple(part for part in parts if part.change))
 
 
 class _Walk(NamedTuple):

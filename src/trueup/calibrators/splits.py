@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from trueup.calibrators.rounds import CrossValidation
     from trueup.data.table import Table
 
-__all__ = ["append_rows", "divide", "enough_rows", "parts_of", "warn_of_training_rows"]
+    Floats = NDArray[np.float64]
+
+__all__ = ["append_rows", "divide", "enough_rows", "parts_of", "warn_of_training_rows", "weigh"]
 
 FEWEST_ROWS = 10
 SHARES = 1000  # parts that rows are dealt into where a share of them is held out
+COUNTS = 100  # whole weights of no more than this on average are counts of rows
 FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
 
 
@@ -48,6 +51,20 @@ def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list
         return [_split(~held)]
     fold = parts_of(table, stopping.folds, seed)
     return [_split(fold != at) for at in range(stopping.folds)]
+
+
+def weigh(weight: Floats | None, rows: int) -> Floats | None:
+    """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
+
+    What the first so many rows weigh decides; rows of a given validation, which come after them, only judge.
+    """
+    if weight is None:
+        return None
+    own, more = weight[:rows], weight[rows:]
+    if not ((own == np.round(own)).all() and own.mean() <= COUNTS):
+        own = own / own.max()
+        own = own * (own.sum() / (own**2).sum())
+    return np.concatenate([own, more / more.max() if len(more) else more])
 
 
 def append_rows(table: Table, more: Table) -> Table:

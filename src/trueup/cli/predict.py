@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _names(model: Model, given: list[str] | None) -> list[str]:
     """Name the new columns."""
-    base = model.schema.prediction
+    base = model.schema.prediction or ("prediction",)  # a model that predicts from the features alone
     if given is None:
         return [f"{name}_trueup" for name in base]
     names = given if len(base) == 1 and len(given) == 1 else split_names(given)

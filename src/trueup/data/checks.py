@@ -113,7 +113,9 @@ def _is_number(text: str) -> bool:
 
 
 def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
-    """Check scores: finite, and probabilities where the task is not regression."""
+    """Check scores: finite, and probabilities where the task is not regression; no names are no scores."""
+    if not names:
+        return
     for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
         bad = ~np.isfinite(column)
         if bad.any():

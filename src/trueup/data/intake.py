@@ -22,9 +22,10 @@ from trueup.errors import ArgumentError, ColumnError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["frame_like", "read", "read_like"]
+__all__ = ["ALONE", "frame_like", "read", "read_like"]
 
 Unlabelled = Literal["error", "drop"]
+ALONE = object()  # as the prediction: there is none, the outcome is predicted from the features alone
 
 
 def read(
@@ -48,8 +49,9 @@ def read(
         Any eager frame narwhals knows. For an array the roles are positions; a one-dimensional array is the prediction.
     outcome, weight : column name or array, optional
         A name, or the values themselves, one a row.
-    prediction : column name, or several
-        Several name the probabilities of several classes. By default column 0 of an array.
+    prediction : column name, or several, or ALONE
+        Several name the probabilities of several classes. By default column 0 of an array. ALONE is none at all: the
+        Table then has zeros in its place.
     features : column names, optional
         By default every column without a role.
     task : {"auto", "binary", "regression"}
@@ -80,7 +82,8 @@ def read(
     kind = checks.settle_task(task, several=scores.ndim == 2)
     y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes)
     checks.prediction(scores, labels, kind)
-    checks.hard_predictions(scores, labels, kind)
+    if prediction is not ALONE:
+        checks.hard_predictions(scores, labels, kind)
     w = checks.weight(w_raw, _label(source, w_name))
     keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
     described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
@@ -121,7 +124,7 @@ def read_like(data: Any, schema: Schema) -> Table:
 
     names = [find(name, "prediction") for name in schema.prediction]
     columns = [checks.as_numbers(source.fetch(k), n, "prediction") for k, n in zip(names, schema.prediction, strict=True)]
-    scores = columns[0] if len(columns) == 1 else np.column_stack(columns)
+    scores = columns[0] if len(columns) == 1 else np.column_stack(columns) if columns else np.zeros(source.rows)
     checks.prediction(scores, schema.prediction, schema.task)
     found = {}
     for feature in schema.features:
@@ -242,6 +245,8 @@ def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw |
 
 def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tuple[str, ...], NDArray[np.float64]]:
     """Find the prediction columns (none where values were given), their labels, and the values, (n,) or (n, k)."""
+    if prediction is ALONE:
+        return (), (), np.zeros(source.rows)
     if prediction is None:
         if not source.by_position:
             raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')

@@ -15,11 +15,12 @@ import numpy as np
 from trueup.data.checks import where
 from trueup.errors import DataError
 from trueup.kernels.pav import pool_adjacent_violators
+from trueup.kernels.scores import interpolate
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Isotonic", "isotonic"]
+__all__ = ["Isotonic", "find_knots", "isotonic"]
 
 LIGHTEST = 2.0**-500  # of the largest weight: the product of a lighter one and an outcome may vanish
 LARGEST = 1e300  # beyond it, sums and differences may overflow
@@ -71,14 +72,9 @@ class Isotonic:
         [0.0, 0.25, 0.5, 0.75, 1.0]
         """
         scores = _numbers(p, "p")
-        knots, values = self.thresholds, self.values
-        left = np.clip(np.searchsorted(knots, scores, side="right") - 1, 0, None)
-        right = np.minimum(left + 1, len(knots) - 1)
-        inside = np.clip(scores, knots[0], knots[-1])
-        gap = knots[right] - knots[left]
-        share = np.divide(inside - knots[left], gap, out=np.zeros(len(scores)), where=gap > 0)
-        # The minimum, because rounding may carry a share just below 1 past the value on the right.
-        return np.minimum(values[left] + share * (values[right] - values[left]), values[right])
+        out = np.empty(len(scores))
+        interpolate(self.thresholds, self.values, np.ascontiguousarray(scores), out)
+        return out
 
 
 def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Isotonic:
@@ -122,13 +118,27 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
     counts = mass > LIGHTEST
     levels, at = np.unique(score[counts], return_inverse=True)
     total = np.asarray(np.bincount(at, weights=(mass * outcome)[counts]), np.float64)
-    first, mean = pool_adjacent_violators(total, np.asarray(np.bincount(at, weights=mass[counts]), np.float64))
-    last = np.append(first[1:], len(levels)) - 1
+    fit = Isotonic(np.empty(0), *find_knots(levels, total, np.asarray(np.bincount(at, weights=mass[counts]), np.float64)))
+    return replace(fit, fitted=fit.predict(score))
+
+
+def find_knots(
+    scores: NDArray[np.float64], total: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit sums at distinct scores, ascending: give the scores where blocks begin and end, and the value at each.
+
+    Examples
+    --------
+    >>> knots, values = find_knots(np.array([0.1, 0.2, 0.4]), np.array([1.0, 0.0, 1.0]), np.ones(3))
+    >>> knots.tolist(), values.tolist()
+    ([0.1, 0.2, 0.4], [0.5, 0.5, 1.0])
+    """
+    first, mean = pool_adjacent_violators(total, weight)
+    last = np.append(first[1:], len(scores)) - 1
     ends = np.stack([first, last], axis=1).ravel()
     # A block of one score has one knot: knots ascend strictly, and no line between them is upright.
     keep = np.append(True, ends[1:] != ends[:-1])
-    fit = Isotonic(np.empty(0), levels[ends[keep]], np.repeat(mean, 2)[keep])
-    return replace(fit, fitted=fit.predict(score))
+    return scores[ends[keep]], np.repeat(mean, 2)[keep]
 
 
 def _checked(

@@ -18,7 +18,7 @@ from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import History
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
-from trueup.modelfile import cascade, unchanged
+from trueup.modelfile import cascade, grouped, levels, patches, scores, unchanged
 from trueup.modelfile.checking import Refusal, are_numbers, is_whole, require, texts
 
 if TYPE_CHECKING:
@@ -33,7 +33,15 @@ MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 32 << 20  # bytes: vocabularies of a million levels
 TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
-CODECS: dict[str, Any] = {"cascade": cascade, "unchanged": unchanged}  # kind of map -> the module that writes and reads it
+# Kind of map -> the module that writes and reads it.
+CODECS: dict[str, Any] = {
+    "cascade": cascade,
+    "grouped": grouped,
+    "levels": levels,
+    "patches": patches,
+    "scores": scores,
+    "unchanged": unchanged,
+}
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -60,6 +68,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     found = _model_of(model)
+    if found.map.kind not in CODECS:
+        raise ArgumentError(
+            f"a model made of {found.map.describe()} cannot be saved: it holds objects of another library",
+            hint='only what is made of our own arrays is saved: use learner="tree" or learner="linear"',
+        )
     entry, parts = CODECS[found.map.kind].write(found.map)
     manifest = {
         "format": FORMAT,
@@ -77,6 +90,11 @@ def _model_of(model: Any) -> Model:
     found = model if isinstance(model, Model) else getattr(model, "model_", None)
     if isinstance(found, Model):
         return found
+    if isinstance(getattr(getattr(model, "calibrator_", None), "model_", None), Model):
+        raise ArgumentError(
+            f"this {type(model).__name__} holds an estimator of another library, which a model file cannot",
+            hint="save its correction alone, tu.save(model.calibrator_, path), and the estimator as its library does",
+        )
     if hasattr(model, "fit") and hasattr(model, "predict"):
         raise ArgumentError(
             f"this {type(model).__name__} has no model to save",
@@ -124,6 +142,7 @@ def _read(parts: Mapping[str, bytes]) -> Model:
     about = _about(manifest["about"])
     kind = manifest["map"]["kind"]
     require(isinstance(kind, str) and kind in CODECS, f"a map of kind {kind!r} is unknown")
+    require(bool(schema.prediction) or kind == "levels", "no column is the prediction")  # level sets may begin at the mean
     others = {name: part for name, part in parts.items() if name != MANIFEST}
     found = CODECS[kind].read(manifest["map"], schema, others)
     require(history.chosen == found.steps, "its history does not belong to its rounds")
@@ -146,9 +165,9 @@ def _schema(found: Any) -> Schema:
     require(task in TASKS, "the task is unknown")
     require(all(role is None or isinstance(role, str) for role in (outcome, weight)), "a role is wrong")
     names = [*prediction, *(feature.name for feature in features)]
-    require(len(set(names)) == len(names) and len(prediction) >= 1, "a column is named twice, or none is the prediction")
+    require(len(set(names)) == len(names), "a column is named twice")
     several = task == "multiclass"
-    require(len(prediction) > 1 if several else len(prediction) == 1, "the predictions do not fit the task")
+    require(len(prediction) > 1 if several else len(prediction) <= 1, "the predictions do not fit the task")
     require(len(classes) == (len(prediction) if several else 0), "the classes do not fit the predictions")
     return Schema(task, outcome, prediction, weight, tuple(features), classes)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Refusal", "are_numbers", "is_whole", "require", "texts"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Refusal", "are_numbers", "is_whole", "numbers", "require", "texts"]
 
 
 class Refusal(Exception):  # noqa: N818  (never leaves the package: it becomes a FileError)
@@ -35,3 +40,9 @@ def texts(found: Any, what: str) -> tuple[str, ...]:
     """Read a list of texts."""
     require(isinstance(found, list) and all(isinstance(text, str) for text in found), f"{what} must be texts")
     return tuple(found)
+
+
+def numbers(part: bytes, kind: str) -> NDArray[Any]:
+    """Read a part as an array of its own, in the order of bytes of this machine."""
+    stored = np.frombuffer(part, np.dtype(kind))
+    return stored.astype(stored.dtype.newbyteorder("="))

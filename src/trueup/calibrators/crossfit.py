@@ -1,0 +1,216 @@
+"""Predictions of rows that the estimator has not seen: which rows go into which fold, and what the clones say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.parallel import Parallel, delayed
+
+from trueup.calibrators.rounds import deal
+from trueup.calibrators.shown import rows_of
+from trueup.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Longs = NDArray[np.int64]
+    Splits = list[tuple[Longs, Longs]]
+
+__all__ = ["Curve", "Reading", "check_cv_parameter", "divide_rows", "fit_curve", "out_of_fold", "take"]
+
+STIFFNESS = 0.1  # of the logistic curve over margins: enough to keep it finite where they divide the classes
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a fitted estimator is asked for its scores, one row of them for each row of X.
+
+    Attributes
+    ----------
+    method : {"predict_proba", "decision_function", "predict"}
+    classes : ndarray, or None
+        Of all rows; a model that knows fewer of them gives the others a probability of 0, a margin of -inf.
+    """
+
+    method: str
+    classes: NDArray[Any] | None = None
+
+    def of(self, model: Any, X: Any) -> Floats:
+        """Ask a fitted estimator."""
+        found = np.asarray(getattr(model, self.method)(X))
+        if self.classes is None:
+            return self._forecast(found)
+        if self.method == "predict_proba":
+            p = np.clip(found.astype(np.float64), 0.0, 1.0)
+            # Single precision adds up to 1 in single precision.
+            return self._spread(p if found.dtype == np.float64 else p / p.sum(axis=1, keepdims=True), model.classes_, 0.0)
+        return self._margins(found.astype(np.float64), model.classes_)
+
+    def constant(self, label: Any, rows: int) -> Floats:
+        """Say what a model says that has seen this one class only."""
+        assert self.classes is not None
+        if self.method == "predict_proba":
+            return self._spread(np.ones((rows, 1)), np.array([label]), 0.0)
+        if len(self.classes) == 2:
+            return np.full((rows, 1), np.inf if label == self.classes[1] else -np.inf)
+        return self._spread(np.full((rows, 1), np.inf), np.array([label]), -np.inf)
+
+    def _forecast(self, found: NDArray[Any]) -> Floats:
+        if found.ndim != 1 and found.size != len(found):
+            raise DataError(
+                f"the estimator predicts {found.shape[1]} values a row", hint="give one that predicts one outcome"
+            )
+        return found.reshape(-1, 1).astype(np.float64)
+
+    def _margins(self, found: Floats, own: NDArray[Any]) -> Floats:
+        assert self.classes is not None
+        columns = found.reshape(len(found), -1)
+        if columns.shape[1] != (1 if len(own) == 2 else len(own)):
+            raise DataError(
+                f"decision_function gives {columns.shape[1]} columns for {len(own)} classes",
+                hint='one margin a class is needed: decision_function_shape="ovr" in scikit-learn',
+            )
+        if len(self.classes) == 2:
+            return columns
+        return self._spread(np.column_stack([-columns, columns]) if len(own) == 2 else columns, own, -np.inf)
+
+    def _spread(self, found: Floats, own: NDArray[Any], absent: float) -> Floats:
+        assert self.classes is not None
+        out = np.full((len(found), len(self.classes)), absent)
+        out[:, np.searchsorted(self.classes, own)] = found
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Margins to probabilities: a logistic curve (Platt 1999), for several classes one of all their margins."""
+
+    low: float
+    high: float
+    unit: float
+    model: Any
+    classes: int
+
+    def __call__(self, margins: Floats) -> Floats:
+        """Give the probability of each class."""
+        p = np.zeros((len(margins), self.classes))
+        p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
+        return p
+
+
+def fit_curve(margins: Floats, code: Longs, weight: Floats | None, classes: int) -> Curve:
+    """Fit the curve to margins of rows and the places of their classes."""
+    finite = margins[np.isfinite(margins)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
+    unit = float(np.abs(finite).max(initial=0.0)) or 1.0
+    model = LogisticRegression(C=1 / STIFFNESS, max_iter=1000)
+    model.fit(np.clip(margins, low, high) / unit, code, sample_weight=weight)
+    reach = max(high - low, unit)
+    return Curve(low - reach, high + reach, unit, model, classes)
+
+
+def take(params: Mapping[str, Any], rows: Longs, total: int) -> dict[str, Any]:
+    """Take the rows of whatever has one entry a row."""
+
+    def one(value: Any) -> Any:
+        by_row = hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict)) and len(value) == total
+        return rows_of(value, rows) if by_row else value
+
+    return {name: one(value) for name, value in params.items()}
+
+
+def divide_rows(
+    cv: Any,
+    X: Any,
+    y: NDArray[Any],
+    strata: Floats,
+    content: Sequence[NDArray[Any]],
+    rows: Longs,
+    params: Mapping[str, Any],
+) -> Splits:
+    """Divide rows into folds, as ``cv`` says.
+
+    Parameters
+    ----------
+    cv : int, splitter or iterable of splits
+    X, y : all rows
+    strata : ndarray
+        Of the rows that count; every fold has its share of each.
+    content : sequence of ndarray
+        What the rows that count are known by.
+    rows : ndarray of int64
+        Those of positive weight.
+    params : mapping
+        For the splitter: groups, where they are routed to it.
+    """
+    if isinstance(cv, (int, np.integer)):
+        fold = deal(content or [np.arange(len(rows)) * 1.0], strata, int(cv), SEED)
+        splits = [(rows[fold != at], rows[fold == at]) for at in range(int(cv))]
+    elif hasattr(cv, "split"):
+        found = cv.split(rows_of(X, rows), y[rows], **take(params, rows, len(y)))
+        splits = [(rows[train], rows[test]) for train, test in found]
+    else:
+        counted = np.zeros(len(y), bool)
+        counted[rows] = True
+        splits = [tuple(part[counted[part]] for part in map(np.asarray, split)) for split in cv]
+    splits = [split for split in splits if len(split[1])]
+    _check_splits(splits, len(rows))
+    return splits
+
+
+def check_cv_parameter(cv: Any) -> None:
+    """Refuse what is no way to divide rows."""
+    if isinstance(cv, str) and cv == "prefit":
+        return
+    whole = isinstance(cv, (int, np.integer)) and not isinstance(cv, bool)
+    if (whole and cv >= 2) or (hasattr(cv, "split") and not isinstance(cv, str)):
+        return
+    if whole or isinstance(cv, (str, bool)) or not isinstance(cv, Iterable):
+        raise ArgumentError(
+            f'cv must be a number of folds, at least 2, a splitter, an iterable of splits, or "prefit"; got {cv!r}',
+            hint='cv="prefit" takes an estimator that is fitted already, and fits the calibrator alone',
+        )
+
+
+def _check_splits(splits: Splits, rows: int) -> None:
+    if not splits or any(not len(train) for train, _ in splits):
+        raise DataError(
+            f"the {rows:,} rows cannot be divided into rows to learn from and rows to predict",
+            hint="give more rows, or other folds: rows that are alike stay together",
+        )
+    tested = np.concatenate([test for _, test in splits])
+    if len(np.unique(tested)) < len(tested):
+        raise ArgumentError(
+            "cv predicts some rows more than once", hint="use a splitter in which each row is in one test part at most"
+        )
+
+
+def out_of_fold(
+    estimator: Any, X: Any, y: NDArray[Any], splits: Splits, reading: Reading, params: Mapping[str, Any], n_jobs: int | None
+) -> tuple[Longs, Floats]:
+    """Predict the rows of each fold by a clone that was fitted on the others: the rows, ascending, and their scores."""
+    found = Parallel(n_jobs=n_jobs)(
+        delayed(_fit_and_ask)(clone(estimator), X, y, train, test, reading, params) for train, test in splits
+    )
+    rows = np.concatenate([test for _, test in splits])
+    order = np.argsort(rows)
+    return rows[order], np.concatenate(found)[order]
+
+
+def _fit_and_ask(
+    estimator: Any, X: Any, y: NDArray[Any], train: Longs, test: Longs, reading: Reading, params: Mapping[str, Any]
+) -> Floats:
+    own = y[train]
+    if reading.classes is not None and (own == own[0]).all():
+        return reading.constant(own[0], len(test))  # most classifiers refuse to be fitted to one class
+    estimator.fit(rows_of(X, train), own, **take(params, train, len(y)))
+    return reading.of(estimator, rows_of(X, test))

@@ -1,0 +1,162 @@
+"""Level sets with regressors of other libraries: a model that predicts, and cannot be saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+
+from trueup.calibrators.maps.base import Map
+from trueup.errors import TrueupError
+from trueup.kernels.levels import advance_all, order_by_level
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.leveling import Boosted, LearnedRound
+    from trueup.calibrators.maps.levels import Scale
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+
+__all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map", "matrix"]
+
+
+def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:
+    """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
+    parts: list[NDArray[Any]] = []
+    for column, many in zip(columns, levels, strict=True):
+        parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))
+    return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
+
+
+class ForeignLearner:
+    """Any scikit-learn regressor, a clone of it for each level, fitted in threads."""
+
+    def __init__(
+        self, estimator: Any, columns: Sequence[NDArray[Any]], levels: Sequence[int], weight: Floats, seed: int
+    ) -> None:
+        self.estimator, self.weight, self.seed = estimator, weight, seed
+        self.X = matrix(columns, levels, len(weight))
+        self.weighted = bool((weight != weight[0]).any())
+
+    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:  # noqa: ARG002
+        """Fit a clone on each level to the outcome itself."""
+        order, starts = order_by_level(level, rows, levels)
+
+        def one(v: int) -> Any:
+            own = order[starts[v] : starts[v + 1]]
+            return self._fit(own, y) if len(own) else None
+
+        return workers.map(one, range(levels))
+
+    def _fit(self, rows: Longs, y: Floats) -> Any:
+        made = clone(self.estimator)
+        if "random_state" in made.get_params():
+            made.set_params(random_state=self.seed if made.get_params()["random_state"] is None else made.random_state)
+        told = {"sample_weight": self.weight[rows]} if self.weighted else {}
+        try:
+            return made.fit(self.X[rows], y[rows], **told)
+        except (TypeError, ValueError) as error:
+            raise TrueupError(
+                f"{type(made).__name__} could not be fitted to a level of {len(rows):,} rows: {str(error).splitlines()[0]}",
+                hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
+            ) from error
+
+    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
+        """Say how far the fit of its level is from the score of every row."""
+        return fitted_values(fitted, self.X, level, workers) - F
+
+
+def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Workers) -> Floats:
+    """Predict every row by the regressor of its level; NaN where there is none."""
+    order, starts = order_by_level(level, np.arange(len(level)), len(fitted))
+    out = np.full(len(level), np.nan)
+
+    def one(v: int) -> None:
+        own = order[starts[v] : starts[v + 1]]
+        if len(own) and fitted[v] is not None:
+            out[own] = fitted[v].predict(X[own])
+
+    workers.map(one, range(len(fitted)))
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignLevels(Map):
+    """Rounds of level sets, each level with a regressor of another library."""
+
+    kind = "foreign"
+
+    scale: Scale
+    levels: tuple[int, ...]
+    models: tuple[tuple[LearnedRound, ...], ...]
+    name: str
+
+    @property
+    def steps(self) -> int:
+        """Count the rounds."""
+        return len(self.models[0])
+
+    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+        """Score rows by all rounds."""
+        return list(self.stages(columns, prediction, workers))[-1]
+
+    def stages(
+        self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None
+    ) -> Iterator[Floats]:
+        """Score rows by no round, by the first, by the first two, and so on."""
+        scale, crew = self.scale, workers or Workers()
+        X = matrix(list(columns), self.levels, len(prediction))
+        begin = (prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(X), scale.start)
+        if scale.grid:
+            begin = (np.ceil(np.clip(begin, scale.low, scale.high) * scale.grid - 0.5) + 0.0) / scale.grid
+        scores = [begin] * len(self.models)
+        for at in range(self.steps + 1):
+            if at:
+                scores = [self._step(model[at - 1], X, F, crew) for model, F in zip(self.models, scores, strict=True)]
+            yield scale.offset + scale.unit * (np.sum(scores, axis=0) / len(scores))
+
+    def _step(self, one: LearnedRound, X: Floats, F: Floats, workers: Workers) -> Floats:
+        scale, moved = self.scale, np.empty(len(F))
+        level = np.searchsorted(one.edges, F).astype(np.int32)
+        value = fitted_values(one.fitted, X, level, workers) - F
+        kept = one.kept.astype(np.uint8)
+        advance_all(F, value, kept, level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, moved)
+        return moved
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+        """Score one row."""
+        columns = [np.array([value]) for value in row]
+        return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))
+
+    def describe(self) -> str:
+        """Name the regressor."""
+        return f"{self.steps} round{'' if self.steps == 1 else 's'} of {self.name} on level sets"
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """Take every feature for one that matters."""
+        return [(at,) for at in range(len(self.levels))]
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
+        """Say what each round added."""
+        from trueup.calibrators.rowwise import explain_stages
+
+        columns = [np.array([value]) for value in row]
+        P = np.array(list(prediction) or [0.0], np.float64)
+        return explain_stages(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
+
+
+def make_foreign_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> ForeignLevels:
+    """Put the first so many rounds of all models into one map."""
+    first = models[0]
+    name = type(first.learner.estimator).__name__  # type: ignore[attr-defined]
+    return ForeignLevels(first.rules.scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)

@@ -1,0 +1,311 @@
+"""Rounds of LSBoost: level sets, a learner for each, a gate, and scores that move; all models of a fit side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from trueup.calibrators.maps.levels import LevelSets, LineSlopes, Scale
+from trueup.calibrators.rounds import choose_rounds, paired_gain
+from trueup.engines.levels import (
+    DUST,
+    Columns,
+    Lines,
+    fit_lines,
+    grow_trees,
+    level_edges,
+    line_values,
+    to_forest,
+    tree_values,
+)
+from trueup.kernels.levels import NONE, advance_all
+from trueup.kernels.threads import Workers
+from trueup.kernels.trees import join_forests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.losses import TaskLoss
+    from trueup.calibrators.rounds import Split
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["Boosted", "LearnedRound", "Learner", "LineLearner", "Rules", "Search", "TreeLearner", "make_map"]
+
+LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a round goes.
+
+    Attributes
+    ----------
+    scale : Scale
+    levels : int
+        The most level sets; those of a grid are its points.
+    min_rows : float
+        A level of less weight has no learner; levels of equal mass are made no smaller.
+    gate : float or None
+        By how many standard errors a learner must lower the squared error of gate rows on its level.
+    """
+
+    scale: Scale
+    levels: int
+    min_rows: float
+    gate: float | None
+
+
+class Learner(Protocol):
+    """What is fitted to every level of a round."""
+
+    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+        """Fit one learner on the rows of each level."""
+
+    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
+        """Say for every row what the learner of its level adds to the score."""
+
+
+@dataclass(eq=False)
+class TreeLearner:
+    """Regression trees of a small depth, by least squares on binned features."""
+
+    data: Columns
+    weight: Floats
+    depth: int
+    least: float
+    l2: float
+
+    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+        """Grow one tree on each level."""
+        return grow_trees(
+            self.data, level, rows, levels, y - F, self.weight, depth=self.depth, least=self.least, l2=self.l2,
+            workers=workers,
+        )  # fmt: skip
+
+    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:  # noqa: ARG002
+        """Walk every row down the tree of its level."""
+        return tree_values(self.data, fitted, level, workers)
+
+
+@dataclass(eq=False)
+class LineLearner:
+    """Straight lines in the features, by least squares."""
+
+    data: Columns
+    weight: Floats
+    l2: float
+    lines: Lines = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = Lines.of(self.data, self.weight)
+
+    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+        """Fit one line on each level."""
+        return fit_lines(self.data, self.lines, level, rows, levels, y - F, self.weight, l2=self.l2, workers=workers)
+
+    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:  # noqa: ARG002
+        """Read the line of its level at every row."""
+        return line_values(self.data, self.lines, fitted, level, workers)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedRound:
+    """One round of one model: the edges between levels, what was fitted, and which levels keep it."""
+
+    edges: Floats
+    fitted: Any
+    kept: Flags
+
+
+@dataclass(eq=False)
+class Boosted:
+    """One model on its way.
+
+    Parameters
+    ----------
+    learner : Learner
+    rules : Rules
+    y, F : ndarray
+        Outcomes and scores of all rows, on the scale of the rules.
+    weight : ndarray
+    train, gate : ndarray of int64
+        Rows that learners are fitted to, and rows that each of them must improve; none at all lets every one through.
+    """
+
+    learner: Learner
+    rules: Rules
+    y: Floats
+    F: Floats
+    weight: Floats
+    train: Longs
+    gate: Longs
+    rounds: list[LearnedRound] = field(default_factory=list, init=False)
+
+    def one_more(self, workers: Workers) -> None:
+        """Fit one more round."""
+        edges = self._edges()
+        level = np.searchsorted(edges, self.F).astype(np.int32)
+        levels = len(edges) + 1
+        fitted = self.learner.fit(level, self.train, levels, self.y, self.F, workers)
+        size = np.bincount(level[self.train], self.weight[self.train], levels)
+        kept = (size >= self.rules.min_rows * (1 - DUST)) & (size > 0)
+        value = self.learner.values(fitted, level, self.F, workers)
+        moved = self._moved(value, kept, level)
+        if self.rules.gate is not None and len(self.gate):
+            kept &= self._better(moved, level, len(kept), self.rules.gate)
+            moved = self._moved(value, kept, level)
+        self.F = moved
+        self.rounds.append(LearnedRound(edges, fitted, kept))
+
+    def _edges(self) -> Floats:
+        grid = self.rules.scale.grid
+        if grid:
+            return (np.arange(grid) + 0.5) / grid
+        return level_edges(self.F[self.train], self.weight[self.train], self.rules.levels, self.rules.min_rows)
+
+    def _moved(self, value: Floats, kept: Flags, level: Ints) -> Floats:
+        scale, out = self.rules.scale, np.empty(len(self.F))
+        advance_all(
+            self.F, value, kept.view(np.uint8), level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out
+        )
+        return out
+
+    def _better(self, moved: Floats, level: Ints, levels: int, gate: float) -> Flags:
+        """Say on which levels the gate rows have a lower squared error, by so many standard errors."""
+        rows = self.gate
+        at, w = level[rows], self.weight[rows]
+        gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - moved[rows]) ** 2)
+        total = np.bincount(at, gain, levels)
+        count = np.maximum(np.bincount(at, minlength=levels), 1)
+        spread = np.bincount(at, gain**2, levels) - total**2 / count
+        return np.asarray(total > gate * np.sqrt(np.maximum(spread, 0.0)))
+
+
+def make_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> LevelSets:
+    """Put the first so many rounds of all models into one map."""
+    steps = [one for model in models for one in model.rounds[:rounds]]
+    edges = [one.edges for one in steps]
+    learner: list[Ints] = []
+    learners: Any
+    first = models[0].learner
+    if isinstance(first, LineLearner):
+        many = 0
+        for one in steps:
+            which = np.full(len(one.kept), NONE, np.int32)
+            which[one.kept] = many + np.arange(one.kept.sum())
+            many += int(one.kept.sum())
+            learner.append(which)
+        slopes = np.concatenate([np.zeros((0, first.lines.width)), *(one.fitted[one.kept] for one in steps)])
+        learners = LineSlopes(first.lines.place, first.lines.centre, first.lines.scale, slopes)
+    else:
+        assert isinstance(first, TreeLearner)
+        forests, many = [], 0
+        for one in steps:
+            forest, which = to_forest(first.data, one.fitted, one.kept)
+            learner.append(np.where(which == NONE, NONE, which + many).astype(np.int32))
+            forests.append(forest)
+            many += len(forest)
+        learners = join_forests(forests)
+    at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
+    return LevelSets(
+        models[0].rules.scale,
+        levels,
+        len(models),
+        rounds,
+        at,
+        np.concatenate([np.zeros(0), *edges]),
+        np.concatenate([np.zeros(0, np.int32), *learner]),
+        learners,
+    )
+
+
+class Search:
+    """Rounds of all models, one after another, judged on the rows that each model left out.
+
+    Parameters
+    ----------
+    models : sequence of Boosted
+    parts : sequence of Split
+        Which rows judge each model.
+    table : Table
+    loss : TaskLoss
+    workers : Workers
+    progress : callable or None
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Boosted],
+        parts: Sequence[Split],
+        table: Table,
+        loss: TaskLoss,
+        workers: Workers,
+        progress: Any,
+    ) -> None:
+        self.models, self.parts, self.table, self.loss = models, parts, table, loss
+        self.workers, self.progress = workers, progress
+        self.inner = Workers(max(1, workers.threads // len(models)))
+
+    def one_more(self) -> None:
+        """Fit one more round of every model."""
+        self.workers.map(lambda model: model.one_more(self.inner), self.models)
+
+    def fitted(self, at: int) -> int:
+        """Count the learners that a model keeps of a round, on average."""
+        return round(sum(int(model.rounds[at - 1].kept.sum()) for model in self.models) / len(self.models))
+
+    def training_error(self) -> float:
+        """Give the squared error of the rows of the fit, on the scale of the rules."""
+        model = self.models[0]
+        return float(np.average((model.y - model.F) ** 2, weights=model.weight))
+
+    def run(
+        self, base: Floats, most: int, patience: int, *, judged: bool
+    ) -> tuple[int, list[tuple[float, float, float]], str]:
+        """Fit rounds until they bring nothing; say which is best, how each was judged, and why it ended.
+
+        Without rows that judge, rounds go on while the training error falls, and the one in which it does not is dropped.
+        """
+        start = np.concatenate([self._losses(part, base) for part in self.parts])
+        rows = np.concatenate([self._rows(part) for part in self.parts])
+        weight = None if self.table.weight is None else self.table.weight[rows]
+        best, chosen = start, 0
+        found = [(float(np.average(start, weights=weight)), 0.0, 0.0)]
+        lowest, ended = found[0][0], "the most that were allowed"
+        for at in range(1, most + 1):
+            self.one_more()
+            now = np.concatenate([self._losses(p, self._scores(m)) for p, m in zip(self.parts, self.models, strict=True)])
+            gain, error, _ = paired_gain(best - now, weight)
+            found.append((float(np.average(now, weights=weight)), gain, error))
+            if self.progress is not None:
+                self.progress(at, most)
+            if found[-1][0] < lowest - LESS * abs(lowest):
+                best, chosen, lowest = now, at, found[-1][0]
+            idle = not any(model.rounds[-1].kept.any() for model in self.models)
+            if idle or at - chosen >= (patience if judged else 1):
+                ended = "no level could be improved further" if idle else "the next brought nothing"
+                break
+        if judged and not choose_rounds([start, best], weight)[0]:
+            chosen = 0
+        return chosen, found, ended
+
+    def _rows(self, part: Split) -> Longs:
+        return part.valid if len(part.valid) else part.train
+
+    def _scores(self, model: Boosted) -> Floats:
+        scale = model.rules.scale
+        return scale.offset + scale.unit * model.F
+
+    def _losses(self, part: Split, scores: Floats) -> Floats:
+        rows = self._rows(part)
+        assert self.table.outcome is not None
+        return self.loss.each(self.table.outcome[rows], self.loss.enter(scores[rows]))

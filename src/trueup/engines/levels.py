@@ -1,0 +1,272 @@
+"""Learners for all level sets of a score at once: small regression trees, or straight lines.
+
+Globus-Harris, Harrison, Kearns, Roth and Sorrell (2023), "Multicalibration as boosting for regression": each round of
+their Algorithm 1 asks for one least squares fit on every level set. Level sets are disjoint, so one pass over the rows
+serves all of them, and levels are shared out to threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.kernels.binning import order_statistics
+from trueup.kernels.levels import NONE, grow_levels, order_by_level, read_lines, walk_levels
+from trueup.kernels.trees import KINDS, Forest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.kernels.threads import Workers
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["Columns", "Lines", "Trees", "fit_lines", "grow_trees", "level_edges", "line_values", "to_forest", "tree_values"]
+
+SHARES = 4  # of the levels for each thread, so that none waits long for another
+CHUNK = 65_536  # rows that are walked by one call
+DUST = 1e-9  # of a weight: less is rounding
+SINGULAR = 1e-10  # of the largest eigenvalue: a direction in which the rows of a level do not differ
+
+
+class Columns:
+    """Features cut into bins once: 0 is missing, numbers by their cuts, categories by their code.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        float64 with NaN for missing, or int32 codes with -1 for missing.
+    levels : sequence of int
+        How many levels each has; -1 for a number.
+    bins : int
+        The most bins of a number. One of no more distinct values than that keeps them all apart.
+    """
+
+    def __init__(self, columns: Sequence[NDArray[Any]], levels: Sequence[int], bins: int) -> None:
+        self.raw, self.levels = list(columns), tuple(levels)
+        self.cuts = [np.zeros(0) if many >= 0 else _cuts(c, bins) for c, many in zip(columns, levels, strict=True)]
+        self.categorical = np.array([many >= 0 for many in levels], np.uint8)
+        counts = [many + 1 if many >= 0 else len(cuts) + 2 for many, cuts in zip(levels, self.cuts, strict=True)]
+        self.counts = np.array(counts, np.int64)
+        rows = len(columns[0]) if columns else 0
+        self.codes = np.empty((len(columns), rows), np.uint32 if self.counts.max(initial=0) > 2**16 else np.uint16)
+        for at, (column, many) in enumerate(zip(columns, levels, strict=True)):
+            if many >= 0:
+                self.codes[at] = column + 1
+            else:
+                self.codes[at] = np.where(np.isnan(column), 0, np.searchsorted(self.cuts[at], column) + 1)
+
+
+def _cuts(column: Floats, bins: int) -> Floats:
+    """Cut a number between its distinct values where there are few, else at quantiles; a cut belongs to the left."""
+    known = column[~np.isnan(column)]
+    few = np.unique(known[:1000])
+    distinct = np.unique(known) if len(few) <= bins else few
+    if len(distinct) <= bins:
+        with np.errstate(invalid="ignore", over="ignore"):
+            middle = distinct[:-1] / 2 + distinct[1:] / 2
+        inside = np.isfinite(middle) & (middle >= distinct[:-1]) & (middle < distinct[1:])
+        return np.where(inside, middle, distinct[:-1])
+    ranks = np.unique((np.arange(1, bins) * len(known)) // bins)
+    return np.setdiff1d(order_statistics(known, ranks), [known.max()])
+
+
+class Trees(NamedTuple):
+    """A tree for each level, as a heap: features (-1 at leaves), cuts, ways of the missing, values of all nodes."""
+
+    feature: Ints
+    cut: Ints
+    side: NDArray[np.uint8]
+    value: Floats
+
+
+def level_edges(scores: Floats, weight: Floats, levels: int, least: float) -> Floats:
+    """Cut scores into levels of about equal weight, none of less than ``least``; equal scores stay together.
+
+    Examples
+    --------
+    >>> level_edges(np.array([.1, .2, .2, .3, .4, .9]), np.ones(6), 3, 1)
+    array([0.2, 0.3])
+    >>> level_edges(np.array([.1, .2, .2, .3, .4, .9]), np.ones(6), 3, 3)
+    array([0.2])
+    """
+    values, at = np.unique(scores, return_inverse=True)
+    below = np.cumsum(np.bincount(at.ravel(), weight))
+    whole = float(below[-1])
+    many = max(min(levels, math.floor(whole / max(least, 1e-300) + DUST)), 1)
+    edges, last = [], 0.0
+    for step in range(1, many):
+        place = int(np.searchsorted(below, whole * step / many - DUST * whole))
+        if below[place] - last >= least * (1 - DUST) and whole - below[place] >= max(least * (1 - DUST), DUST * whole):
+            edges.append(values[place])
+            last = float(below[place])
+    return np.unique(np.array(edges, np.float64))
+
+
+def grow_trees(
+    data: Columns, level: Ints, rows: Longs, levels: int, target: Floats, weight: Floats, *, depth: int, least: float,
+    l2: float, workers: Workers,
+) -> Trees:  # fmt: skip
+    """Grow one tree on the rows of each level."""
+    order, starts = order_by_level(level, rows, levels)
+    nodes = 2 ** (depth + 1) - 1
+    made = Trees(
+        np.full((levels, nodes), -1, np.int32), np.zeros((levels, nodes), np.int32), np.zeros((levels, nodes), np.uint8),
+        np.zeros((levels, nodes)),
+    )  # fmt: skip
+
+    def some(which: Longs) -> None:
+        grow_levels(
+            which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *made
+        )
+
+    workers.map(some, _shares(np.diff(starts), workers.threads))
+    return made
+
+
+def _shares(sizes: Longs, threads: int) -> list[Longs]:
+    """Share levels out, the largest first, so that each share has about as many rows."""
+    largest = np.argsort(-sizes, kind="stable")
+    largest = largest[sizes[largest] > 0]
+    shares = min(SHARES * threads if threads > 1 else 1, len(largest))
+    return [largest[at::shares] for at in range(shares)]
+
+
+def tree_values(data: Columns, trees: Trees, level: Ints, workers: Workers) -> Floats:
+    """Give every row the value of its leaf in the tree of its level."""
+    out = np.empty(len(level))
+
+    def some(start: int) -> None:
+        end = min(start + CHUNK, len(level))
+        walk_levels(start, end, level, data.codes, data.categorical, *trees, out)
+
+    workers.map(some, range(0, len(level), CHUNK))
+    return out
+
+
+def to_forest(data: Columns, trees: Trees, kept: Flags) -> tuple[Forest, Ints]:
+    """Lay the trees of the kept levels out as a forest; give also the tree of each level, NONE for the others."""
+    feature, cut = trees.feature[kept], trees.cut[kept]
+    count, nodes = feature.shape
+    reached = np.zeros((count, nodes), bool)
+    reached[:, :1] = True
+    inner = np.zeros((count, nodes), bool)
+    for k in range(nodes):
+        inner[:, k] = reached[:, k] & (feature[:, k] >= 0)
+        if 2 * k + 2 < nodes:
+            reached[:, 2 * k + 1] = reached[:, 2 * k + 2] = inner[:, k]
+    leaf = reached & ~inner
+    link = np.where(inner.ravel(), np.cumsum(inner) - 1, ~(np.cumsum(leaf) - 1)).reshape(count, nodes)
+    tree, at = np.nonzero(inner)
+    own, cuts = feature[tree, at], cut[tree, at]
+    categorical = data.categorical[own] > 0 if len(own) else np.zeros(0, bool)
+    ends = [np.append(one, np.inf) for one in data.cuts]
+    threshold = [0.0 if c else float(ends[f][b - 1]) for f, b, c in zip(own, cuts, categorical, strict=True)]
+    words_in = np.where(categorical, cuts // 32 + 1, 0)
+    words = np.zeros(int(words_in.sum()), np.uint32)
+    begin = np.cumsum(words_in) - words_in
+    words[begin[categorical] + cuts[categorical] // 32] = np.uint32(1) << (cuts[categorical] % 32).astype(np.uint32)
+    arrays = {
+        "root": link[:, 0], "output": np.zeros(count), "feature": own, "threshold": np.array(threshold),
+        "left": link[tree, 2 * at + 1], "right": link[tree, 2 * at + 2], "missing_left": trees.side[kept][tree, at],
+        "words_at": np.where(categorical, begin, -1), "words_in": words_in, "words": words,
+        "value": trees.value[kept][leaf],
+    }  # fmt: skip
+    which = np.full(len(kept), NONE, np.int32)
+    which[kept] = np.arange(count)
+    return Forest(**{name: np.asarray(array).astype(KINDS.get(name, np.int32)) for name, array in arrays.items()}), which
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """How features enter a straight line.
+
+    A number by its distance from the centre in units of the scale, and in the place after it by a constant where it is
+    missing or infinite; a category by a constant for each level, missing first.
+
+    Attributes
+    ----------
+    place : ndarray of int64
+        Where the slopes of each feature begin; place 0 is the constant.
+    centre, scale : ndarray of float64
+    width : int
+        How many slopes there are.
+    """
+
+    place: Longs
+    centre: Floats
+    scale: Floats
+    width: int
+
+    @classmethod
+    def of(cls, data: Columns, weight: Floats) -> Lines:
+        """Measure numbers by their weighted mean and spread."""
+        sizes = [many + 1 if many >= 0 else 2 for many in data.levels]
+        centre, scale = np.zeros(len(sizes)), np.ones(len(sizes))
+        for at, (column, many) in enumerate(zip(data.raw, data.levels, strict=True)):
+            known = np.isfinite(column)
+            if many < 0 and known.any():
+                centre[at] = np.average(column[known], weights=weight[known])
+                spread = float(np.sqrt(np.average((column[known] - centre[at]) ** 2, weights=weight[known])))
+                scale[at] = spread if spread > 0 and np.isfinite(spread) else 1.0
+        return cls(1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)], centre, scale, 1 + sum(sizes))
+
+
+def fit_lines(
+    data: Columns, lines: Lines, level: Ints, rows: Longs, levels: int, target: Floats, weight: Floats, *, l2: float,
+    workers: Workers,
+) -> Floats:  # fmt: skip
+    """Fit one line on the rows of each level by least squares: slopes (levels, width)."""
+    order, starts = order_by_level(level, rows, levels)
+    slopes = np.zeros((levels, lines.width))
+
+    def one(v: int) -> None:
+        own = order[starts[v] : starts[v + 1]]
+        A = _design(data, lines, own)
+        w = weight[own]
+        gram = A.T @ (w[:, None] * A)
+        gram[np.arange(1, lines.width), np.arange(1, lines.width)] += l2
+        values, vectors = np.linalg.eigh(gram)
+        good = values > SINGULAR * max(values[-1], 0.0)
+        right = vectors.T @ (A.T @ (w * target[own]))
+        slopes[v] = vectors[:, good] @ (right[good] / values[good])
+
+    workers.map(one, [int(v) for v in np.flatnonzero(np.diff(starts))])
+    return slopes
+
+
+def _design(data: Columns, lines: Lines, rows: Longs) -> Floats:
+    A = np.zeros((len(rows), lines.width))
+    A[:, 0] = 1.0
+    for at, many in enumerate(data.levels):
+        begin = int(lines.place[at])
+        if many >= 0:
+            A[np.arange(len(rows)), begin + data.raw[at][rows] + 1] = 1.0
+            continue
+        column = data.raw[at][rows]
+        missing = ~np.isfinite(column)
+        A[:, begin] = np.where(missing, 0.0, (column - lines.centre[at]) / lines.scale[at])
+        A[:, begin + 1] = missing
+    return A
+
+
+def line_values(data: Columns, lines: Lines, slopes: Floats, level: Ints, workers: Workers) -> Floats:
+    """Read the line of its level at every row, as the scorer does."""
+    out = np.empty(len(level))
+
+    def some(start: int) -> None:
+        end = min(start + CHUNK, len(level))
+        X = np.array([column[start:end] for column in data.raw], np.float64).reshape(len(data.raw), end - start)
+        read_lines(level[start:end], X, np.array(data.levels, np.int64), lines.place, lines.centre, lines.scale, slopes,
+                   out[start:end])  # fmt: skip
+
+    workers.map(some, range(0, len(level), CHUNK))
+    return out

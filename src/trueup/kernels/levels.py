@@ -1,0 +1,359 @@
+"""One small tree for every level set of a score, all of them grown together; and the scorer that walks them.
+
+A tree is laid out as a heap: node k has children 2k + 1 and 2k + 2, and is a leaf where its feature is -1. Features are
+bins: 0 is missing, a number has the bin of how many cuts lie below it plus 1, a category its code plus 1. The plain NumPy
+twin that defines the growth is in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.kernels._jit import jit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+    Bins = NDArray[np.uint16]
+    Flags = NDArray[np.uint8]
+    Words = NDArray[np.uint32]
+
+__all__ = [
+    "NONE", "LevelProgram", "advance_all", "end_levels", "grow_levels", "order_by_level", "read_lines", "start_levels",
+    "step_levels",
+    "walk_levels",
+]  # fmt: skip
+
+BETTER = 1.0 + 1e-9  # a split must beat the one before it by more than rounding, so that the order of rows does not matter
+NONE = -(2**31)  # no learner for this level
+DUST = 1e-12  # of the weight of a node: a smaller rest is rounding, and holds no row
+LEAST = 1e-12  # of the sum of squares of a node: a smaller drop is rounding
+
+
+@jit
+def order_by_level(level: Ints, rows: Longs, levels: int) -> tuple[Longs, Longs]:
+    """Sort rows by their level, in their own order within it: the rows, and where each level begins."""
+    starts = np.zeros(levels + 1, np.int64)
+    for i in range(len(rows)):
+        starts[level[rows[i]] + 1] += 1
+    for v in range(levels):
+        starts[v + 1] += starts[v]
+    place = starts[:-1].copy()
+    order = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        v = level[rows[i]]
+        order[place[v]] = rows[i]
+        place[v] += 1
+    return order, starts
+
+
+@jit
+def _best_cut(
+    mass: Floats, total: Floats, bins: int, W: float, S: float, least: float, l2: float, best: float
+) -> tuple[float, int, int]:
+    """Find the cut of a number: the drop of squared error, the last bin on the left, and whether missing goes left."""
+    found, side = -1, 0
+    for missing_left in range(2 if mass[0] > 0.0 else 1):
+        w, s = (mass[0], total[0]) if missing_left == 1 else (0.0, 0.0)
+        for b in range(1, bins):
+            if mass[b] == 0.0:
+                continue
+            w += mass[b]
+            s += total[b]
+            rest = W - w
+            if w < least or rest < least or rest <= DUST * W:
+                continue
+            drop = s * s / (w + l2) + (S - s) * (S - s) / (rest + l2)
+            if drop > best * BETTER:
+                best, found, side = drop, b, missing_left
+    return best, found, side
+
+
+@jit
+def _best_category(
+    mass: Floats, total: Floats, bins: int, W: float, S: float, least: float, l2: float, best: float
+) -> tuple[float, int, int]:
+    """Find the category that is best set apart from all others; 0 is missing."""
+    found = -1
+    for b in range(bins):
+        w, s = mass[b], total[b]
+        if w <= 0.0 or w < least or W - w < least or W - w <= DUST * W:
+            continue
+        drop = s * s / (w + l2) + (S - s) * (S - s) / (W - w + l2)
+        if drop > best * BETTER:
+            best, found = drop, b
+    return best, found, 0
+
+
+@jit
+def _goes_left(code: int, cut: int, missing_left: int, categorical: int) -> bool:
+    if categorical:
+        return code == cut
+    return missing_left == 1 if code == 0 else code <= cut
+
+
+@jit
+def _split(rows: Longs, spare: Longs, codes: Bins, cut: int, missing_left: int, categorical: int) -> int:
+    """Put the rows that go left first, each side in its own order; give how many these are."""
+    left = right = 0
+    for i in range(len(rows)):
+        if _goes_left(codes[rows[i]], cut, missing_left, categorical):
+            rows[left] = rows[i]
+            left += 1
+        else:
+            spare[right] = rows[i]
+            right += 1
+    rows[left:] = spare[:right]
+    return left
+
+
+@jit
+def _sums(own: Longs, target: Floats, weight: Floats) -> tuple[float, float, float]:
+    """Add up weights, targets and their squares."""
+    W = S = Q = 0.0
+    for i in range(len(own)):
+        w, t = weight[own[i]], target[own[i]]
+        W += w
+        S += w * t
+        Q += w * t * t
+    return W, S, Q
+
+
+@jit
+def _best_split(
+    own: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats, weight: Floats, W: float, S: float,
+    least: float, l2: float, best: float, mass: Floats, total: Floats,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Find the best split of a node: its feature (-1 for none), the cut, and the way of the missing."""
+    feature, cut, side = -1, 0, 0
+    for f in range(len(counts)):
+        bins = counts[f]
+        mass[:bins] = 0.0
+        total[:bins] = 0.0
+        here = codes[f]
+        for i in range(len(own)):
+            b, w = here[own[i]], weight[own[i]]
+            mass[b] += w
+            total[b] += w * target[own[i]]
+        if categorical[f]:
+            drop, at, way = _best_category(mass, total, bins, W, S, least, l2, best)
+        else:
+            drop, at, way = _best_cut(mass, total, bins, W, S, least, l2, best)
+        if at >= 0:
+            best, feature, cut, side = drop, f, at, way
+    return feature, cut, side
+
+
+@jit
+def _grow_one(
+    rows: Longs, spare: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats, weight: Floats,
+    least: float, l2: float, mass: Floats, total: Floats, feature: Ints, cut: Ints, side: Flags, value: Floats,
+) -> None:  # fmt: skip
+    """Grow the tree of one level; rows are put into another order."""
+    nodes = len(value)
+    low, high = np.zeros(nodes, np.int64), np.full(nodes, -1, np.int64)
+    high[0] = len(rows)
+    for k in range(nodes):
+        feature[k] = -1
+        if high[k] <= low[k]:
+            continue
+        own = rows[low[k] : high[k]]
+        W, S, Q = _sums(own, target, weight)
+        if W + l2 <= 0.0:
+            continue
+        value[k] = S / (W + l2)
+        if 2 * k + 2 >= nodes or Q <= 0.0:
+            continue
+        floor = S * S / (W + l2) + LEAST * Q
+        f, at, way = _best_split(own, codes, counts, categorical, target, weight, W, S, least, l2, floor, mass, total)
+        if f >= 0:
+            feature[k], cut[k], side[k] = f, at, way
+            many = _split(own, spare, codes[f], at, way, categorical[f])
+            low[2 * k + 1], high[2 * k + 1] = low[k], low[k] + many
+            low[2 * k + 2], high[2 * k + 2] = low[k] + many, high[k]
+
+
+@jit
+def grow_levels(
+    levels: Longs, order: Longs, starts: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats,
+    weight: Floats, least: float, l2: float, feature: Ints, cut: Ints, side: Flags, value: Floats,
+) -> None:  # fmt: skip
+    """Grow the trees of some levels: features (levels, nodes), cuts, ways of the missing, and values of all nodes.
+
+    ``least`` is the smallest weight of a leaf; ``l2`` shrinks leaves; with both 0 a tree of depth 1 is the exact least
+    squares fit among all that set apart one value or cut one number. ``order`` is put into another order.
+    """
+    longest = 0
+    for v in levels:
+        longest = max(longest, starts[v + 1] - starts[v])
+    spare = np.empty(longest, np.int64)
+    widest = 1
+    for f in range(len(counts)):
+        widest = max(widest, counts[f])
+    mass, total = np.empty(widest), np.empty(widest)
+    for v in levels:
+        _grow_one(
+            order[starts[v] : starts[v + 1]], spare, codes, counts, categorical, target, weight, least, l2,
+            mass, total, feature[v], cut[v], side[v], value[v],
+        )  # fmt: skip
+
+
+@jit
+def walk_levels(
+    start: int, end: int, level: Ints, codes: Bins, categorical: Flags, feature: Ints, cut: Ints, side: Flags,
+    value: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """Give rows from start to end the value of their leaf in the tree of their level."""
+    for i in range(start, end):
+        v, k = level[i], 0
+        while feature[v, k] >= 0:
+            f = feature[v, k]
+            k = 2 * k + (1 if _goes_left(codes[f, i], cut[v, k], side[v, k], categorical[f]) else 2)
+        out[i] = value[v, k]
+
+
+@jit
+def _level_of(f: float, edges: Floats, low: int, high: int) -> int:
+    """Count the edges below a score."""
+    first, last = low, high
+    while first < last:
+        middle = (first + last) >> 1
+        if edges[middle] < f:
+            first = middle + 1
+        else:
+            last = middle
+    return first - low
+
+
+@jit
+def _leaf_of(here: int, X: Floats, at: int, levels: Longs, node: Ints, threshold: Floats, words: Words) -> int:
+    """Follow one row down one tree of a forest; give its leaf."""
+    while here >= 0:
+        feature = node[here, 0]
+        value = X[feature, at]
+        if node[here, 4] >= 0:
+            code = int(value) + 1 if 0.0 <= value < levels[feature] else 0
+            word = code >> 5
+            left = word < node[here, 5] and (words[node[here, 4] + word] >> np.uint32(code & 31)) & np.uint32(1) == 1
+        elif math.isnan(value):
+            left = node[here, 3] == 1
+        else:
+            left = value <= threshold[here]
+        here = node[here, 1] if left else node[here, 2]
+    return ~here
+
+
+@jit
+def _line(at: int, X: Floats, i: int, levels: Longs, place: Longs, centre: Floats, scale: Floats, slopes: Floats) -> float:
+    """Read a linear function at one row: the constant, then feature by feature."""
+    found = float(slopes[at, 0])
+    for f in range(len(levels)):
+        value, p = X[f, i], place[f]
+        if levels[f] >= 0:
+            code = int(value) + 1 if 0.0 <= value < levels[f] else 0
+            found += slopes[at, p + code]
+        elif not math.isfinite(value):
+            found += slopes[at, p + 1]
+        else:
+            found += slopes[at, p] * ((value - centre[f]) / scale[f])
+    return found
+
+
+@jit
+def read_lines(
+    which: Ints, X: Floats, levels: Longs, place: Longs, centre: Floats, scale: Floats, slopes: Floats, out: Floats
+) -> None:
+    """Read for every row the line it is given."""
+    for i in range(len(which)):
+        out[i] = _line(which[i], X, i, levels, place, centre, scale, slopes)
+
+
+@jit
+def advance(f: float, value: float, rate: float, grid: int, low: float, high: float, hold: float) -> float:
+    """Move one score by what the learner of its level adds, keep it in range, round it to the grid (ties down)."""
+    moved = min(max(f + rate * value, low + hold * (f - low)), high - hold * (high - f))
+    moved = min(max(moved, low), high)
+    if grid > 0:
+        return (float(math.ceil(moved * grid - 0.5)) + 0.0) / grid
+    return moved
+
+
+@jit
+def advance_all(
+    F: Floats, value: Floats, kept: Flags, level: Ints, rate: float, grid: int, low: float, high: float,
+    hold: float, out: Floats,
+) -> None:  # fmt: skip
+    """Move every score whose level has a learner."""
+    for i in range(len(F)):
+        out[i] = advance(F[i], value[i], rate, grid, low, high, hold) if kept[level[i]] else F[i]
+
+
+class LevelProgram(NamedTuple):
+    """Rounds laid out for the scorer: what `step_levels` takes first."""
+
+    sizes: Longs
+    bounds: Floats
+    levels: Longs
+    edges_at: Longs
+    edges: Floats
+    learner_at: Longs
+    learner: Ints
+    node: Ints
+    threshold: Floats
+    words: Words
+    leaf: Floats
+    place: Longs
+    centre: Floats
+    scale: Floats
+    slopes: Floats
+
+
+@jit
+def start_levels(sizes: Longs, bounds: Floats, P: Floats, F: Floats) -> None:
+    """Take predictions to where every model begins."""
+    for i in range(len(P)):
+        begin = bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4]
+        if sizes[2] > 0:
+            begin = advance(begin, 0.0, 1.0, sizes[2], bounds[0], bounds[1], 0.0)
+        for m in range(len(F)):
+            F[m, i] = begin
+
+
+@jit
+def step_levels(
+    sizes: Longs, bounds: Floats, levels: Longs, edges_at: Longs, edges: Floats, learner_at: Longs, learner: Ints,
+    node: Ints, threshold: Floats, words: Words, leaf: Floats, place: Longs, centre: Floats, scale: Floats,
+    slopes: Floats, t: int, X: Floats, F: Floats,
+) -> None:  # fmt: skip
+    """Move the scores F (models, rows) by round t of every model.
+
+    ``sizes`` is (models, rounds, grid, linear, has a start); ``bounds`` is (lowest, highest, rate, offset, unit, start,
+    hold). Round t of model m has edges and learners at m * rounds + t; a learner is a root of the forest, or a line.
+    """
+    for m in range(len(F)):
+        at = m * sizes[1] + t
+        for i in range(F.shape[1]):
+            which = learner[learner_at[at] + _level_of(F[m, i], edges, edges_at[at], edges_at[at + 1])]
+            if which == NONE:
+                continue
+            if sizes[3]:
+                value = _line(which, X, i, levels, place, centre, scale, slopes)
+            else:
+                value = leaf[_leaf_of(which, X, i, levels, node, threshold, words)]
+            F[m, i] = advance(F[m, i], value, bounds[2], sizes[2], bounds[0], bounds[1], bounds[6])
+
+
+@jit
+def end_levels(bounds: Floats, F: Floats, out: Floats) -> None:
+    """Give the mean of the models, in the unit of the outcome."""
+    for i in range(len(out)):
+        total = 0.0
+        for m in range(len(F)):
+            total += F[m, i]
+        out[i] = bounds[3] + bounds[4] * (total / len(F))

@@ -1,0 +1,303 @@
+"""Files of the classical calibrators come back exactly, old ones score as they did, and forged ones do no harm."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from checks import rows
+from trueup import storage
+from trueup.errors import FileError, TrueupError
+from trueup.modelfile import FORMAT, KIND, MANIFEST
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "classics"
+PREDICTION = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}
+REAL = {"task": "regression"}
+FITS = {
+    "platt": ("binary", lambda **roles: tu.Platt(**roles)),
+    "line": ("regression", lambda **roles: tu.Platt(**roles, **REAL)),
+    "beta": ("multiclass", lambda **roles: tu.Beta(**roles)),
+    "temperature": ("multiclass", lambda **roles: tu.Temperature(**roles)),
+    "isotonic": ("binary", lambda **roles: tu.Isotonic(**roles)),
+    "isotonic-real": ("regression", lambda **roles: tu.Isotonic(**roles, **REAL)),
+    "histogram": ("multiclass", lambda **roles: tu.Histogram(bins=5, **roles)),
+    "grouped": ("binary", lambda **roles: tu.Grouped(tu.Platt(), ["country", "age"], bins=2, min_rows=20, **roles)),
+    "grouped-real": ("regression", lambda **roles: tu.Grouped(tu.Isotonic(), ["new", "day"], bins=2, shrinkage=9, **roles, **REAL)),
+    "grouped-classes": ("multiclass", lambda **roles: tu.Grouped(tu.Temperature(), "country", shrinkage=np.inf, **roles)),
+}  # fmt: skip
+KINDS = {
+    "curves/coefficients": "<f8", "curves/at": "<i8", "curves/x": "<f8", "curves/value": "<f8", "groups/edges": "<f8",
+    "groups/cells": "<i8", "groups/share": "<f8",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_wait(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def fit(name):
+    task, make = FITS[name]
+    data = rows(task, 300)
+    return make(prediction=PREDICTION[task]).fit(data, data["y"]), data
+
+
+@pytest.fixture(scope="module", params=sorted(FITS))
+def saved(request, tmp_path_factory):
+    """Give a fitted model, its data, its file, and the parts of that."""
+    fix, data = fit(request.param)
+    path = tmp_path_factory.mktemp("models") / "model.trueup"
+    tu.save(fix, path)
+    return fix.model_, data, path, storage.read(path, kind=KIND)
+
+
+def test_a_model_comes_back_exactly_and_makes_the_same_bytes(saved, tmp_path):
+    model, data, path, _ = saved
+    again = tu.load(path)
+    assert again.predict(data).tobytes() == model.predict(data).tobytes()
+    assert (again.schema, again.history, again.explanation, again.about) == (
+        model.schema, model.history, model.explanation, model.about,
+    )  # fmt: skip
+    row = {name: column[3] for name, column in data.items()}
+    assert again.explain(row) == model.explain(row)
+    assert again.map.describe() == model.map.describe()
+    tu.save(again, tmp_path / "again")
+    assert path.read_bytes() == (tmp_path / "again").read_bytes()
+
+
+# ------------------------------------------------------------------ golden files
+
+
+def test_golden_files_score_as_they_did():
+    found = sorted(GOLDEN.glob("*.trueup"))
+    assert {path.stem for path in found} == {f"{name}-{version}" for name in FITS for version in range(1, FORMAT + 1)}
+    for path in found:
+        told = json.loads(path.with_suffix(".json").read_text())
+        told["rows"]["day"] = np.array(told["rows"]["day"], "datetime64[D]")
+        model = tu.load(path)
+        np.testing.assert_allclose(model.predict(told["rows"]), told["expected"], rtol=1e-12, atol=1e-12)
+        ones = [model.predict_one({k: v[i] for k, v in told["rows"].items()}) for i in range(len(told["expected"]))]
+        np.testing.assert_allclose(ones, told["expected"], rtol=1e-12, atol=1e-12)
+
+
+def make_golden():
+    """Write the golden files of the present format: run once for each, by hand, and never again."""
+    GOLDEN.mkdir(exist_ok=True)
+    for name, (task, _) in FITS.items():
+        fix, data = fit(name)
+        tu.save(fix, GOLDEN / f"{name}-{FORMAT}.trueup")
+        names = [*([PREDICTION[task]] if task != "multiclass" else PREDICTION[task]), "country", "age", "new", "day"]
+        shown = {key: data[key][:25] for key in names}
+        plain = {key: [None if x != x else x for x in column.tolist()] for key, column in shown.items()}
+        plain["day"] = [str(day) for day in shown["day"]]
+        told = {"rows": plain, "expected": fix.predict(shown).tolist()}
+        (GOLDEN / f"{name}-{FORMAT}.json").write_text(json.dumps(told) + "\n")
+
+
+# ------------------------------------------------------------------ ill will: right checksums, wrong contents
+
+
+def _store(path, parts):
+    path.unlink(missing_ok=True)
+    storage.write(path, parts, kind=KIND)
+
+
+def refused(path, message=None):
+    with pytest.raises(FileError, match=message) as caught:
+        tu.load(path)
+    assert str(path) in caught.value.message
+
+
+def usable(model, data):
+    """Use a model in every way there is: a file that was let in must not break anything later."""
+    row = {name: column[0] for name, column in data.items()}
+    for use in (lambda: model.predict(data), lambda: model.predict_one(row), lambda: repr(model.explain(row))):
+        with contextlib.suppress(TrueupError):  # of columns that its data has and ours has not
+            use()
+    repr(model), repr(model.history), repr(model.explanation)
+
+
+def _places(found, path=()):
+    yield path
+    if isinstance(found, dict):
+        for key in found:
+            yield from _places(found[key], (*path, key))
+    elif isinstance(found, list):
+        for at in {0, len(found) - 1} if found else ():
+            yield from _places(found[at], (*path, at))
+
+
+def _changed(manifest, place, value):
+    out = copy.deepcopy(manifest)
+    holder = out
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is GONE:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return out
+
+
+GONE = object()
+STRANGE = [
+    GONE,
+    None,
+    [],
+    {},
+    [[]],
+    "",
+    "NaN",
+    "knots",
+    "line",
+    "logit",
+    True,
+    0,
+    -1,
+    1,
+    2,
+    2.5,
+    10**30,
+    10**400,
+    ["a", "a"],
+]
+
+
+def test_an_entry_with_any_field_changed_is_refused_or_harmless(saved, tmp_path):
+    _, data, _, parts = saved
+    few = {name: column[:3] for name, column in data.items()}
+    manifest = json.loads(parts[MANIFEST])
+    told = 0
+    for place in _places(manifest["map"], ("map",)):
+        for value in STRANGE:
+            _store(tmp_path / "forged", parts | {MANIFEST: json.dumps(_changed(manifest, place, value)).encode()})
+            try:
+                model = tu.load(tmp_path / "forged")
+            except FileError as error:
+                told += str(tmp_path / "forged") in error.message
+                continue
+            usable(model, few)
+    assert told > 40
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+def test_arrays_with_any_entry_changed_are_refused_or_harmless(saved, tmp_path):
+    _, data, _, parts = saved
+    few = {name: column[:3] for name, column in data.items()}
+    chance, told = random.Random(3), 0
+    for name, kind in KINDS.items():
+        if not parts.get(name):
+            continue
+        values = (
+            [-1, 0, 1, 7, 2**62, -(2**63)] if kind == "<i8" else [np.nan, np.inf, -np.inf, -1.0, 0.5, 2.0, 1e308, -1e200]
+        )
+        for value in values:
+            for _ in range(4):
+                array = np.frombuffer(parts[name], kind).copy()
+                array[chance.randrange(len(array))] = value
+                _store(tmp_path / "forged", parts | {name: array.tobytes()})
+                try:
+                    model = tu.load(tmp_path / "forged")
+                except FileError:
+                    told += 1
+                    continue
+                usable(model, few)
+    assert told > 10
+
+
+def test_numbers_that_are_none_are_refused(saved, tmp_path):
+    parts = saved[3]
+    for name in KINDS:
+        if not parts.get(name) or KINDS[name] == "<i8":
+            continue
+        for value in (np.nan, np.inf, -np.inf):
+            array = np.frombuffer(parts[name], "<f8").copy()
+            array[len(array) // 2] = value
+            _store(tmp_path / "forged", parts | {name: array.tobytes()})
+            refused(tmp_path / "forged")
+
+
+def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path):
+    parts = saved[3]
+    for name in set(parts) - {MANIFEST}:
+        part = parts[name]
+        for changed in (part[:-1], part + b"\0", part + part, b"", part[8:], part[:-8], part + bytes(8)):
+            if changed != part:
+                _store(tmp_path / "forged", parts | {name: changed})
+                refused(tmp_path / "forged")
+        _store(tmp_path / "forged", {key: value for key, value in parts.items() if key != name})
+        refused(tmp_path / "forged")
+    _store(tmp_path / "forged", parts | {"curves/more": b""})
+    refused(tmp_path / "forged", "parts that it does not speak of")
+
+
+def forge(name, tmp_path, **arrays):
+    fix, _ = fit(name)
+    tu.save(fix, tmp_path / "model")
+    parts = storage.read(tmp_path / "model", kind=KIND)
+    changed = {
+        key.replace("_", "/"): np.frombuffer(parts[key.replace("_", "/")], KINDS[key.replace("_", "/")]) for key in arrays
+    }
+    return parts | {key: change(changed[key]).tobytes() for key, change in zip(changed, arrays.values(), strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "message"),
+    [
+        ("isotonic", {"curves_x": lambda x: x[::-1]}, "knots are out of order"),
+        ("isotonic", {"curves_value": lambda v: v[::-1]}, "a curve falls"),
+        ("isotonic", {"curves_value": lambda v: v + 0.5}, "a value is no probability"),
+        ("isotonic", {"curves_x": lambda x: 0 * x}, "knots are out of order"),
+        ("histogram", {"curves_value": lambda v: -v}, "a value is no probability"),
+        ("histogram", {"curves_at": lambda a: a[::-1]}, "knots and curves do not fit"),
+        ("histogram", {"curves_at": lambda a: np.array([0, 0, 7, a[-1]])}, "a curve has no knots"),
+        ("histogram", {"curves_at": lambda a: np.array([0, 20, 3, a[-1]])}, "a curve has no knots"),
+        ("platt", {"curves_coefficients": lambda c: c * 1e300}, "a coefficient is wrong"),
+        ("temperature", {"curves_coefficients": lambda c: -c}, "a temperature is wrong"),
+        ("grouped", {"groups_cells": lambda c: c[::-1]}, "the groups are wrong"),
+        ("grouped", {"groups_cells": lambda c: c + 10**6}, "the groups are wrong"),
+        ("grouped", {"groups_share": lambda s: s + 1.0}, "a share is wrong"),
+        ("grouped", {"groups_share": lambda s: s + 0.1}, "a share is wrong"),
+        ("grouped-real", {"groups_edges": lambda e: e * np.nan}, "edges are out of order"),
+    ],
+)
+def test_what_is_out_of_order_is_refused_by_name(name, arrays, message, tmp_path):
+    _store(tmp_path / "forged", forge(name, tmp_path, **arrays))
+    refused(tmp_path / "forged", message)
+
+
+def test_what_a_file_claims_takes_no_memory(tmp_path):
+    parts = forge("grouped", tmp_path)
+    manifest = json.loads(parts[MANIFEST])
+    for groups in (2**40, 10**18, 0, -3):
+        forged = _changed(manifest, ("map", "groups"), groups)
+        _store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})
+        refused(tmp_path / "forged")
+
+
+USER = """
+import sys
+import trueup as tu
+for path in sys.argv[1:]:
+    model = tu.load(path)
+    model.predict({name: [0.2, 0.4] for name in ("p",)} | {"country": ["BR", None], "age": [20.0, 50.0]})
+    row = {"p": 0.3, "country": "BR", "age": 30.0}
+    model.predict_one(row), repr(model.explain(row)), repr(model)
+print(sorted({"lightgbm", "sklearn", "pandas", "polars", "pyarrow", "duckdb"} & {name.split(".")[0] for name in sys.modules}))
+"""
+
+
+def test_a_loaded_model_needs_no_scikit_learn():
+    files = [str(GOLDEN / f"{name}-{FORMAT}.trueup") for name in ("platt", "isotonic", "grouped")]
+    done = subprocess.run([sys.executable, "-c", USER, *files], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

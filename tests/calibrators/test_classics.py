@@ -1,0 +1,544 @@
+"""The classical calibrators find what was planted, keep their promises on the rows of the fit, and never diverge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.isotonic import IsotonicRegression
+
+import trueup as tu
+from checks import CLASSES, rows
+from trueup.errors import ArgumentError, DataError, OneClassWarning
+from trueup.kernels.pooling import pool
+from trueup.metrics.binned import bins as bins_of
+
+METHODS = {
+    "platt": tu.Platt,
+    "temperature": tu.Temperature,
+    "beta": tu.Beta,
+    "isotonic": tu.Isotonic,
+    "histogram": tu.Histogram,
+}
+PROBABILITIES = [f"p_{name}" for name in CLASSES]
+
+
+@pytest.fixture(params=sorted(METHODS))
+def method(request):
+    return METHODS[request.param]
+
+
+def expit(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def logit(p):
+    return np.log(p) - np.log1p(-p)
+
+
+def sample(n=2000, seed=0, bend=lambda F: 0.6 * F + 0.5):
+    random = np.random.default_rng([seed, 3])
+    F = random.normal(size=n)
+    return expit(F), (random.random(n) < expit(bend(F))).astype(float)
+
+
+# ------------------------------------------------------------------ what was planted is found
+
+
+def errors_of(X, q):
+    """Give the standard errors of maximum likelihood, from the information at the truth."""
+    return np.sqrt(np.diag(np.linalg.inv(X.T @ (X * (q * (1 - q))[:, None]))))
+
+
+def test_platt_finds_the_planted_slope_and_intercept():
+    for seed in range(3):
+        F = np.random.default_rng([seed, 3]).normal(size=20_000)
+        p, y = sample(20_000, seed)
+        fix = tu.Platt().fit(p, y)
+        error = errors_of(np.column_stack([F, np.ones(len(F))]), expit(0.6 * F + 0.5))
+        assert abs(fix.slope_ - 0.6) < 4 * error[0]
+        assert abs(fix.intercept_ - 0.5) < 4 * error[1]
+
+
+def test_beta_finds_the_planted_curve():
+    random = np.random.default_rng(5)
+    p = random.uniform(0.001, 0.999, 40_000)
+    X = np.column_stack([np.log(p), -np.log1p(-p), np.ones(len(p))])
+    truth = np.array([1.7, 0.4, -0.3])
+    q = expit(X @ truth)
+    fix = tu.Beta().fit(p, random.random(len(p)) < q)
+    assert (np.abs(np.array([fix.a_, fix.b_, fix.c_]) - truth) < 4 * errors_of(X, q)).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_temperature_is_found_for_two_classes_and_for_three(temperature):
+    random = np.random.default_rng(6)
+    F = 2 * random.normal(size=20_000)
+    q = expit(F / temperature)
+    fix = tu.Temperature().fit(expit(F), random.random(len(F)) < q)
+    error = errors_of(F[:, None], q)[0]
+    assert abs(1 / fix.temperature_ - 1 / temperature) < 4 * error
+    G = random.normal(size=(20_000, 3))
+    q = np.exp(G / temperature)
+    q /= q.sum(axis=1, keepdims=True)
+    y = np.argmax(G / temperature + random.gumbel(size=G.shape), axis=1)
+    P = np.exp(G) / np.exp(G).sum(axis=1, keepdims=True)
+    fix = tu.Temperature(prediction=[0, 1, 2]).fit(P, y)
+    spread = (q * G**2).sum(axis=1) - (q * G).sum(axis=1) ** 2
+    assert abs(1 / fix.temperature_ - 1 / temperature) < 4 / np.sqrt(spread.sum())
+    assert (np.argsort(fix.predict(P), axis=1) == np.argsort(P, axis=1)).all()
+
+
+def test_a_straight_line_is_that_of_weighted_least_squares():
+    random = np.random.default_rng(7)
+    p, w = random.normal(size=300), random.uniform(0.2, 3, 300)
+    y = 3 * p - 2 + random.normal(size=300)
+    fix = tu.Platt(task="regression").fit(p, y, w)
+    expected = np.polyfit(p, y, 1, w=np.sqrt(w))
+    np.testing.assert_allclose([fix.slope_, fix.intercept_], expected, rtol=1e-10)
+    np.testing.assert_allclose(fix.predict(p), np.polyval(expected, p), rtol=1e-9, atol=1e-12)
+
+
+# ------------------------------------------------------------------ the fits are the best of their kind
+
+
+def slopes_at(columns, p, y, w, q):
+    """Give the slope of the penalised loss: the rows, and one row more whose outcome is the score."""
+    mean = 1 / len(y)
+    return columns.T @ (w * ((1 + mean) * q - (y + mean * p)))
+
+
+def test_maximum_likelihood_leaves_no_slope():
+    random = np.random.default_rng(8)
+    p, y = sample(500, 8)
+    w = random.integers(1, 4, 500).astype(float)
+    for kind, columns in [
+        (tu.Platt, [logit(p), np.ones(500)]),
+        (tu.Temperature, [logit(p)]),
+        (tu.Beta, [np.log(p), -np.log1p(-p), np.ones(500)]),
+    ]:
+        q = kind().fit(p, y, w).predict(p)
+        mean = 1 / w.sum()
+        slope = np.column_stack(columns).T @ (w * ((1 + mean) * q - (y + mean * p)))
+        assert np.abs(slope).max() < 1e-6
+
+
+def hard(seed):
+    """Make scores and outcomes that lead a careless search astray: separated, reversed, rare, of one kind, all but alike."""
+    random = np.random.default_rng([seed, 12])
+    n = int(random.choice([10, 100, 600]))
+    scores = [
+        random.random(n), random.beta(0.05, 0.05, n), np.round(random.random(n), 1), random.beta(1, 1000, n),
+        np.where(random.random(n) < 0.5, 0.0, 1.0), 0.5 + 1e-9 * random.random(n),
+    ]  # fmt: skip
+    p = scores[seed % 6]
+    outcomes = [
+        random.random(n) < p,
+        p > 0.5,
+        random.random(n) < 0.01,
+        random.random(n) < 1 - p,
+        np.ones(n),
+        random.random(n),
+    ]
+    return p, outcomes[seed // 6 % 6].astype(float), None if seed % 2 else 10 ** random.uniform(-3, 3, n)
+
+
+@pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning", "ignore::trueup.errors.HardPredictionWarning")
+def test_no_coefficient_could_be_moved_to_advantage_on_hard_data():
+    for seed in range(72):
+        p, y, weight = hard(seed)
+        w = np.ones(len(p)) if weight is None else weight
+        mean, q = (w**2).sum() / w.sum() ** 2, np.clip(p, 1e-6, 1 - 1e-6)
+        for kind, columns, names in [
+            (tu.Platt, [logit(q), np.ones(len(q))], ["slope_", "intercept_"]),
+            (tu.Beta, [np.log(q), -np.log1p(-q), np.ones(len(q))], ["a_", "b_", "c_"]),
+        ]:
+            fix = kind().fit(p, y, weight)
+            found = np.array([getattr(fix, name) for name in names])
+            F = np.column_stack(columns) @ found
+            e = np.exp(-np.abs(F))
+            after = np.where(F >= 0, 1 / (1 + e), e / (1 + e))
+            slope = np.column_stack(columns).T @ (w * ((1 + mean) * after - (y + mean * q))) / w.sum()
+            low, high = (
+                np.array([-100.0 if kind is tu.Platt else 0.0] * (len(names) - 1) + [-np.inf]),
+                [100.0] * (len(names) - 1),
+            )
+            if len(np.unique(q)) == 1:
+                slope = slope[-1:]  # the slopes are left alone
+                low, high, found = low[-1:], [], found[-1:]
+            at_low, at_high = found <= low, found >= np.array([*high, np.inf])
+            assert (np.abs(slope[~at_low & ~at_high]) < 1e-5).all()
+            assert (slope[at_low] > -1e-5).all()
+            assert (slope[at_high] < 1e-5).all()
+
+
+def test_no_other_temperature_of_classes_is_better():
+    data = rows("multiclass")
+    P = np.column_stack([data[name] for name in PROBABILITIES])
+    y = np.array([CLASSES.index(one) for one in data["y"]])
+    fix = tu.Temperature(prediction=PROBABILITIES).fit(data, data["y"])
+
+    def loss(factor):
+        Q = P**factor / (P**factor).sum(axis=1, keepdims=True)
+        return -(np.log(Q[np.arange(len(y)), y]).sum() + (P * np.log(Q)).sum() / len(y))
+
+    best = 1 / fix.temperature_
+    assert loss(best) < min(loss(best * 1.001), loss(best / 1.001))
+
+
+def test_beta_stops_at_its_bound_and_nothing_beyond_it_is_better():
+    random = np.random.default_rng(9)
+    p = random.uniform(0.02, 0.98, 4000)
+    y = (random.random(4000) < expit(-0.8 * np.log(p) - np.log1p(-p) - 1)).astype(float)  # falls at first
+    fix = tu.Beta().fit(p, y)
+    assert fix.a_ == 0.0
+    assert fix.b_ > 0
+    q = fix.predict(p)
+    columns = np.column_stack([np.log(p), -np.log1p(-p), np.ones(4000)])
+    slope = slopes_at(columns, p, y, 1.0, q)
+    assert slope[0] > 0  # the loss would fall only where a is negative
+    assert np.abs(slope[1:]).max() < 1e-6
+
+
+def test_a_reversed_score_is_turned_round_by_platt_alone():
+    p, y = sample(4000, bend=lambda F: -F)
+    assert tu.Platt().fit(p, y).slope_ < -0.8
+    beta = tu.Beta().fit(p, y)
+    assert (beta.a_, beta.b_) == (0.0, 0.0)
+    assert tu.Temperature().fit(p, y).temperature_ == pytest.approx(100.0)
+    assert np.ptp(tu.Isotonic().fit(p, y).values_) < 0.5
+
+
+# ------------------------------------------------------------------ isotonic regression and its promises
+
+
+def tied(seed, n=400, soft=False):
+    random = np.random.default_rng([seed, 4])
+    p = np.round(random.random(n), 1 + seed % 3)
+    y = random.random(n) if soft else (random.random(n) < p**2).astype(float)
+    return p, y, random.uniform(0.1, 5, n)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_no_interval_of_scores_is_wrong_on_the_rows_of_the_fit(soft):
+    for seed in range(6):
+        p, y, w = tied(seed, soft=soft)
+        for weight in (None, w):
+            found = tu.Isotonic().fit(p, y, weight).predict(p)
+            assert tu.metrics.ecce(y, found, weight) < 1e-12
+            assert tu.metrics.ecce(y, p, weight) > 1e-3
+
+
+def cost(y, p, w, at):
+    """Add up what it costs to say yes from a threshold on: the threshold for each false yes, 1 minus it for a false no."""
+    yes = p >= at
+    return np.average(np.where(yes, at * (1 - y), (1 - at) * y), weights=w)
+
+
+def test_no_threshold_costs_more_and_no_proper_loss_rises():
+    for seed in range(6):
+        p, y, w = tied(seed)
+        found = tu.Isotonic().fit(p, y, w).predict(p)
+        for at in np.unique(np.concatenate([p, found, np.linspace(0, 1, 101)])):
+            assert cost(y, found, w, at) <= cost(y, p, w, at) + 1e-12
+        assert tu.metrics.brier(y, found, w) <= tu.metrics.brier(y, p, w) + 1e-12
+        fix = tu.Isotonic().fit(p, y, w)
+        assert fix.history_.loss_after <= fix.history_.loss_before + 1e-12
+
+
+def test_isotonic_is_that_of_scikit_learn_and_of_the_metrics():
+    for seed in range(6):
+        p, y, w = tied(seed)
+        fix, more = tu.Isotonic().fit(p, y, w), np.linspace(0, 1, 997)
+        other = IsotonicRegression(out_of_bounds="clip").fit(p, y, w)
+        np.testing.assert_allclose(fix.predict(more), other.predict(more), atol=1e-12)
+        plain = tu.metrics.isotonic(y, p, w)
+        np.testing.assert_allclose(fix.predict(more), plain.predict(more), atol=1e-12)
+        np.testing.assert_array_equal(fix.knots_, plain.thresholds)
+        assert (np.diff(fix.predict(more)) >= 0).all()
+
+
+def test_between_blocks_is_a_line_and_outside_them_the_nearer_end():
+    p, y = np.repeat([0.1, 0.2, 0.4, 0.6], 5), np.repeat([0, 1, 0, 1], 5)
+    fix = tu.Isotonic().fit(p, y)
+    found = fix.predict(np.array([0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0]))
+    np.testing.assert_allclose(found, [0, 0, 0.25, 0.5, 0.5, 0.5, 0.75, 1, 1], atol=1e-15)
+
+
+def test_classes_that_all_get_nothing_keep_what_they_had():
+    P = np.repeat([[0.6, 0.4, 0.0], [0.0, 0.6, 0.4], [0.4, 0.0, 0.6]], 5, axis=0)
+    y = np.repeat([0, 1, 2], 5)
+    for kind in (tu.Isotonic(prediction=[0, 1, 2]), tu.Histogram(prediction=[0, 1, 2], bins=20)):
+        fix = kind.fit(P, y)
+        np.testing.assert_array_equal(fix.predict(P), np.eye(3)[y])
+        given = np.array([[0.25, 0.35, 0.4], [0.3, 0.3004, 0.4]])  # adds up to a little more than 1
+        np.testing.assert_allclose(fix.predict(given), given / given.sum(axis=1, keepdims=True), atol=1e-15)
+
+
+def test_one_against_the_rest_is_what_each_class_alone_gives_made_to_add_up():
+    data = rows("multiclass")
+    y = np.array([CLASSES.index(one) for one in data["y"]])
+    for kind in (tu.Isotonic, tu.Platt, tu.Beta, tu.Histogram):
+        found = kind(prediction=PROBABILITIES).fit(data, data["y"]).predict(data)
+        alone = np.column_stack(
+            [kind().fit(data[name], y == c).predict(data[name]) for c, name in enumerate(PROBABILITIES)]
+        )
+        np.testing.assert_allclose(found, alone / alone.sum(axis=1, keepdims=True), atol=1e-14)
+
+
+# ------------------------------------------------------------------ histogram binning
+
+
+@pytest.mark.parametrize("strategy", ["mass", "width"])
+def test_a_bin_has_the_mean_outcome_of_its_rows(strategy):
+    for seed, real in [(0, False), (1, False), (2, True)]:
+        p, y, w = tied(seed)
+        p, y = (8 * p - 3, 5 * y) if real else (p, y)
+        task = {"task": "regression"} if real else {}
+        found = tu.Histogram(bins=7, strategy=strategy, **task).fit(p, y, w).predict(p)
+        number = bins_of(p, w, n_bins=7, strategy=strategy, real=real)
+        for b in np.unique(number):
+            np.testing.assert_allclose(found[number == b], np.average(y[number == b], weights=w[number == b]), rtol=1e-12)
+
+
+def test_bins_without_rows_lie_between_their_neighbours():
+    p, y = np.repeat([0.05, 0.95], 10), np.repeat([0.0, 1.0], 10)
+    y[:2] = 1
+    fix = tu.Histogram(bins=10, strategy="width").fit(p, y)
+    np.testing.assert_allclose(fix.values_, 0.2 + 0.8 * np.arange(10) / 9)
+    p = np.repeat([0.35, 0.55], 10)
+    fix = tu.Histogram(bins=10, strategy="width").fit(p, y)
+    np.testing.assert_allclose(fix.values_, [0.2] * 4 + [0.6] + [1.0] * 5)
+    np.testing.assert_allclose(fix.edges_, np.arange(1, 11) / 10)
+
+
+def test_bins_of_equal_weight_are_cut_half_way_and_never_part_equal_scores():
+    p = np.array([0.1] * 6 + [0.2] * 2 + [0.5] * 2 + [0.9] * 2)
+    fix = tu.Histogram(bins=4).fit(p, np.arange(12) % 2)
+    np.testing.assert_allclose(fix.edges_, [0.15, 0.7, 1.0])
+    np.testing.assert_allclose(fix.values_, [0.5] * 3)
+    np.testing.assert_array_equal(tu.Histogram(bins=1).fit(p, np.arange(12) % 3 == 0).predict(p), np.full(12, 1 / 3))
+
+
+def test_neighbouring_numbers_are_parted():
+    low, high = 1.0, np.nextafter(1.0, 2.0)
+    p, y = np.repeat([low, high], 10), np.repeat([0.0, 1.0], 10)
+    fix = tu.Histogram(bins=2, task="regression").fit(p, y)
+    np.testing.assert_array_equal(fix.predict(np.array([low, high])), [0.0, 1.0])
+
+
+# ------------------------------------------------------------------ what has no best fit
+
+
+def test_separated_outcomes_do_not_diverge(method):
+    p = np.linspace(0.01, 0.99, 200)
+    fix = method().fit(p, (p > 0.4).astype(float))
+    found = fix.predict(np.linspace(0, 1, 999))
+    assert np.isfinite(found).all()
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert fix.history_.loss_after < fix.history_.loss_before
+    if method is tu.Platt:
+        assert abs(fix.slope_) <= 100
+
+
+@pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
+def test_outcomes_of_one_kind_move_scores_towards_them_and_no_farther():
+    p = np.linspace(0.1, 0.9, 100)
+    for y in (0.0, 1.0):
+        for kind in (tu.Platt, tu.Beta):
+            found = kind().fit(p, np.full(100, y)).predict(p)
+            # One row among 101 still says that the score was right: what they expect together is what there is.
+            assert found.mean() == pytest.approx((100 * y + p.mean()) / 101, abs=1e-9)
+        for kind in (tu.Isotonic, tu.Histogram):
+            np.testing.assert_array_equal(kind().fit(p, np.full(100, y)).predict(p), np.full(100, y))
+
+
+def test_scores_all_alike_move_by_the_intercept_alone():
+    p, y = np.full(50, 0.3), np.arange(50) % 2
+    for kind in (tu.Platt, tu.Beta):
+        fix = kind().fit(p, y)
+        slopes = [fix.slope_] if kind is tu.Platt else [fix.a_, fix.b_]
+        assert slopes == [1.0] * len(slopes)
+        assert fix.predict(np.array([0.3]))[0] == pytest.approx((25 + 0.3) / 51, abs=1e-12)
+    fix = tu.Platt(task="regression").fit(p, y)
+    assert (fix.slope_, fix.intercept_) == (1.0, pytest.approx(0.2))
+    assert tu.Isotonic().fit(p, y).values_.tolist() == [0.5]
+
+
+def test_weights_of_any_size_are_borne(method):
+    p, y = sample(200)
+    random = np.random.default_rng(1)
+    for weight in (10.0 ** random.uniform(-50, 50, 200), np.full(200, 1e50), np.full(200, 1e-50)):
+        found = method().fit(p, y, weight).predict(p)
+        assert np.isfinite(found).all()
+        assert found.min() >= 0
+        assert found.max() <= 1
+
+
+def test_large_real_numbers_are_borne():
+    random = np.random.default_rng(2)
+    p = random.normal(size=100)
+    y = p + random.normal(size=100)
+    for kind in (tu.Platt, tu.Isotonic, tu.Histogram):
+        expected = kind(task="regression").fit(p, y).predict(p)
+        found = kind(task="regression").fit(1e99 * p, 1e99 * y).predict(1e99 * p)
+        np.testing.assert_allclose(found / 1e99, expected, rtol=1e-9)
+
+
+# ------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_neither_the_order_of_rows_nor_rows_that_stand_twice_change_a_bit(method, soft):
+    for seed in range(4):
+        p, y, w = tied(seed, soft=soft)
+        order = np.random.default_rng(seed).permutation(len(p))
+        more = np.linspace(0, 1, 301)
+        assert (
+            method().fit(p, y, w).predict(more).tobytes()
+            == method().fit(p[order], y[order], w[order]).predict(more).tobytes()
+        )
+        twice = np.concatenate([np.arange(len(p)), order])
+        assert (
+            method().fit(p, y, np.full(len(p), 2.0)).predict(more).tobytes()
+            == method().fit(p[twice], y[twice]).predict(more).tobytes()
+        )
+
+
+def test_rows_are_added_up_as_if_nothing_were_rounded():
+    from fractions import Fraction
+
+    random = np.random.default_rng(3)
+    for n in (40, 5000):  # by sorting, and by looking scores up
+        p, y, w = np.round(random.random(n), 1), random.random(n), 10.0 ** random.uniform(-8, 8, n)
+        found = pool(p, y, w)
+        unit = np.ldexp(1.0, int(np.frexp(max(w[p == one].sum() for one in p))[1]))
+        for at, level in enumerate(found.score):
+            exact = [(Fraction(a), Fraction(b)) for a, b in zip(w[p == level], y[p == level], strict=True)]
+            assert found.weight[at] * unit == float(sum(a for a, _ in exact))
+            assert found.total[at] * unit == float(sum(a * b for a, b in exact))
+
+
+def test_pooling_by_outcome_is_pooling_by_score():
+    random = np.random.default_rng(4)
+    p = np.round(random.random(3000), 2)
+    y = (random.random(3000) < p).astype(float)
+    ways = [pool(p, y, None), pool(p, y, np.ones(3000)), pool(p, y, None, np.zeros(3000, np.int32), 1)]
+    for other in ways[1:]:
+        for name in ("at", "score", "weight", "total"):
+            np.testing.assert_array_equal(getattr(ways[0], name), getattr(other, name))
+
+
+# ------------------------------------------------------------------ a judge
+
+
+def test_calibrated_scores_are_mostly_left_unchanged_by_a_judge(method):
+    kept = 0
+    for seed in range(40):
+        p, y = sample(600, seed, bend=lambda F: F)
+        fix = method(stopping=tu.CrossValidation(5)).fit(p, y)
+        kept += fix.history_.chosen
+        if not fix.history_.chosen:
+            np.testing.assert_array_equal(fix.predict(p), p)
+            assert "nothing beyond noise: scores are left unchanged" in fix.history_.reason
+    # Of 200 other runs of each method none was kept: even at a rate of 1 in 100, more than 2 of 40 has a chance of 1 in 100.
+    assert kept <= 2
+
+
+@pytest.mark.parametrize("stopping", [tu.CrossValidation(4), tu.Holdout(0.3), None, "validation"], ids=str)
+def test_wrong_scores_are_corrected_whoever_judges(method, stopping):
+    p, y = sample(8000, bend=lambda F: 0.4 * F)
+    if stopping == "validation":
+        stopping = tu.Validation(*sample(20_000, 1, bend=lambda F: 0.4 * F))
+    fix = method(stopping=stopping).fit(p, y)
+    history = fix.history_
+    assert (history.chosen, len(history.rounds), history.measure) == (1, 2, "log loss")
+    assert history.loss_after < history.loss_before
+    expected = {"CrossValidation": "cross-validation", "Holdout": "held-out rows", "Validation": "given rows"}
+    assert history.judged_by == expected.get(type(stopping).__name__, "training rows")
+    same = method().fit(p, y).predict(p)
+    # All rows are fitted to in the end, except where some are held out for good.
+    assert np.array_equal(fix.predict(p), same) == (not isinstance(stopping, tu.Holdout))
+    if stopping is None:
+        assert history.loss_after == pytest.approx(tu.metrics.log_loss(y, np.clip(same, 1e-6, 1 - 1e-6)))
+
+
+def test_a_fix_that_was_not_kept_says_that_nothing_changed():
+    p, y = sample(600, 2, bend=lambda F: F)
+    judge = tu.Holdout(0.5)
+    platt, beta, warm = (kind(stopping=judge).fit(p, y) for kind in (tu.Platt, tu.Beta, tu.Temperature))
+    assert [one.history_.chosen for one in (platt, beta, warm)] == [0, 0, 0]
+    assert (platt.slope_, platt.intercept_) == (1.0, 0.0)
+    assert (beta.a_, beta.b_, beta.c_) == (1.0, 1.0, 0.0)
+    assert warm.temperature_ == 1.0
+    iso = tu.Isotonic(stopping=judge).fit(p, y)
+    assert len(iso.knots_) == len(iso.values_) == 0
+    assert iso.explain().corrections == ()
+
+
+# ------------------------------------------------------------------ what is told
+
+
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [(kind, task) for kind in METHODS.values() for task in ("binary", "multiclass")]
+    + [(kind, "regression") for kind in (tu.Platt, tu.Isotonic, tu.Histogram)],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_the_parts_of_a_row_add_up_to_its_change(method, task):
+    data = rows(task)
+    names = PROBABILITIES if task == "multiclass" else ["p"]
+    fix = method(prediction=names, **({"task": "regression"} if task == "regression" else {})).fit(data, data["y"])
+    ends = [dict(zip(names, one, strict=False)) for one in ([0.0, 1.0, 0.0], [1.0, 0.0, 0.0])]
+    for row in [{name: data[name][at] for name in names} for at in range(20)] + [
+        {name: end[name] for name in names} for end in ends
+    ]:
+        found = fix.explain(row)
+        change = np.atleast_1d(found.change)
+        labels = CLASSES if task == "multiclass" else [""]
+        for at, label in enumerate(labels):
+            assert sum(part.change for part in found.parts if part.output == label) == pytest.approx(change[at], abs=1e-9)
+        assert np.array_equal(np.atleast_1d(found.after), np.atleast_1d(fix.predict_one(row)))
+
+
+def test_parts_are_named_by_what_they_are():
+    p, y = sample(2000)
+    told = {kind: tu_fix.explain({"x0": 0.3}) for kind, tu_fix in ((k, k().fit(p, y)) for k in METHODS.values())}
+    names = {kind: sorted(part.condition for part in one.parts) for kind, one in told.items()}
+    assert [text.split(" ")[0] for text in names[tu.Platt]] == ["intercept", "slope"]
+    assert len(names[tu.Beta]) == 3
+    assert "of the logit" in names[tu.Temperature][0]
+    assert "<= x0 <=" in names[tu.Isotonic][0]
+    assert "< x0 <=" in names[tu.Histogram][0]
+
+
+def test_what_a_fix_is_made_of_is_told_in_a_few_words():
+    p, y = sample(500)
+    data = rows("multiclass")
+    assert tu.Platt().fit(p, y).model_.map.describe().startswith("slope 0.")
+    assert tu.Beta().fit(p, y).model_.map.describe().startswith("a = ")
+    assert tu.Histogram(bins=4).fit(p, y).model_.map.describe() == "4 steps"
+    assert tu.Isotonic().fit(p, y).model_.map.describe().endswith(" knots")
+    several = {kind: kind(prediction=PROBABILITIES).fit(data, data["y"]) for kind in METHODS.values()}
+    assert several[tu.Platt].model_.map.describe() == "a logistic curve, for each of 3 classes"
+    assert several[tu.Temperature].model_.map.describe().startswith("temperature ")
+    assert several[tu.Histogram].model_.map.describe() == "30 steps in all, for each of 3 classes"
+    assert several[tu.Platt].slope_.shape == several[tu.Beta].c_.shape == (3,)
+    assert [len(one) for one in several[tu.Histogram].edges_] == [10, 10, 10]
+
+
+def test_real_outcomes_have_no_temperature_and_no_beta_curve():
+    p, y = sample(50)
+    for kind in (tu.Temperature, tu.Beta):
+        with pytest.raises(ArgumentError, match=rf"{kind.__name__} corrects probabilities.*\nhint: use tu\.Isotonic"):
+            kind(task="regression").fit(p, y)
+
+
+def test_a_handful_of_rows_is_refused(method):
+    with pytest.raises(DataError, match="9 rows are too few"):
+        method().fit(np.linspace(0.1, 0.9, 9), np.arange(9) % 2)
+
+
+def test_one_class_is_told(method):
+    with pytest.warns(OneClassWarning):
+        method().fit(np.linspace(0.1, 0.9, 20), np.zeros(20))

@@ -1,0 +1,391 @@
+"""DepthTwo: the best tree by brute force, the bound on groups, what saturation sees and what it does not, no harm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trueup as tu
+import twins
+from checks import FEATURES, rows
+from trueup.calibrators import depthtwo
+from trueup.calibrators.depthtwo import ENDS, RATES, _ends
+from trueup.calibrators.rounds import deal
+from trueup.calibrators.saturation import Saturation, _too_much, measure
+from trueup.data.intake import read
+from trueup.data.simulate import Shift, population
+from trueup.errors import ArgumentError
+from trueup.metrics import discretize, k1
+
+SHIFTS = [Shift({"c0": "c0_1"}, 0.9), Shift({"c1": "c1_2"}, -0.7), Shift({"c0": "c0_2", "c1": "c1_1"}, 1.2)]
+COLUMNS = ["c0", "c1", "x0"]
+
+
+def wrong(n, seed=0, **own):
+    return population(n, seed, levels=(4, 3), numeric=1, **{"shifts": SHIFTS} | own)
+
+
+def right(n, seed=0, **own):
+    return wrong(n, seed, shifts=(), **own)
+
+
+def fit(data, columns=COLUMNS, y="outcome", **own):
+    return tu.DepthTwo("prediction", columns, **own).fit(data, data[y])
+
+
+def xor(n, seed=0, gamma=0.4, more=()):
+    """Draw the counter-example of the paper: a score of 1/2, and outcomes that hang on the exclusive or of three groups."""
+    random = np.random.default_rng([seed, 5])
+    groups = random.random((n, 3)) < 0.5
+    sign = np.where(groups.sum(axis=1) % 2 == 1, 1, -1)
+    y = (random.random(n) < 0.5 + gamma / 2 * sign).astype(int)
+    columns = {f"g{at + 1}": groups[:, at] for at in range(3)} | {name: random.random(n) < 0.5 for name in more}
+    return columns | {"prediction": np.full(n, 0.5), "outcome": y}
+
+
+# ------------------------------------------------------------------ what is learned
+
+
+def best_split(columns, residual, rows):
+    """Find the split of some rows that lowers their squared error the most, by trying every one."""
+    best = (0.0, rows, rows[:0])
+    for column in columns:
+        for cut in np.unique(column[rows])[:-1]:
+            left, right = rows[column[rows] <= cut], rows[column[rows] > cut]
+            gain = sum(residual[part].sum() ** 2 / len(part) for part in (left, right)) - residual[rows].sum() ** 2 / len(
+                rows
+            )
+            if gain > best[0] + 1e-12:
+                best = (gain, left, right)
+    return best[1:]
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_one_tree_is_the_one_that_brute_force_finds(task):
+    random = np.random.default_rng(3)
+    n = 240
+    a, b = (random.integers(0, 2, n).astype(float) for _ in range(2))
+    c = random.integers(0, 3, n).astype(float)
+    p = random.choice([0.2, 0.5, 0.7], n)
+    y = np.clip(p + 0.15 * a - 0.2 * a * (p > 0.4) + 0.1 * (c == 2) * b + random.normal(0, 0.05, n), 0, 1)
+    scale = 1.0 if task == "binary" else 40.0
+    data = {"a": a, "b": b, "c": c, "prediction": scale * p}
+    fix = tu.DepthTwo(
+        "prediction", task=task, stopping=None, trees=1, learning_rate=1.0, l2=0.0, min_rows=0, feature_fraction=1.0
+    )
+    found = fix.fit(data, scale * y).predict(data)
+    residual, expected = y - p, p.copy()
+    for half in best_split([p, a, b, c], residual, np.arange(n)):
+        for leaf in best_split([p, a, b, c], residual, half):
+            if len(leaf):
+                expected[leaf] += residual[leaf].mean()
+    assert np.ptp(expected - p) > 0.1
+    np.testing.assert_allclose(found, scale * np.clip(expected, 0, 1), rtol=0, atol=1e-6 * scale)  # single precision inside
+
+
+@pytest.mark.parametrize(
+    "stopping", [tu.CrossValidation(3), tu.Holdout(0.3), None, tu.CrossValidation(3, refit=True)], ids=str
+)
+def test_it_is_one_round_without_a_factor_and_collapses_into_tables_of_pairs(stopping):
+    data = wrong(3000)
+    fix = fit(data, stopping=stopping, trees=60, saturation=False)
+    found = fix.model_.map
+    assert (found.steps, found.link, found.cascades) == (1, "identity", 3 if stopping == tu.CrossValidation(3) else 1)
+    assert found.rounds[0].theta == 1.0
+    assert found.cells > 0
+    assert fix.history_.measure == "squared error"
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_the_history_of_a_holdout_is_the_squared_error_of_the_rows_held_out(task):
+    data = rows(task, 1500)
+    fix = tu.DepthTwo("p", FEATURES, task=task, stopping=tu.Holdout(0.3), saturation=False).fit(data, data["y"])
+    table = read(data, outcome="y", prediction="p", features=FEATURES, task=task)
+    strata = table.outcome if task == "binary" else np.zeros(1500)
+    held = np.flatnonzero(deal([*table.columns.values(), table.prediction], strata, 1000, 0) < 300)
+    y, before, after = data["y"][held], data["p"][held], fix.predict(data)[held]
+    gains = (y - before) ** 2 - (y - after) ** 2
+    base, one = fix.history_.rounds
+    assert (fix.history_.chosen, one.theta, fix.history_.judged_by) == (1, 1.0, "held-out rows")
+    assert base.loss == pytest.approx(np.mean((y - before) ** 2))
+    assert one.loss == pytest.approx(np.mean((y - after) ** 2))
+    assert one.gain == pytest.approx(gains.mean())
+    assert one.error == pytest.approx(gains.std() / np.sqrt(len(held)), rel=0.05)  # and a correction for few rows
+
+
+@pytest.mark.parametrize("stopping", [tu.CrossValidation(), tu.Holdout(0.3), tu.CrossValidation(3, refit=True)], ids=str)
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_wrong_scores_become_better_on_rows_never_seen(task, stopping):
+    data, more = rows(task, 3000), rows(task, 3000, seed=1)
+    fix = tu.DepthTwo("p", FEATURES, task=task, stopping=stopping, saturation=False).fit(data, data["y"])
+    before, after = (np.mean((more["y"] - p) ** 2) for p in (more["p"], fix.predict(more)))
+    assert after < 0.93 * before
+    assert fix.history_.loss_after == pytest.approx(after, rel=0.15)
+
+
+def test_given_rows_judge():
+    data, held = wrong(3000), wrong(2000, 1)
+    fix = fit(data, stopping=tu.Validation(held, held["outcome"]))
+    after = np.mean((held["outcome"] - fix.predict(held)) ** 2)
+    assert fix.history_.judged_by == "given rows"
+    assert fix.history_.loss_after == pytest.approx(after, rel=1e-9)
+    assert fix.saturation_.rows == 2000
+
+
+def test_scores_that_stay_continuous_lose_nothing_to_levels():
+    # Lemma 4.2 of the paper: what is fitted on top of the scores is no worse than what is fitted on top of rounded scores.
+    data = wrong(4000)
+    own = {"stopping": None, "trees": 400, "learning_rate": 0.3, "l2": 0.0, "min_rows": 1, "feature_fraction": 1.0}
+    y = data["outcome"]
+    continuous = np.mean((y - fit(data, **own).predict(data)) ** 2)
+    for m in (5, 10, 20):
+        rounded = data | {"prediction": discretize(data["prediction"], m)}
+        assert continuous < np.mean((y - fit(rounded, **own).predict(rounded)) ** 2)
+
+
+# ------------------------------------------------------------------ the sweep
+
+
+def test_a_sweep_goes_the_better_way_and_a_given_rate_is_no_sweep():
+    data = wrong(4000)
+    fix = fit(data, saturation=False)
+    rates = [one.learning_rate for one in fix.sweep_.tried]
+    assert set(rates) in ({0.3, 0.1}, {1.0, 0.3, 0.1}, {0.3, 0.1, 0.03}, {0.3, 0.1, 0.03, 0.01})
+    assert rates == sorted(rates, reverse=True)
+    chosen = next(one for one in fix.sweep_.tried if one.learning_rate == fix.sweep_.learning_rate)
+    assert chosen.trees == fix.history_.rounds[1].trees
+    gained = fix.history_.loss_before - chosen.loss
+    assert chosen.loss - min(one.loss for one in fix.sweep_.tried) < 0.1 * gained  # ties go to the higher rate
+    assert f"learning rate {chosen.learning_rate:g}" in fix.history_.reason
+    told = fit(data, saturation=False, learning_rate=chosen.learning_rate)
+    assert [one.learning_rate for one in told.sweep_.tried] == [chosen.learning_rate]
+    assert told.predict(data).tobytes() == fix.predict(data).tobytes()
+    assert list(fix.sweep_.to_frame()) == ["learning_rate", "trees", "loss"]
+    assert fix.sweep_.to_dict()["learning_rate"] in RATES
+    assert repr(fix.sweep_).startswith(f"Sweep: learning rate {chosen.learning_rate:g} was chosen")
+
+
+def test_a_score_that_is_wrong_by_one_step_takes_the_highest_rate():
+    # A single tree puts all of it right at once: many small steps have nothing to add.
+    random = np.random.default_rng(0)
+    group = random.random(3000) < 0.5
+    data = {"group": group, "prediction": random.normal(size=3000)}
+    y = data["prediction"] + 5.0 * group
+    fix = tu.DepthTwo("prediction", task="regression", l2=0.0, trees=40, saturation=False).fit(data, y)
+    assert fix.sweep_.learning_rate == 1.0
+    np.testing.assert_allclose(fix.predict(data), y, atol=1e-5)
+
+
+# ------------------------------------------------------------------ bounds of probabilities
+
+
+def test_rows_without_an_event_are_no_proof_of_a_zero():
+    # k rows below 0 and no event among them: k c - log c is least at c = 1 / k.
+    for k in (200, 1000, 5000):
+        scores, y = np.r_[np.full(k, -0.01), np.full(k, 0.5)], np.r_[np.zeros(k), np.tile([0.0, 1.0], k // 2)]
+        low, high = _ends(scores, y, None)
+        step = ENDS[1] / ENDS[0]
+        assert 1 / step < low * k < step
+        assert high == pytest.approx(1, abs=1 / k)  # nothing was seen there: one in all rows
+        assert _ends(1 - scores, 1 - y, None) == pytest.approx((1 - high, 1 - low))
+        assert _ends(scores, y, np.ones(2 * k)) == (low, high)
+
+
+def test_probabilities_stay_inside_and_real_numbers_are_not_cut_off():
+    data = wrong(4000, prevalence=0.03)
+    fix = fit(data | {"prediction": np.where(data["c0"] == "c0_1", 0.0, data["prediction"])}, saturation=False)
+    low, high = fix.model_.map.clip
+    ends = fix.predict(data | {"prediction": np.where(data["x0"] > 0, 0.0, 1.0)})
+    assert fix.history_.chosen == 1
+    assert 0 < low <= ends.min()
+    assert ends.max() <= high < 1
+    real = rows("regression", 1500)
+    real = tu.DepthTwo("p", FEATURES, task="regression", saturation=False).fit(real, real["y"])
+    assert real.model_.map.clip is None
+    assert real.predict_one({"p": 1e6}) > 1e5
+
+
+def test_trees_that_raise_the_log_loss_are_not_kept(monkeypatch):
+    # The squared error falls in both fits; whether the log loss does is what the stand-ins for it say.
+    data = wrong(3000)
+    for sign, chosen in ((1, 1), (-1, 0)):
+        monkeypatch.setattr(depthtwo, "_log_loss", lambda y, p, sign=sign: sign * (y - p) ** 2)
+        fix = fit(data, saturation=False)
+        assert fix.history_.chosen == chosen
+        assert fix.history_.rounds[1].gain > 2 * fix.history_.rounds[1].error
+        assert ("raised the log loss: scores are left unchanged" in fix.history_.reason) is (not chosen)
+    assert fix.predict(data).tobytes() == data["prediction"].tobytes()
+
+
+def test_the_parts_of_a_row_add_up_and_the_bounds_are_one_of_them():
+    data = wrong(4000)
+    data["prediction"] = np.minimum(data["prediction"] + 0.3, 1.0)
+    fix = fit(data, stopping=None)
+    bounded = 0
+    for at in range(150):
+        row = {name: data[name][at] for name in [*COLUMNS, "prediction"]} | ({"prediction": 0.0} if at % 3 == 0 else {})
+        told = fix.explain(row)
+        assert told.scale == "prediction"
+        assert told.after == fix.predict_one(row)
+        assert sum(part.change for part in told.parts) == pytest.approx(told.after - told.before, abs=1e-12)
+        kept = sum(part.change for part in told.parts if part.condition == "kept within 0 and 1")
+        assert kept > 0.1 if at % 3 == 0 else abs(kept) < 0.1
+        bounded += kept > 0.1
+    assert bounded == 50
+
+
+# ------------------------------------------------------------------ saturation
+
+
+def test_gains_are_those_of_the_definition():
+    y, before, after = (
+        np.array([0.0, 1, 1, 0] * 20),
+        np.tile([0.5, 0.5, 0.75, 0.25], 20),
+        np.tile([0.25, 0.75, 0.5, 0.25], 20),
+    )
+    found = measure(y, before, [after, before], [before], None, real=False)
+    # Losses .25 .25 .0625 .0625 become .0625 .0625 .25 .0625: differences .1875 .1875 -.1875 0, mean .046875.
+    assert found.eps == pytest.approx(0.046875)
+    spread = np.std([0.1875, 0.1875, -0.1875, 0]) / np.sqrt(80)
+    assert found.error == pytest.approx(spread, rel=0.02)
+    assert (found.deeper, found.deeper_error, found.rows, found.unit, found.span) == (0.0, 0.0, 80, 1.0, 1.0)
+    assert not found.saturated
+    worse = measure(y, after, [before], [after], None, real=False)
+    assert worse.eps == 0.0  # a pass that loses has nothing to gain
+    weighted = measure(y, before, [after], [after], np.tile([2.0, 2, 0.5, 0.5], 20), real=False)
+    assert weighted.eps == pytest.approx((2 * 2 * 0.1875 - 0.5 * 0.1875) / 5)
+    real = measure(100 * y, 100 * before, [100 * after], [100 * before], None, real=True)
+    assert real.eps == pytest.approx(0.046875 / 0.25)  # a share of the variance of the outcome
+    assert (real.unit, real.span) == (pytest.approx(50), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("second", "deeper", "saturated"),
+    [((3e-6, 1e-6), (0.0, 1e-5), True), ((9e-4, 1e-5), (0.0, 0.0), True), ((2e-3, 1e-3), (2e-3, 1e-3), True),
+     ((2e-3, 1e-4), (0.0, 0.0), False), ((0.0, 1e-4), (2e-3, 1e-4), False), ((0.011, 0.02), (0.0, 0.0), False),
+     ((0.0, 0.0), (0.011, 0.02), False)],
+)  # fmt: skip
+def test_a_gain_is_too_much_above_a_hundredth_or_surely_above_a_thousandth(second, deeper, saturated):
+    assert (not (_too_much(*second) or _too_much(*deeper))) is saturated
+    told = Saturation(*second, *deeper, saturated, 1000).sentence
+    assert told.startswith("saturated: " if saturated else "not saturated: ")
+    assert ("go deeper" in told) is not saturated
+
+
+def test_the_bound_is_the_root_of_the_gain_and_half_a_step():
+    found = Saturation(4e-4, 2.5e-4, 0.0, 0.0, True, 1000)
+    assert found.rounding(20) == 1 / 40
+    assert found.bound(20, errors=0) == pytest.approx(0.02 + 1 / 40)
+    assert found.bound(20) == pytest.approx(0.03 + 1 / 40)
+    wide = Saturation(4e-4, 2.5e-4, 0.0, 0.0, True, 1000, unit=7.0, span=5.0)
+    assert wide.rounding(20) == 5 / 40
+    assert "standard deviations" in wide.sentence
+    assert found.to_frame()["levels"].tolist() == [10, 20, 50, 100]
+    np.testing.assert_allclose(found.to_frame()["bound"], [found.bound(m) for m in (10, 20, 50, 100)])
+    assert found.to_dict()["bounds"]["50"] == found.bound(50)
+    assert repr(found) == f"Saturation: {found.sentence}"
+    # Rounding to m levels moves a score by at most half a step.
+    p = np.random.default_rng(0).random(1000)
+    for m in (1, 10, 33):
+        assert np.abs(discretize(p, m) - p).max() <= found.rounding(m)
+    for bad in (0, 1.5, True, "10"):
+        with pytest.raises(ArgumentError, match="m must be a whole number"):
+            found.bound(bad)
+
+
+def test_where_it_is_saturated_no_group_errs_more_than_the_bound_at_any_number_of_levels():
+    shifts = [Shift({"c0": "c0_1"}, 2.0), Shift({"c1": "c1_2"}, -2.0)]
+    data, more = (wrong(20_000, seed, spread=1.5, shifts=shifts) for seed in (0, 1))
+    fix = fit(data)
+    assert fix.saturation_.saturated
+    assert fix.saturation_.sentence.startswith("saturated: ")
+    groups = np.column_stack([more[name] == level for name in ("c0", "c1") for level in np.unique(more[name])])
+    after = fix.predict(more)
+    for m in (10, 20, 50, 100):
+        # Against the truth of a simulation, K1 has no noise of outcomes.
+        assert k1(more["truth"], discretize(after, m), groups).max() < fix.saturation_.bound(m)
+    assert k1(more["truth"], discretize(more["prediction"], 100), groups).max() > fix.saturation_.bound(100)
+
+
+def test_an_exclusive_or_of_three_groups_is_invisible_to_depth_two_and_reported():
+    data = xor(4000, 2)
+    fix = fit(data, ["g1", "g2", "g3"])
+    found = fix.saturation_
+    assert fix.history_.chosen == 0
+    # gamma^2 / 4 = .04 is there to be gained; the standard error of the mean gain of 4,000 rows is about .003.
+    assert found.deeper == pytest.approx(0.04, abs=4 * found.deeper_error)
+    assert found.deeper_error < 0.004
+    assert found.eps < 1e-3
+    assert not found.saturated
+    assert "not saturated" in found.sentence
+    assert found.sentence.endswith("go deeper: tu.MCGrad(depth=4, feature_fraction=1.0)")
+    deep = tu.MCGrad("prediction", ["g1", "g2", "g3"], depth=4, feature_fraction=1.0).fit(data, data["outcome"])
+    assert np.mean((deep.predict(data) - data["outcome"]) ** 2) < 0.25 - 0.03  # the advice helps
+
+
+def test_an_exclusive_or_among_other_groups_is_reported_too():
+    assert not fit(xor(3000, 1, more=("h1", "h2")), ["g1", "g2", "g3", "h1", "h2"]).saturation_.saturated
+
+
+def test_rows_are_judged_by_trees_that_have_not_seen_them():
+    # On pure noise a pass that judged its own rows would gain; one that does not gains nothing beyond its error.
+    found = [fit(right(1000, seed), stopping=tu.CrossValidation(3)).saturation_ for seed in range(8)]
+    assert all(one.saturated for one in found)
+    assert np.mean([one.eps for one in found]) < 2 * np.mean([one.error for one in found])
+    assert [one.rows for one in found] == [1000] * 8
+
+
+def test_the_unit_of_a_real_outcome_does_not_change_what_is_left():
+    found = []
+    for scale in (1.0, 2.0**20):
+        data, more = (rows("regression", 1200, seed) for seed in (0, 1))
+        for one in (data, more):
+            one |= {"p": scale * one["p"], "y": scale * one["y"]}
+        fix = tu.DepthTwo("p", FEATURES, task="regression", stopping=tu.Validation(more, more["y"]))
+        found.append(fix.fit(data, data["y"]).saturation_)
+    assert found[1].eps == pytest.approx(found[0].eps, rel=1e-6, abs=1e-9)
+    assert found[1].unit == pytest.approx(2.0**20 * found[0].unit)
+    assert found[1].bound(10) == pytest.approx(found[0].bound(10), rel=1e-6)
+    assert "of the outcome's variance" in found[0].sentence
+
+
+def test_without_held_out_rows_or_on_request_there_is_no_check():
+    data = wrong(500)
+    assert fit(data, stopping=None).saturation_ is None
+    assert fit(data, saturation=False).saturation_ is None
+    fixed = fit(data, stopping=None, trees=7)
+    assert fixed.history_.reason == "7 trees at learning rate 0.1 as told; nothing was held out to judge by"
+    assert fixed.history_.judged_by == "training rows"
+
+
+# ------------------------------------------------------------------ no harm, and refusals
+
+
+def test_no_harm_on_scores_that_are_right():
+    repetitions, n = 30, 1000
+    harms, untouched = [], 0
+    for seed in range(repetitions):
+        data, more = right(n, seed), right(n, 1000 + seed)
+        fix = fit(data, saturation=False)
+        t, p = more["truth"], fix.predict(more)
+        untouched += fix.history_.chosen == 0
+        harms.append(float(np.mean(t * np.log(t / p) + (1 - t) * np.log((1 - t) / (1 - p)))))
+    assert np.mean(harms) < 0.001
+    # A gate of 1.5 standard errors lets chance pass in 7 of 100 cases, were the mean gain of chance zero, which it is not.
+    assert untouched / repetitions >= 0.93 - twins.three_se(0.93, repetitions)
+
+
+def test_no_trees_return_scores_unchanged_bit_for_bit():
+    data = right(400, 2)
+    data["prediction"] = np.where(np.arange(400) % 50, data["prediction"], np.round(data["outcome"]))
+    fix = fit(data, saturation=False)
+    assert fix.history_.chosen == 0
+    assert fix.predict(data).tobytes() == data["prediction"].tobytes()
+    assert "scores are left unchanged" in fix.history_.reason
+    assert fix.explain({"prediction": 0.0}).change == 0
+
+
+def test_several_classes_are_refused_with_a_way_out():
+    data = rows("multiclass", 100)
+    with pytest.raises(ArgumentError, match=r"one prediction column, not several classes\nhint: use tu.MCGrad"):
+        tu.DepthTwo(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])

@@ -1,0 +1,253 @@
+"""Grouped: each group has its own curve, and goes by it as far as its rows carry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from checks import CLASSES, rows
+from trueup.errors import ArgumentError, UnseenWarning
+
+METHODS = [tu.Platt, tu.Temperature, tu.Beta, tu.Isotonic, tu.Histogram]
+PROBABILITIES = [f"p_{name}" for name in CLASSES]
+
+
+def expit(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def population(n=3000, groups=4, spread=1.0, seed=0):
+    """Make groups of very different size, each with a shift of its own."""
+    random = np.random.default_rng([seed, 8])
+    share = 1 / np.arange(1, groups + 1)
+    g = random.choice(groups, n, p=share / share.sum())
+    F, shift = random.normal(size=n), spread * random.normal(size=groups)
+    y = (random.random(n) < expit(F + shift[g])).astype(float)
+    return {"p": expit(F), "g": np.array([f"g{one}" for one in g], object), "truth": expit(F + shift[g])}, y
+
+
+def some(data, inside):
+    return {name: column[inside] for name, column in data.items()}
+
+
+# ------------------------------------------------------------------ own and whole
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_without_shrinkage_a_group_is_fitted_by_itself_and_with_all_of_it_by_the_whole(kind):
+    data, y = population()
+    own = tu.Grouped(kind(), by="g", prediction="p", shrinkage=0).fit(data, y)
+    whole = tu.Grouped(kind(), by="g", prediction="p", shrinkage=np.inf).fit(data, y)
+    assert whole.predict(data).tobytes() == kind("p").fit(data, y).predict(data).tobytes()
+    for group in np.unique(data["g"]):
+        inside = data["g"] == group
+        alone = kind("p").fit(some(data, inside), y[inside])
+        np.testing.assert_allclose(own.predict(data)[inside], alone.predict(data)[inside], rtol=1e-9, atol=1e-12)
+
+
+def test_between_the_two_a_group_counts_by_its_rows():
+    data, y = population()
+    own, mixed, whole = (
+        tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=k).fit(data, y).predict(data) for k in (0, 80, np.inf)
+    )
+    n = np.array([np.sum(data["g"] == group) for group in data["g"]])
+    np.testing.assert_allclose(mixed, (n * own + 80 * whole) / (n + 80), atol=1e-12)
+
+
+def test_weights_count_by_their_effective_number():
+    data, y = population()
+    weight = np.random.default_rng(0).uniform(0.2, 3, len(y))
+    own, mixed, whole = (
+        tu.Grouped(tu.Histogram(), by="g", prediction="p", shrinkage=k).fit(data, y, weight).predict(data)
+        for k in (0, 80, np.inf)
+    )
+    for group in np.unique(data["g"]):
+        inside = data["g"] == group
+        w = weight[inside]
+        n = w.sum() ** 2 / (w**2).sum()
+        np.testing.assert_allclose(mixed[inside], (n * own[inside] + 80 * whole[inside]) / (n + 80), atol=1e-12)
+
+
+def test_several_classes_and_real_outcomes_are_grouped_too():
+    for task, names in (("multiclass", PROBABILITIES), ("regression", ["p"])):
+        data = rows(task)
+        told = {"task": "regression"} if task == "regression" else {}
+        for kind in (tu.Platt, tu.Isotonic, tu.Histogram, *([tu.Temperature, tu.Beta] if task == "multiclass" else [])):
+            fix = tu.Grouped(kind(), by=["country"], prediction=names, shrinkage=0, min_rows=20, **told).fit(
+                data, data["y"]
+            )
+            inside = data["country"] == "BR"
+            part = some(data, inside)
+            alone = kind(prediction=names, **told).fit(part, part["y"])
+            np.testing.assert_allclose(fix.predict(part), alone.predict(part), rtol=1e-9, atol=1e-12)
+
+
+# ------------------------------------------------------------------ groups
+
+
+def test_small_groups_and_combinations_not_seen_go_by_the_whole():
+    data, y = population(groups=6)
+    random = np.random.default_rng(1)
+    data["h"] = np.where(data["g"] == "g0", "a", np.array(["a", "b"], object)[random.integers(0, 2, len(y))])
+    fix = tu.Grouped(tu.Platt(), by=["g", "h"], prediction="p", shrinkage=0, min_rows=150).fit(data, y)
+    whole = tu.Platt("p").fit(data, y).predict(data)
+    found, moved = fix.predict(data), []
+    for g in np.unique(data["g"]):
+        for h in "ab":
+            inside = (data["g"] == g) & (data["h"] == h)
+            if inside.any():
+                assert (found[inside] == whole[inside]).all() == (inside.sum() < 150)
+                moved += [f"g={g} & h={h}"] if inside.sum() >= 150 else []
+    assert fix.groups_ == tuple(moved)
+    never = data | {"g": np.full(len(y), "g0", object), "h": np.full(len(y), "b", object)}
+    np.testing.assert_array_equal(fix.predict(never), whole)
+
+
+def test_missing_is_a_group_and_a_level_not_seen_is_missing():
+    data, y = population()
+    data["g"] = np.where(data["g"] == "g1", None, data["g"])
+    fix = tu.Grouped(tu.Platt(), by="g", prediction="p", shrinkage=0).fit(data, y)
+    assert fix.groups_[-1] == "g is missing"
+    gone = data["g"] == None  # noqa: E711
+    alone = tu.Platt("p").fit(some(data, gone), y[gone])
+    np.testing.assert_allclose(fix.predict(data)[gone], alone.predict(data)[gone], rtol=1e-9)
+    with pytest.warns(UnseenWarning):
+        found = fix.predict(data | {"g": np.full(len(y), "never", object)})
+    np.testing.assert_allclose(found, alone.predict(data), rtol=1e-9)
+
+
+def test_numbers_and_dates_are_cut_and_may_be_missing():
+    random = np.random.default_rng(2)
+    n = 4000
+    F, age = random.normal(size=n), random.uniform(18, 80, n)
+    age[random.random(n) < 0.1] = np.nan
+    day = np.datetime64("2024-01-01") + random.integers(0, 300, n)
+    y = (random.random(n) < expit(F + np.where(age > 49, 1.0, -1.0))).astype(float)
+    data = {"p": expit(F), "age": age, "day": day}
+    fix = tu.Grouped(tu.Platt(), by=["age", "day"], prediction="p", bins=2, shrinkage=0).fit(data, y)
+    assert len(fix.groups_) == 6
+    assert fix.groups_[0].startswith("age<")
+    assert "age is missing & day>=2024-" in fix.groups_[-1]
+    old = np.nan_to_num(age) > 50
+    assert (fix.predict(data) - data["p"])[old].mean() > 0.1
+    ones = np.array([fix.predict_one({name: data[name][i] for name in data}) for i in range(200)])
+    assert ones.tobytes() == fix.predict(some(data, slice(200))).tobytes()
+
+
+def test_thousands_of_groups_are_fitted():
+    data, y = population(60_000, groups=2500, spread=0.5)
+    fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=50, min_rows=3).fit(data, y)
+    assert len(fix.groups_) > 1900
+    assert np.isfinite(fix.predict(data)).all()
+
+
+# ------------------------------------------------------------------ the shrinkage is chosen
+
+
+def loss_of(p, truth):
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    return -np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p))
+
+
+@pytest.mark.parametrize(("spread", "groups"), [(0.0, 30), (0.3, 30), (2.0, 5)])
+def test_a_chosen_shrinkage_serves_nearly_as_well_as_the_better_end_or_better(spread, groups):
+    chosen, lost, won = [], [], []
+    for seed in range(6):
+        data, y = population(4000, groups, spread, seed)
+        make = lambda k: tu.Grouped(tu.Platt(), by="g", prediction="p", min_rows=20, shrinkage=k)  # noqa: E731
+        fix = make("auto").fit(data, y)
+        chosen.append(fix.shrinkage_)
+        ends = [loss_of(make(k).fit(data, y).predict(data), data["truth"]) for k in (0, np.inf)]
+        lost.append(loss_of(fix.predict(data), data["truth"]) - min(ends))
+        won.append(min(ends) - loss_of(fix.predict(data), data["truth"]))
+    assert np.mean(lost) < 0.001
+    if spread == 0:
+        assert np.median(chosen) >= 1000
+    elif spread == 2:
+        assert np.median(chosen) <= 30
+    else:
+        assert np.mean(won) > 0
+        assert all(0 < k < np.inf for k in chosen)
+
+
+def test_the_choice_is_kept_in_the_file_of_the_model(tmp_path):
+    data, y = population()
+    fix = tu.Grouped(tu.Platt(), by="g", prediction="p").fit(data, y)
+    tu.save(fix, tmp_path / "grouped")
+    assert tu.load(tmp_path / "grouped").map.shrinkage == fix.shrinkage_
+    assert fix.model_.about.parameters["calibrator"] == "Platt()"
+
+
+# ------------------------------------------------------------------ judged, explained
+
+
+def test_a_judge_keeps_what_helps_and_drops_what_does_not():
+    for spread, chosen in ((1.5, 1), (0.0, 0)):
+        data, y = population(spread=spread)
+        for stopping in (tu.CrossValidation(3), tu.Holdout(0.4)):
+            fix = tu.Grouped(tu.Platt(), by="g", prediction="p", stopping=stopping).fit(data, y)
+            assert fix.history_.chosen == chosen
+            if not chosen:
+                assert (fix.shrinkage_, fix.groups_) == (np.inf, ())
+                np.testing.assert_array_equal(fix.predict(data), data["p"])
+
+
+def test_a_row_is_moved_by_the_whole_and_by_its_group():
+    data, y = population()
+    fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=10).fit(data, y)
+    found = fix.explain({"p": 0.4, "g": "g2"})
+    assert sorted(part.condition.split(" (")[0] for part in found.parts) == ["every row", "g=g2"]
+    assert sum(part.change for part in found.parts) == pytest.approx(found.change)
+    small = tu.Grouped(tu.Isotonic(), by="g", prediction="p", min_rows=10_000).fit(data, y)
+    assert [part.condition for part in small.explain({"p": 0.4, "g": "g2"}).parts] == ["every row"]
+    assert small.model_.map.describe().startswith("the whole and 0 groups")
+
+
+def test_what_was_moved_is_told_by_group():
+    data, y = population(6000, spread=2.0)
+    fix = tu.Grouped(tu.Platt(), by="g", prediction="p").fit(data, y)
+    assert any("g=g" in one.segment for one in fix.explain().corrections)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_a_calibrator_that_has_roles_of_its_own_is_refused():
+    data, y = population(200)
+    for inner, name in [
+        (tu.Platt("p"), "prediction"), (tu.Platt(task="regression"), "task"), (tu.Platt(unlabelled="drop"), "unlabelled"),
+        (tu.Platt(stopping=tu.Holdout()), "stopping"), (tu.Platt(classes=[1, 2]), "classes"),
+    ]:  # fmt: skip
+        with pytest.raises(ArgumentError, match=rf"must not be told its {name}.*\nhint: pass {name}= to Grouped"):
+            tu.Grouped(inner, by="g", prediction="p").fit(data, y)
+    for inner in (tu.MCGrad(), tu.Platt, None, tu.Grouped(tu.Platt(), by="g")):
+        with pytest.raises(ArgumentError, match="calibrator must be an Isotonic, Platt"):
+            tu.Grouped(inner, by="g", prediction="p").fit(data, y)
+    with pytest.raises(ArgumentError, match="Beta corrects probabilities"):
+        tu.Grouped(tu.Beta(), by="g", prediction="p", task="regression").fit(data, y)
+    with pytest.raises(ArgumentError, match="bins must be a whole number"):
+        tu.Grouped(tu.Histogram(bins=0), by="g", prediction="p").fit(data, y)
+
+
+def test_columns_must_be_named():
+    data, y = population(200)
+    with pytest.raises(ArgumentError, match=r"by must name the columns.*\nhint: write it as by="):
+        tu.Grouped(tu.Platt(), by=None, prediction="p").fit(data, y)
+
+
+def test_more_combinations_than_there_are_numbers_are_refused():
+    random = np.random.default_rng(0)
+    n = 2000
+    data = {f"c{at}": random.integers(0, 300, n).astype(str).astype(object) for at in range(8)}
+    data["p"] = random.random(n)
+    with pytest.raises(ArgumentError, match="the 8 columns of by have too many combinations"):
+        tu.Grouped(tu.Platt(), by=[f"c{at}" for at in range(8)], prediction="p").fit(data, random.integers(0, 2, n))
+
+
+def test_the_calibrator_inside_is_not_touched_and_its_parameters_can_be_searched():
+    data, y = population(400)
+    inner = tu.Histogram(bins=3)
+    fix = tu.Grouped(inner, by="g", prediction="p", shrinkage=0).fit(data, y)
+    assert not hasattr(inner, "model_")
+    assert fix.set_params(calibrator__bins=7).calibrator.bins == 7

@@ -1,0 +1,344 @@
+"""LSBoost: Algorithm 1 to the letter where it is asked for, no harm where it is not, and trees that are what they say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+import trueup as tu
+from checks import FEATURES, Case, laws_of, rows
+from trueup.calibrators.maps.base import Unchanged
+from trueup.data.simulate import Shift, population
+from trueup.engines.levels import Columns, grow_trees, level_edges, to_forest, tree_values
+from trueup.errors import ArgumentError, TrueupError
+from trueup.kernels.levels import NONE
+from trueup.kernels.threads import Workers
+from trueup.metrics.levelsets import discretize, k2
+
+# ------------------------------------------------------------------ the laws
+
+WHOLE = [0, -1, 1.5, "3", True]
+REFUSED = {
+    "depth": [*WHOLE, 11, None], "levels": [*WHOLE, None], "min_rows": [*WHOLE, None], "bins": [*WHOLE, 1, 100_000, None],
+    "rounds": WHOLE, "threads": WHOLE, "random_state": [-1, 1.5, None, True],
+    "learning_rate": [0.0, -0.1, 1.1, "fast", float("nan"), True, None], "l2": [-1, None, float("nan"), "x"],
+    "gate": [-1, "no", float("nan"), True], "alpha": [0, -0.1, "x", 1e-9, True], "bound": [0, -1, None, "x"],
+    "spacing": ["even", None, 1], "learner": ["forest", None, 3], "limits": [(1,), (2, 1), "ab", 3, (0, float("inf"))],
+    "stopping": [5, "holdout", tu.Holdout, True], "task": ["multi", None], "unlabelled": ["keep", None],
+}  # fmt: skip
+
+
+def lsboost(**own):
+    return lambda **changes: tu.LSBoost(**{"prediction": "p", "features": FEATURES, "min_rows": 100} | own | changes)
+
+
+FIXED = {"order": 1e-12, "counts": 0.1, "plain": {"stopping": None, "rounds": 3}}
+CASES = {
+    "default": Case(lsboost(), **FIXED, refused=REFUSED),
+    "on a grid": Case(lsboost(spacing="equal", levels=12, stopping=None, min_rows=20), **FIXED),
+    "linear": Case(lsboost(learner="linear", stopping=tu.CrossValidation(3), gate=None), **FIXED | {"order": 1e-9}),
+    "regression": Case(
+        lsboost(task="regression", stopping=tu.CrossValidation(3)), "regression", **FIXED | {"order": 1e-10}
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [(name, law) for name in CASES for law in laws_of(CASES[name])],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_lsboost_obeys(name, law):
+    law(CASES[name])
+
+
+# ------------------------------------------------------------------ Algorithm 1
+
+
+@st.composite
+def discrete(draw):
+    """Rows of two small whole numbers, an outcome in tenths, a score in tenths, and a weight."""
+    n = draw(st.integers(10, 40))
+    column = lambda low, high: draw(st.lists(st.integers(low, high), min_size=n, max_size=n))  # noqa: E731
+    a, b = np.array(column(0, 4), float), np.array(column(0, 2), float)
+    y, p = np.array(column(0, 10)) / 10, np.array(column(0, 10)) / 10
+    return {"a": a, "b": b, "p": p, "y": y}
+
+
+def stumps(data):
+    """List every function that is one of two values on either side of a cut, as pairs of indicators of its sides."""
+    for name in ("a", "b"):
+        for cut in np.unique(data[name])[:-1]:
+            yield data[name] <= cut
+
+
+def literal(data, alpha, **own):
+    return tu.LSBoost("p", ["a", "b"], task="regression", limits=(0, 1), alpha=alpha, **own).fit(data, data["y"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(discrete(), st.sampled_from([0.05, 0.1, 0.3, 0.7]), st.sampled_from([0.5, 1.0]))
+def test_algorithm_1_keeps_its_promises(data, alpha, bound):
+    # Stumps and lines are exact oracles: Theorem 4.3 holds on the rows of the fit.
+    for own in ({"depth": 1}, {"learner": "linear"}):
+        fix = literal(data, alpha, bound=bound, **own)
+        history, enough = fix.history_, alpha / (2 * bound)
+        losses = [one.loss for one in history.rounds]
+        kept = history.chosen
+        assert all(before - after >= enough - 1e-12 for before, after in itertools.pairwise(losses[: kept + 1]))
+        assert losses[kept] - losses[kept + 1] < enough
+        assert len(history.rounds) == kept + 2
+        assert kept <= 2 * bound / alpha
+        f = fix.predict(data)
+        m = math.ceil(2 * bound / alpha - 1e-9)
+        np.testing.assert_array_equal(f, discretize(f, m))
+        assert np.mean((f - data["y"]) ** 2) == pytest.approx(losses[kept], abs=1e-12)
+        functions = bounded(data, bound, linear="learner" in own)
+        assert k2(data["y"], f, functions).max() <= alpha + 1e-9
+
+
+def bounded(data, bound, *, linear):
+    """Give functions of the class whose square is at most the bound: the extreme ones, which are the worst."""
+    top = math.sqrt(bound)
+    if linear:
+        a, b = (x / max(x.max(), 1) for x in (data["a"], data["b"]))
+        found = [np.full(len(a), top)]
+        for u, v in itertools.product((-1, -0.5, 0, 0.5, 1), repeat=2):
+            h = u * a + v * b
+            spread = h.max() - h.min()
+            if spread > 0:
+                found.append(top * (2 * (h - h.min()) / spread - 1))
+        return np.column_stack(found)
+    found = [np.full(len(data["a"]), top)]
+    for side in stumps(data):
+        found += [np.where(side, top, -top), np.where(side, top, 0.0), np.where(side, 0.0, top)]
+    return np.column_stack(found)
+
+
+def test_a_hand_worked_round():
+    # Two levels (alpha = 2): scores of .4 round to 0. On x = 0 the mean is .75, on x = 1 it is 0: rounded 1 and 0.
+    data = {"x": [0.0] * 4 + [1.0] * 6, "p": [0.4] * 10, "y": [1, 1, 1, 0] + [0] * 6}
+    fix = tu.LSBoost("p", ["x"], alpha=2.0, depth=1).fit(data, data["y"])
+    assert [one.loss for one in fix.history_.rounds] == pytest.approx([0.3, 0.1])  # a drop of .2, below 1
+    assert (fix.history_.chosen, fix.predict(data).tolist()) == (0, [0.0] * 10)
+    fix = tu.LSBoost("p", ["x"], alpha=0.4, depth=1).fit(data, data["y"])  # five steps of .2, a drop of .2 is enough
+    assert [one.loss for one in fix.history_.rounds][:2] == pytest.approx(
+        [(3 * 0.36 + 7 * 0.16) / 10, (3 * 0.04 + 0.64) / 10]
+    )
+    assert fix.history_.chosen == 0  # .22 -> .076 is a drop of .144, below .2
+    fix = tu.LSBoost("p", ["x"], alpha=0.25, depth=1).fit(data, data["y"])  # eight steps
+    assert fix.history_.chosen == 1
+    assert fix.predict(data).tolist() == [0.75] * 4 + [0.0] * 6
+    assert "less than alpha / (2 bound) = 0.125" in fix.history_.reason
+
+
+def test_a_real_outcome_is_scaled_in_and_back():
+    data = rows("regression", 500)
+    fix = tu.LSBoost("p", FEATURES, task="regression", alpha=0.02, depth=1).fit(data, data["y"])
+    low, high = data["y"].min(), data["y"].max()
+    steps = (fix.predict(data) - low) / (high - low) * 100
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
+    wide = tu.LSBoost("p", FEATURES, task="regression", alpha=0.02, depth=1, limits=(-200, 200)).fit(data, data["y"])
+    steps = (wide.predict(data) + 200) / 4
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
+
+
+# ------------------------------------------------------------------ trees on level sets
+
+
+def twin(data, level, y, w, depth, least, l2):
+    """Grow a tree on each level by trying every split: the value of every row."""
+    out = np.zeros(len(y))
+    for v in np.unique(level):
+        _grow(data, np.flatnonzero(level == v), y, w, depth, least, l2, out)
+    return out
+
+
+def _grow(data, inside, y, w, depth, least, l2, out):
+    def score(at):
+        return (w[at] * y[at]).sum() ** 2 / (w[at].sum() + l2)
+
+    out[inside] = (w[inside] * y[inside]).sum() / (w[inside].sum() + l2)
+    best, chosen = score(inside) + 1e-12 * (w[inside] * y[inside] ** 2).sum(), None
+    for column, categorical in data if depth else ():
+        x = column[inside]
+        if categorical:
+            sides = [x == code for code in np.unique(x)]
+        else:
+            known = np.unique(x[~np.isnan(x)])
+            sides = [(x <= cut) | (np.isnan(x) & left) for left in (False, True) for cut in known]
+        for side in sides:
+            left, right = inside[side], inside[~side]
+            if not len(left) or not len(right) or min(w[left].sum(), w[right].sum()) < least:
+                continue
+            if score(left) + score(right) > best * (1 + 1e-9):
+                best, chosen = score(left) + score(right), side
+    if chosen is not None:
+        for part in (inside[chosen], inside[~chosen]):
+            _grow(data, part, y, w, depth - 1, least, l2, out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.sampled_from([0.0, 3.0]), st.sampled_from([0.0, 5.0]))
+def test_trees_are_grown_as_the_twin_grows_them(seed, depth, least, l2):
+    random = np.random.default_rng(seed)
+    n = 60
+    number = np.where(random.random(n) < 0.2, np.nan, random.integers(0, 8, n).astype(float))
+    code = random.integers(-1, 4, n).astype(np.int32)
+    y, w = random.normal(size=n), random.uniform(0.5, 2, n)
+    level = random.integers(0, 3, n).astype(np.int32)
+    data = Columns([number, code], [-1, 4], 255)
+    trees = grow_trees(data, level, np.arange(n), 3, y, w, depth=depth, least=least, l2=l2, workers=Workers(2))
+    found = tree_values(data, trees, level, Workers(1))
+    expected = twin([(number, False), (code, True)], level, y, w, depth, least, l2)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    forest, which = to_forest(data, trees, np.array([True, False, True]))
+    assert which.tolist() == [0, NONE, 1]
+    assert len(forest) == 2
+
+
+def test_levels_have_about_equal_numbers_of_rows_and_none_too_few():
+    scores = np.random.default_rng(0).random(1000)
+    edges = level_edges(scores, np.ones(1000), 10, 50)
+    assert np.bincount(np.searchsorted(edges, scores)).tolist() == [100] * 10
+    assert len(level_edges(scores, np.ones(1000), 10, 400)) == 1  # two levels: three would have fewer than 400
+    tied = np.repeat([0.1, 0.2, 0.9], [600, 300, 100])
+    assert level_edges(tied, np.ones(1000), 10, 50).tolist() == [0.1, 0.2]
+    assert level_edges(tied, np.ones(1000), 10, 200).tolist() == [0.1]
+    assert len(level_edges(np.full(50, 0.5), np.ones(50), 10, 1)) == 0
+
+
+# ------------------------------------------------------------------ in use
+
+
+def test_planted_shifts_are_found_and_removed():
+    data = population(20_000, 3, levels=(6, 3), shifts=[Shift({"c0": "c0_1"}, 1.2), Shift({"c1": "c1_0"}, -0.7)])
+    fix = tu.LSBoost("prediction", ["c0", "c1"]).fit(data, data["outcome"])
+    before, after = (np.mean((p - data["truth"]) ** 2) for p in (data["prediction"], fix.predict(data)))
+    assert after < 0.25 * before
+    assert {"c0=c0_1", "c1=c1_0"} <= {one.segment for one in fix.explain().corrections[:4]}
+
+
+def test_calibrated_scores_are_left_alone():
+    kept = 0
+    for seed in range(40):
+        data = population(1500, seed, levels=(4, 3))
+        fix = tu.LSBoost("prediction", ["c0", "c1"], min_rows=200).fit(data, data["outcome"])
+        if fix.history_.chosen:
+            kept += 1
+        else:
+            assert fix.predict(data).tobytes() == data["prediction"].tobytes()
+            assert isinstance(fix.model_.map, Unchanged)
+    # A first round must gain 1.5 standard errors: 7% under the normal law, five in 40 beyond three standard deviations.
+    assert kept <= 40 * 0.067 + 3 * math.sqrt(40 * 0.067 * 0.933)
+
+
+def test_without_a_prediction_it_is_a_regressor():
+    random = np.random.default_rng(1)
+    X = random.uniform(-1, 1, (4000, 3))
+    y = 3 * (X[:, 0] > 0) + X[:, 1] ** 2 + 0.1 * random.normal(size=4000)
+    fix = tu.LSBoost().fit(X[:3000], y[:3000])
+    stages = list(fix.staged_predict(X[3000:]))
+    assert len(stages) == fix.history_.chosen + 1
+    assert np.ptp(stages[0]) == 0
+    assert stages[0][0] == pytest.approx(y[:3000].mean())
+    np.testing.assert_array_equal(stages[-1], fix.predict(X[3000:]))
+    assert np.mean((stages[-1] - y[3000:]) ** 2) < 0.05 * np.var(y)
+    assert fix.model_.schema.prediction == ()
+    assert fix.predict_one({"x0": 0.5, "x1": 0.0, "x2": 0.0}) == pytest.approx(3, abs=0.3)
+
+
+def test_a_regressor_that_learns_nothing_says_the_mean(tmp_path):
+    random = np.random.default_rng(2)
+    X, y = random.normal(size=(300, 2)), random.normal(size=300)
+    fix = tu.LSBoost().fit(X, y)
+    assert fix.history_.chosen == 0
+    np.testing.assert_array_equal(fix.predict(X[:5]), np.full(5, y.mean()))
+    tu.save(fix, tmp_path / "mean")
+    np.testing.assert_array_equal(tu.load(tmp_path / "mean").predict(X[:5]), np.full(5, y.mean()))
+
+
+def test_a_stand_alone_model_comes_back(tmp_path):
+    random = np.random.default_rng(3)
+    data = {"a": random.normal(size=2000), "b": random.choice(["u", "v", None], 2000)}
+    y = np.where(data["b"] == "u", 0.8, 0.2) > random.random(2000)
+    for task in ("regression", "binary"):
+        fix = tu.LSBoost(task=task, min_rows=200).fit(data, y.astype(float))
+        assert fix.history_.chosen
+        tu.save(fix, tmp_path / task)
+        model = tu.load(tmp_path / task)
+        assert model.predict(data).tobytes() == fix.predict(data).tobytes()
+        assert model.predict_one({"a": 1.0, "b": "u"}) == fix.predict({"a": [1.0], "b": ["u"]})[0]
+        told = model.explain({"a": 1.0, "b": "u"})
+        assert told.before + sum(part.change for part in told.parts) == pytest.approx(told.after)
+    assert -fix.score(data, y.astype(float)) < 0.65
+
+
+def test_staged_predictions_end_in_the_prediction():
+    data = rows(n=1500)
+    fix = tu.LSBoost("p", FEATURES, stopping=None, rounds=4, min_rows=200).fit(data, data["y"])
+    stages = list(fix.staged_predict(data))
+    assert len(stages) == 5
+    np.testing.assert_array_equal(stages[0], data["p"])
+    np.testing.assert_array_equal(stages[-1], fix.predict(data))
+    errors = [np.mean((p - data["y"]) ** 2) for p in stages]
+    assert all(later < earlier for earlier, later in itertools.pairwise(errors))
+
+
+@pytest.mark.parametrize("learner", [DecisionTreeRegressor(max_depth=2), Ridge(), KNeighborsRegressor(30)], ids=str)
+def test_any_regressor_will_do(learner, tmp_path):
+    random = np.random.default_rng(4)
+    n = 1500
+    data = {"a": random.uniform(size=n), "b": random.choice(["u", "v"], n), "p": random.uniform(0.2, 0.8, n)}
+    y = (random.random(n) < np.clip(data["p"] + 0.4 * (data["b"] == "u") - 0.2, 0, 1)).astype(int)
+    fix = tu.LSBoost("p", learner=learner, min_rows=200, rounds=10).fit(data, y)
+    assert fix.history_.loss_after < fix.history_.loss_before
+    np.testing.assert_array_equal(list(fix.staged_predict(data))[-1], fix.predict(data))
+    assert fix.predict_one({"a": 0.5, "b": "u", "p": 0.4}) == pytest.approx(
+        fix.predict({"a": [0.5], "b": ["u"], "p": [0.4]})[0]
+    )
+    assert type(learner).__name__ in repr(fix.model_)
+    with pytest.raises(ArgumentError, match=f"{type(learner).__name__}.*cannot be saved"):
+        tu.save(fix, tmp_path / "foreign")
+
+
+def test_algorithm_1_is_the_same_with_a_foreign_oracle():
+    random = np.random.default_rng(5)
+    data = {"a": random.integers(0, 5, 300).astype(float), "b": random.normal(size=300), "p": random.random(300)}
+    y = np.clip(0.2 * data["a"] + 0.1 * random.normal(size=300), 0, 1)
+    own = tu.LSBoost("p", alpha=0.02, depth=1).fit(data, y)
+    other = tu.LSBoost("p", alpha=0.02, learner=DecisionTreeRegressor(max_depth=1)).fit(data, y)
+    assert own.history_.chosen == other.history_.chosen
+    np.testing.assert_allclose(
+        [one.loss for one in own.history_.rounds], [one.loss for one in other.history_.rounds], rtol=1e-2
+    )
+    line = tu.LSBoost("p", alpha=0.02, learner="linear").fit(data, y)
+    other = tu.LSBoost("p", alpha=0.02, learner=LinearRegression()).fit(data, y)
+    np.testing.assert_allclose(line.predict(data), other.predict(data), atol=0.0201)
+
+
+def test_a_regressor_that_cannot_take_the_rows_is_told_so():
+    data = rows(n=300)  # with missing ages
+    with pytest.raises(TrueupError, match=r"LinearRegression could not be fitted.*\n.*fill in missing numbers"):
+        tu.LSBoost("p", FEATURES, learner=LinearRegression(), min_rows=50).fit(data, data["y"])
+
+
+def test_several_classes_are_refused():
+    data = rows("multiclass", 300)
+    with pytest.raises(ArgumentError, match=r"LSBoost corrects one prediction column\nhint: tu\.MCGrad takes several"):
+        tu.LSBoost(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])
+
+
+def test_lines_with_too_many_slopes_are_refused():
+    random = np.random.default_rng(6)
+    data = {"c": [f"c{at}" for at in random.integers(0, 600, 3000)], "p": random.random(3000)}
+    with pytest.raises(ArgumentError, match="a line in these features has"):
+        tu.LSBoost("p", learner="linear").fit(data, random.integers(0, 2, 3000))

@@ -1,0 +1,561 @@
+"""HKRR and Multiaccuracy: the textbook loop, what rows that judge let through, and a list that people can read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import conftest
+import trueup as tu
+from checks import CLASSES, rows, take
+from trueup.calibrators.maps.patches import Patch, Patches, PatchList
+from trueup.calibrators.patchsearch import Search
+from trueup.data.groups import cut_column
+from trueup.data.intake import read_like
+from trueup.data.schema import Feature
+from trueup.data.simulate import Shift, population
+from trueup.errors import ArgumentError
+from trueup.kernels.patches import shift_to
+
+COLUMNS = ["country", "age", "new"]
+
+
+def expit(x):
+    return 1 / (1 + np.exp(-np.asarray(x, float)))
+
+
+def logit(p):
+    p = np.clip(np.asarray(p, float), 1e-6, 1 - 1e-6)
+    return np.log(p) - np.log1p(-p)
+
+
+def textbook(**own):
+    given = {"prediction": "p", "features": COLUMNS, "stopping": None, "min_rows": 20, "alpha": 0.03, "bins": 4}
+    return given | own
+
+
+# ------------------------------------------------------------------ the textbook, by hand
+
+
+def masks(data, bins, depth):
+    """Give every group of the columns as a mask, in the order of the search."""
+    single = []
+    missing = np.array([one is None for one in data["country"]])
+    single.append(
+        [(f"country={one}", data["country"] == one) for one in ("BR", "DE", "US")] + [("country is missing", missing)]
+    )
+    age = data["age"]
+    cut = cut_column(Feature("age", "numeric"), age, bins)
+    single.append([(label, cut.codes(age) == code) for code, label in enumerate(cut.labels)])
+    single.append([("new=false", ~data["new"]), ("new=true", data["new"])])
+    found = [("all rows", np.ones(len(age), bool)), *(group for column in single for group in column)]
+    if depth == 2:
+        for a in range(3):
+            for b in range(a + 1, 3):
+                found += [(f"{x} & {y}", mx & my) for x, mx in single[a] for y, my in single[b]]
+    return found
+
+
+def mass_edges(p, levels):
+    ordered = np.sort(p)
+    below = np.searchsorted(ordered, np.unique(p), side="left") / len(p)
+    edges = [np.unique(p)[below >= k / levels][:1] for k in range(1, levels)]
+    edges = np.unique(np.concatenate(edges))
+    return edges[edges > p.min()]
+
+
+def plain_hkrr(data, *, levels, alpha, min_rows, bins, depth, low=-np.inf, high=np.inf, most=10_000):
+    """Patch cell after cell with nothing but masks and means (the twin of the search)."""
+    p, y = data["p"].astype(float), data["y"].astype(float)
+    ends = [-np.inf, *mass_edges(p, levels), np.inf]
+    groups, found = masks(data, bins, depth), []
+    while len(found) < most:
+        best = (0.0, None)
+        for name, mask in groups:
+            for at in range(len(ends) - 1):
+                cell = mask & (p >= ends[at]) & (p < ends[at + 1])
+                if mask.sum() < min_rows or cell.sum() < min_rows:
+                    continue
+                bias = np.mean((y - p)[cell])
+                drop = cell.sum() * bias**2
+                if abs(bias) > alpha and drop > best[0] * (1 + 1e-9):
+                    best = (drop, (name, ends[at], ends[at + 1], bias, cell))
+        if best[1] is None:
+            break
+        name, start, stop, bias, cell = best[1]
+        found.append((name, start, stop, bias, int(cell.sum())))
+        p = np.where(cell, np.clip(p + bias, low, high), p)
+    return p, found
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_textbook_fit_is_the_plain_loop(depth):
+    data = rows(n=600, seed=depth)
+    fix = tu.HKRR(**textbook(levels=4, depth=depth)).fit(data, data["y"])
+    p, found = plain_hkrr(data, levels=4, alpha=0.03, min_rows=20, bins=4, depth=depth, low=0.0, high=1.0)
+    assert [one.group for one in fix.patches_.patches] == [name for name, *_ in found]
+    assert [(one.low, one.high, one.rows) for one in fix.patches_.patches] == [(a, b, n) for _, a, b, _, n in found]
+    np.testing.assert_allclose([one.shift for one in fix.patches_.patches], [bias for *_, bias, _ in found], atol=1e-12)
+    np.testing.assert_allclose(fix.predict(data), p, atol=1e-12)
+    assert len(found) > 10
+
+
+def test_the_textbook_fit_of_real_outcomes_is_the_plain_loop():
+    data = rows("regression", n=600)
+    fix = tu.HKRR(**textbook(levels=4, task="regression")).fit(data, data["y"])
+    p, found = plain_hkrr(data, levels=4, alpha=0.03 * np.std(data["y"]), min_rows=20, bins=4, depth=1)
+    assert [one.group for one in fix.patches_.patches] == [name for name, *_ in found]
+    np.testing.assert_allclose(fix.predict(data), p, atol=1e-9)
+
+
+def test_multiaccuracy_without_judges_is_the_plain_loop_on_logits():
+    from scipy.optimize import brentq
+
+    data = rows(n=600)
+    fix = tu.Multiaccuracy(**textbook()).fit(data, data["y"])
+    F, y, found = logit(data["p"]), data["y"], []
+    while True:
+        biased = [(mask.sum() * np.mean((y - expit(F))[mask]) ** 2, name, mask) for name, mask in masks(data, 4, 1)
+                  if mask.sum() >= 20 and abs(np.mean((y - expit(F))[mask])) > 0.03]  # fmt: skip
+        if not biased:
+            break
+        _, name, mask = max(biased, key=lambda item: item[0])
+        shift = brentq(lambda x, f, y: np.sum(y - expit(f + x)), -30, 30, (F[mask], y[mask]), xtol=1e-14)
+        F = np.where(mask, F + shift, F)
+        found.append((name, shift))
+    assert [one.group for one in fix.patches_.patches] == [name for name, _ in found]
+    np.testing.assert_allclose([one.shift for one in fix.patches_.patches], [shift for _, shift in found], atol=1e-9)
+    np.testing.assert_allclose(fix.predict(data), expit(F), atol=1e-9)
+    assert len(found) >= 3
+
+
+@pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
+def test_after_the_textbook_every_cell_is_within_alpha_on_its_rows(make):
+    data = rows(n=900, seed=4)
+    fix = make(**textbook(depth=2, alpha=0.02)).fit(data, data["y"])
+    p = fix.predict(data)
+    ends = [-np.inf, *(mass_edges(data["p"], 10) if make is tu.HKRR else ()), np.inf]
+    checked = 0
+    for _, mask in masks(data, 4, 2):
+        for low, high in itertools.pairwise(ends):
+            cell = mask & (p >= low) & (p < high)
+            if mask.sum() >= 20 and cell.sum() >= 20:
+                checked += 1
+                assert abs(np.mean((data["y"] - p)[cell])) <= 0.02 + 1e-12
+    assert checked > 20
+    assert "every cell of 20 rows or more is within 0.02; nothing was held out" in fix.history_.reason
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_no_patch_of_the_textbook_raises_squared_error(task):
+    data = rows(task)
+    fix = tu.HKRR(**textbook(depth=2, rounds=60, task=task)).fit(data, data["y"])
+    whole = fix.model_.map
+    table = read_like(data, fix.model_.schema)
+    columns = [table.columns[name] for name in COLUMNS]
+    errors = []
+    for many in range(whole.steps + 1):
+        some = Patches(whole.link, whole.levels, whole.edges, whole.patches[:many], whole.clip)
+        errors.append(np.mean((data["y"] - some.apply(columns, table.prediction)) ** 2))
+    assert whole.steps > 20
+    assert (np.diff(errors) < 0).all()
+
+
+def test_as_many_patches_as_are_allowed():
+    data = rows()
+    fix = tu.HKRR(**textbook(rounds=3)).fit(data, data["y"])
+    assert len(fix.patches_) == fix.history_.chosen == 3
+    assert fix.history_.reason == "3 patches of 2 groups; the most that were allowed; nothing was held out to judge by"
+    data = population(6000, 1, levels=(4, 4), shifts=[Shift({"c0": "c0_1"}, 1.5), Shift({"c1": "c1_2"}, -1.5)])
+    fix = tu.Multiaccuracy("prediction", ["c0", "c1"], rounds=1).fit(data, data["outcome"])
+    assert fix.history_.chosen == 1
+    assert fix.history_.reason.endswith("the most that were allowed")
+
+
+# ------------------------------------------------------------------ what is found
+
+
+SHIFTS = [Shift({"c0": "c0_1"}, 1.0), Shift({"c1": "c1_2"}, -1.0)]
+
+
+@pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
+def test_planted_shifts_are_found_named_and_removed(make):
+    data, fresh = (population(n, seed, levels=(4, 4), numeric=1, shifts=SHIFTS) for n, seed in ((20_000, 1), (50_000, 2)))
+    fix = make("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"])
+    assert {one.group for one in fix.patches_.patches} >= {"c0=c0_1", "c1=c1_2"}
+    before, after = (np.mean((fresh["truth"] - p) ** 2) for p in (fresh["prediction"], fix.predict(fresh)))
+    assert after < 0.15 * before
+    for name, level in (("c0", "c0_1"), ("c1", "c1_2")):
+        inside = fresh[name] == level
+        off = np.mean((fresh["outcome"] - fix.predict(fresh))[inside])
+        assert abs(off) < 0.02 < abs(np.mean((fresh["outcome"] - fresh["prediction"])[inside]))
+
+
+def test_a_shift_of_two_columns_together_takes_depth_two():
+    planted = [Shift({"c0": "c0_1", "c1": "c1_2"}, 1.5)]
+    data = population(20_000, 3, levels=(4, 4), shifts=planted)
+    for make in (tu.HKRR, tu.Multiaccuracy):
+        found = make("prediction", ["c0", "c1"], depth=2).fit(data, data["outcome"]).patches_
+        assert found[0].group == "c0=c0_1 & c1=c1_2"
+        assert found[0].conditions == ((0, 1), (1, 2))
+        assert len(found) <= 3
+
+
+def banded(n, seed):
+    """Make scores that are right but for one group at high scores."""
+    random = np.random.default_rng([seed, 5])
+    p = random.uniform(0.05, 0.95, n)
+    country = np.array(["BR", "DE", "US"], object)[random.integers(0, 3, n)]
+    truth = np.where((country == "BR") & (p >= 0.7), p - 0.25, p)
+    return {"p": p, "country": country, "y": (random.random(n) < truth).astype(int), "truth": truth}
+
+
+def test_only_hkrr_knows_that_a_group_is_off_at_some_scores():
+    data, fresh = banded(12_000, 0), banded(40_000, 1)
+    fix = tu.HKRR("p", ["country"]).fit(data, data["y"])
+    first = fix.patches_[0]
+    assert first.group == "country=BR"
+    assert 0.6 <= first.low <= 0.75
+    assert np.isinf(first.high)
+    assert first.observed == pytest.approx(first.before - 0.25, abs=0.05)
+    error = {name: np.mean((fresh["truth"] - found.predict(fresh)) ** 2) for name, found in
+             (("cells", fix), ("whole", tu.Multiaccuracy("p", ["country"]).fit(data, data["y"])))}  # fmt: skip
+    assert error["cells"] < 0.2 * error["whole"]
+
+
+def test_calibrated_scores_are_left_alone():
+    # A chance of 5% at most for all cells of a fit together: 6 of 60 or more would be seen in less than 8% of such tests.
+    false = {"HKRR": 0, "Multiaccuracy": 0}
+    for seed in range(30):
+        for prevalence in (0.3, 0.03):
+            data = population(2000, seed, levels=(4, 6), numeric=1, prevalence=prevalence)
+            for name in false:
+                fix = getattr(tu, name)("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"])
+                false[name] += fix.history_.chosen > 0
+                if not fix.history_.chosen:
+                    assert fix.predict(data).tobytes() == data["prediction"].tobytes()
+                    assert "scores are left unchanged" in fix.history_.reason
+    assert max(false.values()) <= 6
+
+
+def test_small_data_are_not_made_worse():
+    changes = []
+    for seed in range(12):
+        data, fresh = (
+            population(n, at, levels=(4, 4), numeric=1, shifts=SHIFTS[:1]) for n, at in ((800, seed), (20_000, 99))
+        )
+        fix = tu.HKRR("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"])
+        p = np.clip(fix.predict(fresh), 1e-6, 1 - 1e-6)
+        loss = -np.mean(fresh["truth"] * np.log(p) + (1 - fresh["truth"]) * np.log1p(-p))
+        q = fresh["prediction"]
+        changes.append(loss + np.mean(fresh["truth"] * np.log(q) + (1 - fresh["truth"]) * np.log1p(-q)))
+    assert np.mean(changes) < 0.001
+
+
+def test_rare_events_that_did_not_happen_are_no_evidence():
+    # 80 rows of 2% without an event: their gain has no spread, but a third of such groups look like that.
+    n = 4000
+    country = np.where(np.arange(n) < 80, "quiet", "usual").astype(object)
+    y = np.zeros(n)
+    y[80::49] = 1
+    data = {"p": np.full(n, 0.02) + 1e-9 * np.arange(n), "country": country}
+    for make in (tu.HKRR, tu.Multiaccuracy):
+        assert make("p", ["country"]).fit(data, y).history_.chosen == 0
+
+
+def test_skewed_outcomes_without_their_tail_are_no_evidence():
+    # 1 below the prediction 19 times in 20, and 19 above it once: 60 rows without that once are no wonder.
+    n = 2060
+    p = np.random.default_rng(0).normal(size=n)
+    rest = np.where(np.arange(n) % 20 == 7, 19.0, -1.0)
+    rest[2000:] = -1.0
+    country = np.where(np.arange(n) < 2000, "usual", "quiet").astype(object)
+    for make in (tu.HKRR, tu.Multiaccuracy):
+        fix = make("p", ["country"], task="regression").fit({"p": p, "country": country}, p + rest + 0.01 * np.sin(p))
+        assert fix.history_.chosen == 0
+
+
+def test_one_score_cell_is_the_whole_group():
+    data = rows(n=900)
+    one, whole = tu.HKRR("p", COLUMNS, levels=1).fit(data, data["y"]), tu.Multiaccuracy("p", COLUMNS).fit(data, data["y"])
+    assert one.patches_ == whole.patches_
+    assert one.history_ == whole.history_
+    assert len(one.patches_) > 0
+
+
+def test_the_search_ends_when_many_proposals_in_a_row_fail(monkeypatch):
+    data = population(4000, 3, levels=(6, 6), numeric=2)
+    names = ["c0", "c1", "x0", "x1"]
+    told = []
+    monkeypatch.setattr(Search, "_judge", lambda self, cell: told.append(cell) or refuse(self, cell))
+    monkeypatch.setattr("trueup.calibrators.patchsearch.REJECTED", 3)
+    for patience in (1, 2):
+        told.clear()
+        fix = tu.HKRR("prediction", names, depth=2, stopping=tu.CrossValidation(patience=patience))
+        fix.fit(data, data["outcome"])
+        assert fix.history_.chosen == 0
+        assert len(told) == len(set(told)) == 3 * patience  # no cell is asked for twice while nothing changes
+
+
+refuse = Search._judge
+
+
+def test_judging_rows_of_your_own_decide():
+    data = population(5000, 7, levels=(4,), shifts=SHIFTS[:1])
+    calm = (np.random.default_rng(1).random(5000) < data["prediction"]).astype(int)  # as if nothing were off
+    for outcome, kept in ((data["outcome"], True), (calm, False)):
+        rule = tu.Validation({"prediction": data["prediction"], "c0": data["c0"]}, outcome)
+        fix = tu.Multiaccuracy("prediction", ["c0"], stopping=rule).fit(data, data["outcome"])
+        assert (fix.history_.chosen > 0) is kept
+        assert fix.history_.judged_by == "given rows"
+
+
+def test_a_holdout_sizes_patches_by_the_other_rows():
+    data = population(6000, 2, levels=(3,), shifts=[Shift({"c0": "c0_1"}, 1.0)])
+    fix = tu.Multiaccuracy("prediction", ["c0"], stopping=tu.Holdout(0.5)).fit(data, data["outcome"])
+    found = fix.patches_[0]
+    inside = data["c0"] == "c0_1"
+    assert found.group == "c0=c0_1"
+    assert 0.4 * inside.sum() < found.rows < 0.6 * inside.sum()
+    assert fix.history_.judged_by == "held-out rows"
+
+
+def test_the_history_tells_every_patch_and_the_last_that_failed():
+    data = population(20_000, 1, levels=(4, 4), numeric=1, shifts=SHIFTS)
+    history = tu.Multiaccuracy("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"]).history_
+    assert history.chosen >= 2
+    assert [one.kept for one in history.rounds[: history.chosen + 1]] == [True] * (history.chosen + 1)
+    assert all(not one.kept for one in history.rounds[history.chosen + 1 :])
+    losses = [one.loss for one in history.rounds[: history.chosen + 1]]
+    np.testing.assert_allclose(-np.diff(losses), [one.gain for one in history.rounds[1 : history.chosen + 1]], atol=1e-12)
+    assert (np.diff(losses) < 0).all()
+    assert history.measure == "log loss"
+    base = -np.mean(np.where(data["outcome"] == 1, np.log(data["prediction"]), np.log1p(-data["prediction"])))
+    assert history.loss_before == pytest.approx(base, abs=1e-12)
+
+
+def test_soft_labels_are_followed():
+    data = rows(n=500)
+    soft = np.where(data["country"] == "BR", expit(logit(data["p"]) + 1.0), data["p"])
+    fix = tu.Multiaccuracy("p", ["country"]).fit(data, soft)
+    assert fix.patches_[0].group == "country=BR"
+    assert fix.patches_[0].shift == pytest.approx(1.0, abs=0.02)
+
+
+# ------------------------------------------------------------------ cells and groups
+
+
+def test_cells_hold_equal_numbers_of_rows_or_are_equally_wide():
+    p = np.concatenate([np.full(30, 0.01), np.linspace(0.02, 0.05, 69), [0.9]])
+    y = np.tile([0, 1], 50)
+    one = {"stopping": None, "min_rows": 1, "alpha": 0.0, "levels": 4}
+    by_mass = tu.HKRR("p", [], **one, rounds=500).fit({"p": p}, y).patches_
+    edges = mass_edges(p, 4)
+    assert {patch.low for patch in by_mass.patches} <= {-np.inf, *edges}
+    assert np.array_equal(np.bincount(np.searchsorted(edges, p, side="right")), [30, 20, 25, 25])
+    wide = tu.HKRR("p", [], **one, spacing="equal", rounds=1).fit({"p": p}, y).patches_
+    assert (wide[0].low, wide[0].high, wide[0].rows) == (-np.inf, 0.25, 99)
+    real = tu.HKRR("p", [], **one, spacing="equal", task="regression", rounds=1).fit({"p": 10 * p}, y).patches_
+    assert (real[0].low, real[0].high, real[0].rows) == (pytest.approx(0.1 + 8.9 * 3 / 4), np.inf, 1)
+
+
+def test_cells_of_too_few_rows_are_let_be():
+    data = rows(n=300)
+    for least in (20, 60):
+        fix = tu.HKRR(**textbook(min_rows=least, alpha=0.0, rounds=200, levels=3)).fit(data, data["y"])
+        assert min(one.rows for one in fix.patches_.patches) >= least
+    none = tu.HKRR(**textbook(min_rows=301)).fit(data, data["y"])
+    assert len(none.patches_) == 0
+    assert none.history_.reason.startswith("no patch; every cell of 301 rows or more")
+
+
+def test_missing_values_dates_and_indicators_are_groups():
+    data = rows(n=700)
+    fix = tu.Multiaccuracy(**textbook(features=["age", "day", "new"], alpha=0.0, rounds=60)).fit(data, data["y"])
+    groups = {one.group for one in fix.patches_.patches}
+    assert {"age is missing", "new=true"} <= groups
+    assert any(group.startswith("day") and "2024-" in group for group in groups)
+    flag = data["new"].astype(int)
+    as_number = tu.Multiaccuracy("p", ["flag"], stopping=None, alpha=0.0).fit({"p": data["p"], "flag": flag}, data["y"])
+    assert {one.group for one in as_number.patches_.patches} <= {"all rows", "flag=0", "flag=1"}
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+@pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
+def test_whole_weights_of_any_size_count_rows(make, task):
+    data = rows(task, n=300)
+    counts = np.random.default_rng(0).integers(1, 5, 300)
+    fix, copies = make(**textbook(depth=2, task=task, rounds=50)), make(**textbook(depth=2, task=task, rounds=50))
+    many = take(data, np.repeat(np.arange(300), counts))
+    a = fix.fit(data, data["y"], sample_weight=counts).predict(data)
+    assert a.tobytes() == copies.fit(many, many["y"]).predict(data).tobytes()
+    assert [one.shift for one in fix.patches_.patches] == [one.shift for one in copies.patches_.patches]
+
+
+def test_the_order_of_weighted_rows_does_not_matter_when_rows_judge():
+    data = rows(n=900)
+    weight = np.random.default_rng(0).uniform(0.2, 3, 900)
+    order = np.random.default_rng(1).permutation(900)
+    for make in (tu.HKRR, tu.Multiaccuracy):
+        a = make("p", COLUMNS, min_rows=20).fit(data, data["y"], sample_weight=weight)
+        b = make("p", COLUMNS, min_rows=20).fit(take(data, order), data["y"][order], sample_weight=weight[order])
+        assert a.patches_ == b.patches_
+        assert a.history_ == b.history_
+        assert len(a.patches_) > 0
+
+
+# ------------------------------------------------------------------ the list
+
+
+LISTED = PatchList(
+    (
+        Patch("country=BR & device=tv", ((0, 1), (1, 2)), 0.1, 0.25, 0.0612, 1234, 0.1533, 0.2145),
+        Patch("all rows", (), -np.inf, 0.1, -0.01, 20_000, 0.06, 0.05),
+    ),
+    "prediction",
+)
+
+
+def test_the_list_is_read_at_a_glance():
+    assert repr(LISTED) == (
+        "Patches: 2 in order; each reads the scores that those above it left\n"
+        "     group                   score          rows  predicted  observed  prediction moved\n"
+        "  1  country=BR & device=tv  0.1 to 0.25   1,234     0.1533    0.2145           +0.0612\n"
+        "  2  all rows                below 0.1    20,000       0.06      0.05             -0.01"
+    )
+    assert repr(PatchList((), "logit")) == "Patches: none; every score is as it was"
+    long = PatchList((Patch("x" * 200, (), -np.inf, np.inf, 1.0, 9, 0.1, 0.2),) * 50, "logit")
+    assert max(map(len, repr(long).splitlines())) <= 100
+    assert repr(long).endswith("and 30 more: to_frame() has them all")
+    assert "score" not in repr(long).splitlines()[1]
+    assert repr(PatchList(LISTED.patches[:1], "logit")).startswith("Patches: one\n")
+
+
+def test_the_list_is_a_frame_and_plain_data(frame_maker):
+    like = frame_maker({"a": [1]})
+    found = LISTED.to_frame(like)
+    assert type(found) is type(like)
+    columns = LISTED.to_frame()
+    assert list(columns) == ["patch", "group", "low", "high", "rows", "before", "observed", "shift"]
+    assert columns["group"].tolist() == ["country=BR & device=tv", "all rows"]
+    plain = LISTED.to_dict()
+    assert plain["scale"] == "prediction"
+    assert (plain["patches"][1]["low"], plain["patches"][1]["high"]) == (None, 0.1)
+    json.dumps(plain, allow_nan=False)
+
+
+@pytest.fixture(params=sorted(conftest.MAKERS))
+def frame_maker(request):
+    return conftest.MAKERS[request.param]
+
+
+@pytest.mark.parametrize("own", [{}, {"stopping": None, "alpha": 0.02, "depth": 2}, {"task": "regression"}])
+@pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
+def test_the_parts_of_a_row_add_up(make, own):
+    data = rows("regression" if own.get("task") else "binary", n=900)
+    if own.get("stopping", 1) is None:
+        data["p"] = np.where(data["p"] < 0.1, 0.01, data["p"])
+    fix = make("p", COLUMNS, min_rows=20, **own).fit(data, data["y"])
+    after, kept = fix.predict(data), 0
+    for at in range(150):
+        found = fix.explain({name: data[name][at] for name in data})
+        assert found.after == after[at]
+        assert sum(part.change for part in found.parts) == pytest.approx(found.change, abs=1e-9)
+        moved = logit(after[at]) - logit(data["p"][at]) if found.scale == "logit" else after[at] - data["p"][at]
+        assert found.change == pytest.approx(moved, abs=1e-6)
+        kept += any(part.condition == "kept within 0 and 1" for part in found.parts)
+        assert all("(patch " in part.condition or part.condition == "kept within 0 and 1" for part in found.parts)
+    assert (kept > 0) == (make is tu.HKRR and "stopping" in own)
+
+
+def test_the_list_is_not_there_before_fit():
+    assert not hasattr(tu.HKRR(), "patches_")
+
+
+def test_what_a_model_is_made_of_is_counted():
+    data = rows()
+    fix = tu.HKRR(**textbook(rounds=1)).fit(data, data["y"])
+    assert fix.model_.info().map == "1 patch of 1 group"
+
+
+# ------------------------------------------------------------------ refusals
+
+
+def test_several_classes_are_refused_with_a_way_out():
+    data = rows("multiclass")
+    for make in (tu.HKRR, tu.Multiaccuracy):
+        with pytest.raises(ArgumentError, match="takes one prediction column; got 3, one a class") as caught:
+            make([f"p_{name}" for name in CLASSES], COLUMNS).fit(data, data["y"])
+        assert "MCGrad" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"depth": 3}, "depth must be a whole number from 1 to 2; got 3"),
+        ({"levels": 0}, "levels must be a whole number from 1 to 1,000; got 0"),
+        ({"alpha": -1}, "alpha must be a number at least 0; got -1"),
+        ({"spacing": "even"}, "spacing must be one of 'mass', 'equal'; got 'even'"),
+        ({"stopping": 5}, "stopping must be a CrossValidation, a Holdout, a Validation or None; got 5"),
+    ],
+)
+def test_a_refusal_says_what_was_got(given, message):
+    data = rows(n=60)
+    with pytest.raises(ArgumentError, match=message):
+        tu.HKRR("p", COLUMNS, **given).fit(data, data["y"])
+
+
+# ------------------------------------------------------------------ kernels
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.floats(-30, 30), min_size=1, max_size=30), st.floats(1e-6, 1 - 1e-6), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_a_shift_of_logits_gives_the_mean_that_was_asked_for(F, target, seed):
+    F, weight = np.array(F), np.random.default_rng(seed).uniform(0.1, 5, len(F))
+    shift = shift_to(F, weight, target)
+    found = np.average(expit(F + shift), weights=weight)
+    assert found == pytest.approx(target, rel=1e-9)
+
+
+FINITE = st.floats(0, 1)
+
+
+@st.composite
+def patch_lists(draw):
+    edges = np.unique(draw(st.lists(st.floats(-3, 3), max_size=4)))
+    conditions = [(0, st.integers(0, 3)), (1, st.integers(0, len(edges) + 1))]
+    patches = []
+    for _ in range(draw(st.integers(1, 8))):
+        used = draw(st.lists(st.sampled_from(conditions), max_size=2, unique_by=lambda one: one[0]))
+        low, high = sorted(draw(st.tuples(FINITE, FINITE)))
+        low, high = draw(st.sampled_from([(low, high + 0.1), (-np.inf, high + 0.1), (low, np.inf), (-np.inf, np.inf)]))
+        own = tuple((at, draw(codes)) for at, codes in used)
+        patches.append(Patch("", own, low, high, draw(st.floats(-0.6, 0.6)), 1, 0.0, 0.0))
+    return edges, tuple(patches)
+
+
+@settings(max_examples=150, deadline=None)
+@given(patch_lists(), st.integers(0, 2**32 - 1))
+def test_the_scorer_applies_one_patch_after_another(made, seed):
+    edges, patches = made
+    random = np.random.default_rng(seed)
+    n = 40
+    codes = random.integers(-1, 5, n)
+    numbers = np.where(random.random(n) < 0.2, np.nan, np.concatenate([random.uniform(-3, 3, n - len(edges)), edges]))
+    p = np.concatenate([random.random(n - 2), [0.0, 1.0]])
+    found = Patches("identity", (3, -1), (np.empty(0), edges), patches, (0.0, 1.0)).apply([codes, numbers], p)
+    for i in range(n):
+        own = {0: codes[i] if 0 <= codes[i] < 3 else 3,
+               1: len(edges) + 1 if np.isnan(numbers[i]) else int(np.sum(edges <= numbers[i]))}  # fmt: skip
+        value = p[i]
+        for one in patches:
+            if one.low <= value < one.high and all(own[at] == code for at, code in one.conditions):
+                value = min(max(value + one.shift, 0.0), 1.0)
+        assert found[i] == value

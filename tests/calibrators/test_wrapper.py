@@ -1,0 +1,555 @@
+"""An estimator and its calibrator as one: what scikit-learn asks of it, and what cross-fitting promises."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit, cross_val_score
+from sklearn.multiclass import OneVsOneClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from threadpoolctl import threadpool_limits
+
+import trueup as tu
+from trueup.calibrators.crossfit import Reading, divide_rows
+from trueup.errors import ArgumentError, ColumnError, DataError, TrueupWarning
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with threadpool_limits(1):  # products of a few numbers wait for each other's threads for most of the time
+        yield
+
+
+def cheap(**own):
+    return tu.MCGrad(**{"rounds": 1, "trees": 5, "stopping": tu.CrossValidation(2), "threads": 1} | own)
+
+
+def population(n, seed, classes=2):
+    """Two numbers and a flag that turns the effect of the first around, which a straight line cannot see."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 3))
+    X[:, 2] = X[:, 2] > 0.5
+    margin = X[:, 0] + 0.7 * X[:, 1] + X[:, 2] * (1.2 - 2 * X[:, 0]) - 0.5
+    if classes == 2:
+        return X, (random.random(n) < 1 / (1 + np.exp(-margin))).astype(int)
+    cuts = np.quantile(margin, np.arange(1, classes) / classes)
+    return X, np.searchsorted(cuts, margin + random.logistic(size=n))
+
+
+# scikit-learn's checks.
+
+
+@parametrize_with_checks([tu.CalibratedClassifier(), tu.CalibratedRegressor()])
+def test_the_defaults_pass_every_check_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "estimator", [tu.CalibratedClassifier(), tu.CalibratedRegressor()], ids=["classifier", "regressor"]
+)
+def test_check_estimator_finds_nothing(estimator):
+    found = check_estimator(estimator, on_skip=None, on_fail=None)
+    assert {one["status"] for one in found} <= {"passed", "skipped"}
+    assert [one["check_name"] for one in found if one["status"] == "skipped"] in ([], ["check_array_api_input"])
+    assert not any(one["expected_to_fail"] for one in found)
+
+
+# Cross-fitting.
+
+
+class Witness(ClassifierMixin, BaseEstimator):
+    """Remembers the rows it was fitted on, and is sure of nothing but them."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.seen_ = dict(zip(X[:, 0].tolist(), y.tolist(), strict=True))
+        return self
+
+    def predict_proba(self, X):
+        p = np.array(
+            [0.5 if x not in self.seen_ else 0.99 if self.seen_[x] == self.classes_[1] else 0.01 for x in X[:, 0].tolist()]
+        )
+        return np.column_stack([1 - p, p])
+
+
+class Notes(tu.MCGrad):
+    """Keeps what it was shown."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        self.shown_ = dict(X), np.asarray(y), sample_weight
+        return super().fit(X, y, sample_weight)
+
+
+def test_the_calibrator_learns_from_rows_that_the_estimator_has_not_seen():
+    X, y = population(200, 0)
+    model = tu.CalibratedClassifier(Witness(), Notes(rounds=1, trees=5)).fit(X, y)
+    columns, outcome, weight = model.calibrator_.shown_
+    assert (columns["prediction"] == 0.5).all()
+    assert np.array_equal(outcome, y)
+    assert weight is None
+    assert len(model.estimator_.seen_) == 200
+
+
+def test_a_memorising_estimator_is_calibrated_where_prefit_on_its_own_rows_is_not():
+    (X, y), (new, truth) = population(1500, 1), population(4000, 2)
+    nearest = KNeighborsClassifier(1)
+    honest = tu.CalibratedClassifier(nearest, tu.MCGrad(threads=2)).fit(X, y)
+    fooled = tu.CalibratedClassifier(KNeighborsClassifier(1).fit(X, y), tu.MCGrad(threads=2), cv="prefit").fit(X, y)
+    p, q = (model.predict_proba(new)[:, 1] for model in (honest, fooled))
+    assert log_loss(truth, p) < 0.7 < 5 < log_loss(truth, np.clip(q, 1e-6, 1 - 1e-6))
+    assert tu.metrics.ecce(truth, p) < 0.3 * tu.metrics.ecce(truth, q)
+
+
+def test_prefit_is_the_same_as_doing_it_by_hand():
+    (X, y), (more, outcome), (new, _) = population(500, 3), population(800, 4), population(100, 5)
+    base = GaussianNB().fit(X, y)
+    model = tu.CalibratedClassifier(base, tu.MCGrad(threads=2), cv="prefit").fit(more, outcome)
+
+    def columns(X):
+        return {"p": base.predict_proba(X)[:, 1], "x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2]}
+
+    by_hand = tu.MCGrad("p", threads=2).fit(columns(more), outcome)
+    assert by_hand.history_.chosen
+    assert model.estimator_ is base
+    assert np.array_equal(model.predict_proba(new)[:, 1], by_hand.predict(columns(new)))
+
+
+def test_a_probability_of_zero_that_came_true_is_softened_by_a_curve():
+    (X, y), (new, truth) = population(800, 35, classes=3), population(2000, 36, classes=3)
+    model = tu.CalibratedClassifier(DecisionTreeClassifier(random_state=0), cheap()).fit(X, y)
+    before, after = model.predict_uncorrected(new), model.predict_proba(new)
+    assert np.isin(model.estimator_.predict_proba(new), [0, 1]).all()
+    assert 0.05 < before.min() < before.max() < 0.95
+    assert log_loss(truth, after) <= log_loss(truth, before) < 1.1
+    sure = tu.CalibratedClassifier(LogisticRegression(), cheap()).fit(X, y)
+    assert np.array_equal(sure.predict_uncorrected(new), sure.estimator_.predict_proba(new))
+
+
+def test_the_features_improve_on_a_curve_of_the_score_alone():
+    (X, y), (new, truth) = population(3000, 6), population(5000, 7)
+    own = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2)).fit(X, y)
+    blind = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2), features=()).fit(X, y)
+    losses = [log_loss(truth, model.predict_proba(new)) for model in (own, blind)]
+    assert losses[0] < losses[1] - 0.02
+
+
+def test_order_of_rows_and_copies_do_not_matter_to_the_folds():
+    X, y = population(60, 8)
+    order = np.random.default_rng(0).permutation(60)
+    weight = np.random.default_rng(1).integers(0, 4, 60)
+    plain = tu.CalibratedClassifier().fit(X, y).predict_proba(X)
+    assert tu.CalibratedClassifier().fit(X[order], y[order]).predict_proba(X) == pytest.approx(plain, abs=1e-6)
+    weighted = tu.CalibratedClassifier().fit(X, y, sample_weight=weight).predict_proba(X)
+    repeated = tu.CalibratedClassifier().fit(X.repeat(weight, 0), y.repeat(weight)).predict_proba(X)
+    assert weighted == pytest.approx(repeated, abs=1e-6)
+    assert abs(weighted - plain).max() > 1e-3
+
+
+def test_every_fold_has_its_share_of_each_class_and_no_copy_of_its_training_rows():
+    X, y = population(103, 9, classes=3)
+    twice, labels = np.vstack([X, X]), np.concatenate([y, y])
+    splits = divide_rows(5, twice, labels, labels.astype(float), list(twice.T), np.arange(206), {})
+    assert np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(206))
+    for train, test in splits:
+        assert not set(twice[train, 0]) & set(twice[test, 0])
+        assert abs(np.bincount(labels[test]) - np.bincount(labels) / 5).max() <= 2
+
+
+@pytest.mark.parametrize(
+    "cv", [3, KFold(4), TimeSeriesSplit(3), [(np.arange(50), np.arange(50, 100)), (np.arange(50, 100), np.arange(50))]]
+)
+def test_folds_come_in_many_forms(cv):
+    X, y = population(100, 10)
+    model = tu.CalibratedClassifier(calibrator=tu.Platt(), cv=cv).fit(X, y)
+    assert model.calibrator_.model_.about.rows == (75 if isinstance(cv, TimeSeriesSplit) else 100)
+
+
+# Labels.
+
+
+def test_several_classes_with_labels_of_text():
+    X, codes = population(900, 11, classes=3)
+    y = np.array(["owl", "cat", "dog"])[codes]
+    model = tu.CalibratedClassifier(GaussianNB(), cheap()).fit(X, y)
+    p = model.predict_proba(X)
+    assert model.classes_.tolist() == ["cat", "dog", "owl"]
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-12)
+    assert np.array_equal(model.predict(X), model.classes_[p.argmax(axis=1)])
+    assert model.calibrator_.model_.schema.classes == ("cat", "dog", "owl")
+    assert log_loss(y, p) < log_loss(y, model.estimator_.predict_proba(X))
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1, 1], [1.0, 2.0], [10, 20]])
+def test_labels_of_any_kind_give_the_same_probabilities(labels):
+    X, y = population(120, 12)
+    model = tu.CalibratedClassifier().fit(X, np.array(labels)[y])
+    assert model.classes_.tolist() == labels
+    assert set(model.predict(X).tolist()) == set(labels)
+    assert np.array_equal(model.predict_proba(X), tu.CalibratedClassifier().fit(X, y).predict_proba(X))
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), LinearSVC()])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_class_that_a_fold_has_not_seen_does_no_harm(estimator, classes):
+    X, y = population(60, 13, classes=classes)
+    y[y == 1] = 0
+    y[7] = 1
+    model = tu.CalibratedClassifier(estimator, tu.Platt()).fit(X, y)
+    assert len(model.classes_) == classes
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_class_that_was_not_seen_has_probability_zero():
+    seen = LogisticRegression().fit([[0.0], [1.0]], ["a", "c"])
+    p = Reading("predict_proba", np.array(["a", "b", "c"])).of(seen, [[0.2]])
+    assert p[0, 1] == 0
+    assert p.sum() == pytest.approx(1)
+    assert Reading("predict_proba", np.array(["a", "b"])).constant("b", 2).tolist() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_without_probabilities_gets_them_from_its_margins(classes):
+    (X, y), (new, truth) = population(1000, 14, classes), population(3000, 15, classes)
+    model = tu.CalibratedClassifier(LinearSVC(), cheap()).fit(X, y)
+    p = model.predict_proba(new)
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-12)
+    reference = log_loss(truth, LogisticRegression().fit(X, y).predict_proba(new))
+    assert log_loss(truth, p) < reference + 0.01
+
+
+def test_margins_can_be_asked_for():
+    X, y = population(200, 16)
+    model = tu.CalibratedClassifier(LogisticRegression(), tu.Platt(), method="decision_function").fit(X, y)
+    plain = tu.CalibratedClassifier(LogisticRegression(), tu.Platt()).fit(X, y)
+    assert model.predict_proba(X) == pytest.approx(plain.predict_proba(X), abs=0.02)
+
+
+# What X may be.
+
+
+def frame_columns(n=400):
+    random = np.random.default_rng(17)
+    country = np.array(["BR", "DE", "US"], object)[random.integers(0, 3, n)]
+    age = random.integers(18, 80, n).astype(float)
+    y = (random.random(n) < np.where(country == "BR", 0.7, 0.3)).astype(int)
+    return {"country": country.tolist(), "age": age.tolist(), "prediction": random.random(n).tolist()}, y
+
+
+def test_frames_reach_the_estimator_as_they_are_and_the_calibrator_by_their_names(frame):
+    columns, y = frame_columns()
+    X = frame(columns)
+
+    def encode(part):
+        assert type(part) is type(X)
+        return np.column_stack([np.asarray(part["country"]) == "BR", np.asarray(part["age"], float) / 50])
+
+    pipeline = make_pipeline(FunctionTransformer(encode), LogisticRegression())
+    model = tu.CalibratedClassifier(pipeline, cheap()).fit(X, y)
+    schema = model.calibrator_.model_.schema
+    assert [(one.name, one.kind) for one in schema.features] == [
+        ("country", "categorical"),
+        ("age", "numeric"),
+        ("prediction", "numeric"),
+    ]
+    assert schema.prediction == ("prediction_",)
+    assert model.feature_names_in_.tolist() == ["country", "age", "prediction"]
+    assert model.predict_proba(X).shape == (400, 2)
+    alone = tu.CalibratedClassifier(pipeline, cheap(), features=["country"]).fit(X, y)
+    assert [one.name for one in alone.calibrator_.model_.schema.features] == ["country"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_texts_go_through_a_column_transformer(library):
+    columns, y = frame_columns()
+    X = pytest.importorskip(library).DataFrame(columns)
+    steps = ColumnTransformer(
+        [("country", OneHotEncoder(), ["country"]), ("rest", StandardScaler(), ["age", "prediction"])]
+    )
+    model = tu.CalibratedClassifier(make_pipeline(steps, LogisticRegression()), cheap(), n_jobs=1).fit(X, y)
+    assert model.score(X, y) > 0.6
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X[["age", "country", "prediction"]])
+
+
+def test_columns_that_the_calibrator_cannot_use_are_kept_from_it():
+    pd = pytest.importorskip("pandas")
+    columns, y = frame_columns()
+    X = pd.DataFrame({**columns, "id": [f"row {at}" for at in range(400)], "list": [[at] for at in range(400)], "copy": y})
+    base = make_pipeline(FunctionTransformer(lambda part: part[["age"]] / 50), LogisticRegression())
+    model = tu.CalibratedClassifier(base, cheap()).fit(X, y)
+    assert [one.name for one in model.calibrator_.model_.schema.features] == ["country", "age", "prediction"]
+    with pytest.raises(ColumnError, match="identical to the outcome"):
+        tu.CalibratedClassifier(base, cheap(), features=["copy"]).fit(X, y)
+
+
+def test_a_list_of_texts_is_something_to_fit():
+    words, y = ["good day", "bad day", "good food", "bad food", "so good", "so bad"] * 10, [1, 0] * 30
+    model = tu.CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression())).fit(words, y)
+    assert model.predict(["very good", "very bad"]).tolist() == [1, 0]
+    assert model.calibrator_.model_.schema.features == ()
+
+
+def test_a_sparse_matrix_shows_the_calibrator_only_what_is_named():
+    X, y = population(400, 18)
+    S = sparse.csr_matrix(np.where(abs(X) < 0.3, 0, X))
+    blind = tu.CalibratedClassifier(calibrator=cheap()).fit(S, y)
+    assert blind.calibrator_.model_.schema.features == ()
+    named = tu.CalibratedClassifier(calibrator=cheap(), features=[2, 0]).fit(S, y)
+    assert [one.name for one in named.calibrator_.model_.schema.features] == ["x2", "x0"]
+    dense = tu.CalibratedClassifier(calibrator=cheap(), features=[2, 0]).fit(S.toarray(), y)
+    assert abs(named.predict_proba(S) - dense.predict_proba(S.toarray())).max() < 0.3
+    order = np.random.default_rng(0).permutation(400)
+    one, other = (tu.CalibratedClassifier(calibrator=tu.Platt()).fit(S[rows], y[rows]) for rows in (slice(None), order))
+    assert other.predict_proba(S) == pytest.approx(one.predict_proba(S), abs=1e-6)
+
+
+def test_missing_values_are_the_business_of_the_estimator():
+    X, y = population(400, 19)
+    X[::7, 1] = np.nan
+    model = tu.CalibratedClassifier(HistGradientBoostingClassifier(max_iter=5), cheap(), cv=2).fit(X, y)
+    assert np.isfinite(model.predict_proba(X)).all()
+    with pytest.raises(ValueError, match="NaN"):
+        tu.CalibratedClassifier(calibrator=cheap()).fit(X, y)
+
+
+def test_the_features_and_categories_of_the_calibrator_are_those_of_x():
+    X, y = population(400, 20)
+    model = tu.CalibratedClassifier(calibrator=cheap(features=[2, "x0"], categorical=[2])).fit(X, y)
+    assert [(one.name, one.kind) for one in model.calibrator_.model_.schema.features] == [
+        ("x2", "categorical"),
+        ("x0", "numeric"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [tu.Isotonic(), tu.Beta(), tu.Grouped(tu.Platt(), by="x2"), tu.Multiaccuracy(), tu.HKRR(), tu.DepthTwo(trees=5)],
+    ids=lambda x: type(x).__name__,
+)
+def test_other_calibrators_go_with_it(calibrator):
+    X, y = population(400, 37)
+    p = tu.CalibratedClassifier(GaussianNB(), calibrator).fit(X, y).predict_proba(X)
+    assert p.shape == (400, 2)
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+# Regression.
+
+
+def test_a_regressor_is_corrected_where_its_line_does_not_reach():
+    random = np.random.default_rng(21)
+    X = random.normal(size=(4000, 2))
+    y = X[:, 0] + 2 * (X[:, 1] > 1) + random.normal(size=4000)
+    model = tu.CalibratedRegressor(calibrator=tu.MCGrad(threads=2)).fit(X[:2000], y[:2000])
+    before, after = (np.mean((y[2000:] - one.predict(X[2000:])) ** 2) for one in (model.estimator_, model))
+    assert after < before - 0.15
+    assert model.calibrator_.model_.schema.task == "regression"
+
+
+def test_a_memorising_regressor_is_seen_as_it_is():
+    random = np.random.default_rng(22)
+    X = random.normal(size=(600, 1))
+    y = X[:, 0] + 2 * random.normal(size=600)
+    model = tu.CalibratedRegressor(KNeighborsRegressor(1), tu.Platt()).fit(X, y)
+    assert 0 < model.calibrator_.slope_ < 0.5
+
+
+# Weights and metadata.
+
+
+def test_weights_go_to_both_where_both_take_them():
+    X, y = population(400, 23)
+    weight = np.where(X[:, 2] > 0, 3.0, 1.0)
+    model = tu.CalibratedClassifier(calibrator=Notes(rounds=1, trees=5)).fit(X, y, sample_weight=weight)
+    assert np.array_equal(model.calibrator_.shown_[2], weight)
+    assert np.allclose(model.estimator_.coef_, LogisticRegression().fit(X, y, weight).coef_)
+
+
+def test_an_estimator_that_takes_no_weights_is_named_in_a_warning():
+    X, y = population(100, 24)
+    with pytest.warns(TrueupWarning, match="KNeighborsClassifier takes no sample_weight"):
+        tu.CalibratedClassifier(KNeighborsClassifier(), tu.Platt()).fit(X, y, sample_weight=np.ones(100))
+
+
+def test_metadata_is_routed_as_it_is_requested():
+    X, y = population(400, 25)
+    weight, groups = np.where(X[:, 2] > 0, 3.0, 1.0), np.arange(400) // 10
+    with config_context(enable_metadata_routing=True):
+        for asked in (True, False):
+            base = LogisticRegression().set_fit_request(sample_weight=asked)
+            model = tu.CalibratedClassifier(base, Notes(rounds=1, trees=5), cv=GroupKFold(4)).fit(
+                X, y, sample_weight=weight, groups=groups
+            )
+            expected = LogisticRegression().fit(X, y, weight if asked else None).coef_
+            assert np.allclose(model.estimator_.coef_, expected)
+            assert np.array_equal(model.calibrator_.shown_[2], weight)
+        pipeline = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=True), LogisticRegression().set_fit_request(sample_weight=True)
+        )
+        inside = tu.CalibratedClassifier(pipeline, tu.Platt()).fit(X, y, sample_weight=weight)
+        assert np.allclose(
+            inside.estimator_.predict_proba(X), clone(pipeline).fit(X, y, sample_weight=weight).predict_proba(X)
+        )
+        with pytest.raises(ValueError, match="sample_weight"):
+            tu.CalibratedClassifier(LogisticRegression(), tu.Platt()).fit(X, y, sample_weight=weight)
+    with pytest.raises(ValueError, match="groups"):
+        tu.CalibratedClassifier(cv=GroupKFold(4)).fit(X, y, groups=groups)
+
+
+def test_rows_of_weight_zero_are_as_if_they_were_not_there():
+    X, y = population(150, 26)
+    weight = np.ones(150)
+    weight[::3] = 0
+    odd = np.where(weight > 0, y, 2)  # a class that no row of any weight has
+    for cv in (5, KFold(3)):
+        given = tu.CalibratedClassifier(cv=cv).fit(X, odd, sample_weight=weight)
+        left = tu.CalibratedClassifier(cv=cv).fit(X[weight > 0], y[weight > 0])
+        assert given.classes_.tolist() == [0, 1]
+        assert given.predict_proba(X) == pytest.approx(left.predict_proba(X), abs=1e-9)
+
+
+def test_the_default_calibrator_goes_by_the_number_of_rows_and_counts_weights():
+    X, y = population(299, 27)
+
+    def chosen(**told):
+        return type(tu.CalibratedClassifier().fit(X, y, **told).calibrator_)
+
+    assert chosen() is tu.Platt
+    assert chosen(sample_weight=np.r_[2.0, np.ones(298)]) is tu.MCGrad
+    assert chosen(sample_weight=np.full(299, 0.3)) is tu.Platt
+
+
+# scikit-learn's tools.
+
+
+def test_it_is_scored_searched_cloned_and_pickled():
+    X, y = population(300, 28)
+    model = tu.CalibratedClassifier(LogisticRegression(), cheap(), cv=2)
+    for scoring in ("roc_auc", "neg_log_loss"):
+        assert np.isfinite(cross_val_score(model, X, y, scoring=scoring, cv=2)).all()
+    search = GridSearchCV(
+        model, {"estimator__C": [0.01, 1], "calibrator__depth": [1, 2]}, cv=2, scoring="neg_log_loss"
+    ).fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.calibrator_.depth in (1, 2)
+    fitted = make_pipeline(StandardScaler(), model).fit(X, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), fitted.predict_proba(X))
+    assert repr(clone(model)) == repr(model)
+    frozen = tu.CalibratedClassifier(FrozenEstimator(LogisticRegression().fit(X, y)), tu.Platt(), cv="prefit")
+    assert np.isfinite(cross_val_score(frozen, X, y, cv=2)).all()
+
+
+def test_jobs_do_not_change_the_result():
+    X, y = population(200, 29)
+    forest = RandomForestClassifier(5, random_state=0)
+    one, two = (tu.CalibratedClassifier(forest, n_jobs=jobs).fit(X, y).predict_proba(X) for jobs in (None, 2))
+    assert np.array_equal(one, two)
+
+
+def test_the_correction_is_explained_and_saved_alone(tmp_path):
+    X, y = population(2000, 30)
+    model = tu.CalibratedClassifier(calibrator=tu.MCGrad(threads=2)).fit(X, y)
+    assert model.explain().corrections
+    assert "x2" in repr(model.explain({"prediction": 0.4, "x0": 1.0, "x2": 1.0}))
+    with pytest.raises(ArgumentError, match=r"holds an estimator of another library(.|\n)*calibrator_"):
+        tu.save(model, tmp_path / "model.trueup")
+    tu.save(model.calibrator_, tmp_path / "fix.trueup")
+    columns = {"prediction": model.estimator_.predict_proba(X)[:, 1], **{f"x{at}": X[:, at] for at in range(3)}}
+    assert np.array_equal(tu.load(tmp_path / "fix.trueup").predict(columns), model.predict_proba(X)[:, 1])
+
+
+# Refusals.
+
+X60, Y60 = population(60, 31)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"calibrator": LogisticRegression()}, "one of trueup's calibrators; got LogisticRegression"),
+        ({"calibrator": tu.MCGrad}, "got the class MCGrad"),
+        ({"calibrator": tu.MCGrad("p")}, "names a prediction column, 'p'"),
+        ({"calibrator": tu.MCGrad(task="regression")}, "task 'regression' does not go with"),
+        ({"calibrator": tu.MCGrad(features=[0]), "features": [1]}, "named twice, here and in the calibrator"),
+        ({"calibrator": tu.Platt(), "features": [1]}, "Platt reads no features"),
+        ({"cv": 1}, "cv must be a number of folds, at least 2"),
+        ({"cv": True}, "cv must be a number of folds"),
+        ({"cv": "five"}, "cv must be a number of folds"),
+        ({"cv": None}, "cv must be a number of folds"),
+        ({"cv": RepeatedKFold(n_splits=2, n_repeats=2)}, "predicts some rows more than once"),
+        ({"cv": [(np.arange(0), np.arange(60))]}, "cannot be divided"),
+        ({"cv": "prefit"}, "needs an estimator that is fitted"),
+        ({"cv": "prefit", "estimator": LogisticRegression()}, "this LogisticRegression is not"),
+        ({"cv": "prefit", "estimator": LogisticRegression().fit(X60, Y60 + 1)}, "does not know: 0"),
+        ({"calibrator": tu.MCGrad(), "features": ["colour"]}, r"no column 'colour' to use as feature(.|\n)*x0, x1, x2"),
+        ({"calibrator": tu.MCGrad(), "features": [3]}, "no column 3 to use as feature"),
+        ({"calibrator": tu.MCGrad(), "features": [0, "x0"]}, "'x0' appears more than once"),
+        ({"calibrator": tu.MCGrad(categorical=["colour"])}, "no column 'colour' to use as categorical"),
+        ({"method": "predict"}, "method must be one of"),
+        ({"estimator": LinearSVC(), "method": "predict_proba"}, "LinearSVC has no predict_proba"),
+        ({"estimator": LinearRegression()}, "LinearRegression has no predict_proba and no decision_function"),
+    ],
+)  # fmt: skip
+def test_a_bad_argument_is_refused(told, message):
+    with pytest.raises(ValueError, match=message):
+        tu.CalibratedClassifier(**told).fit(X60, Y60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.zeros(60)}, "one class only"),
+        ({"X": X60[:5], "y": Y60[:5]}, "5 samples .* too few"),
+        ({"sample_weight": -np.ones(60)}, "must not be negative"),
+        ({"sample_weight": np.zeros(60)}, "are all zero"),
+        ({"sample_weight": np.ones(59)}, "shape .59,. for 60 rows"),
+        ({"sample_weight": np.r_[np.ones(9), np.zeros(51)]}, "9 samples"),
+    ],
+)
+def test_bad_data_is_refused(change, message):
+    with pytest.raises(DataError, match=message):
+        tu.CalibratedClassifier().fit(**{"X": X60, "y": Y60} | change)
+
+
+def test_one_margin_for_each_pair_of_classes_is_refused():
+    X, y = population(200, 32, classes=4)
+    with pytest.raises(DataError, match="gives 6 columns for 4 classes"):
+        tu.CalibratedClassifier(OvO(LinearSVC()), tu.Platt()).fit(X, y)
+
+
+class OvO(OneVsOneClassifier):
+    def decision_function(self, X):
+        return np.column_stack([one.decision_function(X) for one in self.estimators_])
+
+
+def test_before_the_fit_there_is_nothing():
+    for model, call in ((tu.CalibratedClassifier(), "predict_proba"), (tu.CalibratedRegressor(), "predict")):
+        with pytest.raises(NotFittedError):
+            getattr(model, call)(X60)
+        with pytest.raises(NotFittedError):
+            model.explain()
+
+
+def test_a_constant_estimator_is_corrected_by_the_features_alone():
+    (X, y), (new, truth) = population(2000, 33), population(3000, 34)
+    model = tu.CalibratedClassifier(DummyClassifier(), tu.MCGrad(threads=2)).fit(X, y)
+    assert log_loss(truth, model.predict_proba(new)) < 0.95 * log_loss(truth, model.estimator_.predict_proba(new))
