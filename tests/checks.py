@@ -431,8 +431,14 @@ def law_the_unit_of_fractional_weights_does_not_matter(case):
 
 
 def told(fix):
-    """Give what a calibrator was told; one that it holds, by its type and its own parameters."""
-    return {name: type(value) if hasattr(value, "get_params") else value for name, value in fix.get_params().items()}
+    """Give what a calibrator was told; one that it holds by its type and its own parameters, several in a list by their types."""
+
+    def plain(value):
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return type(value) if hasattr(value, "get_params") else value
+
+    return {name: plain(value) for name, value in fix.get_params().items()}
 
 
 def law_it_is_an_estimator(case):

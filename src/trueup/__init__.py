@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trueup import metrics
+    from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
+    from trueup.calibrators.auto import Auto
     from trueup.calibrators.binning import Histogram, Isotonic
     from trueup.calibrators.boosting import MCGrad
     from trueup.calibrators.depthtwo import DepthTwo
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HKRR",
     "Audit",
+    "Auto",
     "Beta",
     "CalibratedClassifier",
     "CalibratedRegressor",
@@ -54,11 +57,13 @@ __all__ = [
     "report",
     "save",
     "simulate",
+    "swap_regret",
 ]
 
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
     "Audit": "trueup.audits.result",
+    "Auto": "trueup.calibrators.auto",
     "Beta": "trueup.calibrators.scaling",
     "CalibratedClassifier": "trueup.calibrators.wrapper",
     "CalibratedRegressor": "trueup.calibrators.wrapper",
@@ -83,6 +88,7 @@ _HOMES = {
     "report": "trueup.reports.page",
     "save": "trueup.modelfile",
     "simulate": "trueup.data",
+    "swap_regret": "trueup.audits.oracle",
 }
 
 

@@ -130,6 +130,31 @@ CASES |= {
 }  # fmt: skip
 
 
+def auto(*, several=False, **own):
+    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES, "folds": 2} | own
+    return lambda **changes: tu.Auto(**given | changes)
+
+
+# What the winner learns is under its own laws; which one wins may turn on how rows fall into folds.
+FIXED = {"plain": {"methods": [tu.MCGrad(stopping=None, rounds=2, trees=12)]}}
+CASES |= {
+    "auto": Case(
+        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(3))]), **TREES | FIXED,
+        refused={name: REFUSED[name] for name in ("threads", "random_state", "task", "unlabelled", "classes")} | {
+            "folds": [*WHOLE, 1, None],
+            "methods": [(), "platt", 3, [None], ["plat"], ["platt", "platt"], [tu.Platt], [tu.Platt("p")], [tu.Auto()], tu.Platt()],
+        },
+    ),
+    "auto, regression": Case(
+        auto(task="regression", methods=["identity", "isotonic", "multiaccuracy"]), "regression", counts=COUNTS, **FIXED
+    ),
+    "auto, classes": Case(
+        auto(several=True, methods=["identity", "temperature", tu.MCGrad(stopping=tu.Holdout(0.3))]), "multiclass",
+        **TREES | FIXED,
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "law"),
     [(name, law) for name in CASES for law in laws_of(CASES[name])],

@@ -141,14 +141,14 @@ def test_an_interrupted_fit_leaves_the_old_model(here, capsys, monkeypatch):
     assert (here / "m.trueup").read_text() == "old"
 
 
-def test_trees_are_counted_over_the_rounds():
+def test_steps_are_counted_over_the_rounds():
     from trueup.cli.fit import counting
 
     said = []
     progress = counting(SimpleNamespace(say=said.append), "fitting")
     for done in (10, 20, 10, 20, 30, 10):
         progress(done, 2000)
-    assert said[-1] == "fitting: 60 trees"
+    assert said[-1] == "fitting: 60 steps"
 
 
 def test_a_pipe_gets_plain_text(here):

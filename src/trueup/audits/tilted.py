@@ -114,8 +114,8 @@ def mean_of(values: Floats, w: Floats) -> Mean:
 
     Examples
     --------
-    >>> mean_of(np.array([0.0, 2.0, 4.0]), np.ones(3))
-    Mean(value=2.0, error=1.632993161855452, carried=2.0)
+    >>> mean_of(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4))  # the error is sqrt(4 / 3) / sqrt(4)
+    Mean(value=2.0, error=0.5773502691896257, carried=4.0)
     """
     total = float(w.sum())
     value = float((w * values).sum()) / total
@@ -139,8 +139,8 @@ def mean_tail(values: Floats, w: Floats) -> float:
 
     Examples
     --------
-    >>> round(mean_tail(np.array([1.0, 2.0, 3.0, 2.0]), np.ones(4)), 4)
-    0.0127
+    >>> round(mean_tail(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4)), 4)  # t = 3.464 with 3 degrees of freedom
+    0.0203
     """
     from scipy.special import stdtr
 
@@ -151,7 +151,6 @@ def mean_tail(values: Floats, w: Floats) -> float:
     if t > 0:
         u = w * (values - mean.value)
         u = u / np.abs(u).max()
-        rows = float(w.sum()) ** 2 / float((w**2).sum())
-        skew = min(0.0, float((u**3).sum() / (u**2).sum() ** 1.5))  # of the sum: that of a row over sqrt(rows)
+        skew = min(0.0, float((u**3).sum() / (u**2).sum() ** 1.5))  # of the sum, not of a row
         t = t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6
     return float(stdtr(max(mean.carried - 1, 0.1), -t))

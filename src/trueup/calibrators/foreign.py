@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup.calibrators.maps.base import Map
+from trueup.engines.levels import matrix
 from trueup.errors import TrueupError
 from trueup.kernels.levels import advance_all, order_by_level
 from trueup.kernels.threads import Workers
@@ -27,15 +28,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
 
-__all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map", "matrix"]
-
-
-def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:
-    """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
-    parts: list[NDArray[Any]] = []
-    for column, many in zip(columns, levels, strict=True):
-        parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))
-    return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
+__all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map"]
 
 
 class ForeignLearner:
@@ -74,6 +67,14 @@ class ForeignLearner:
     def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
         """Say how far the fit of its level is from the score of every row."""
         return fitted_values(fitted, self.X, level, workers) - F
+
+    def versions(self, fitted: Any) -> list[Any]:
+        """Have regressors as they are."""
+        return [fitted]
+
+    def mix(self, versions: list[Any], which: Longs) -> Any:  # noqa: ARG002
+        """Have regressors as they are."""
+        return versions[0]
 
 
 def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Workers) -> Floats:

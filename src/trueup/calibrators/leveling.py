@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Boosted", "LearnedRound", "Learner", "LineLearner", "Rules", "Search", "TreeLearner", "make_map"]
+__all__ = ["GATES", "Boosted", "LearnedRound", "Learner", "LineLearner", "Rules", "Search", "TreeLearner", "make_map"]
 
+GATES = 4  # one in so many of the rows to learn from opens the gates of a round instead
 LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
 
 
@@ -73,6 +74,12 @@ class Learner(Protocol):
     def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
         """Say for every row what the learner of its level adds to the score."""
 
+    def versions(self, fitted: Any) -> list[Any]:
+        """List what was fitted from its simplest form to the whole of it."""
+
+    def mix(self, versions: list[Any], which: Longs) -> Any:
+        """Take for each level the version it is given."""
+
 
 @dataclass(eq=False)
 class TreeLearner:
@@ -95,6 +102,18 @@ class TreeLearner:
         """Walk every row down the tree of its level."""
         return tree_values(self.data, fitted, level, workers)
 
+    def versions(self, fitted: Any) -> list[Any]:
+        """Cut the trees at every depth, from the mean of the level to the whole tree."""
+        return [self._cut(fitted, np.full(len(fitted.feature), depth)) for depth in range(self.depth + 1)]
+
+    def mix(self, versions: list[Any], which: Longs) -> Any:
+        """Cut each tree at its depth."""
+        return self._cut(versions[-1], which)
+
+    def _cut(self, fitted: Any, depth: Longs) -> Any:
+        deep = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
+        return fitted._replace(feature=np.where(deep, np.int32(-1), fitted.feature))
+
 
 @dataclass(eq=False)
 class LineLearner:
@@ -115,6 +134,14 @@ class LineLearner:
     def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:  # noqa: ARG002
         """Read the line of its level at every row."""
         return line_values(self.data, self.lines, fitted, level, workers)
+
+    def versions(self, fitted: Any) -> list[Any]:
+        """Have lines as they are."""
+        return [fitted]
+
+    def mix(self, versions: list[Any], which: Longs) -> Any:  # noqa: ARG002
+        """Have lines as they are."""
+        return versions[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +164,11 @@ class Boosted:
     y, F : ndarray
         Outcomes and scores of all rows, on the scale of the rules.
     weight : ndarray
-    train, gate : ndarray of int64
-        Rows that learners are fitted to, and rows that each of them must improve; none at all lets every one through.
+    train : ndarray of int64
+        Rows to learn from.
+    gates : ndarray of int64, or None
+        A part for every row: in each round the rows of one part are not learned from, and must confirm what the others
+        say. None lets everything through.
     """
 
     learner: Learner
@@ -147,30 +177,47 @@ class Boosted:
     F: Floats
     weight: Floats
     train: Longs
-    gate: Longs
+    gates: Longs | None
     rounds: list[LearnedRound] = field(default_factory=list, init=False)
 
     def one_more(self, workers: Workers) -> None:
-        """Fit one more round."""
-        edges = self._edges()
-        level = np.searchsorted(edges, self.F).astype(np.int32)
-        levels = len(edges) + 1
-        fitted = self.learner.fit(level, self.train, levels, self.y, self.F, workers)
-        size = np.bincount(level[self.train], self.weight[self.train], levels)
-        kept = (size >= self.rules.min_rows * (1 - DUST)) & (size > 0)
+        """Fit one more round; other rows open the gates than in the round before."""
+        learn = self.train
+        confirm = learn[:0]
+        if self.gates is not None:
+            held = self.gates[learn] == len(self.rounds) % GATES
+            learn, confirm = learn[~held], learn[held]
+        edges = self._edges(learn)
+        level, levels = np.searchsorted(edges, self.F).astype(np.int32), len(edges) + 1
+        fitted = self.learner.fit(level, learn, levels, self.y, self.F, workers)
+        size = np.bincount(level[learn], self.weight[learn], levels)
+        least = 0.0 if levels == 1 else self.rules.min_rows * (1 - DUST)  # one level is all rows there are
+        kept = (size >= least) & (size > 0)
+        if self.rules.gate is not None and len(confirm):
+            fitted, passed = self._confirmed(fitted, level, levels, confirm, workers)
+            kept &= passed
         value = self.learner.values(fitted, level, self.F, workers)
-        moved = self._moved(value, kept, level)
-        if self.rules.gate is not None and len(self.gate):
-            kept &= self._better(moved, level, len(kept), self.rules.gate)
-            moved = self._moved(value, kept, level)
-        self.F = moved
+        self.F = self._moved(value, kept, level)
         self.rounds.append(LearnedRound(edges, fitted, kept))
 
-    def _edges(self) -> Floats:
+    def _confirmed(self, fitted: Any, level: Ints, levels: int, rows: Longs, workers: Workers) -> tuple[Any, Flags]:
+        """Take on each level the version of its learner that is best for other rows, and say where it is good enough."""
+        assert self.rules.gate is not None
+        versions = self.learner.versions(fitted)
+        everywhere = np.ones(levels, bool)
+        gains, errors = np.empty((len(versions), levels)), np.empty((len(versions), levels))
+        for at, version in enumerate(versions):
+            moved = self._moved(self.learner.values(version, level, self.F, workers), everywhere, level)
+            gains[at], errors[at] = self._gains(moved, level, levels, rows)
+        best = np.argmax(gains, axis=0)
+        gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
+        return self.learner.mix(versions, best), gain > self.rules.gate * error
+
+    def _edges(self, rows: Longs) -> Floats:
         grid = self.rules.scale.grid
         if grid:
             return (np.arange(grid) + 0.5) / grid
-        return level_edges(self.F[self.train], self.weight[self.train], self.rules.levels, self.rules.min_rows)
+        return level_edges(self.F[rows], self.weight[rows], self.rules.levels, self.rules.min_rows)
 
     def _moved(self, value: Floats, kept: Flags, level: Ints) -> Floats:
         scale, out = self.rules.scale, np.empty(len(self.F))
@@ -179,15 +226,14 @@ class Boosted:
         )
         return out
 
-    def _better(self, moved: Floats, level: Ints, levels: int, gate: float) -> Flags:
-        """Say on which levels the gate rows have a lower squared error, by so many standard errors."""
-        rows = self.gate
+    def _gains(self, moved: Floats, level: Ints, levels: int, rows: Longs) -> tuple[Floats, Floats]:
+        """Say by how much the squared error of rows falls on each level, and the standard error of that."""
         at, w = level[rows], self.weight[rows]
         gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - moved[rows]) ** 2)
         total = np.bincount(at, gain, levels)
         count = np.maximum(np.bincount(at, minlength=levels), 1)
         spread = np.bincount(at, gain**2, levels) - total**2 / count
-        return np.asarray(total > gate * np.sqrt(np.maximum(spread, 0.0)))
+        return np.asarray(total), np.sqrt(np.maximum(spread, 0.0))
 
 
 def make_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> LevelSets:
@@ -290,7 +336,7 @@ class Search:
                 self.progress(at, most)
             if found[-1][0] < lowest - LESS * abs(lowest):
                 best, chosen, lowest = now, at, found[-1][0]
-            idle = not any(model.rounds[-1].kept.any() for model in self.models)
+            idle = not any(one.kept.any() for model in self.models for one in model.rounds[-GATES:])
             if idle or at - chosen >= (patience if judged else 1):
                 ended = "no level could be improved further" if idle else "the next brought nothing"
                 break

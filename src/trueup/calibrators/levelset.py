@@ -12,7 +12,7 @@ from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.foreign import ForeignLearner, ForeignLevels, make_foreign_map
-from trueup.calibrators.leveling import Boosted, LineLearner, Rules, Search, TreeLearner, make_map
+from trueup.calibrators.leveling import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import LevelSets, Scale
@@ -42,7 +42,6 @@ MOST_ROUNDS, FIXED_ROUNDS = 100, 10
 MOST_LEVELS = 1_000_000
 HOLD = 0.5  # of its odds, and of the odds against it, that a probability keeps in a round: none falls to 0
 LEAF = 20.0  # rows, the fewest of a leaf where levels have many
-GATES = 4  # one in so many of the rows to learn from opens gates instead
 WIDEST = 500  # slopes of a line
 FARTHEST = 1e300  # a real score is kept within this of 0
 
@@ -80,8 +79,9 @@ class LSBoost(Calibrator):
     l2 : float
         Shrinks leaves and slopes that rest on few rows.
     gate : float or None
-        By how many standard errors a fit must lower the squared error of rows it has not seen for its level to move. None
-        lets every fit through.
+        By how many standard errors a fit must lower the squared error of rows it has not seen for its level to move: one in
+        four of the rows to learn from, others in every round. They also choose how deep its tree goes. None lets every fit
+        through as it is.
     bins : int
         The most bins a number is cut into for trees; one of no more distinct values keeps them all.
     rounds : int, optional
@@ -94,7 +94,7 @@ class LSBoost(Calibrator):
     limits : pair of float, optional
         Lowest and highest outcome, for equal levels of a real outcome; those of the rows by default.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge. The rows that open gates are others than these.
+        Which rows judge how many rounds are kept: neither learned from, nor asked at a gate.
     categorical, unlabelled, random_state, threads
         As in `trueup.MCGrad`.
 
@@ -128,10 +128,10 @@ class LSBoost(Calibrator):
         depth: int = 3,
         levels: int = 10,
         spacing: str = "mass",
-        min_rows: int = 1000,
+        min_rows: int = 2000,
         learning_rate: float = 0.3,
         l2: float = 10.0,
-        gate: float | None = 0.0,
+        gate: float | None = 0.5,
         bins: int = 255,
         rounds: int | None = None,
         alpha: float | None = None,
@@ -204,8 +204,9 @@ class LSBoost(Calibrator):
             F = (np.ceil(np.clip(F, 0.0, 1.0) * scale.grid - 0.5) + 0.0) / scale.grid
         rules = self._rules(scale, literal=literal)
         learner = self._learner(whole, mass, literal=literal)
-        models = [Boosted(learner, rules, y, F, mass, part.train, gate) for part, gate in parts]
-        search = Search(models, [part for part, _ in parts], whole, loss, Workers(self.threads), progress)
+        gates = None if rules.gate is None else splits.parts_of(whole, GATES, int(self.random_state) + 1)
+        models = [Boosted(learner, rules, y, F, mass, part.train, gates) for part in parts]
+        search = Search(models, parts, whole, loss, Workers(self.threads), progress)
         history = self._literal(search) if literal else self._practical(search, self._base(whole, scale))
         levels = table.schema.levels
         if not history.chosen and scale.start is None and not literal:
@@ -213,19 +214,13 @@ class LSBoost(Calibrator):
         make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
         return Fitted(make(models, history.chosen, levels), history)
 
-    def _divided(self, table: Table, *, literal: bool) -> tuple[Table, list[tuple[Split, NDArray[np.int64]]]]:
-        """Say for each model which rows it learns from, which judge it, and which open its gates."""
+    def _divided(self, table: Table, *, literal: bool) -> tuple[Table, list[Split]]:
+        """Say for each model which rows it learns from, and which judge it."""
         splits.enough_rows(table)
         if literal or self.stopping is None:
             rows = np.arange(len(table))
-            return table, [(Split(rows, rows[:0]), rows[:0])]
-        whole, found = self._split(table)
-        if self.gate is None:
-            return whole, [(split, split.train[:0]) for split in found]
-        aside = splits.parts_of(whole, GATES, int(self.random_state) + 1) == 0
-        return whole, [
-            (Split(split.train[~aside[split.train]], split.valid), split.train[aside[split.train]]) for split in found
-        ]
+            return table, [Split(rows, rows[:0])]
+        return self._split(table)
 
     def _scale(self, table: Table, *, literal: bool) -> Scale:
         assert table.outcome is not None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from trueup.data.dealing import deal
 from trueup.data.intake import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -25,8 +25,6 @@ __all__ = [
     "paired_gain",
 ]  # fmt: skip
 
-GOLDEN = (5**0.5 - 1) / 2
-TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
 # By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
 # no harm, a later one also because it makes the model larger and slower.
 FIRST, LATER = 1.5, 2.0
@@ -120,76 +118,6 @@ class Split:
 
     train: NDArray[np.int64]
     valid: NDArray[np.int64]
-
-
-def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int) -> NDArray[np.int64]:
-    """Deal rows into parts by what they hold, so that the order of the rows does not matter.
-
-    Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
-    more of them are dealt out one by one. Every part has its share of each stratum, and so has every run of parts: the
-    first fifth of 1,000 parts are a fifth of each stratum, of however few rows.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        What a row is known by.
-    strata : ndarray
-        Rows are dealt in its order: the outcome of a binary task.
-    parts, seed : int
-
-    Examples
-    --------
-    >>> deal([np.array([.1, .1, .2, .3, .4])], np.array([1., 1, 0, 0, 0]), 2, seed=0)
-    array([1, 1, 0, 1, 0])
-    """
-    keys = _hash(columns, seed)
-    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    group = group.ravel()
-    level = np.bincount(group, strata) / count
-    alone = count[group] > TOGETHER
-    # The order in which cards are dealt: by stratum, then by hash; the groups first, then the rows of common content.
-    seat = np.empty(len(keys), np.int64)
-    order = np.lexsort((np.arange(len(count)), np.round(level)))
-    place = np.empty(len(count), np.int64)
-    kept = count[order] <= TOGETHER
-    place[order] = np.cumsum(kept) - 1
-    seat[~alone] = place[group[~alone]]
-    rows = np.flatnonzero(alone)
-    seat[rows[np.lexsort((strata[rows], keys[rows]))]] = int(kept.sum()) + np.arange(len(rows))
-    return seat * _step(parts) % parts
-
-
-@lru_cache
-def _step(parts: int) -> int:
-    """Choose how far apart two seats in succession are dealt, so that no run of parts is passed over for long.
-
-    Steps of the golden section of a circle fill it most evenly, its continued fraction being all ones; nearby it is the
-    step whose continued fraction comes nearest to that (Kuipers & Niederreiter 1974, chapter 2, theorem 3.4).
-    """
-
-    def largest(step: int) -> int:
-        found, a, b = 0, parts, step
-        while b:
-            found, a, b = max(found, a // b), b, a % b
-        return found
-
-    golden = round(GOLDEN * parts)
-    near = [step for step in range(max(1, golden - 50), min(parts, golden + 50)) if math.gcd(step, parts) == 1]
-    return min(near, key=lambda step: (largest(step), abs(step - golden)), default=1)
-
-
-def _hash(columns: Sequence[NDArray[Any]], seed: int) -> NDArray[np.uint64]:
-    """Mix the bits of each row's values (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
-    with np.errstate(over="ignore"):
-        out = np.full(len(columns[0]), np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1))
-        for column in columns:
-            values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
-            out += values.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-                out ^= out >> np.uint64(shift)
-                out *= np.uint64(factor)
-            out ^= out >> np.uint64(31)
-    return out
 
 
 @dataclass(frozen=True)

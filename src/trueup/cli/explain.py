@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console
 from trueup.cli.output import check_output
 from trueup.cli.terminal import show_page
-from trueup.cli.told import correction_grid, history_grid, json_of, model_data, part_grid
+from trueup.cli.told import correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
 from trueup.reports.output import write_whole
@@ -60,11 +61,15 @@ def _model_page(model: Model, top: int) -> list[str | Grid]:
             parts.append(f"{len(found.corrections) - top} more: --top {len(found.corrections)}")
     else:
         parts.append("nothing was corrected: the model leaves every score as it is")
-    return [*parts, "", f"loss by {history.judged_by}; {history.reason}", history_grid(history)]
+    if isinstance(model.map, Patches) and model.map.patches:
+        listed = model.map.listed
+        parts += ["", f"patches, in order; each reads the scores that those above it left (of {len(listed)})"]
+        parts.append(patch_grid(listed, top))
+    return [*parts, "", f"{history.measure} by {history.judged_by}; {history.reason}", history_grid(history, top)]
 
 
 def _row_page(model: Model, row: dict[str, Any], told: RowExplanation, top: int) -> list[str | Grid]:
-    scale = {"binary": "logit", "regression": "prediction", "multiclass": "logit"}[model.schema.task]
+    scale = told.scale
     if isinstance(told.before, tuple):
         assert isinstance(told.after, tuple)
         moves = zip(model.schema.prediction, told.before, told.after, strict=True)

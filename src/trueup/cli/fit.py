@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trueup.cli import console
-from trueup.cli.names import split_names
+from trueup.cli.methods import feature_names, make_recipe
 from trueup.cli.output import check_output, file_size
 from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_page
@@ -42,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
     with console.Watch(quiet=arguments.quiet) as watch:
         watch.say("reading")
-        table = read_table(arguments, arguments.features, "feature")
+        table = read_table(arguments, feature_names(arguments), "feature")
         watch.say("fitting")
-        recipe = _recipe(arguments, table)
+        recipe = make_recipe(arguments, table)
         recipe.fit_table(table, counting(watch, "fitting"))
         watch.say("writing")
         save(recipe, arguments.output)
@@ -63,29 +63,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:
-    """Make a progress that shows the trees so far, over all rounds: how many there will be, nobody knows before."""
+    """Make a progress that shows the steps so far, over all rounds: how many there will be, nobody knows before."""
     before = last = 0
 
     def progress(done: int, _: int) -> None:
         nonlocal before, last
         before += last if done < last else 0
         last = done
-        watch.say(f"{what}: {before + done:,} trees")
+        watch.say(f"{what}: {before + done:,} steps")
 
     return progress
-
-
-def _recipe(arguments: argparse.Namespace, table: Table) -> Any:
-    from trueup.calibrators.boosting import MCGrad  # scikit-learn and LightGBM come with it
-
-    schema = table.schema
-    names = [feature.name for feature in schema.features]
-    return MCGrad(
-        list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0], names,
-        task=arguments.task, depth=arguments.depth, monotone=arguments.monotone, unlabelled=arguments.unlabelled,
-        categorical=[name for name in split_names(arguments.categorical or []) if name in names],
-        classes=list(schema.classes) or None, random_state=arguments.seed, threads=arguments.threads,
-    )  # fmt: skip
 
 
 def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str | Grid]:
@@ -94,7 +81,7 @@ def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str
     judged = f"{history.judged_by}: every row by a model that has not seen it"
     parts: list[str | Grid] = [
         history.reason,
-        f"{info.method} on {info.rows:,} rows and {features}; judged by "
+        f"{info.method} on {info.rows:,} rows and {features if info.features else 'the score alone'}; judged by "
         f"{judged if history.judged_by == 'cross-validation' else history.judged_by}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]

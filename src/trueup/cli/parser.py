@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup.cli import console
+from trueup.cli.methods import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,9 +50,15 @@ exit codes: 0 fine; 1 --fail-if found what it names; 2 bad input or usage; 3 a f
 
 FIT = """\
 Learn what is wrong with scores on the segments that the features make, and save a small model
-that puts it right. Rows judge it that it has not seen: where nothing helps, it changes nothing.
+that puts it right. Rows judge it that it has not seen: where nothing helps, it changes nothing
+(curves of the score alone, isotonic to histogram, are fitted as they are told, and not judged).
 Fit it on rows that the model of the scores was not trained on.
 """
+
+METHOD_HELP = """mcgrad (default): boosted trees over features and score; auto: the simplest of several that is good
+enough, which may be none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for
+saturation; hkrr, multiaccuracy: a list of patches to read; isotonic, platt, temperature, beta, histogram: a curve of the
+score alone"""
 
 FIT_EXAMPLES = """\
 examples:
@@ -59,6 +66,8 @@ examples:
   trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
   trueup fit scores.csv --outcome species --prediction p_cat,p_dog,p_fox -o model.trueup
   trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
 """
 
 PREDICT = """\
@@ -203,9 +212,13 @@ def _add_fit(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     _add_categorical(columns)
     add = fit.add_argument_group("method").add_argument
-    add("--method", default="mcgrad", choices=("mcgrad",), metavar="NAME", help="mcgrad (default): boosted trees")
-    add("--depth", type=_at_least(1), default=2, metavar="N", help="how many features a tree combines (default 2)")
-    add("--monotone", action="store_true", help="never reverse two rows that have the same features")
+    add("--method", default="mcgrad", choices=tuple(METHODS), metavar="NAME", help=METHOD_HELP)
+    add(
+        "--by", action="append", metavar="A,B",
+        help="for a curve of the score (isotonic to histogram): one for each group, drawn to that of the whole",
+    )  # fmt: skip
+    add("--depth", type=_at_least(1), metavar="N", help="how many features a tree or patch combines (mcgrad: 2)")
+    add("--monotone", action="store_true", help="never reverse two rows that have the same features (mcgrad)")
     add("--seed", type=_at_least(0), default=0, metavar="N", help="fixes everything (default 0)")
     output = fit.add_argument_group("output")
     output.add_argument("-o", "--output", required=True, metavar="MODEL", help="where to save it, such as model.trueup")

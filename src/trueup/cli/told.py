@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.model import Model
-    from trueup.calibrators.rounds import History
+    from trueup.calibrators.maps.patches import PatchList
+    from trueup.calibrators.rounds import History, Round
     from trueup.calibrators.rowwise import RowExplanation
 
-__all__ = ["correction_grid", "history_grid", "json_of", "model_data", "part_grid"]
+__all__ = ["correction_grid", "history_grid", "json_of", "model_data", "part_grid", "patch_grid"]
 
 WIDEST_PART = 120
 
@@ -37,8 +38,18 @@ def correction_grid(found: Explanation, top: int) -> Grid:
     return Grid(("segment", "scores", "rows", "before", "after", "observed"), rows, ("rows", "observed"))
 
 
-def history_grid(history: History) -> Grid:
-    """Lay out the rounds as they were judged."""
+def patch_grid(found: PatchList, top: int) -> Grid:
+    """Lay out the first patches."""
+    rows: list[tuple[str, ...]] = [
+        (str(at), one.group, one.cell, f"{one.rows:,}", number(one.before), number(one.observed), f"{one.shift:+.4g}")
+        for at, one in enumerate(found.patches[:top], start=1)
+    ]
+    head = ("", "group", "scores", "rows", "predicted", "observed", f"{found.scale} moved")
+    return Grid(head, rows, ("rows", "observed"))
+
+
+def history_grid(history: History, top: int = 20) -> Grid:
+    """Lay out the rounds as they were judged: the first, and where there are many the last ones too."""
     rows: list[tuple[str, ...]] = [
         (
             "the scores as they were" if one.number == 0 else f"round {one.number}{'' if one.kept else ' (not kept)'}",
@@ -48,9 +59,13 @@ def history_grid(history: History) -> Grid:
             f"{-one.gain:+.3g}" if one.number else "",
             f"{one.error:.2g}" if one.number else "",
         )
-        for one in history.rounds
+        for one in _ends(history.rounds, max(top, 4))
     ]
     return Grid(("round", "trees", "theta", "loss", "change", "s.e."), rows, ("theta", "s.e."))
+
+
+def _ends(rounds: tuple[Round, ...], most: int) -> tuple[Round, ...]:
+    return rounds if len(rounds) <= most else (*rounds[: most // 2], *rounds[-(most - most // 2) :])
 
 
 def part_grid(found: RowExplanation, top: int) -> Grid:
@@ -69,6 +84,7 @@ def model_data(model: Model) -> dict[str, Any]:
         "model": model.info().to_dict(),
         "history": model.history.to_dict(),
         "explanation": model.explanation.to_dict(),
+        **({"patches": listed.to_dict()} if (listed := getattr(model.map, "listed", None)) is not None else {}),
     }
 
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Columns", "Lines", "Trees", "fit_lines", "grow_trees", "level_edges", "line_values", "to_forest", "tree_values"]
+__all__ = [
+    "Columns", "Lines", "Trees", "fit_lines", "grow_trees", "level_edges", "line_values", "matrix", "to_forest",
+    "tree_values",
+]  # fmt: skip
 
 SHARES = 4  # of the levels for each thread, so that none waits long for another
 CHUNK = 65_536  # rows that are walked by one call
@@ -270,3 +273,11 @@ def line_values(data: Columns, lines: Lines, slopes: Floats, level: Ints, worker
 
     workers.map(some, range(0, len(level), CHUNK))
     return out
+
+
+def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:
+    """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
+    parts: list[NDArray[Any]] = []
+    for column, many in zip(columns, levels, strict=True):
+        parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))
+    return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)

@@ -1,0 +1,145 @@
+"""Does a fix do harm where rows are few? Every method with validation on 500 to 2,000 rows, 30 seeds.
+
+    python bench/small.py [--seeds 30] [--processes 2]
+
+Simulated loans (scores that are right, and scores with planted errors; the loss is against the known truth) and Communities &
+Crime (violent crime above the median; a logistic regression trained on 500 of its rows). A cell is a method on one setting:
+the mean change of log loss over the seeds with its standard error. A cell does harm where the change is significantly above
+0 by two standard errors after Holm over all cells, and is at least .001 nats. HKRR as published stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr
+
+import trueup as tu
+from cases import DATA
+from common import check, save
+from trueup.data.simulate import Shift, population
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZES = (500, 1000, 2000)
+CRIME = (500, 1000)
+LEAST = 1e-3  # nats
+CLIP = 1e-6
+CV = tu.CrossValidation(5)
+METHODS: dict[str, Callable[[list[str]], Any]] = {
+    "MCGrad": lambda by: tu.MCGrad("p", by, threads=1),
+    "LSBoost": lambda by: tu.LSBoost("p", by, threads=1),
+    "DepthTwo": lambda by: tu.DepthTwo("p", by, saturation=False, threads=1),
+    "HKRR": lambda by: tu.HKRR("p", by),
+    "Multiaccuracy": lambda by: tu.Multiaccuracy("p", by),
+    "Isotonic": lambda _: tu.Isotonic("p", stopping=CV),
+    "Platt": lambda _: tu.Platt("p", stopping=CV),
+    "Temperature": lambda _: tu.Temperature("p", stopping=CV),
+    "Beta": lambda _: tu.Beta("p", stopping=CV),
+    "Histogram": lambda _: tu.Histogram("p", stopping=CV),
+    "Grouped Platt": lambda by: tu.Grouped(tu.Platt(), by=by[:1], prediction="p", stopping=CV),
+    "Auto": lambda by: tu.Auto("p", by, threads=1),
+}
+PUBLISHED = {
+    "HKRR as published": lambda by: tu.HKRR("p", by, stopping=None),
+    "Isotonic, not judged": lambda _: tu.Isotonic("p"),
+}
+
+
+def simulated(n: int, seed: int, *, shifted: bool) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Make rows to fit and 20,000 to test, from one population."""
+    shifts = [Shift({"c0": "c0_1"}, 0.9), Shift({"c1": "c1_0"}, -0.6)] if shifted else []
+    data = population(n + 20_000, 1000 + seed, levels=(5, 3, 4), shifts=shifts)
+    by = [name for name in data if name.startswith("c")]
+    columns = {**{name: data[name] for name in by}, "p": data["prediction"], "y": data["outcome"], "t": data["truth"]}
+    train, test = ({name: column[rows] for name, column in columns.items()} for rows in (slice(n), slice(n, None)))
+    return train, test, by
+
+
+def crime(n: int, seed: int) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Train a logistic regression on 500 rows; fit on n others, test on the rest."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    frame = pd.read_parquet(DATA / "communities_crime.parquet")
+    y = (frame["ViolentCrimesPerPop"] > frame["ViolentCrimesPerPop"].median()).to_numpy(int)
+    gone = ("ViolentCrimesPerPop", "county", "community", "communityname", "fold", "state")
+    numbers = frame.drop(columns=[name for name in gone if name in frame]).dropna(axis=1).astype(float)
+    order = np.random.default_rng([seed, 8]).permutation(len(y))
+    own, train, test = order[:500], order[500 : 500 + n], order[500 + n :]
+    base = make_pipeline(StandardScaler(), LogisticRegression(C=0.05, max_iter=2000)).fit(numbers.iloc[own], y[own])
+    p = base.predict_proba(numbers)[:, 1]
+    by = ["racepctblack", "medIncome", "PctIlleg", "pctUrban"]
+    columns = {**{name: numbers[name].to_numpy() for name in by}, "p": p, "y": y, "t": y.astype(float)}
+    return *({name: column[rows] for name, column in columns.items()} for rows in (train, test)), by
+
+
+def log_loss(truth: Any, p: Any) -> float:
+    p = np.clip(p, CLIP, 1 - CLIP)
+    return float(-np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p)))
+
+
+def one(setting: str, n: int, seed: int) -> dict[str, tuple[float, bool]]:
+    """Give the change of log loss by every method, and whether it changed anything."""
+    warnings.simplefilter("ignore")
+    train, test, by = crime(n, seed) if setting == "crime" else simulated(n, seed, shifted=setting == "shifted")
+    base, found = log_loss(test["t"], test["p"]), {}
+    for name, make in {**METHODS, **PUBLISHED}.items():
+        fix = make(by).fit(train, train["y"])
+        found[name] = (log_loss(test["t"], fix.predict(test)) - base, bool(fix.history_.chosen))
+    return found
+
+
+def holm(p: list[float]) -> list[float]:
+    order = np.argsort(p)
+    adjusted, most = [0.0] * len(p), 0.0
+    for rank, at in enumerate(order):
+        most = max(most, min(1.0, (len(p) - rank) * p[at]))
+        adjusted[at] = most
+    return adjusted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--processes", type=int, default=2)
+    told = parser.parse_args()
+    settings = [(kind, n) for kind in ("calibrated", "shifted") for n in SIZES] + [("crime", n) for n in CRIME]
+    jobs = [(kind, n, seed) for kind, n in settings for seed in range(told.seeds)]
+    with ProcessPoolExecutor(told.processes) as pool:
+        done = dict(zip(jobs, pool.map(one, *zip(*jobs, strict=True), chunksize=1), strict=True))
+    cells = []
+    for kind, n in settings:
+        for name in (*METHODS, *PUBLISHED):
+            changes = np.array([done[kind, n, seed][name][0] for seed in range(told.seeds)])
+            error = float(changes.std(ddof=1) / np.sqrt(told.seeds))
+            acted = float(np.mean([done[kind, n, seed][name][1] for seed in range(told.seeds)]))
+            cells.append({"setting": kind, "rows": n, "method": name, "change": float(changes.mean()), "error": error,
+                          "worst": float(changes.max()), "acted": acted})  # fmt: skip
+    judged = [cell for cell in cells if cell["method"] in METHODS]
+    p = [float(ndtr(-cell["change"] / cell["error"])) if cell["error"] else 1.0 for cell in judged]
+    for cell, adjusted in zip(judged, holm(p), strict=True):
+        cell["p_adjusted"] = adjusted
+        cell["harm"] = bool(adjusted < ndtr(-2.0) and cell["change"] >= LEAST)
+    for cell in cells:
+        print(f"{cell['setting']:>10} {cell['rows']:>5} {cell['method']:<22} {cell['change']:+.5f} (s.e. {cell['error']:.5f}) "
+              f"worst {cell['worst']:+.4f} acted {cell['acted']:.2f} {'HARM' if cell.get('harm') else ''}")  # fmt: skip
+    harmed = sum(cell["harm"] for cell in judged)
+    checks = {"cells that do harm": check("cells that do harm", harmed, 0, at_most=True)}
+    if told.seeds >= 30:
+        save("small", {"seeds": told.seeds, "cells": cells, "judged": len(judged), "checks": checks})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The calibrators by the names that `trueup fit --method` takes, and the recipe that a command asks for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from trueup.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from trueup.data.table import Table
+
+__all__ = ["METHODS", "feature_names", "make_recipe"]
+
+CLASSICS = ("isotonic", "platt", "temperature", "beta", "histogram")
+# Name -> class; importing the package of each costs seconds, so it is done when one is asked for.
+METHODS = {
+    "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
+    "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
+    "beta": "Beta", "histogram": "Histogram",
+}  # fmt: skip
+
+
+def feature_names(arguments: argparse.Namespace) -> list[str] | None:
+    """Say which columns the method reads beside the prediction; None is every one without a role."""
+    method = arguments.method
+    if method not in CLASSICS:
+        if arguments.by is not None:
+            raise ArgumentError(
+                f"--by is for the methods {', '.join(CLASSICS)}; {method} finds segments by itself",
+                hint="name the columns with --features",
+            )
+        found: list[str] | None = arguments.features
+        return found
+    if arguments.features is not None:
+        raise ArgumentError(
+            f"{method} reads the prediction alone: --features is for other methods",
+            hint="name the columns with --by to correct each group by itself, or use --method mcgrad",
+        )
+    return list(arguments.by or [])
+
+
+def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
+    """Make the calibrator that a command asks for, with the roles of the table that was read."""
+    from trueup.cli.names import split_names  # with NumPy, which `trueup --help` does without
+
+    schema, method = table.schema, arguments.method
+    names = [feature.name for feature in schema.features]
+    given = {
+        "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],
+        "features": names, "by": names, "task": arguments.task, "unlabelled": arguments.unlabelled,
+        "categorical": [name for name in split_names(arguments.categorical or []) if name in names],
+        "classes": list(schema.classes) or None, "random_state": arguments.seed, "threads": arguments.threads,
+    }  # fmt: skip
+    made = getattr(importlib.import_module("trueup"), METHODS[method])
+    if arguments.by is not None:
+        from trueup.calibrators.grouped import Grouped
+
+        given["calibrator"], made = made(), Grouped
+    known = inspect.signature(made).parameters
+    for option, value in (("depth", arguments.depth), ("monotone", arguments.monotone or None)):
+        if value is not None and option not in known:
+            takers = [name for name, kind in METHODS.items() if option in _parameters(kind)]
+            raise ArgumentError(f"--{option} is not for {method}", hint=f"it is for {', '.join(takers)}")
+        if value is not None:
+            given[option] = value
+    if schema.classes and "classes" not in known:
+        raise ArgumentError(f"{method} corrects one prediction column", hint="mcgrad takes several classes")
+    return made(**{name: value for name, value in given.items() if name in known})
+
+
+def _parameters(kind: str) -> Any:
+    return inspect.signature(getattr(importlib.import_module("trueup"), kind)).parameters

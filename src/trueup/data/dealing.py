@@ -1,0 +1,139 @@
+"""Which rows go where: dealt by what they hold, so that the order of the rows does not matter."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["deal", "shuffle"]
+
+GOLDEN = (5**0.5 - 1) / 2
+TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
+STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int) -> NDArray[np.int64]:
+    """Deal rows into parts by what they hold, so that the order of the rows does not matter.
+
+    Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
+    more of them are dealt out one by one. Every part has its share of each stratum, and so has every run of parts: the
+    first fifth of 1,000 parts are a fifth of each stratum, of however few rows.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        What a row is known by.
+    strata : ndarray
+        Rows are dealt in its order: the outcome of a binary task.
+    parts, seed : int
+
+    Examples
+    --------
+    >>> deal([np.array([.1, .1, .2, .3, .4])], np.array([1., 1, 0, 0, 0]), 2, seed=0)
+    array([1, 1, 0, 1, 0])
+    """
+    keys = _hash(columns, seed)
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    group = group.ravel()
+    level = np.bincount(group, strata) / count
+    alone = count[group] > TOGETHER
+    # The order in which cards are dealt: by stratum, then by hash; the groups first, then the rows of common content.
+    seat = np.empty(len(keys), np.int64)
+    order = np.lexsort((np.arange(len(count)), np.round(level)))
+    place = np.empty(len(count), np.int64)
+    kept = count[order] <= TOGETHER
+    place[order] = np.cumsum(kept) - 1
+    seat[~alone] = place[group[~alone]]
+    rows = np.flatnonzero(alone)
+    seat[rows[np.lexsort((strata[rows], keys[rows]))]] = int(kept.sum()) + np.arange(len(rows))
+    return seat * _step(parts) % parts
+
+
+@lru_cache
+def _step(parts: int) -> int:
+    """Choose how far apart two seats in succession are dealt, so that no run of parts is passed over for long.
+
+    Steps of the golden section of a circle fill it most evenly, its continued fraction being all ones; nearby it is the
+    step whose continued fraction comes nearest to that (Kuipers & Niederreiter 1974, chapter 2, theorem 3.4).
+    """
+
+    def largest(step: int) -> int:
+        found, a, b = 0, parts, step
+        while b:
+            found, a, b = max(found, a // b), b, a % b
+        return found
+
+    golden = round(GOLDEN * parts)
+    near = [step for step in range(max(1, golden - 50), min(parts, golden + 50)) if math.gcd(step, parts) == 1]
+    return min(near, key=lambda step: (largest(step), abs(step - golden)), default=1)
+
+
+def _hash(columns: Sequence[NDArray[Any]], seed: int) -> NDArray[np.uint64]:
+    """Mix the bits of each row's values (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        out = np.full(len(columns[0]), np.uint64(seed) * STEP + np.uint64(1))
+        for column in columns:
+            values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
+            _mix(out, values.view(np.uint64))
+    return out
+
+
+def _mix(out: NDArray[np.uint64], more: NDArray[np.uint64]) -> None:
+    """Stir more bits into each hash, in place."""
+    with np.errstate(over="ignore"):
+        out += more + STEP
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            out ^= out >> np.uint64(shift)
+            out *= np.uint64(factor)
+        out ^= out >> np.uint64(31)
+
+
+def shuffle(
+    columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Put rows into an order that is random, and the same whatever order they came in; say where a cut may fall.
+
+    The order has nothing to do with outcomes. So the rows before a cut say nothing about those after it by chance, as they
+    would if each side had its share of the events: too many before would then mean too many after.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        What a row is known by. Rows alike in all of them stay together where there are up to ten, as in `deal`.
+    own : sequence of ndarray
+        What tells rows apart that are alike: outcome and weight. The order among them is random too.
+    seed : int
+
+    Returns
+    -------
+    order : ndarray of int64
+    starts : ndarray of bool
+        Whether a cut may fall before that place of the order.
+
+    Examples
+    --------
+    >>> order, starts = shuffle([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], seed=0)
+    >>> starts.tolist().count(True)
+    3
+    """
+    keys = _hash(columns, seed) if len(columns) else np.zeros(len(own[0]), np.uint64)
+    sort = np.lexsort((*own[::-1], keys))
+    fresh = np.append(True, np.diff(keys[sort]) != 0)
+    first = np.maximum.accumulate(np.where(fresh, np.arange(len(sort)), 0))
+    size = np.diff(np.append(np.flatnonzero(fresh), len(sort)))[np.cumsum(fresh) - 1]
+    rank = np.arange(len(sort)) - first
+    # A row of common content is hashed once more with its rank, which makes it a row of its own.
+    place = keys[sort]
+    _mix(place, np.where(size > TOGETHER, rank + 1, 0).astype(np.uint64))
+    again = np.lexsort((rank, place))
+    return sort[again], np.append(True, np.diff(place[again]) != 0)

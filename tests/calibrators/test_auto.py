@@ -1,0 +1,445 @@
+"""Auto: what it chooses, why it says so, and that the rule is the rule."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.calibrators import auto
+from trueup.calibrators.base import Fitted
+from trueup.calibrators.choice import Candidate, choose_simplest, margin, tell
+from trueup.calibrators.losses import loss_of
+from trueup.calibrators.maps.base import Unchanged
+from trueup.calibrators.rounds import CrossValidation
+from trueup.calibrators.splits import divide
+from trueup.data.intake import read
+from trueup.errors import ArgumentError, ColumnError, DataError
+
+CURVES = ["identity", "temperature", "platt", "beta", "isotonic"]
+
+
+def _expit(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _rows(kind, seed=0, n=600):
+    """Make scores that are right, too steep, too steep and too low, or wrong in segments."""
+    random = np.random.default_rng([seed, n])
+    F = 1.5 * random.normal(size=n)
+    data = {"country": np.array(["BR", "DE", "US"], object)[random.integers(0, 3, n)], "age": random.uniform(18, 80, n)}
+    brazil, old = data["country"] == "BR", (data["country"] == "DE") & (data["age"] > 50)
+    truth = {"right": F, "steep": 0.5 * F, "line": 0.5 * F + 0.5, "segments": F + 1.2 * brazil - 1.0 * old}[kind]
+    return data | {"p": _expit(F), "y": (random.random(n) < _expit(truth)).astype(int)}
+
+
+def _real(slope, seed=0, n=400):
+    random = np.random.default_rng([seed, n, 3])
+    p = 10 * random.normal(size=n)
+    return {"p": p, "age": random.uniform(18, 80, n), "y": slope * p + 3 * random.normal(size=n)}
+
+
+def _fit(data, methods=None, **more):
+    return tu.Auto(prediction="p", methods=methods, **more).fit(data, "y")
+
+
+def _chosen(kind, runs, n=600, methods=None):
+    return Counter(_fit(_rows(kind, seed, n), methods).choice_.method for seed in range(runs))
+
+
+# ------------------------------------------------------------------ the rule
+
+
+def test_the_simplest_within_one_standard_error_is_chosen():
+    a, b, c = np.full(40, 0.5), np.array([0.3, 0.5] * 20), np.array([0.2, 0.59] * 20)
+    # b - c is 0.1 and -0.09 in turn: a mean of 0.005, deviations of 0.095 each, which all 40 rows carry alike. The error is
+    # 0.095 / sqrt(39), and 10 / 39 more of it is allowed since there are so few.
+    found = margin(b, c, None)
+    assert found.behind == pytest.approx(0.005)
+    assert found.error == pytest.approx(0.095 / np.sqrt(39))
+    assert found.allowed == pytest.approx(0.095 / np.sqrt(39) * (1 + 10 / 39))
+    # a - c is 0.3 and -0.09 in turn: 0.105, more than 0.195 / sqrt(39) * 49 / 39 = 0.0392.
+    assert margin(a, c, None).allowed == pytest.approx(0.0392, abs=1e-4)
+    assert choose_simplest([a, b, c], None) == (1, 2)
+    assert choose_simplest([b, a, c], None) == (0, 2)
+    assert choose_simplest([a, c], None) == (1, 1)
+    assert choose_simplest([c, b, a], None) == (0, 0)
+
+
+def test_what_is_no_better_is_never_chosen_over_what_is_simpler():
+    same = np.linspace(0.1, 0.9, 50)
+    assert choose_simplest([same, same.copy(), same.copy()], None) == (0, 0)
+    assert choose_simplest([same, same * (1 - 1e-9)], None) == (0, 1)  # dust
+
+
+def test_a_few_rows_of_huge_loss_are_no_excuse():
+    # Two rows put the wild one 0.04 behind, with as large an error. The first is 0.03 behind beyond doubt, and yet better.
+    best, first = np.full(1000, 0.3), np.full(1000, 0.3) + np.array([0.02, 0.04] * 500)
+    wild = best.copy()
+    wild[[3, 500]] = 20.0
+    assert margin(wild, best, None).tied
+    assert not margin(first, best, None).tied
+    assert np.mean(wild) > np.mean(first)
+    assert choose_simplest([first, wild, best], None) == (2, 2)
+    assert choose_simplest([wild, first, best], None) == (0, 2)
+
+
+def test_a_gain_that_one_row_carries_is_no_evidence():
+    base = np.full(200, 0.4)
+    one, many = base.copy(), base - 0.01 * np.array([1, 3] * 100)
+    one[7] = 0.0
+    assert choose_simplest([base, one], None)[0] == 0
+    assert choose_simplest([base, many], None)[0] == 1
+
+
+def test_weights_count():
+    # Unweighted the second is worse by 0.1 on average; the rows where it is better weigh ten times as much.
+    a, b = np.full(60, 0.5), np.array([0.4, 0.7] * 30)
+    heavy = np.array([10.0, 1.0] * 30)
+    assert choose_simplest([a, b], None) == (0, 0)
+    assert choose_simplest([a, b], heavy)[1] == 1
+    assert choose_simplest([a, b], 7 * heavy) == choose_simplest([a, b], heavy)
+
+
+def test_sentences_say_which_and_why():
+    def candidate(title, loss, behind, error, *, chosen=False):
+        return Candidate(title.lower(), title, loss, 0.0, 0.0, behind, error, 5, chosen)
+
+    none = candidate("identity", 0.4302, 0.0091, 0.0011)
+    platt, best = candidate("Platt", 0.4213, 0.0002, 0.0004), candidate("MCGrad", 0.4211, 0.0, 0.0)
+    assert tell([none, replace(platt, chosen=True), best], 2, 0.4302, "log loss") == (
+        "chose Platt: its cross-validated log loss 0.4213 is within one standard error (0.0004) of the best, "
+        "MCGrad's 0.4211, and it is simpler; the scores as they are have 0.4302"
+    )
+    assert tell([none, replace(best, chosen=True)], 1, 0.4302, "log loss") == (
+        "chose MCGrad: its cross-validated log loss 0.4211 is lower than that of anything simpler, beyond noise; "
+        "the scores as they are have 0.4302"
+    )
+    near = replace(none, behind=0.0003, behind_error=0.0004, chosen=True)
+    assert tell([near, best], 1, 0.4302, "squared error") == (
+        "you do not need this: no method lowers the cross-validated squared error (0.4302) by more than its standard error"
+    )
+    few = replace(near, behind=0.0005)
+    assert tell([few, best], 1, 0.4302, "log loss").endswith("(0.4302) beyond noise: few rows carry what is gained")
+    few = replace(platt, behind=0.0005, chosen=True)
+    assert "is within the noise of a few rows of the best, MCGrad's 0.4211" in tell(
+        [none, few, best], 2, 0.4302, "log loss"
+    )
+    assert "Platt, the only method to choose from: " in tell([replace(platt, chosen=True)], 0, 0.4302, "log loss")
+    first = replace(best, chosen=True)
+    assert "0.4211 is the lowest, and it is the simplest;" in tell([first, platt], 0, 0.4302, "log loss")
+
+
+# ------------------------------------------------------------------ what is chosen
+
+
+def test_scores_that_are_right_are_left_alone():
+    # For k coefficients on calibrated scores the gain of all rows is C / 2 - k and its error sqrt(C), with C of a chi-squared
+    # law of k degrees: more than one error is C > (1 + sqrt(1 + 2 k))^2, of probability 0.0063, 0.0053, 0.0041 for k = 1, 2,
+    # 3. Were they strangers, 1.6 runs in 100 would take one; Poisson of that mean is above 6 in 1 of 700 sets of runs.
+    found = _chosen("right", 100, methods=CURVES)
+    assert found["identity"] >= 94
+    assert _chosen("right", 4)["identity"] >= 3
+
+
+def test_a_slope_is_put_right_by_a_slope():
+    # The truth is a Temperature: what is richer must be better than it by more than noise, by luck; as above, a few in 100.
+    found = _chosen("steep", 40, methods=CURVES)
+    assert found["temperature"] + found["platt"] >= 37
+    assert found["temperature"] > found["platt"]
+    found = _chosen("line", 20, methods=CURVES)
+    assert found["platt"] >= 18
+    found = _chosen("steep", 3)
+    assert found["temperature"] + found["platt"] >= 2
+
+
+def test_segments_are_put_right_by_trees():
+    # The planted shifts lower the log loss by 0.06 and more, a dozen standard errors; no curve of the score can.
+    found = _chosen("segments", 2, 1200)
+    assert found["depthtwo"] + found["mcgrad"] == 2
+
+
+def test_real_outcomes_have_their_own_list():
+    fix = _fit(_real(1.0), task="regression")
+    assert [one.name for one in fix.choice_.candidates] == ["identity", "platt", "isotonic", "depthtwo", "mcgrad"]
+    assert fix.choice_.method == "identity"
+    assert fix.choice_.measure == "squared error"
+    fix = _fit(_real(0.6), task="regression")
+    assert fix.choice_.method == "platt"
+    assert "squared error" in fix.choice_.sentence
+
+
+def test_several_classes_have_their_own_list():
+    random = np.random.default_rng(1)
+    F = random.normal(size=(600, 3)) * 2
+    P = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
+    y = np.argmax(0.4 * F + random.gumbel(size=F.shape), axis=1)
+    data = {"a": P[:, 0], "b": P[:, 1], "c": P[:, 2], "age": random.uniform(18, 80, 600)}
+    fix = tu.Auto(prediction=["a", "b", "c"], classes=[0, 1, 2], folds=2).fit(data, y)
+    assert [one.name for one in fix.choice_.candidates] == [
+        "identity",
+        "temperature",
+        "platt",
+        "beta",
+        "isotonic",
+        "mcgrad",
+    ]
+    assert fix.choice_.method == "temperature"
+    assert fix.predict({name: data[name] for name in "abc"}).shape == (600, 3)
+
+
+def test_the_order_of_a_list_is_the_order_of_simplicity():
+    data = _rows("steep", 1)
+    assert _fit(data, ["temperature", "platt"]).choice_.method == "temperature"
+    assert _fit(data, ["platt", "temperature"]).choice_.method == "platt"
+
+
+# ------------------------------------------------------------------ what is judged
+
+
+def test_losses_are_those_of_folds_that_were_not_fitted_to():
+    data = _rows("line", 2)
+    weight = np.linspace(0.5, 1.5, 600)
+    fix = tu.Auto("p", methods=["identity", "platt"], folds=4, random_state=3).fit(data, "y", sample_weight=weight)
+    table = read(data, outcome="y", prediction="p", weight=weight)
+    losses, rows = [], []
+    for part in divide(table, CrossValidation(4), 3):
+        held, learned = table.take(part.valid), table.take(part.train)
+        platt = tu.Platt("p").fit({"p": learned.prediction}, learned.outcome, sample_weight=learned.weight)
+        p = platt.predict({"p": held.prediction})
+        losses.append(-np.where(held.outcome == 1, np.log(p), np.log(1 - p)))
+        rows.append(part.valid)
+    w, each = weight[np.concatenate(rows)], np.concatenate(losses)
+    p, y = data["p"][np.concatenate(rows)], data["y"][np.concatenate(rows)]
+    base = -np.where(y == 1, np.log(p), np.log(1 - p))
+    none, platt = fix.choice_.candidates
+    assert none.loss == pytest.approx(np.average(base, weights=w))
+    assert platt.loss == pytest.approx(np.average(each, weights=w))
+    assert platt.gain == pytest.approx(np.average(base - each, weights=w))
+    assert none.behind == pytest.approx(platt.gain)
+    assert (platt.behind, platt.behind_error, none.gain) == (0, 0, 0)
+    assert (platt.folds, fix.choice_.rows) == (4, 600)
+
+
+def test_the_model_is_that_of_the_winner_on_all_rows():
+    data = _rows("line", 2)
+    fix = _fit(data, CURVES)
+    assert fix.choice_.method == "platt"
+    assert np.array_equal(fix.predict(data), tu.Platt("p").fit(data, data["y"]).predict(data))
+    history, own = fix.history_, fix.choice_.candidates[2]
+    assert history.reason == fix.choice_.sentence
+    assert (history.judged_by, history.chosen, fix.model_.map.steps) == ("cross-validation", 1, 1)
+    assert (history.loss_before, history.loss_after) == (fix.choice_.candidates[0].loss, own.loss)
+    assert (history.rounds[1].gain, history.rounds[1].error) == (own.gain, own.gain_error)
+    data = _rows("segments", 0, 1200)
+    fix, alone = _fit(data, ["identity", "mcgrad"]), tu.MCGrad("p").fit(data, "y")
+    assert np.array_equal(fix.predict(data), alone.predict(data))
+    assert fix.history_.rounds == alone.history_.rounds
+    assert fix.history_.reason == f"{fix.choice_.sentence}; {alone.history_.reason}"
+
+
+def test_identity_leaves_every_score_as_it_is():
+    data = _rows("right")
+    fix = _fit(data, CURVES)
+    assert isinstance(fix.model_.map, Unchanged)
+    assert np.array_equal(fix.predict(data), data["p"])
+    assert fix.history_.chosen == 0
+    assert fix.history_.loss_before == fix.choice_.candidates[0].loss
+    assert fix.explain().corrections == ()
+
+
+@pytest.mark.parametrize("name", auto.NAMES)
+def test_every_name_is_a_method(name):
+    data = _rows("segments", 5)
+    fix = _fit(data, [name], folds=2)
+    assert fix.choice_.method == name
+    assert len(fix.choice_.candidates) == 1
+    assert fix.history_.chosen == fix.model_.map.steps
+    assert fix.choice_.sentence in fix.history_.reason
+
+
+class Shy(tu.Platt):
+    """Keeps what it learns from few rows only."""
+
+    def _fit_map(self, table, progress):
+        fitted = super()._fit_map(table, progress)
+        if len(table) < 600:
+            return fitted
+        history = replace(fitted.history, rounds=fitted.history.rounds[:1], chosen=0, reason="not today")
+        return Fitted(Unchanged(), history)
+
+
+def test_a_winner_that_keeps_nothing_in_the_end_says_so():
+    data = _rows("line")
+    fix = _fit(data, ["identity", Shy()])
+    assert fix.choice_.method == "shy"
+    assert fix.choice_.sentence.startswith("chose Shy: ")
+    assert fix.choice_.sentence.endswith("; but fitted to all rows it changes nothing (not today)")
+    assert fix.history_.reason == fix.choice_.sentence
+    assert (fix.history_.chosen, fix.model_.map.steps) == (0, 0)
+    assert np.array_equal(fix.predict(data), data["p"])
+
+
+class Contrary(tu.MCGrad):
+    """Believes the opposite of every outcome, and counts how often it is asked."""
+
+    asked = 0
+
+    def _fit_map(self, table, progress):
+        Contrary.asked += 1
+        return tu.Platt()._fit_map(replace(table, outcome=1 - table.outcome), progress)
+
+
+def test_what_is_hopeless_is_judged_no_further():
+    data = _rows("line")
+    Contrary.asked = 0
+    fix = _fit(data, ["identity", "platt", Contrary()])
+    assert Contrary.asked == 2
+    last = fix.choice_.candidates[2]
+    assert (last.folds, last.chosen, fix.choice_.candidates[0].folds) == (2, False, 5)
+    assert last.loss == pytest.approx(fix.choice_.candidates[0].loss - last.gain)
+    assert last.behind > 3 * last.behind_error
+    assert "2 of 5 folds" in repr(fix.choice_).splitlines()[-1]
+    assert fix.choice_.method == "platt"
+
+
+def test_many_rows_are_judged_by_fewer_folds(monkeypatch):
+    data = _rows("line")
+    monkeypatch.setattr(auto, "ENOUGH", 300)
+    fix = _fit(data, CURVES)
+    assert fix.choice_.rows == 360  # three folds of 120 hold 300
+    assert {one.folds for one in fix.choice_.candidates} == {3}
+    monkeypatch.setattr(auto, "ENOUGH", 1)
+    assert _fit(data, CURVES).choice_.rows == 240
+
+
+def test_too_few_rows_to_choose_by_leave_scores_alone():
+    data = {name: column[:11] for name, column in _rows("line").items()}
+    fix = _fit(data)
+    assert fix.choice_.method == "identity"
+    assert fix.choice_.sentence == "11 rows are too few to choose by: scores are left unchanged"
+    assert fix.choice_.candidates == ()
+    assert repr(fix.choice_) == f"Choice: {fix.choice_.sentence}"
+    loss = loss_of("binary")
+    assert fix.history_.loss_after == pytest.approx(np.mean(loss.each(data["y"], loss.enter(data["p"]))))
+    fix = _fit(data, ["platt", "isotonic"])
+    assert fix.choice_.sentence == "11 rows are too few to choose by: took the simplest, Platt"
+    assert np.array_equal(fix.predict(data), tu.Platt("p").fit(data, data["y"]).predict(data))
+    with pytest.raises(DataError, match="9 rows are too few to learn a correction from"):
+        _fit({name: column[:9] for name, column in data.items()})
+    with pytest.raises(DataError, match=r"cannot be divided(.|\n)*fewer folds"):
+        _fit(data, folds=50)
+
+
+# ------------------------------------------------------------------ what the model asks for
+
+
+def test_a_curve_of_the_score_asks_for_no_features(tmp_path):
+    data = _rows("line")
+    fix = _fit(data, CURVES)
+    alone = {"p": data["p"]}
+    assert fix.model_.schema.features == ()
+    assert np.array_equal(fix.predict(alone), fix.predict(data))
+    assert fix.predict_one({"p": 0.3}) == fix.predict({"p": [0.3]})[0]
+    assert fix.score(alone, data["y"]) < 0
+    tu.save(fix, tmp_path / "fix.trueup")
+    model = tu.load(tmp_path / "fix.trueup")
+    assert np.array_equal(model.predict(alone), fix.predict(alone))
+    assert model.history == fix.history_
+    assert model.info().method == "Auto"
+
+
+def test_trees_ask_for_their_features():
+    data = _rows("segments", 0, 1200)
+    fix = _fit(data, ["identity", "mcgrad"])
+    assert [one.name for one in fix.model_.schema.features] == ["country", "age"]
+    with pytest.raises(ColumnError, match="'country'"):
+        fix.predict({"p": data["p"]})
+
+
+# ------------------------------------------------------------------ methods
+
+
+def test_methods_may_be_calibrators_with_parameters():
+    data = _rows("segments", 0)
+    own = tu.MCGrad(depth=3, stopping=tu.Holdout(0.3), random_state=5)
+    fix = _fit(
+        data, ["identity", tu.MCGrad(stopping=tu.Holdout(0.3)), own], random_state=2, threads=1, features=["country"]
+    )
+    assert [one.name for one in fix.choice_.candidates] == ["identity", "mcgrad", "mcgrad 2"]
+    assert [one.title for one in fix.choice_.candidates] == ["identity", "MCGrad", "MCGrad 2"]
+    assert (own.prediction, own.threads, hasattr(own, "model_")) == (None, None, False)
+    _, (_, _, first), (_, _, second) = fix._resolve("binary")
+    assert (first.random_state, second.random_state) == (2, 5)
+    assert (first.threads, second.threads, second.depth, second.features) == (1, 1, 3, ["country"])
+
+
+def test_the_check_of_depthtwo_is_left_out():
+    (_, _, named), (_, _, given) = tu.Auto("p", methods=["depthtwo", tu.DepthTwo(patience=9)])._resolve("binary")
+    assert (named.saturation, given.saturation, given.patience) == (False, False, 9)
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("platt", r"methods must be a list of names and calibrators; got 'platt'\nhint: write it as methods="),
+        ([], r"methods must be a list of names and calibrators; got \[\]"),
+        (["plat"], r"methods has no method 'plat'\nhint: did you mean 'platt'\?"),
+        (["MCGrad"], r"methods has no method 'MCGrad'\nhint: did you mean 'mcgrad'\?"),
+        (["svm"], r"methods has no method 'svm'\nhint: there are identity, temperature"),
+        (["platt", "platt"], "methods has 'platt' twice"),
+        ([tu.Platt], r"methods must hold names and calibrators; got <class.*\nhint: write it as"),
+        (
+            [tu.Platt("p")],
+            r"must not be told its prediction; got Platt\(prediction='p'\)\nhint: pass prediction= to Auto itself",
+        ),
+        ([tu.MCGrad(features=["age"])], "must not be told its features"),
+        ([tu.MCGrad(categorical=["age"])], "must not be told its categorical"),
+        ([tu.Auto()], r"got Auto\(\)\nhint: an Auto cannot choose itself"),
+        ([tu.Grouped(tu.Platt(), by=["country"])], "a Grouped asks for columns of its own"),
+        ([tu.MCGrad(depth=0)], "depth must be a whole number"),
+    ],
+)
+def test_methods_that_make_no_sense_are_refused(methods, message):
+    with pytest.raises(ArgumentError, match=message):
+        _fit(_rows("line", n=60), methods)
+
+
+def test_a_method_that_is_not_for_the_task_is_refused():
+    with pytest.raises(ArgumentError, match="Temperature corrects probabilities"):
+        _fit(_real(1.0), ["identity", "temperature"], task="regression")
+
+
+# ------------------------------------------------------------------ the result
+
+
+def test_a_choice_fits_a_terminal_and_is_plain_data(frame):
+    data = _rows("line")
+    choice = _fit(data, CURVES).choice_
+    lines = repr(choice).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[0] for line in lines[-5:]] == ["identity", "temperature", "->", "beta", "isotonic"]
+    assert lines[0].startswith("Choice: chose Platt: its cross-validated log loss ")
+    assert json.loads(json.dumps(choice.to_dict()))["candidates"][2]["chosen"] is True
+    table = choice.to_frame(like=frame({"a": [1]}))
+    assert type(table) is type(frame({"a": [1]}))
+    assert list(choice.to_frame()["name"]) == CURVES
+    assert choice.to_frame()["chosen"].sum() == 1
+
+
+def test_the_same_seed_gives_the_same_choice():
+    data = _rows("steep", 4)
+    first, again, other = (_fit(data, CURVES, random_state=seed).choice_ for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_progress_counts_the_fits():
+    seen = []
+    table = read(_rows("line"), outcome="y", prediction="p")
+    tu.Auto("p", methods=CURVES, folds=3).fit_table(table, lambda *found: seen.append(found))
+    assert seen == [(done, 15) for done in range(1, 16)]
