@@ -2,7 +2,7 @@
 
     python bench/small.py [--seeds 30] [--processes 2]
 
-Simulated loans (scores that are right, and scores with planted errors; the loss is against the known truth) and Communities &
+Simulated rows (scores that are right, and scores with planted errors; the loss is against the truth) and Communities &
 Crime (violent crime above the median; a logistic regression trained on 500 of its rows). A cell is a method on one setting:
 the mean change of log loss over the seeds with its standard error. A cell does harm where the change is significantly above
 0 by two standard errors after Holm over all cells, and is at least .001 nats. HKRR as published stands beside them.
@@ -133,8 +133,9 @@ def main() -> None:
         cell["p_adjusted"] = adjusted
         cell["harm"] = bool(adjusted < ndtr(-2.0) and cell["change"] >= LEAST)
     for cell in cells:
-        print(f"{cell['setting']:>10} {cell['rows']:>5} {cell['method']:<22} {cell['change']:+.5f} (s.e. {cell['error']:.5f}) "
-              f"worst {cell['worst']:+.4f} acted {cell['acted']:.2f} {'HARM' if cell.get('harm') else ''}")  # fmt: skip
+        print(f"{cell['setting']:>10} {cell['rows']:>5} {cell['method']:<22} {cell['change']:+.5f} "
+              f"(s.e. {cell['error']:.5f}) worst {cell['worst']:+.4f} acted {cell['acted']:.2f} "
+              f"{'HARM' if cell.get('harm') else ''}")  # fmt: skip
     harmed = sum(cell["harm"] for cell in judged)
     checks = {"cells that do harm": check("cells that do harm", harmed, 0, at_most=True)}
     if told.seeds >= 30:

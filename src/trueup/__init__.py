@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
-    from trueup.calibrators.auto import Auto
-    from trueup.calibrators.binning import Histogram, Isotonic
-    from trueup.calibrators.boosting import MCGrad
-    from trueup.calibrators.depthtwo import DepthTwo
-    from trueup.calibrators.grouped import Grouped
-    from trueup.calibrators.levelset import LSBoost
+    from trueup.calibrators.choosing.auto import Auto
+    from trueup.calibrators.curves.binning import Histogram, Isotonic
+    from trueup.calibrators.curves.grouped import Grouped
+    from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
+    from trueup.calibrators.levels.levelset import LSBoost
     from trueup.calibrators.model import Model
-    from trueup.calibrators.patching import HKRR, Multiaccuracy
+    from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
     from trueup.calibrators.rounds import CrossValidation, Holdout, Validation
-    from trueup.calibrators.scaling import Beta, Platt, Temperature
-    from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
+    from trueup.calibrators.trees.boosting import MCGrad
+    from trueup.calibrators.trees.depthtwo import DepthTwo
+    from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data import simulate
     from trueup.modelfile import load, save
     from trueup.reports.page import report
@@ -63,24 +63,24 @@ __all__ = [
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
     "Audit": "trueup.audits.result",
-    "Auto": "trueup.calibrators.auto",
-    "Beta": "trueup.calibrators.scaling",
-    "CalibratedClassifier": "trueup.calibrators.wrapper",
-    "CalibratedRegressor": "trueup.calibrators.wrapper",
+    "Auto": "trueup.calibrators.choosing.auto",
+    "Beta": "trueup.calibrators.curves.scaling",
+    "CalibratedClassifier": "trueup.calibrators.wrapping.wrapper",
+    "CalibratedRegressor": "trueup.calibrators.wrapping.wrapper",
     "CrossValidation": "trueup.calibrators.rounds",
-    "DepthTwo": "trueup.calibrators.depthtwo",
+    "DepthTwo": "trueup.calibrators.trees.depthtwo",
     "Finding": "trueup.audits.result",
-    "Grouped": "trueup.calibrators.grouped",
-    "HKRR": "trueup.calibrators.patching",
-    "Histogram": "trueup.calibrators.binning",
+    "Grouped": "trueup.calibrators.curves.grouped",
+    "HKRR": "trueup.calibrators.patches.patching",
+    "Histogram": "trueup.calibrators.curves.binning",
     "Holdout": "trueup.calibrators.rounds",
-    "Isotonic": "trueup.calibrators.binning",
-    "LSBoost": "trueup.calibrators.levelset",
-    "MCGrad": "trueup.calibrators.boosting",
+    "Isotonic": "trueup.calibrators.curves.binning",
+    "LSBoost": "trueup.calibrators.levels.levelset",
+    "MCGrad": "trueup.calibrators.trees.boosting",
     "Model": "trueup.calibrators.model",
-    "Multiaccuracy": "trueup.calibrators.patching",
-    "Platt": "trueup.calibrators.scaling",
-    "Temperature": "trueup.calibrators.scaling",
+    "Multiaccuracy": "trueup.calibrators.patches.patching",
+    "Platt": "trueup.calibrators.curves.scaling",
+    "Temperature": "trueup.calibrators.curves.scaling",
     "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
     "load": "trueup.modelfile",

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.calibrators import auto
 from trueup.calibrators.base import Fitted
-from trueup.calibrators.choice import Candidate, choose_simplest, margin, tell
+from trueup.calibrators.choosing import auto
+from trueup.calibrators.choosing.choice import Candidate, choose_simplest, margin, tell
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.rounds import CrossValidation

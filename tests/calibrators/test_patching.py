@@ -14,7 +14,7 @@ import conftest
 import trueup as tu
 from checks import CLASSES, rows, take
 from trueup.calibrators.maps.patches import Patch, Patches, PatchList
-from trueup.calibrators.patchsearch import Search
+from trueup.calibrators.patches.search import Search
 from trueup.data.groups import cut_column
 from trueup.data.intake import read_like
 from trueup.data.schema import Feature
@@ -293,7 +293,7 @@ def test_the_search_ends_when_many_proposals_in_a_row_fail(monkeypatch):
     names = ["c0", "c1", "x0", "x1"]
     told = []
     monkeypatch.setattr(Search, "_judge", lambda self, cell: told.append(cell) or refuse(self, cell))
-    monkeypatch.setattr("trueup.calibrators.patchsearch.REJECTED", 3)
+    monkeypatch.setattr("trueup.calibrators.patches.search.REJECTED", 3)
     for patience in (1, 2):
         told.clear()
         fix = tu.HKRR("prediction", names, depth=2, stopping=tu.CrossValidation(patience=patience))

@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from threadpoolctl import threadpool_limits
 
 import trueup as tu
-from trueup.calibrators.crossfit import Reading, divide_rows
+from trueup.calibrators.wrapping.crossfit import Reading, divide_rows
 from trueup.errors import ArgumentError, ColumnError, DataError, TrueupWarning
 
 

@@ -136,7 +136,7 @@ def test_an_interrupted_fit_leaves_the_old_model(here, capsys, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trueup.calibrators.boosting.MCGrad.fit_table", interrupt)
+    monkeypatch.setattr("trueup.calibrators.trees.boosting.MCGrad.fit_table", interrupt)
     assert call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup") == (130, "", "interrupted\n")
     assert (here / "m.trueup").read_text() == "old"
 

@@ -62,7 +62,7 @@ def _audit(rows: dict[str, Any], what: str) -> Audit:
 def _fit(rows: dict[str, Any]) -> Model:
     with console.Watch() as watch:
         watch.say("fitting")
-        from trueup.calibrators.boosting import MCGrad  # scikit-learn and LightGBM come with it
+        from trueup.calibrators.trees.boosting import MCGrad  # scikit-learn and LightGBM come with it
 
         table = read(rows, outcome="outcome", prediction="prediction", features=BY)
         return MCGrad("prediction", list(BY)).fit_table(table, counting(watch, "fitting")).model_

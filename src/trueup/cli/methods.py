@@ -57,7 +57,7 @@ def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
     }  # fmt: skip
     made = getattr(importlib.import_module("trueup"), METHODS[method])
     if arguments.by is not None:
-        from trueup.calibrators.grouped import Grouped
+        from trueup.calibrators.curves.grouped import Grouped
 
         given["calibrator"], made = made(), Grouped
     known = inspect.signature(made).parameters

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.model import Model
     from trueup.calibrators.maps.patches import PatchList
+    from trueup.calibrators.model import Model
     from trueup.calibrators.rounds import History, Round
     from trueup.calibrators.rowwise import RowExplanation
 

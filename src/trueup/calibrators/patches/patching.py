@@ -10,8 +10,8 @@ from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.patches import Patches
-from trueup.calibrators.patchrows import arrange
-from trueup.calibrators.patchsearch import Rule, Search
+from trueup.calibrators.patches.rows import arrange
+from trueup.calibrators.patches.search import Rule, Search
 from trueup.calibrators.rounds import CrossValidation, History, describe
 from trueup.calibrators.splits import COUNTS
 from trueup.data.checks import one_of

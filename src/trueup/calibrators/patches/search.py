@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.patchrows import Rows
+    from trueup.calibrators.patches.rows import Rows
 
     Floats = NDArray[np.float64]
     Longs = NDArray[np.int64]

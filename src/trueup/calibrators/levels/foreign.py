@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.leveling import Boosted, LearnedRound
+    from trueup.calibrators.levels.leveling import Boosted, LearnedRound
     from trueup.calibrators.maps.levels import Scale
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema

@@ -14,11 +14,11 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from trueup.calibrators.base import Calibrator
-from trueup.calibrators.boosting import MCGrad
-from trueup.calibrators.crossfit import divide_rows, out_of_fold, take
-from trueup.calibrators.scaling import Platt
-from trueup.calibrators.shown import content_of, find_name, lay_out, rows_of, several
+from trueup.calibrators.curves.scaling import Platt
 from trueup.calibrators.splits import FEWEST_ROWS, weigh
+from trueup.calibrators.trees.boosting import MCGrad
+from trueup.calibrators.wrapping.crossfit import divide_rows, out_of_fold, take
+from trueup.calibrators.wrapping.shown import content_of, find_name, lay_out, rows_of, several
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.crossfit import Reading
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.rowwise import RowExplanation
-    from trueup.calibrators.shown import Layout
+    from trueup.calibrators.wrapping.crossfit import Reading
+    from trueup.calibrators.wrapping.shown import Layout
     from trueup.data.schema import Task
 
     Floats = NDArray[np.float64]

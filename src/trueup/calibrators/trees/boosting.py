@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.base import Calibrator, Fitted
-from trueup.calibrators.growing import Cascades, Limits
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
 from trueup.calibrators.splits import weigh
+from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.checking import check_whole
-from trueup.calibrators.classic import Classic
+from trueup.calibrators.curves.classic import Classic
 from trueup.calibrators.maps.scores import Curves
 from trueup.data.checks import one_of
 from trueup.metrics.isotonic import find_knots

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.classic import Classic
+from trueup.calibrators.curves.classic import Classic
 from trueup.calibrators.losses import enter
 from trueup.calibrators.maps.scores import Curves
 from trueup.kernels.cascade import SMALLEST
@@ -22,7 +22,7 @@ from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from trueup.calibrators.classic import Sample
+    from trueup.calibrators.curves.classic import Sample
     from trueup.calibrators.rounds import Stopping
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled

@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.calibrators import splits
 from trueup.calibrators.checking import check_whole
-from trueup.calibrators.classic import Classic, Judged, Sample, count_rows, sample_of
+from trueup.calibrators.curves.classic import Classic, Judged, Sample, count_rows, sample_of
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.grouped import GroupMap, number_cells
 from trueup.data.groups import cut_column

@@ -14,20 +14,20 @@ from sklearn.base import clone
 
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
-from trueup.calibrators.binning import Histogram, Isotonic
-from trueup.calibrators.boosting import MCGrad
 from trueup.calibrators.checking import check_whole
-from trueup.calibrators.choice import Candidate, Choice, choose_simplest, margin, tell
-from trueup.calibrators.classic import Classic
-from trueup.calibrators.depthtwo import DepthTwo
-from trueup.calibrators.grouped import Grouped
-from trueup.calibrators.levelset import LSBoost
+from trueup.calibrators.choosing.choice import Candidate, Choice, choose_simplest, margin, tell
+from trueup.calibrators.curves.binning import Histogram, Isotonic
+from trueup.calibrators.curves.classic import Classic
+from trueup.calibrators.curves.grouped import Grouped
+from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
+from trueup.calibrators.levels.levelset import LSBoost
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.scores import ScoreMap
-from trueup.calibrators.patching import HKRR, Multiaccuracy
+from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
 from trueup.calibrators.rounds import CrossValidation, History, Round, describe
-from trueup.calibrators.scaling import Beta, Platt, Temperature
+from trueup.calibrators.trees.boosting import MCGrad
+from trueup.calibrators.trees.depthtwo import DepthTwo
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 

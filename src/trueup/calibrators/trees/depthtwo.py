@@ -9,12 +9,12 @@ import numpy as np
 
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
-from trueup.calibrators.growing import Cascades, Limits
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe, paired_gain
-from trueup.calibrators.saturation import Saturation, measure
 from trueup.calibrators.splits import weigh
+from trueup.calibrators.trees.growing import Cascades, Limits
+from trueup.calibrators.trees.saturation import Saturation, measure
 from trueup.data.intake import frame_like
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError

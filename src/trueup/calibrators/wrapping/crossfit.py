@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.parallel import Parallel, delayed
 
 from trueup.calibrators.rounds import deal
-from trueup.calibrators.shown import rows_of
+from trueup.calibrators.wrapping.shown import rows_of
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

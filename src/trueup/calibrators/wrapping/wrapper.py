@@ -12,8 +12,8 @@ from sklearn.utils.metadata_routing import _raise_for_params
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted
 
-from trueup.calibrators.crossfit import Reading, check_cv_parameter, fit_curve
-from trueup.calibrators.wrapping import Calibrated, Outcome, open_data
+from trueup.calibrators.wrapping.crossfit import Reading, check_cv_parameter, fit_curve
+from trueup.calibrators.wrapping.fitting import Calibrated, Outcome, open_data
 from trueup.data.checks import one_of
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.cascade import SMALLEST
@@ -21,7 +21,7 @@ from trueup.kernels.cascade import SMALLEST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from trueup.calibrators.crossfit import Curve
+    from trueup.calibrators.wrapping.crossfit import Curve
 
     Floats = NDArray[np.float64]
     Longs = NDArray[np.int64]

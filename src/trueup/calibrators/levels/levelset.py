@@ -11,8 +11,8 @@ from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.explain import Explanation, find_corrections
-from trueup.calibrators.foreign import ForeignLearner, ForeignLevels, make_foreign_map
-from trueup.calibrators.leveling import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
+from trueup.calibrators.levels.foreign import ForeignLearner, ForeignLevels, make_foreign_map
+from trueup.calibrators.levels.leveling import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import LevelSets, Scale
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.calibrators.leveling import Learner
+    from trueup.calibrators.levels.leveling import Learner
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table

@@ -1,0 +1,1 @@
+"""Auto: which fix, if any."""

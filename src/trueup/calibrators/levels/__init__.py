@@ -1,0 +1,1 @@
+"""LSBoost: small learners on the level sets of the score."""

@@ -1,0 +1,1 @@
+"""Fixes that are a list of patches: HKRR and Multiaccuracy."""

@@ -1,0 +1,1 @@
+"""Fixes made of boosted trees: MCGrad and DepthTwo."""

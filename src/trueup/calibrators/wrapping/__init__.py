@@ -1,0 +1,1 @@
+"""An estimator and its fix as one scikit-learn estimator."""
