@@ -7,11 +7,13 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
 import trueup as tu
 from commands import call
+from trueup.cli.methods import METHODS
 
 GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
 
@@ -156,3 +158,65 @@ def test_a_pipe_gets_plain_text(here):
     done = subprocess.run(given, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
+
+
+# ------------------------------------------------------------------ other methods
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "mcgrad"])
+def test_every_method_is_fitted_saved_and_told(here, capsys, method):
+    columns = [] if method in ("isotonic", "platt", "temperature", "beta", "histogram") else ["--features", "country,age"]
+    given = ["--outcome", "y", "--prediction", "p", "--method", method, *columns]
+    code, out, err = call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")
+    assert (code, err) == (0, "")
+    model = tu.load("m.trueup")
+    assert model.about.method == METHODS[method]
+    assert out.startswith(model.history.reason)
+    code, out, _ = call(capsys, "explain", "m.trueup")
+    assert code == 0
+    assert model.info().map in out
+    assert call(capsys, "predict", "m.trueup", "rows.parquet", "-o", "out.parquet", "--quiet")[0] == 0
+    found = pl.read_parquet("out.parquet")
+    np.testing.assert_array_equal(found["p_trueup"].to_numpy(), model.predict(found))
+
+
+def test_a_curve_may_be_fitted_by_group(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--by", "country"]
+    assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
+    model = tu.load("m.trueup")
+    assert (model.about.method, [one.name for one in model.schema.features]) == ("Grouped", ["country"])
+
+
+def test_patches_are_listed(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--method", "multiaccuracy", "--features", "country"]
+    assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
+    patches = tu.load("m.trueup").map.listed
+    assert len(patches) > 0
+    _, out, _ = call(capsys, "explain", "m.trueup")
+    assert "patches, in order" in out
+    assert patches[0].group in out
+    _, out, _ = call(capsys, "explain", "m.trueup", "--json", "-")
+    assert json.loads(out)["patches"] == json.loads(json.dumps(patches.to_dict()))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--method", "isotonic", "--features", "age"], "isotonic reads the prediction alone"),
+        (["--method", "isotonic", "--depth", "2"], "--depth is not for isotonic"),
+        (["--method", "hkrr", "--monotone"], "--monotone is not for hkrr\nhint: it is for mcgrad"),
+        (["--method", "mcgrad", "--by", "country"], "--by is for the methods isotonic, platt"),
+        (["--method", "magic"], "invalid choice: 'magic'"),
+    ],
+)
+def test_options_of_other_methods_are_refused(here, capsys, more, message):
+    code, _, err = call(capsys, "fit", "rows.parquet", "--outcome", "y", "--prediction", "p", *more, "-o", "m.trueup")
+    assert code == 2
+    assert message in err
+
+
+def test_methods_for_one_score_refuse_classes(here, capsys):
+    given = ["--outcome", "species", "--prediction", "q0,q1,q2", "--classes", "cat,dog,fox", "--method", "hkrr"]
+    code, _, err = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
+    assert code == 2
+    assert "hkrr corrects one prediction column\nhint: mcgrad takes several classes" in err
