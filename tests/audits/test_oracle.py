@@ -263,7 +263,7 @@ def test_a_category_is_told_by_how_it_differs_from_the_others():
     assert rule.startswith("town=small: -0.1")
 
 
-@pytest.mark.parametrize("learner", [DecisionTreeRegressor, LEARNERS["foreign"], LinearRegression])
+@pytest.mark.parametrize("learner", [DecisionTreeRegressor, LEARNERS["foreign"], LinearRegression, LinearRegression()])
 def test_any_regressor_will_do(learner):
     found = regret(people(4000, seed=1, shift=0.4), learner=learner, levels=2)
     assert found.miscalibrated
@@ -472,6 +472,15 @@ def test_real_outcomes_of_any_size():
         assert 0.01 < found.overall.mde / unit < 0.1
 
 
+def test_lines_take_numbers_of_any_size():
+    data = people(1500, seed=2)
+    data["y"] = (np.random.default_rng(9).random(1500) < data["p"] + 0.1 * np.clip(data["income"], -1, 1)).astype(float)
+    for unit in (1e-200, 1.0, 1e200, 1e307):
+        found = regret({**data, "income": unit * data["income"]}, features=["income"], learner="linear", levels=1)
+        assert found.miscalibrated
+        assert found.witnesses[0].rule.startswith("income: +0.0")
+
+
 def test_scores_that_are_always_right_leave_nothing_to_find():
     data = people(500)
     found = regret({**data, "y": data["p"] * 1.0, "income": -data["income"]}, task="regression")
@@ -498,7 +507,7 @@ def test_scores_that_are_always_right_leave_nothing_to_find():
         ({"held_out": "half"}, "held_out must lie between 0 and 1; got 'half'"),
         ({"alpha": 0}, "alpha must lie between 0 and 1"),
         ({"learner": "forest"}, "learner must be one of 'tree', 'linear'; got 'forest'"),
-        ({"learner": DecisionTreeRegressor()}, "a callable that makes a regressor"),
+        ({"learner": 3}, "a regressor or a callable that makes one"),
         ({"learner": dict}, "must make regressors that have fit and predict; it made dict"),
         ({"outcome": None}, "an audit needs the outcome"),
         ({"features": ["y"]}, "identical to the outcome"),

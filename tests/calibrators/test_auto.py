@@ -350,7 +350,7 @@ def test_a_curve_of_the_score_asks_for_no_features(tmp_path):
     model = tu.load(tmp_path / "fix.trueup")
     assert np.array_equal(model.predict(alone), fix.predict(alone))
     assert model.history == fix.history_
-    assert model.info().method == "Auto"
+    assert model.info().method == "Auto: Platt"
 
 
 def test_trees_ask_for_their_features():

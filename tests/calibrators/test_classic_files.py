@@ -263,6 +263,7 @@ def forge(name, tmp_path, **arrays):
         ("histogram", {"curves_at": lambda a: np.array([0, 0, 7, a[-1]])}, "a curve has no knots"),
         ("histogram", {"curves_at": lambda a: np.array([0, 20, 3, a[-1]])}, "a curve has no knots"),
         ("platt", {"curves_coefficients": lambda c: c * 1e300}, "a coefficient is wrong"),
+        ("line", {"curves_coefficients": lambda c: c * 1e210}, "a coefficient is wrong"),  # times 1e100 it is infinite
         ("temperature", {"curves_coefficients": lambda c: -c}, "a temperature is wrong"),
         ("grouped", {"groups_cells": lambda c: c[::-1]}, "the groups are wrong"),
         ("grouped", {"groups_cells": lambda c: c + 10**6}, "the groups are wrong"),

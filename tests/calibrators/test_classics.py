@@ -385,6 +385,18 @@ def test_large_real_numbers_are_borne():
         np.testing.assert_allclose(found / 1e99, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("near", [1e-320, 1e-300, 1e-150, 1e-90])
+def test_a_line_through_scores_that_are_all_but_alike_is_finite_and_saved(near, tmp_path):
+    p, y = np.repeat([0.0, near], 10), np.repeat([0.0, 1e100], 10)
+    fix = tu.Platt(task="regression").fit(p, y)
+    tu.save(fix, tmp_path / "line")
+    found = tu.load(tmp_path / "line").predict(np.array([0.0, near, 1e100, -1e100]))
+    assert np.isfinite(found).all()
+    upright = 1e200 * near < 1e100
+    assert fix.slope_ == pytest.approx(1.0 if upright else 1e100 / near)
+    np.testing.assert_allclose(found[:2], [5e99, 5e99] if upright else [0.0, 1e100], atol=1e85)
+
+
 # ------------------------------------------------------------------ the same bits
 
 
@@ -530,7 +542,7 @@ def test_what_a_fix_is_made_of_is_told_in_a_few_words():
 def test_real_outcomes_have_no_temperature_and_no_beta_curve():
     p, y = sample(50)
     for kind in (tu.Temperature, tu.Beta):
-        with pytest.raises(ArgumentError, match=rf"{kind.__name__} corrects probabilities.*\nhint: use tu\.Isotonic"):
+        with pytest.raises(ArgumentError, match=rf"{kind.__name__} corrects probabilities.*\nhint: Isotonic, Platt"):
             kind(task="regression").fit(p, y)
 
 

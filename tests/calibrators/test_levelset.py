@@ -15,11 +15,16 @@ from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
+from trueup.calibrators.levels.leveling import Boosted, LearnedRound, Rules, Search, TreeLearner
+from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
+from trueup.calibrators.maps.levels import Scale
+from trueup.calibrators.rounds import Split
+from trueup.data.intake import read
 from trueup.data.simulate import Shift, population
-from trueup.engines.levels import Columns, grow_trees, level_edges, to_forest, tree_values
+from trueup.engines import levels as engine
+from trueup.engines.levels import Columns, Trees, grow_trees, level_edges, to_forest, tree_values
 from trueup.errors import ArgumentError, TrueupError
-from trueup.kernels.levels import NONE
 from trueup.kernels.threads import Workers
 from trueup.metrics.levelsets import discretize, k2
 
@@ -31,7 +36,7 @@ REFUSED = {
     "rounds": WHOLE, "threads": WHOLE, "random_state": [-1, 1.5, None, True],
     "learning_rate": [0.0, -0.1, 1.1, "fast", float("nan"), True, None], "l2": [-1, None, float("nan"), "x"],
     "gate": [-1, "no", float("nan"), True], "alpha": [0, -0.1, "x", 1e-9, True], "bound": [0, -1, None, "x"],
-    "spacing": ["even", None, 1], "learner": ["forest", None, 3], "limits": [(1,), (2, 1), "ab", 3, (0, float("inf"))],
+    "spacing": ["even", None, 1], "learner": ["forest", None, 3, Ridge], "limits": [(1,), (2, 1), "ab", 3, (0, float("inf")), (-1.7e308, 1.7e308)],
     "stopping": [5, "holdout", tu.Holdout, True], "task": ["multi", None], "unlabelled": ["keep", None],
 }  # fmt: skip
 
@@ -65,7 +70,7 @@ def test_lsboost_obeys(name, law):
 
 @st.composite
 def discrete(draw):
-    """Rows of two small whole numbers, an outcome in tenths, a score in tenths, and a weight."""
+    """Rows of two small whole numbers, an outcome in tenths, and a score in tenths."""
     n = draw(st.integers(10, 40))
     column = lambda low, high: draw(st.lists(st.integers(low, high), min_size=n, max_size=n))  # noqa: E731
     a, b = np.array(column(0, 4), float), np.array(column(0, 2), float)
@@ -200,8 +205,7 @@ def test_trees_are_grown_as_the_twin_grows_them(seed, depth, least, l2):
     found = tree_values(data, trees, level, Workers(1))
     expected = twin([(number, False), (code, True)], level, y, w, depth, least, l2)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    forest, which = to_forest(data, trees, np.array([True, False, True]))
-    assert which.tolist() == [0, NONE, 1]
+    forest = to_forest(data, Trees(*(array[[0, 2]] for array in trees)))
     assert len(forest) == 2
 
 
@@ -342,3 +346,217 @@ def test_lines_with_too_many_slopes_are_refused():
     data = {"c": [f"c{at}" for at in random.integers(0, 600, 3000)], "p": random.random(3000)}
     with pytest.raises(ArgumentError, match="a line in these features has"):
         tu.LSBoost("p", learner="linear").fit(data, random.integers(0, 2, 3000))
+
+
+@pytest.mark.parametrize("own", [{}, {"alpha": 0.01, "depth": 2}, {"learner": "linear"}], ids=str)
+def test_the_parts_of_one_row_add_up_and_their_conditions_hold(own):
+    data = rows(n=3000)
+    fix = tu.LSBoost("p", FEATURES, min_rows=400, **own).fit(data, data["y"])
+    assert fix.history_.chosen
+    for at in range(20):
+        row = {name: column[at] for name, column in data.items()}
+        told = fix.explain(row)
+        assert (told.before, told.after) == (data["p"][at], fix.predict_one(row))
+        assert sum(part.change for part in told.parts) == pytest.approx(told.change, abs=1e-12)
+        for condition in (part.condition for part in told.parts if "country=" in part.condition):
+            assert f"country={row['country']}" in condition
+
+
+def test_one_level_is_called_one_level():
+    data = rows(n=700)
+    reason = tu.LSBoost("p", FEATURES).fit(data, data["y"]).history_.reason
+    assert "all rows are one level" in reason
+    assert "one level" not in tu.LSBoost("p", FEATURES, min_rows=100).fit(data, data["y"]).history_.reason
+
+
+def test_limits_may_come_as_an_array():
+    data = rows("regression", 300)
+    found = [
+        tu.LSBoost("p", FEATURES, task="regression", alpha=0.1, limits=limits).fit(data, data["y"]).predict(data)
+        for limits in ((-200, 200), np.array([-200.0, 200.0]))
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+def test_an_alpha_beyond_all_errors_has_one_step():
+    data = rows(n=200)
+    fix = tu.LSBoost("p", FEATURES, alpha=1e12).fit(data, data["y"])
+    assert fix.history_.chosen == 0
+    np.testing.assert_array_equal(fix.predict(data), data["p"] > 0.5)
+
+
+def test_deep_trees_on_very_many_levels_are_refused():
+    data = rows(n=100)
+    for own in ({"levels": 2**20, "spacing": "equal"}, {"alpha": 2e-6}):
+        with pytest.raises(ArgumentError, match=r"trees of depth 10 on 1,0\d\d,\d{3} levels have more than"):
+            tu.LSBoost("p", FEATURES, depth=10, **own).fit(data, data["y"])
+
+
+# ------------------------------------------------------------------ rows alike
+
+
+def cells(n, seed):
+    """Draw scores that are right, of which there are only a few in each of a few groups."""
+    random = np.random.default_rng([seed, 9])
+    data = {"c": random.choice(list("abcdef"), n), "p": random.choice([0.2, 0.4, 0.6], n)}
+    return data, (random.random(n) < data["p"]).astype(float)
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_calibrated_scores_of_few_values_are_left_alone(task):
+    # Where each fold has its share of the events of every cell, chance in one is confirmed by all others: .7 of such fits.
+    kept = sum(
+        tu.LSBoost("p", ["c"], task=task, min_rows=100, rounds=10, threads=1).fit(*cells(600, seed)).history_.chosen > 0
+        for seed in range(40)
+    )
+    assert kept <= 40 * 0.067 + 3 * math.sqrt(40 * 0.067 * 0.933)
+
+
+def test_the_order_of_rows_does_not_matter_where_many_are_alike():
+    random = np.random.default_rng(7)
+    data = {"a": random.integers(0, 4, 1000).astype(float), "c": random.choice(list("uvw"), 1000)}
+    y = 3 * (data["a"] > 1) + (data["c"] == "u") + random.normal(size=1000)
+    mixed = random.permutation(1000)
+    one = tu.LSBoost(min_rows=100, rounds=10).fit(data, y)
+    other = tu.LSBoost(min_rows=100, rounds=10).fit({name: column[mixed] for name, column in data.items()}, y[mixed])
+    assert one.history_.chosen == other.history_.chosen > 0
+    np.testing.assert_allclose(one.predict(data), other.predict(data), rtol=1e-9)
+
+
+# ------------------------------------------------------------------ gates and rounds
+
+
+def test_one_row_at_a_gate_proves_nothing():
+    y, level = np.r_[np.ones(40), np.zeros(40)], np.repeat([0.2, 0.8], 40)
+    data = Columns([], [], 255)
+    rules = Rules(Scale(0.0, 1.0), 2, 1, 0.5)
+    for held, kept in ((1, [False, False]), (2, [True, True])):  # each level moves to its mean, which all rows confirm
+        gates = np.where(np.arange(80) % 40 < held, 0, 1)
+        model = Boosted(TreeLearner(data, np.ones(80), 1, 1.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
+        model.one_more(Workers(1))
+        assert model.rounds[0].kept.tolist() == kept
+
+
+def test_rounds_go_on_until_every_part_of_the_rows_was_at_the_gates():
+    class Late:
+        """A model of which the third round is the first to move a score."""
+
+        rules = Rules(Scale(0.0, 1.0), 1, 1, 0.5)
+
+        def __init__(self):
+            self.F, self.rounds = np.full(60, 0.5), []
+
+        def one_more(self, workers):
+            moves = len(self.rounds) == 2
+            self.F = np.where(np.arange(60) < 30, 0.9, 0.1) if moves else self.F
+            self.rounds.append(LearnedRound(np.zeros(0), None, np.array([moves])))
+
+    table = read({"p": np.full(60, 0.5), "y": (np.arange(60) < 30) * 1.0}, outcome="y", prediction="p")
+    parts = [Split(np.arange(60), np.arange(60))]
+    chosen, _, ended = Search([Late()], parts, table, loss_of("binary"), Workers(1), None).run(
+        table.prediction, 20, 10, judged=True
+    )
+    assert (chosen, ended) == (3, "no level could be improved further")
+
+
+def test_a_refit_is_one_model_of_all_rows():
+    data = rows(n=1500)
+    own = {"min_rows": 200, "rounds": 5}
+    fix = tu.LSBoost("p", FEATURES, stopping=tu.CrossValidation(3, refit=True), **own).fit(data, data["y"])
+    several = tu.LSBoost("p", FEATURES, stopping=tu.CrossValidation(3), **own).fit(data, data["y"])
+    assert (fix.model_.map.models, several.model_.map.models) == (1, 3)
+    assert fix.history_ == several.history_
+    assert fix.model_.map.steps == fix.history_.chosen > 0
+    before, after = (np.mean((data["y"] - p) ** 2) for p in (data["p"], fix.predict(data)))
+    assert after < before
+
+
+def test_other_rows_may_judge_a_regressor():
+    # Their outcomes are larger by far; there is no base score to suspect of having seen the others.
+    random = np.random.default_rng(8)
+    x, z = random.normal(size=(2, 800))
+    fix = tu.LSBoost(min_rows=100, stopping=tu.Validation({"x": z}, 4.0 * (z > 0))).fit({"x": x}, 1.0 * (x > 0))
+    assert fix.history_.judged_by == "given rows"
+    assert fix.history_.chosen > 0
+
+
+# ------------------------------------------------------------------ numbers of any size
+
+
+@pytest.mark.parametrize("learner", ["tree", "linear"])
+def test_real_outcomes_of_any_size(learner):
+    random = np.random.default_rng(9)
+    x = random.normal(size=600)
+    y = 3 * (x > 0) + random.normal(size=600)
+    found = [
+        tu.LSBoost(learner=learner, min_rows=50, rounds=10).fit({"x": x}, unit * y).predict({"x": x}) / unit
+        for unit in (1.0, 2.0**-300, 2.0**300)
+    ]
+    assert np.ptp(found[0]) > 1
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_lines_take_numbers_of_any_size():
+    random = np.random.default_rng(10)
+    x = random.normal(size=600)
+    y = 2 * x + random.normal(size=600)
+    fit = lambda column: tu.LSBoost(learner="linear", min_rows=50, stopping=None).fit({"x": column}, y)  # noqa: E731
+    plain = fit(x).predict({"x": x})
+    assert np.corrcoef(plain, y)[0, 1] > 0.8
+    for unit in (1e-200, 1e200, 1e307):
+        np.testing.assert_allclose(fit(unit * x).predict({"x": unit * x}), plain, rtol=1e-9, atol=1e-9)
+    vast = fit(np.where(x > 0, 1.7e308, -1.7e308))  # farther apart than any number
+    assert np.isfinite(vast.predict({"x": [1.7e308, 0.0, -1.7e308, np.inf, np.nan]})).all()
+    rough = fit(x)
+    assert np.isfinite(rough.predict({"x": [1e308, -1e308]})).all()
+
+
+def test_a_column_of_one_value_has_no_slope():
+    # Rounding makes of a mean of equal numbers another one: a deviation that is no spread to measure by.
+    random = np.random.default_rng(0)
+    for k in (0.1, 0.3, 1 / 3, 19000.123456):
+        x, w = random.normal(size=501), np.abs(random.normal(size=501)) + 0.1
+        fix = tu.LSBoost(learner="linear", min_rows=50, stopping=None, rounds=2)
+        fix.fit({"x": x, "k": np.full(501, k)}, x + random.normal(size=501) + 5, sample_weight=w)
+        found = fix.predict({"x": [0.3] * 3, "k": [k, 1.001 * k, 2 * k]})
+        np.testing.assert_array_equal(found, found[0])
+
+
+@pytest.mark.parametrize("learner", ["tree", "linear"])
+def test_no_features_are_the_levels_alone(learner):
+    random = np.random.default_rng(12)
+    p = random.random(2000)
+    fix = tu.LSBoost("p", [], learner=learner, min_rows=200).fit({"p": p}, (random.random(2000) < p**2).astype(int))
+    assert np.mean((fix.predict({"p": p}) - p**2) ** 2) < 0.25 * np.mean((p - p**2) ** 2)
+
+
+# ------------------------------------------------------------------ regressors of other libraries
+
+
+class Odd(Ridge):
+    def predict(self, X):
+        return np.full(len(X), np.nan) if self.alpha == 1 else np.zeros((len(X), 1))
+
+
+def test_a_regressor_must_predict_one_number_a_row():
+    data = rows(n=200)
+    for alpha in (1, 2):
+        with pytest.raises(TrueupError, match="Odd must predict one finite number a row"):
+            tu.LSBoost("p", ["new"], learner=Odd(alpha=alpha), min_rows=50).fit(data, data["y"])
+
+
+def test_too_many_categories_for_a_regressor_are_refused(monkeypatch):
+    data = rows(n=200)
+    monkeypatch.setattr(engine, "MOST_CELLS", 200 * 4)
+    with pytest.raises(ArgumentError, match=r"200 rows of \d+ columns, one for each category, are too many"):
+        tu.LSBoost("p", ["country", "new"], learner=Ridge(), min_rows=50).fit(data, data["y"])
+
+
+def test_a_score_far_from_every_outcome_is_no_trouble():
+    random = np.random.default_rng(13)
+    x = random.normal(size=600)
+    data = {"x": x, "p": np.where(x > 1, 1e100, 0.0)}
+    y = 3 * (x > 0) + random.normal(size=600)
+    fix = tu.LSBoost("p", task="regression", min_rows=50, rounds=30).fit(data, y)
+    assert fix.history_.loss_after < 0.1 * fix.history_.loss_before

@@ -95,6 +95,7 @@ FORGED = [
     (lambda p: changed(p, "edges", "<f8", lambda a: a[::-1].copy()), "its edges do not ascend"),
     (lambda p: changed(p, "edges", "<f8", longer), "its edges are wrong"),
     (lambda p: changed(p, "shift", "<f8", put(0, np.inf)), "a patch is wrong"),
+    (lambda p: changed(p, "shift", "<f8", put(0, -1.7e308)), "a patch is wrong"),  # two of them would be infinite
     (lambda p: changed(p, "before", "<f8", put(0, np.nan)), "a patch is wrong"),
     (lambda p: changed(p, "observed", "<f8", put(0, np.nan)), "a patch is wrong"),
     (lambda p: changed(p, "rows", "<i8", put(0, -1)), "a patch is wrong"),

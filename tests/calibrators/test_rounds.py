@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 import trueup as tu
 from trueup.calibrators.losses import THETA, loss_of
-from trueup.calibrators.rounds import FEW, FIRST, LATER, choose_rounds, deal
+from trueup.calibrators.rounds import FEW, FIRST, LATER, History, Round, choose_rounds, deal
 from trueup.errors import ArgumentError
 
 
@@ -129,6 +129,22 @@ def test_rows_alike_stay_together_up_to_ten():
     assert np.bincount(common).tolist() == [11] * 5
 
 
+def test_events_of_rows_alike_are_dealt_as_chance_deals_them():
+    # Where each part had its share of the events of a cell, what chance made of them in one part all others would confirm.
+    cell, repeats = np.repeat(np.arange(40.0), 50), 30
+    found = []
+    for seed in range(repeats):
+        events = np.random.default_rng(seed).random(2000) < 0.5
+        for own in ([], [events * 1.0]):  # binary, and a real outcome
+            strata = np.zeros(2000) if own else events * 1.0
+            first = deal([cell], strata, 2, seed, own) == 0
+            assert abs(int(first.sum()) - 1000) <= 1
+            gap = [events[(cell == c) & first].mean() - events[(cell == c) & ~first].mean() for c in range(40)]
+            found.append(np.mean(np.square(gap)))
+    # The variance of the difference of two means of about 25 rows.
+    assert np.mean(found) == pytest.approx(0.25 * 2 / 25, rel=0.1)
+
+
 def test_the_seed_deals_anew():
     column = np.arange(200.0)
     a, b, c = (deal([column], np.zeros(200), 5, seed) for seed in (0, 0, 1))
@@ -187,3 +203,19 @@ def test_losses_are_those_of_the_formulas(task):
 def test_a_stopping_rule_refuses_what_it_cannot_do(make):
     with pytest.raises(ArgumentError):
         make()
+
+
+def test_a_history_prints_what_there_is_and_no_more():
+    rounds = (Round(0, 0, 1.0, 0.5, 0.0, 0.0, True), Round(1, 0, 1.0, 0.4, 0.1, 0.02, True))
+    assert repr(History(rounds, 1, "why", "training rows", "log loss")).splitlines() == [
+        "History: why",
+        "  round  log loss (training rows)",
+        "      0  0.500000",
+        "      1  0.400000  -0.100000 (s.e. 0.020000)",
+    ]
+    many = tuple(Round(at, 3, 0.9, 0.5, 0.0, 0.0, True) for at in range(60))
+    lines = repr(History(many, 59, "why", "training rows", "log loss")).splitlines()
+    assert len(lines) == 2 + 17
+    assert lines[1] == "  round  trees  theta  log loss (training rows)"
+    assert lines[10] == "  ... 44 more: to_frame() has them all"
+    assert lines[-1].split()[0] == "59"

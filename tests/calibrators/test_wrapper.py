@@ -175,8 +175,12 @@ def test_every_fold_has_its_share_of_each_class_and_no_copy_of_its_training_rows
 
 
 @pytest.mark.parametrize(
-    "cv", [3, KFold(4), TimeSeriesSplit(3), [(np.arange(50), np.arange(50, 100)), (np.arange(50, 100), np.arange(50))]]
-)
+    "cv",
+    [
+        3, KFold(4), TimeSeriesSplit(3), [(np.arange(50), np.arange(50, 100)), (np.arange(50, 100), np.arange(50))],
+        [([0, 1], []), (list(range(50)), list(range(50, 100))), (list(range(50, 100)), list(range(50)))],
+    ],
+)  # fmt: skip
 def test_folds_come_in_many_forms(cv):
     X, y = population(100, 10)
     model = tu.CalibratedClassifier(calibrator=tu.Platt(), cv=cv).fit(X, y)
@@ -224,6 +228,35 @@ def test_a_class_that_was_not_seen_has_probability_zero():
     assert p[0, 1] == 0
     assert p.sum() == pytest.approx(1)
     assert Reading("predict_proba", np.array(["a", "b"])).constant("b", 2).tolist() == [[0, 1], [0, 1]]
+
+
+class Backwards(LogisticRegression):
+    """Has its classes, and what it says of them, in the opposite order."""
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        self.forth_, self.classes_ = LogisticRegression().fit(X, y), self.classes_[::-1]
+        return self
+
+    def predict_proba(self, X):
+        return self.forth_.predict_proba(X)[:, ::-1]
+
+    def decision_function(self, X):
+        found = self.forth_.decision_function(X)
+        return -found if found.ndim == 1 else found[:, ::-1]
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "decision_function"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_order_in_which_an_estimator_has_its_classes_does_not_matter(classes, method):
+    X, y = population(300, 38, classes)
+    for cv in (3, "prefit"):
+        found = []
+        for base in (LogisticRegression(), Backwards()):
+            model = tu.CalibratedClassifier(base.fit(X, y), tu.Platt(), cv=cv, method=method).fit(X, y)
+            found.append((model.classes_.tolist(), model.predict_proba(X)))
+        assert found[0][0] == found[1][0]
+        np.testing.assert_allclose(found[1][1], found[0][1], atol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -315,8 +348,10 @@ def test_a_sparse_matrix_shows_the_calibrator_only_what_is_named():
     assert blind.calibrator_.model_.schema.features == ()
     named = tu.CalibratedClassifier(calibrator=cheap(), features=[2, 0]).fit(S, y)
     assert [one.name for one in named.calibrator_.model_.schema.features] == ["x2", "x0"]
-    dense = tu.CalibratedClassifier(calibrator=cheap(), features=[2, 0]).fit(S.toarray(), y)
-    assert abs(named.predict_proba(S) - dense.predict_proba(S.toarray())).max() < 0.3
+    # A number of folds deals rows by what they hold, which is not the same number in both.
+    alike = {"calibrator": cheap(stopping=None), "features": [2, 0], "cv": KFold(3)}
+    one, other = (tu.CalibratedClassifier(**alike).fit(rows, y).predict_proba(rows) for rows in (S, S.toarray()))
+    assert one == pytest.approx(other, abs=1e-4)
     order = np.random.default_rng(0).permutation(400)
     one, other = (tu.CalibratedClassifier(calibrator=tu.Platt()).fit(S[rows], y[rows]) for rows in (slice(None), order))
     assert other.predict_proba(S) == pytest.approx(one.predict_proba(S), abs=1e-6)
@@ -411,6 +446,9 @@ def test_metadata_is_routed_as_it_is_requested():
         )
         with pytest.raises(ValueError, match="sample_weight"):
             tu.CalibratedClassifier(LogisticRegression(), tu.Platt()).fit(X, y, sample_weight=weight)
+        ready = tu.CalibratedClassifier(LogisticRegression().fit(X, y), tu.Platt(), cv="prefit")
+        with pytest.raises(TypeError, match="colour"):
+            ready.fit(X, y, colour=groups)
     with pytest.raises(ValueError, match="groups"):
         tu.CalibratedClassifier(cv=GroupKFold(4)).fit(X, y, groups=groups)
 
@@ -497,6 +535,12 @@ X60, Y60 = population(60, 31)
         ({"cv": None}, "cv must be a number of folds"),
         ({"cv": RepeatedKFold(n_splits=2, n_repeats=2)}, "predicts some rows more than once"),
         ({"cv": [(np.arange(0), np.arange(60))]}, "cannot be divided"),
+        ({"cv": [(np.arange(60), np.arange(30))]}, "predicts rows that it has learned from"),
+        ({"cv": [(np.arange(30), np.arange(30, 61))]}, r"two lists of row numbers.*from 0 to 59; got \(array"),
+        ({"cv": [(np.arange(30), np.arange(-30, 0))]}, "two lists of row numbers"),
+        ({"cv": [(np.arange(60) < 30, np.arange(60) >= 30)]}, "two lists of row numbers"),
+        ({"cv": [1, 2]}, r"two lists of row numbers.*got 1\nhint: write it as cv=\[\(train, test\), ...\]"),
+        ({"cv": []}, r"cv gives no rows to predict\nhint: an iterator is spent after one fit"),
         ({"cv": "prefit"}, "needs an estimator that is fitted"),
         ({"cv": "prefit", "estimator": LogisticRegression()}, "this LogisticRegression is not"),
         ({"cv": "prefit", "estimator": LogisticRegression().fit(X60, Y60 + 1)}, "does not know: 0"),
@@ -539,6 +583,16 @@ def test_one_margin_for_each_pair_of_classes_is_refused():
 class OvO(OneVsOneClassifier):
     def decision_function(self, X):
         return np.column_stack([one.decision_function(X) for one in self.estimators_])
+
+
+class Flat(Witness):
+    def predict_proba(self, X):
+        return super().predict_proba(X)[:, 1]
+
+
+def test_probabilities_of_one_class_alone_are_refused():
+    with pytest.raises(DataError, match=r"predict_proba gives shape \(\d+,\) for 2 classes"):
+        tu.CalibratedClassifier(Flat(), tu.Platt()).fit(X60, Y60)
 
 
 def test_before_the_fit_there_is_nothing():

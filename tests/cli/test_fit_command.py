@@ -170,7 +170,7 @@ def test_every_method_is_fitted_saved_and_told(here, capsys, method):
     code, out, err = call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")
     assert (code, err) == (0, "")
     model = tu.load("m.trueup")
-    assert model.about.method == METHODS[method]
+    assert model.about.method.split(":")[0] == METHODS[method]
     assert out.startswith(model.history.reason)
     code, out, _ = call(capsys, "explain", "m.trueup")
     assert code == 0
@@ -187,6 +187,13 @@ def test_a_curve_may_be_fitted_by_group(here, capsys):
     assert (model.about.method, [one.name for one in model.schema.features]) == ("Grouped", ["country"])
 
 
+def test_a_single_correction_is_not_called_several(here, capsys):
+    given = ["--outcome", "amount", "--prediction", "forecast", "--task", "regression", "--method", "platt"]
+    _, out, _ = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
+    assert len(tu.load("m.trueup").explanation.corrections) == 1
+    assert "on average; the largest correction:\n" in out
+
+
 def test_patches_are_listed(here, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "multiaccuracy", "--features", "country"]
     assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
@@ -194,7 +201,11 @@ def test_patches_are_listed(here, capsys):
     assert len(patches) > 0
     _, out, _ = call(capsys, "explain", "m.trueup")
     assert "patches, in order" in out
-    assert patches[0].group in out
+    assert f"\n1  {patches[0].group}  " in out
+    assert "theta" not in out  # there are no trees
+    assert "more: --top" not in out.split("patches, in order")[1]
+    _, out, _ = call(capsys, "explain", "m.trueup", "--top", "0")
+    assert f"{len(patches)} more: --top {len(patches)}" in out.split("patches, in order")[1]
     _, out, _ = call(capsys, "explain", "m.trueup", "--json", "-")
     assert json.loads(out)["patches"] == json.loads(json.dumps(patches.to_dict()))
 
@@ -206,6 +217,7 @@ def test_patches_are_listed(here, capsys):
         (["--method", "isotonic", "--depth", "2"], "--depth is not for isotonic"),
         (["--method", "hkrr", "--monotone"], "--monotone is not for hkrr\nhint: it is for mcgrad"),
         (["--method", "mcgrad", "--by", "country"], "--by is for the methods isotonic, platt"),
+        (["--method", "platt", "--by", ""], "--by names no column\nhint: write it as --by region,product"),
         (["--method", "magic"], "invalid choice: 'magic'"),
     ],
 )
@@ -219,4 +231,26 @@ def test_methods_for_one_score_refuse_classes(here, capsys):
     given = ["--outcome", "species", "--prediction", "q0,q1,q2", "--classes", "cat,dog,fox", "--method", "hkrr"]
     code, _, err = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
     assert code == 2
-    assert "hkrr corrects one prediction column\nhint: mcgrad takes several classes" in err
+    assert "hkrr corrects one prediction column\nhint: several classes are for auto, mcgrad, isotonic, platt, " in err
+
+
+def test_what_was_compared_and_what_is_left_is_told(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
+    code, out, _ = call(capsys, "fit", "rows.parquet", *given, "--method", "auto", "-o", "m.trueup", "--json", "m.json")
+    said = json.loads((here / "m.json").read_text())
+    assert code == 0
+    assert said["model"]["method"].startswith("Auto: ")
+    assert {one["name"] for one in said["choice"]["candidates"]} >= {"identity", "platt", "mcgrad"}
+    assert "-> " in out
+    assert "behind (s.e.)" in out
+    code, out, _ = call(capsys, "fit", "rows.parquet", *given, "--method", "depthtwo", "-o", "m.trueup", "--json", "m.json")
+    said = json.loads((here / "m.json").read_text())
+    assert said["saturation"]["sentence"] in out
+    assert said["saturation"]["sentence"] in tu.load("m.trueup").history.reason
+
+
+def test_a_curve_is_judged_where_asked(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--method", "platt"]
+    for more, judged in ((["--judge"], "cross-validation"), ([], "training rows")):
+        assert call(capsys, "fit", "rows.parquet", *given, *more, "-o", "m.trueup")[0] == 0
+        assert tu.load("m.trueup").history.judged_by == judged

@@ -157,6 +157,15 @@ def test_the_order_of_the_rows_does_not_matter(sample, random):
     np.testing.assert_array_equal(one.values, other.values)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_numbers_that_round_does_not_change_a_bit(seed):
+    random = np.random.default_rng(seed)
+    y, p, w = random.normal(size=300), np.round(random.random(300), 1), random.uniform(0.1, 3, 300)
+    order = random.permutation(300)
+    one, other = isotonic(y, p, w), isotonic(y[order], p[order], w[order])
+    np.testing.assert_array_equal(one.fitted[order], other.fitted)
+
+
 @QUICK
 @given(samples(), st.data())
 def test_a_weight_of_two_equals_the_row_twice(sample, data):

@@ -8,6 +8,7 @@ any level set of the score. Where h lowers it by a, the shift g = h - v is the w
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -81,10 +82,10 @@ def swap_regret(
         The score.
     features : column names, optional
         What witnesses are functions of; by default every column that has no role. Without any they are constants.
-    learner : {"tree", "linear"} or callable
+    learner : {"tree", "linear"}, regressor or callable
         The class of functions: regression trees of ``depth`` or straight lines, both shrunk as by 100 more rows that need
-        no shift; or what a callable makes. It is called without arguments for each level, and gives a regressor with
-        ``fit(X, y)``, or ``fit(X, y, sample_weight=...)`` where there are weights, and ``predict(X)``. Columns of X are
+        no shift; or copies of a regressor, or what a callable makes, called without arguments for each level. A regressor
+        has ``fit(X, y)``, or ``fit(X, y, sample_weight=...)`` where there are weights, and ``predict(X)``. Columns of X are
         numbers, NaN where missing, and 0/1 for each level of a category.
     depth : int
         Of the trees, 1 to 3.
@@ -170,10 +171,10 @@ def _check(settings: SwapSettings, more: dict[str, tuple[Any, int, int]], learne
             raise ArgumentError(f"{name} must lie between 0 and 1; got {share!r}")
     if isinstance(learner, str):
         one_of("learner", learner, ("tree", "linear"))
-    elif not callable(learner):
+    elif not callable(learner) and not _is_regressor(learner):
         raise ArgumentError(
-            f'learner must be "tree", "linear" or a callable that makes a regressor; got {learner!r}',
-            hint="write it as learner=lambda: DecisionTreeRegressor(max_depth=2)",
+            f'learner must be "tree", "linear", a regressor or a callable that makes one; got {learner!r}',
+            hint="write it as learner=DecisionTreeRegressor(max_depth=2)",
         )
 
 
@@ -214,9 +215,14 @@ def _rows(table: Table, held: Flags, settings: SwapSettings) -> Rows:
     return Rows(level, len(edges) + 1, weight, residual / unit, np.flatnonzero(~held), unit)
 
 
+def _is_regressor(learner: object) -> bool:
+    return not isinstance(learner, type) and hasattr(learner, "fit") and hasattr(learner, "predict")
+
+
 def _search(table: Table, rows: Rows, learner: Any, depth: int, bins: int, min_rows: int) -> Search:
     if not isinstance(learner, str):
-        return ForeignSearch(table, learner, weighted=table.weight is not None)
+        make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
+        return ForeignSearch(table, make, weighted=table.weight is not None)
     return TreeSearch(table, depth, bins, min_rows) if learner == "tree" else LineSearch(table, rows.weight)
 
 

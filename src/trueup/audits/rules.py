@@ -191,8 +191,10 @@ class LineSearch:
         column, w = self.data.raw[at][own], rows.weight[own]
         if feature.kind != "categorical":
             slope, scale = float(self.slopes[v, place]), float(self.lines.scale[at])
-            known = np.isfinite(column)
-            size = float(np.std(column[known])) / scale * abs(slope) if known.any() else 0.0
+            with np.errstate(over="ignore"):
+                far = (column - self.lines.centre[at]) / scale
+            known = np.isfinite(far)
+            size = float(np.std(far[known])) * abs(slope) if known.any() else 0.0
             unit = f"{number(scale, 3)} day{'' if scale == 1 else 's'}" if feature.kind == "date" else number(scale, 3)
             return size, f"{feature.name}: {_signed(slope, rows.unit)} for each {unit}"
         mass = np.bincount(column + 1, w, len(feature.levels) + 1) / w.sum()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SwapRegret", "SwapSettings", "Witness"]
 
-HEADINGS = ("score level", "rows", "observed", "predicted", "gain", "violation", "adjusted p", "witness")
-WIDEST_RULE = 60
+HEADINGS = ("score level", "rows judged", "observed", "predicted", "gain", "violation", "adjusted p", "witness")
+WIDEST_RULE = 100
 
 
 @dataclass(frozen=True)
@@ -239,6 +239,11 @@ def _notes(result: SwapRegret) -> list[str]:
             f"the witnesses change the mean squared error of {whole.rows_held:,} held-out rows by {change} "
             f"(error {number(whole.error, 2)})"
         )
+    if result.miscalibrated and whole.gain <= 0:
+        lines.append(
+            "they point the right way and go too far: the p-value is of the direction (violation), not of the gain; a fix "
+            "moves part of the way"
+        )
     if result.tested and not result.miscalibrated and not math.isnan(whole.mde):
         lines.append(
             f"a shift of {number(whole.mde, 2)} (root mean square) would have been found with 80% power, by a witness that "
@@ -258,7 +263,7 @@ def _notes(result: SwapRegret) -> list[str]:
 def _cells(one: Witness) -> tuple[str, ...]:
     return (
         one.level,
-        f"{one.rows:,}",
+        f"{one.rows_held:,}",
         number(one.observed),
         number(one.predicted),
         number(one.gain, 2),

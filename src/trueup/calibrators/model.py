@@ -108,7 +108,7 @@ class Info:
             [
                 f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{where}",
                 f"  task        {self.task}",
-                f"  prediction  {', '.join(self.prediction)}",
+                f"  prediction  {', '.join(self.prediction) or 'none'}",
                 f"  features    {', '.join(names) or 'none'}",
                 f"  made of     {self.map}",
                 f"  {self.judged_by}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",

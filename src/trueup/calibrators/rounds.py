@@ -29,6 +29,7 @@ __all__ = [
 # no harm, a later one also because it makes the model larger and slower.
 FIRST, LATER = 1.5, 2.0
 FEW = 10.0  # where so many rows and one carry the error, the gain must be twice as large
+SHOWN = 16  # rounds that are printed
 LEAST_GAIN = 1e-6  # of the loss of the base score: less is dust
 
 
@@ -196,12 +197,16 @@ class History:
         return frame_like({name: np.array([getattr(one, name) for one in self.rounds]) for name in names}, like)
 
     def __repr__(self) -> str:
-        lines = [f"History: {self.reason}", f"  round  trees  theta   {self.measure} ({self.judged_by})"]
+        trees, theta = any(one.trees for one in self.rounds), any(one.theta != 1 for one in self.rounds)
+        head = f"  round{'  trees' if trees else ''}{'  theta' if theta else ''}  {self.measure} ({self.judged_by})"
+        lines = [f"History: {self.reason}", head]
         for one in self.rounds:
-            change = (
-                "" if one.number == 0 else f"  {-one.gain:+.6f} (s.e. {one.error:.6f}){'' if one.kept else '  not kept'}"
-            )
-            lines.append(f"  {one.number:>5}  {one.trees:>5}  {one.theta:.3f}  {one.loss:.6f}{change}")
+            own = f"  {one.trees:>5}" * trees + f"  {one.theta:.3f}" * theta
+            error = f" (s.e. {one.error:.6f})" if one.error else ""
+            change = "" if one.number == 0 else f"  {-one.gain:+.6f}{error}{'' if one.kept else '  not kept'}"
+            lines.append(f"  {one.number:>5}{own}  {one.loss:.6f}{change}")
+        if len(lines) > SHOWN + 3:
+            lines[2 + SHOWN // 2 : -SHOWN // 2] = [f"  ... {len(lines) - 2 - SHOWN} more: to_frame() has them all"]
         return "\n".join(lines)
 
 

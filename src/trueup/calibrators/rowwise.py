@@ -11,6 +11,7 @@ import numpy as np
 from trueup.calibrators.losses import enter
 from trueup.data.columns import format_number
 from trueup.data.intake import frame_like
+from trueup.kernels.levels import NONE, advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.maps.cascade import Cascade
+    from trueup.calibrators.maps.levels import LevelSets
     from trueup.data.schema import Feature, Schema
     from trueup.kernels.trees import Forest
 
     Floats = NDArray[np.float64]
     Writer = Callable[[float], tuple[float, str]]
 
-__all__ = ["Part", "RowExplanation", "explain_change", "explain_row", "explain_stages"]
+__all__ = ["Part", "RowExplanation", "explain_change", "explain_levels", "explain_row", "explain_stages"]
 
 RESCALING = "rescaling (theta)"
 NOTHING = "every row"
+LEVEL = "its level of the score"
+ROUNDING = "rounding to the grid"
 KEPT_WITHIN = "kept within {:g} and {:g}"
+TINY_CHANGE = 1e-12  # of a prediction: less is rounding
 TINY = 1e-30  # LightGBM sets 0 apart by a threshold of 1e-35
 
 
@@ -62,7 +67,7 @@ class RowExplanation:
     change : float, or tuple of float
         On the scale on which parts add up.
     parts : tuple of Part
-        Largest first.
+        Largest first; patches and rounds in their order.
     scale : {"logit", "prediction"}
         Logits, where 0 and 1 count as 1e-6 from the end; or the prediction itself.
     """
@@ -128,9 +133,10 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
             states[at] = one.theta * moved
         means.append(np.mean(states, axis=0))
     end = np.mean(states, axis=0)
-    parts = _parts(walk, rescaling if cascade.rounds else None, means, cascade, schema)
+    rescaled = any(one.theta != 1 for one in cascade.rounds)
+    parts = _parts(walk, rescaling if rescaled else None, means, cascade, schema)
     after = cascade.apply_one(list(row), list(prediction))
-    if cascade.clip is not None and end[0] != after[0]:
+    if cascade.clip is not None and abs(end[0] - after[0]) > TINY_CHANGE:
         parts = (*parts, Part(KEPT_WITHIN.format(*cascade.clip), float(after[0] - end[0])))
         end = after
     return explain_change(cascade.link, prediction, after, parts, (end - start).tolist())
@@ -142,12 +148,15 @@ def explain_change(
     after: Sequence[float] | Floats,
     parts: tuple[Part, ...],
     change: Sequence[float] | None = None,
+    *,
+    in_order: bool = False,
 ) -> RowExplanation:
-    """Put the change of one prediction together, on the scale of a link; parts are put in order, the largest first."""
+    """Put the change of one prediction together, on the scale of a link: the largest part first, or all in their order."""
     if change is None:
         start, end = (enter(np.array([values], np.float64), link)[0] for values in (before, after))
         change = (end - start).tolist()
-    listed = tuple(sorted(parts, key=lambda part: (-abs(part.change), part.output, part.condition)))
+    size = (lambda _: 0) if in_order else lambda part: (-abs(part.change), part.output, part.condition)
+    listed = tuple(sorted(parts, key=size))
     scale = "prediction" if link == "identity" else "logit"
     old, new = [float(value) for value in before], [float(value) for value in after]
     if len(new) == 1:
@@ -160,8 +169,55 @@ def explain_stages(before: Sequence[float], stages: Sequence[float]) -> RowExpla
     start = float(before[0]) if before else stages[0]
     parts = [Part(f"round {at}", stages[at] - stages[at - 1]) for at in range(1, len(stages))]
     if stages[0] != start:
-        parts.append(Part("rounding to the grid", stages[0] - start))
-    return explain_change("identity", [start], [stages[-1]], tuple(part for part in parts if part.change))
+        parts.append(Part(ROUNDING, stages[0] - start))
+    kept = tuple(part for part in parts if part.change)
+    return explain_change("identity", [start], [stages[-1]], kept, in_order=True)
+
+
+def explain_levels(
+    found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: Floats
+) -> RowExplanation:
+    """Follow one row through the trees of all levels, adding up what each set of conditions brought."""
+    bounds, unit = found.scale.bounds, found.scale.unit / found.models
+    conditions: dict[tuple[int, ...], _Condition] = defaultdict(_Condition)
+    start = float(next(found.stages([np.array([value]) for value in row], before))[0])
+    for at in range(found.models * found.rounds):
+        if at % found.rounds == 0:
+            f = (start - found.scale.offset) / found.scale.unit
+        edges = found.edges[found.edges_at[at] : found.edges_at[at + 1]]
+        which = int(found.learner[found.edges_at[at] + at + np.searchsorted(edges, f)])
+        if which == NONE:
+            continue
+        path, value = _path(forest, int(forest.root[which]), row)
+        condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
+        for feature, low, high in path:
+            condition.narrow(feature, 0, low, high)
+        moved = advance(f, value, bounds[2], found.scale.grid, bounds[0], bounds[1], bounds[6])
+        condition.sums[0] += unit * (moved - f)
+        f = moved
+    parts = [
+        Part(
+            " & ".join(_of_feature(schema.features[at], row[at], one.interval(at, own=False)) for at in names) or LEVEL,
+            one.sums[0],
+        )
+        for names, one in conditions.items()
+    ]
+    origin = float(before[0]) if schema.prediction else start
+    if start != origin:
+        parts.append(Part(ROUNDING, start - origin))
+    after = found.apply_one(list(row), before.tolist())
+    return explain_change("identity", [origin], after, tuple(parts))
+
+
+def _path(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
+    """Follow a row down one tree: the features it is asked for, between which bounds they lie, and the leaf."""
+    path = []
+    while node >= 0:
+        feature = int(forest.feature[node])
+        left, low, high = _turn(forest, node, row[feature])
+        path.append((feature, low, high))
+        node = int(forest.left[node] if left else forest.right[node])
+    return path, float(forest.value[~node])
 
 
 class _Walk(NamedTuple):
@@ -175,18 +231,12 @@ class _Walk(NamedTuple):
         values = [*self.row, *F.tolist()]
         added = np.zeros(len(F))
         for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-            node, path = root, []
-            while node >= 0:
-                feature, value = int(forest.feature[node]), values[forest.feature[node]]
-                left, low, high = _turn(forest, node, value)
-                path.append((feature, low, high))
-                node = int(forest.left[node] if left else forest.right[node])
+            path, brought = _path(forest, root, values)
             names = tuple(sorted({feature for feature, _, _ in path}))
             # Later rounds read the score that earlier ones have made: a condition on it is another condition.
             condition = self.conditions[number if names and names[-1] >= len(self.row) else 0, names]
             for feature, low, high in path:
                 condition.narrow(feature, cascade, low, high)
-            brought = float(forest.value[~node])
             condition.sums[output] += brought * scale
             added[output] += brought
         return added

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["append_rows", "divide", "enough_rows", "parts_of", "warn_of_training_rows", "weigh"]
+__all__ = [
+    "append_rows", "are_counts", "counted", "divide", "enough_rows", "parts_of", "warn_of_training_rows", "weigh",
+]  # fmt: skip
 
 FEWEST_ROWS = 10
 SHARES = 1000  # parts that rows are dealt into where a share of them is held out
@@ -41,7 +43,8 @@ def parts_of(table: Table, parts: int, seed: int) -> NDArray[np.int64]:
     assert table.outcome is not None
     strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
     content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
-    return deal(content, strata, parts, seed)
+    own = [table.outcome] if table.weight is None else [table.outcome, table.weight]
+    return deal(content, strata, parts, seed, own)
 
 
 def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list[Split]:
@@ -61,10 +64,24 @@ def weigh(weight: Floats | None, rows: int) -> Floats | None:
     if weight is None:
         return None
     own, more = weight[:rows], weight[rows:]
-    if not ((own == np.round(own)).all() and own.mean() <= COUNTS):
+    if not are_counts(own):
         own = own / own.max()
-        own = own * (own.sum() / (own**2).sum())
+        ordered = np.sort(own)  # sums must not depend on the order of the rows
+        own = own * (ordered.sum() / (ordered**2).sum())
     return np.concatenate([own, more / more.max() if len(more) else more])
+
+
+def are_counts(weight: Floats) -> bool:
+    """Say whether weights count rows: they are whole, and no more than 100 on average."""
+    return bool((weight == np.rint(weight)).all() and weight.sum() <= COUNTS * len(weight))
+
+
+def counted(table: Table, name: str) -> NDArray[Any]:
+    """Give a column with each row as often as it counts, for bins of equal numbers of rows."""
+    column, weight = table.columns[name], table.weight
+    if weight is None or not are_counts(weight) or (weight == weight[0]).all():
+        return column
+    return np.repeat(column, weight.astype(np.int64))
 
 
 def append_rows(table: Table, more: Table) -> Table:
@@ -95,6 +112,8 @@ def warn_of_training_rows(table: Table, held: Table, loss: TaskLoss) -> None:
     """Warn where the base score is far better on the rows of the fit than on the rows that judge."""
     means, errors = [], []
     assert table.outcome is not None
+    if not table.schema.prediction:
+        return  # there is no base score
     unit = float(np.abs(loss.each(table.outcome, loss.enter(table.prediction))).max()) or 1.0  # squares must stay finite
     for one in (table, held):
         assert one.outcome is not None

@@ -63,8 +63,8 @@ def _model_page(model: Model, top: int) -> list[str | Grid]:
         parts.append("nothing was corrected: the model leaves every score as it is")
     if isinstance(model.map, Patches) and model.map.patches:
         listed = model.map.listed
-        parts += ["", f"patches, in order; each reads the scores that those above it left (of {len(listed)})"]
-        parts.append(patch_grid(listed, top))
+        parts += ["", "patches, in order; each reads the scores that those above it left", patch_grid(listed, top)]
+        parts += [f"{len(listed) - top} more: --top {len(listed)}"] if len(listed) > top else []
     return [*parts, "", f"{history.measure} by {history.judged_by}; {history.reason}", history_grid(history, top)]
 
 

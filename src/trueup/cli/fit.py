@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console
 from trueup.cli.methods import feature_names, make_recipe
 from trueup.cli.output import check_output, file_size
 from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_page
-from trueup.cli.told import correction_grid, json_of, model_data
+from trueup.cli.told import correction_grid, json_of, model_data, patch_grid
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError
 from trueup.modelfile import load, save
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         save(recipe, arguments.output)
         model = load(arguments.output)
     if arguments.json is not None:
-        found = {"file": arguments.output, **model_data(model)}
+        found = {"file": arguments.output, **model_data(model), **_more_data(recipe)}
         if arguments.json == "-":
             console.emit(lambda stream: stream.writelines(json_of(found)))
             return 0
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.quiet:
         console.say(model.history.reason)
     else:
-        show_page([*_page(model, arguments, table), *([f"wrote {arguments.json}"] if arguments.json else [])])
+        show_page([*_page(model, arguments, table, recipe), *([f"wrote {arguments.json}"] if arguments.json else [])])
     return 0
 
 
@@ -75,10 +76,18 @@ def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:
     return progress
 
 
-def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str | Grid]:
+def _more_data(recipe: Any) -> dict[str, Any]:
+    """Give as plain data what only the fit knows: the methods that were compared, and what is left to be had."""
+    told = {"choice": getattr(recipe, "choice_", None), "saturation": getattr(recipe, "saturation_", None)}
+    return {name: found.to_dict() for name, found in told.items() if found is not None}
+
+
+def _page(model: Model, arguments: argparse.Namespace, table: Table, recipe: Any) -> list[str | Grid]:
     info, history, explanation = model.info(), model.history, model.explanation
     features = f"{len(info.features)} feature{'' if len(info.features) == 1 else 's'}"
-    judged = f"{history.judged_by}: every row by a model that has not seen it"
+    patched = isinstance(model.map, Patches)
+    by = "each patch by rows that did not set its size" if patched else "every row by a model that has not seen it"
+    judged = f"{history.judged_by}: {by}"
     parts: list[str | Grid] = [
         history.reason,
         f"{info.method} on {info.rows:,} rows and {features if info.features else 'the score alone'}; judged by "
@@ -90,10 +99,17 @@ def _page(model: Model, arguments: argparse.Namespace, table: Table) -> list[str
     if explanation.corrections:
         shown = min(SHOWN, len(explanation.corrections))
         parts += [
-            f"scores moved by {explanation.moved:.2g} on average; the {shown} largest corrections:",
+            f"scores moved by {explanation.moved:.2g} on average; the "
+            f"{'largest correction' if shown == 1 else f'{shown} largest corrections'}:",
             "",
             correction_grid(explanation, SHOWN),
         ]
+    if isinstance(model.map, Patches) and model.map.patches:
+        parts += ["", "patches, in order:", patch_grid(model.map.listed, SHOWN)]
+    if getattr(recipe, "choice_", None) is not None:
+        lines = repr(recipe.choice_).splitlines()
+        table_at = next((at for at, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))
+        parts += ["", *lines[table_at:]]  # the sentence above the table is said already
     model_file, source = shlex.quote(arguments.output), " ".join(map(shlex.quote, arguments.files)) or "FILE"
     return [
         *parts,

@@ -40,6 +40,8 @@ def feature_names(arguments: argparse.Namespace) -> list[str] | None:
             f"{method} reads the prediction alone: --features is for other methods",
             hint="name the columns with --by to correct each group by itself, or use --method mcgrad",
         )
+    if arguments.by is not None and not any(names.strip(" ,") for names in arguments.by):
+        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
     return list(arguments.by or [])
 
 
@@ -60,6 +62,10 @@ def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
         from trueup.calibrators.curves.grouped import Grouped
 
         given["calibrator"], made = made(), Grouped
+    if arguments.judge:
+        from trueup.calibrators.rounds import CrossValidation
+
+        given["stopping"] = CrossValidation()
     known = inspect.signature(made).parameters
     for option, value in (("depth", arguments.depth), ("monotone", arguments.monotone or None)):
         if value is not None and option not in known:
@@ -68,7 +74,8 @@ def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
         if value is not None:
             given[option] = value
     if schema.classes and "classes" not in known:
-        raise ArgumentError(f"{method} corrects one prediction column", hint="mcgrad takes several classes")
+        takers = [name for name, kind in METHODS.items() if "classes" in _parameters(kind)]
+        raise ArgumentError(f"{method} corrects one prediction column", hint=f"several classes are for {', '.join(takers)}")
     return made(**{name: value for name, value in given.items() if name in known})
 
 

@@ -51,7 +51,7 @@ exit codes: 0 fine; 1 --fail-if found what it names; 2 bad input or usage; 3 a f
 FIT = """\
 Learn what is wrong with scores on the segments that the features make, and save a small model
 that puts it right. Rows judge it that it has not seen: where nothing helps, it changes nothing
-(curves of the score alone, isotonic to histogram, are fitted as they are told, and not judged).
+(curves of the score alone, isotonic to histogram, are judged only with --judge).
 Fit it on rows that the model of the scores was not trained on.
 """
 
@@ -216,6 +216,10 @@ def _add_fit(verbs: argparse._SubParsersAction[Any]) -> None:
     add(
         "--by", action="append", metavar="A,B",
         help="for a curve of the score (isotonic to histogram): one for each group, drawn to that of the whole",
+    )  # fmt: skip
+    add(
+        "--judge", action="store_true",
+        help="keep a curve of the score only where it lowers the loss of rows it has not seen (others always do)",
     )  # fmt: skip
     add("--depth", type=_at_least(1), metavar="N", help="how many features a tree or patch combines (mcgrad: 2)")
     add("--monotone", action="store_true", help="never reverse two rows that have the same features (mcgrad)")

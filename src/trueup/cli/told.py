@@ -41,27 +41,30 @@ def correction_grid(found: Explanation, top: int) -> Grid:
 def patch_grid(found: PatchList, top: int) -> Grid:
     """Lay out the first patches."""
     rows: list[tuple[str, ...]] = [
-        (str(at), one.group, one.cell, f"{one.rows:,}", number(one.before), number(one.observed), f"{one.shift:+.4g}")
+        (f"{at}  {one.group}", one.cell, f"{one.rows:,}", number(one.before), number(one.observed), f"{one.shift:+.4g}")
         for at, one in enumerate(found.patches[:top], start=1)
     ]
-    head = ("", "group", "scores", "rows", "predicted", "observed", f"{found.scale} moved")
+    head = ("patch", "scores", "rows", "predicted", "observed", f"{found.scale} moved")
     return Grid(head, rows, ("rows", "observed"))
 
 
 def history_grid(history: History, top: int = 20) -> Grid:
-    """Lay out the rounds as they were judged: the first, and where there are many the last ones too."""
+    """Lay out the rounds as they were judged: the first, and where there are many the last ones too.
+
+    Rounds without trees are without their columns.
+    """
+    grown = any(one.trees for one in history.rounds)
     rows: list[tuple[str, ...]] = [
         (
             "the scores as they were" if one.number == 0 else f"round {one.number}{'' if one.kept else ' (not kept)'}",
-            f"{one.trees:,}" if one.number else "",
-            f"{one.theta:.3f}" if one.number else "",
+            *((f"{one.trees:,}" if one.number else "", f"{one.theta:.3f}" if one.number else "") if grown else ()),
             f"{one.loss:.6g}",
             f"{-one.gain:+.3g}" if one.number else "",
             f"{one.error:.2g}" if one.number else "",
         )
         for one in _ends(history.rounds, max(top, 4))
     ]
-    return Grid(("round", "trees", "theta", "loss", "change", "s.e."), rows, ("theta", "s.e."))
+    return Grid(("round", *(("trees", "theta") if grown else ()), "loss", "change", "s.e."), rows, ("theta", "s.e."))
 
 
 def _ends(rounds: tuple[Round, ...], most: int) -> tuple[Round, ...]:

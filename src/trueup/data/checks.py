@@ -121,7 +121,7 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
         if bad.any():
             raise DataError(
                 f"prediction column {name!r} must hold finite numbers; got {column[bad][0]} {where(bad)}",
-                hint="a row without a score cannot be audited: drop it, or score it first",
+                hint="a row without a score can be neither audited nor corrected: drop it, or score it first",
             )
         if task == "regression":
             _not_too_large(column, name, "prediction")

@@ -22,12 +22,16 @@ TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int) -> NDArray[np.int64]:
+def deal(
+    columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int, own: Sequence[Floats] = ()
+) -> NDArray[np.int64]:
     """Deal rows into parts by what they hold, so that the order of the rows does not matter.
 
     Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
-    more of them are dealt out one by one. Every part has its share of each stratum, and so has every run of parts: the
-    first fifth of 1,000 parts are a fifth of each stratum, of however few rows.
+    more of them are dealt out one by one, at random. Every part has its share of each stratum, and so has every run of
+    parts: the first fifth of 1,000 parts are a fifth of each stratum, of however few rows. That holds for all rows
+    together, and not for rows alike: had each part its share of their events, then what chance made of them in one part
+    would be confirmed by all the others.
 
     Parameters
     ----------
@@ -36,6 +40,8 @@ def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int)
     strata : ndarray
         Rows are dealt in its order: the outcome of a binary task.
     parts, seed : int
+    own : sequence of ndarray
+        What else tells rows apart that are alike in all columns: outcome and weight.
 
     Examples
     --------
@@ -55,7 +61,10 @@ def deal(columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int)
     place[order] = np.cumsum(kept) - 1
     seat[~alone] = place[group[~alone]]
     rows = np.flatnonzero(alone)
-    seat[rows[np.lexsort((strata[rows], keys[rows]))]] = int(kept.sum()) + np.arange(len(rows))
+    rows = rows[np.lexsort([array[rows] for array in (*own[::-1], strata, keys)])]
+    hands = keys[rows]
+    _mix(hands, (_ranks(hands) + 1).astype(np.uint64))
+    seat[rows[np.lexsort((hands, np.round(strata[rows])))]] = int(kept.sum()) + np.arange(len(rows))
     return seat * _step(parts) % parts
 
 
@@ -98,6 +107,13 @@ def _mix(out: NDArray[np.uint64], more: NDArray[np.uint64]) -> None:
         out ^= out >> np.uint64(31)
 
 
+def _ranks(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Number the members of every run of equal keys, from 0 on."""
+    at = np.arange(len(keys))
+    fresh = np.append(True, np.diff(keys) != 0)[: len(keys)]
+    return at - np.maximum.accumulate(np.where(fresh, at, 0))
+
+
 def shuffle(
     columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -128,10 +144,9 @@ def shuffle(
     """
     keys = _hash(columns, seed) if len(columns) else np.zeros(len(own[0]), np.uint64)
     sort = np.lexsort((*own[::-1], keys))
-    fresh = np.append(True, np.diff(keys[sort]) != 0)
-    first = np.maximum.accumulate(np.where(fresh, np.arange(len(sort)), 0))
+    rank = _ranks(keys[sort])
+    fresh = rank == 0
     size = np.diff(np.append(np.flatnonzero(fresh), len(sort)))[np.cumsum(fresh) - 1]
-    rank = np.arange(len(sort)) - first
     # A row of common content is hashed once more with its rank, which makes it a row of its own.
     place = keys[sort]
     _mix(place, np.where(size > TOGETHER, rank + 1, 0).astype(np.uint64))

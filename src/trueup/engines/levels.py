@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.errors import ArgumentError
 from trueup.kernels.binning import order_statistics
-from trueup.kernels.levels import NONE, grow_levels, order_by_level, read_lines, walk_levels
+from trueup.kernels.levels import grow_levels, order_by_level, read_lines, walk_levels
 from trueup.kernels.trees import KINDS, Forest
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 __all__ = [
     "Columns", "Lines", "Trees", "fit_lines", "grow_trees", "level_edges", "line_values", "matrix", "to_forest",
@@ -37,6 +37,7 @@ __all__ = [
 SHARES = 4  # of the levels for each thread, so that none waits long for another
 CHUNK = 65_536  # rows that are walked by one call
 DUST = 1e-9  # of a weight: less is rounding
+MOST_CELLS = 2**30  # numbers laid out for a regressor of another library: 8 GiB
 SINGULAR = 1e-10  # of the largest eigenvalue: a direction in which the rows of a level do not differ
 
 
@@ -155,9 +156,9 @@ def tree_values(data: Columns, trees: Trees, level: Ints, workers: Workers) -> F
     return out
 
 
-def to_forest(data: Columns, trees: Trees, kept: Flags) -> tuple[Forest, Ints]:
-    """Lay the trees of the kept levels out as a forest; give also the tree of each level, NONE for the others."""
-    feature, cut = trees.feature[kept], trees.cut[kept]
+def to_forest(data: Columns, trees: Trees) -> Forest:
+    """Lay trees out as a forest, without what is not reached."""
+    feature, cut = trees.feature, trees.cut
     count, nodes = feature.shape
     reached = np.zeros((count, nodes), bool)
     reached[:, :1] = True
@@ -179,13 +180,11 @@ def to_forest(data: Columns, trees: Trees, kept: Flags) -> tuple[Forest, Ints]:
     words[begin[categorical] + cuts[categorical] // 32] = np.uint32(1) << (cuts[categorical] % 32).astype(np.uint32)
     arrays = {
         "root": link[:, 0], "output": np.zeros(count), "feature": own, "threshold": np.array(threshold),
-        "left": link[tree, 2 * at + 1], "right": link[tree, 2 * at + 2], "missing_left": trees.side[kept][tree, at],
+        "left": link[tree, 2 * at + 1], "right": link[tree, 2 * at + 2], "missing_left": trees.side[tree, at],
         "words_at": np.where(categorical, begin, -1), "words_in": words_in, "words": words,
-        "value": trees.value[kept][leaf],
+        "value": trees.value[leaf],
     }  # fmt: skip
-    which = np.full(len(kept), NONE, np.int32)
-    which[kept] = np.arange(count)
-    return Forest(**{name: np.asarray(array).astype(KINDS.get(name, np.int32)) for name, array in arrays.items()}), which
+    return Forest(**{name: np.asarray(array).astype(KINDS.get(name, np.int32)) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +192,7 @@ class Lines:
     """How features enter a straight line.
 
     A number by its distance from the centre in units of the scale, and in the place after it by a constant where it is
-    missing or infinite; a category by a constant for each level, missing first.
+    missing or infinitely far; a category by a constant for each level, missing first.
 
     Attributes
     ----------
@@ -217,10 +216,19 @@ class Lines:
         for at, (column, many) in enumerate(zip(data.raw, data.levels, strict=True)):
             known = np.isfinite(column)
             if many < 0 and known.any():
-                centre[at] = np.average(column[known], weights=weight[known])
-                spread = float(np.sqrt(np.average((column[known] - centre[at]) ** 2, weights=weight[known])))
-                scale[at] = spread if spread > 0 and np.isfinite(spread) else 1.0
+                centre[at], scale[at] = _spread(column[known], weight[known])
         return cls(1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)], centre, scale, 1 + sum(sizes))
+
+
+def _spread(column: Floats, weight: Floats) -> tuple[float, float]:
+    """Give the weighted mean and standard deviation of numbers of any size; of a constant, itself and 1."""
+    low, high = float(column.min()), float(column.max())
+    if low == high:
+        return low, 1.0  # what rounding makes of its deviation is none
+    unit = max(abs(low), abs(high))
+    mean = float(np.average(column / unit, weights=weight))
+    spread = float(np.sqrt(np.average((column / unit - mean) ** 2, weights=weight))) * unit
+    return mean * unit, spread or 1.0
 
 
 def fit_lines(
@@ -232,15 +240,17 @@ def fit_lines(
     slopes = np.zeros((levels, lines.width))
 
     def one(v: int) -> None:
-        own = order[starts[v] : starts[v + 1]]
-        A = _design(data, lines, own)
-        w = weight[own]
-        gram = A.T @ (w[:, None] * A)
+        gram, right = np.zeros((lines.width, lines.width)), np.zeros(lines.width)
+        for start in range(starts[v], starts[v + 1], CHUNK):
+            own = order[start : min(start + CHUNK, starts[v + 1])]
+            A = _design(data, lines, own)
+            heavy = weight[own, None] * A
+            gram += A.T @ heavy
+            right += heavy.T @ target[own]
         gram[np.arange(1, lines.width), np.arange(1, lines.width)] += l2
         values, vectors = np.linalg.eigh(gram)
         good = values > SINGULAR * max(values[-1], 0.0)
-        right = vectors.T @ (A.T @ (w * target[own]))
-        slopes[v] = vectors[:, good] @ (right[good] / values[good])
+        slopes[v] = vectors[:, good] @ ((vectors.T @ right)[good] / values[good])
 
     workers.map(one, [int(v) for v in np.flatnonzero(np.diff(starts))])
     return slopes
@@ -254,9 +264,10 @@ def _design(data: Columns, lines: Lines, rows: Longs) -> Floats:
         if many >= 0:
             A[np.arange(len(rows)), begin + data.raw[at][rows] + 1] = 1.0
             continue
-        column = data.raw[at][rows]
-        missing = ~np.isfinite(column)
-        A[:, begin] = np.where(missing, 0.0, (column - lines.centre[at]) / lines.scale[at])
+        with np.errstate(over="ignore"):
+            far = (data.raw[at][rows] - lines.centre[at]) / lines.scale[at]
+        missing = ~np.isfinite(far)
+        A[:, begin] = np.where(missing, 0.0, far)
         A[:, begin + 1] = missing
     return A
 
@@ -277,6 +288,12 @@ def line_values(data: Columns, lines: Lines, slopes: Floats, level: Ints, worker
 
 def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:
     """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
+    width = sum(max(many, 1) for many in levels)
+    if rows * width > MOST_CELLS:
+        raise ArgumentError(
+            f"{rows:,} rows of {width:,} columns, one for each category, are too many for a regressor of another library",
+            hint='leave out columns of many categories, or use learner="tree"',
+        )
     parts: list[NDArray[Any]] = []
     for column, many in zip(columns, levels, strict=True):
         parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))

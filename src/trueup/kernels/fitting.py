@@ -24,13 +24,14 @@ MOST_STEPS = 100
 HALVINGS = 40
 FARTHEST = 8.0  # what a first step may change a logit by: far out the curve is flat, and Newton's step is no guide
 SNAP = 1e-12  # a coefficient so near to its bound is on it
+UPRIGHT = 1e200  # a line so steep stands upright; the largest score times it is finite
 RIDGE = 1e-12  # of the curvature: keeps a step finite where scores say nothing about a coefficient
 ENOUGH = 1e-11  # of the weight: a step that lowers the loss by less is the last, and leaves about the square of that
 
 
 @jit
 def fit_lines(at: Longs, x: Floats, weight: Floats, total: Floats, out: Floats) -> None:
-    """Fit a straight line to each segment by least squares; where all scores are alike the slope is 1.
+    """Fit a straight line to each segment by least squares; where all scores are alike, or all but, the slope is 1.
 
     ``out`` (segments, 2) takes slope and intercept.
     """
@@ -49,6 +50,7 @@ def fit_lines(at: Longs, x: Floats, weight: Floats, total: Floats, out: Floats) 
             across += weight[i] * d * d
             along += weight[i] * d * (total[i] / weight[i] - mean_y)
         slope = along / across / widest if across > 0 and at[k + 1] - at[k] > 1 else 1.0
+        slope = slope if abs(slope) <= UPRIGHT else 1.0
         out[k, 0], out[k, 1] = slope, mean_y - slope * mean_x
 
 

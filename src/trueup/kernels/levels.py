@@ -168,7 +168,7 @@ def _grow_one(
         if W + l2 <= 0.0:
             continue
         value[k] = S / (W + l2)
-        if 2 * k + 2 >= nodes or Q <= 0.0:
+        if 2 * k + 2 >= nodes or Q <= 0.0 or len(own) == 1:  # one row cannot be cut, however many bins there are
             continue
         floor = S * S / (W + l2) + LEAST * Q
         f, at, way = _best_split(own, codes, counts, categorical, target, weight, W, S, least, l2, floor, mass, total)
@@ -258,10 +258,9 @@ def _line(at: int, X: Floats, i: int, levels: Longs, place: Longs, centre: Float
         if levels[f] >= 0:
             code = int(value) + 1 if 0.0 <= value < levels[f] else 0
             found += slopes[at, p + code]
-        elif not math.isfinite(value):
-            found += slopes[at, p + 1]
-        else:
-            found += slopes[at, p] * ((value - centre[f]) / scale[f])
+            continue
+        far = (value - centre[f]) / scale[f]
+        found += slopes[at, p] * far if math.isfinite(far) else slopes[at, p + 1]
     return found
 
 
@@ -277,7 +276,10 @@ def read_lines(
 @jit
 def advance(f: float, value: float, rate: float, grid: int, low: float, high: float, hold: float) -> float:
     """Move one score by what the learner of its level adds, keep it in range, round it to the grid (ties down)."""
-    moved = min(max(f + rate * value, low + hold * (f - low)), high - hold * (high - f))
+    moved = f + rate * value
+    if math.isnan(moved):
+        return f  # slopes beyond all bounds say nothing
+    moved = min(max(moved, low + hold * (f - low)), high - hold * (high - f))
     moved = min(max(moved, low), high)
     if grid > 0:
         return (float(math.ceil(moved * grid - 0.5)) + 0.0) / grid
@@ -318,7 +320,7 @@ class LevelProgram(NamedTuple):
 def start_levels(sizes: Longs, bounds: Floats, P: Floats, F: Floats) -> None:
     """Take predictions to where every model begins."""
     for i in range(len(P)):
-        begin = bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4]
+        begin = min(max(bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4], bounds[0]), bounds[1])
         if sizes[2] > 0:
             begin = advance(begin, 0.0, 1.0, sizes[2], bounds[0], bounds[1], 0.0)
         for m in range(len(F)):

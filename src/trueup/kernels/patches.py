@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
+from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 __all__ = ["Program", "moved", "score", "shift_to", "tally", "to_logits"]
-
-SMALLEST = 1e-6  # probabilities nearer to 0 or 1 than this are taken for it before the logit
 
 
 class Program(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from trueup.data.checks import where
 from trueup.errors import DataError
 from trueup.kernels.pav import pool_adjacent_violators
+from trueup.kernels.pooling import pool
 from trueup.kernels.scores import interpolate
 
 if TYPE_CHECKING:
@@ -116,9 +117,8 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
     outcome, score, mass = _checked(y, p, weight)
     mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))  # by a power of two, near 1 at most: no digit is lost
     counts = mass > LIGHTEST
-    levels, at = np.unique(score[counts], return_inverse=True)
-    total = np.asarray(np.bincount(at, weights=(mass * outcome)[counts]), np.float64)
-    fit = Isotonic(np.empty(0), *find_knots(levels, total, np.asarray(np.bincount(at, weights=mass[counts]), np.float64)))
+    pooled = pool(score[counts], outcome[counts], None if weight is None else mass[counts])
+    fit = Isotonic(np.empty(0), *find_knots(pooled.score, pooled.total, pooled.weight))
     return replace(fit, fitted=fit.predict(score))
 
 

@@ -164,8 +164,8 @@ def _schema(found: Any) -> Schema:
     task, outcome, weight = found["task"], found["outcome"], found["weight"]
     require(task in TASKS, "the task is unknown")
     require(all(role is None or isinstance(role, str) for role in (outcome, weight)), "a role is wrong")
-    names = [*prediction, *(feature.name for feature in features)]
-    require(len(set(names)) == len(names), "a column is named twice")
+    for names in (prediction, [feature.name for feature in features]):  # the prediction may be a feature as well
+        require(len(set(names)) == len(names), "a column is named twice")
     several = task == "multiclass"
     require(len(prediction) > 1 if several else len(prediction) <= 1, "the predictions do not fit the task")
     require(len(classes) == (len(prediction) if several else 0), "the classes do not fit the predictions")

@@ -49,6 +49,7 @@ def read(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> LevelSets:
     require(set(parts) == {*ROUNDS, *others}, "it has parts that it does not speak of")
     models, rounds = found["models"], found["rounds"]
     require(is_whole(models) and is_whole(rounds) and models >= 1 and rounds >= 0, "it has no rounds")
+    require(rounds > 0 or models == 1, "it has models without rounds")
     edges_at, edges, learner = (numbers(parts[name], kind) for name, kind in ROUNDS.items())
     require(len(edges_at) == models * rounds + 1 and edges_at[0] == 0, "its rounds are wrong")
     steps = np.diff(edges_at)
@@ -63,8 +64,7 @@ def read(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> LevelSets:
         learners = unpack_forests([found["forest"]], parts, schema.levels, 1)[0]
         require(bool((learners.feature < len(schema.levels)).all()), "a tree tests the prediction")
     many = len(learners.slopes) if isinstance(learners, LineSlopes) else len(learners)
-    known = (learner == NONE) | ((learner >= 0) & (learner < many))
-    require(bool(known.all()), "a level has a learner that is not there")
+    require(np.array_equal(learner[learner != NONE], np.arange(many)), "its levels and its learners do not belong together")
     scale = _scale(found["scale"], schema)
     return LevelSets(scale, schema.levels, models, rounds, edges_at, edges, learner, learners)
 
@@ -74,9 +74,15 @@ def _scale(found: Any, schema: Schema) -> Scale:
     require(are_numbers(scale.low, scale.high, scale.offset, scale.unit, scale.rate, scale.hold), "its scale is wrong")
     require(scale.low <= scale.high and scale.unit > 0, "its scale is wrong")
     require(0 < scale.rate <= 1 and 0 <= scale.hold <= 1, "its scale is wrong")
+    ends = (scale.offset + float(scale.unit) * end for end in (scale.low, scale.high))
+    require(are_numbers(*ends), "its scale is wrong")
+    plain = (scale.offset, scale.unit, scale.low, scale.high) == (0, 1, 0, 1)
+    require(schema.task != "binary" or plain, "its scores are no probabilities")
     require(is_whole(scale.grid) and 0 <= scale.grid <= MOST_GRID, "its grid is wrong")
+    require(not scale.grid or (scale.low, scale.high) == (0, 1), "its grid is wrong")
     alone = not schema.prediction
     require(are_numbers(scale.start) if alone else scale.start is None, "where its scores begin is wrong")
+    require(scale.start is None or scale.low <= scale.start <= scale.high, "where its scores begin is wrong")
     return scale
 
 

@@ -22,6 +22,7 @@ __all__ = ["read", "write"]
 
 ARRAYS = {"low": "<f8", "high": "<f8", "shift": "<f8", "rows": "<i8", "before": "<f8", "observed": "<f8"}
 PARTS = {f"patches/{name}": kind for name, kind in ARRAYS.items()} | {"patches/conditions": "<i4", "patches/edges": "<f8"}
+LARGEST = 1e150  # more than any score or outcome of ours; so many patches that their shifts overflow no file can hold
 CONDITIONS = 2  # the most of a patch; each is a feature and its group, -1 and -1 for none
 
 
@@ -71,7 +72,7 @@ def _edges(sizes: Any, schema: Schema, stored: Floats) -> tuple[Floats, ...]:
 
 
 def _check_numbers(arrays: Mapping[str, NDArray[Any]]) -> None:
-    finite = all(np.isfinite(arrays[name]).all() for name in ("shift", "before", "observed"))
+    finite = all((np.abs(arrays[name]) <= LARGEST).all() for name in ("shift", "before", "observed"))
     require(finite and bool((arrays["rows"] >= 0).all()), "a patch is wrong")
     require(bool((arrays["low"] < arrays["high"]).all()), "a patch has an empty score cell")  # NaN is below nothing
 

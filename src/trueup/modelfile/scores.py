@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["pack_curves", "read", "unpack_curves", "write"]
 
 SMOOTH = ("line", "logit", "softmax")
-LARGEST = 1e250  # no score of ours times such a coefficient overflows
-SCORES = 1e150
+LARGEST = 1e200  # no score of ours, of 1e100 at most, times such a coefficient overflows
+SCORES = 1e150  # more than any score or outcome of ours
 
 
 def pack_curves(curves: Curves) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -110,7 +110,7 @@ class Auto(Calibrator):
     model_ : Model
         What is saved and shipped.
     history_ : History
-        That of the chosen method on all rows. A method that holds nothing out itself has the losses of the choice.
+        That of the chosen method on all rows. A curve of the score that holds nothing out has the losses of the choice.
 
     Notes
     -----
@@ -167,6 +167,8 @@ class Auto(Calibrator):
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Learn the correction from a Table, as `fit` does from a frame."""
         super().fit_table(table, progress)
+        chosen = next((one.title for one in self.choice_.candidates if one.chosen), self.choice_.method)
+        self.model_ = replace(self.model_, about=replace(self.model_.about, method=f"Auto: {chosen}"))
         if isinstance(self.model_.map, (Unchanged, ScoreMap)):  # which read the score alone: the model asks for no more
             self.model_ = replace(self.model_, schema=replace(self.model_.schema, features=()))
         return self

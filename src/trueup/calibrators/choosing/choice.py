@@ -190,7 +190,10 @@ def tell(candidates: Sequence[Candidate], best: int, before: float, measure: str
         else "beyond noise: few rows carry what is gained"
     )
     if one.name == "identity":
-        return f"you do not need this: no method lowers the cross-validated {measure} ({before:.6g}) {noise}"
+        others = [other for other in candidates if other.name != "identity"]
+        near = min(others, key=lambda other: other.loss).gain_error if others else 0.0
+        seen = f"; a gain of less than about {near:.2g} would not show on these rows" if near else ""
+        return f"you do not need this: no method lowers the cross-validated {measure} ({before:.6g}) {noise}{seen}"
     tail = f"the scores as they are have {before:.6g}"
     own = f"its cross-validated {measure} {one.loss:.6g}"
     if len(candidates) == 1:

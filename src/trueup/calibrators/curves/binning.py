@@ -30,9 +30,9 @@ SLACK = 1e-9  # a score that begins at a multiple of the mass of a bin, but for 
 class Isotonic(Classic):
     """Correct scores by the best fit that never falls as the score rises: isotonic regression.
 
-    On the rows of the fit the cumulative error is 0 in every interval of scores (Claim 6 of the reference), and no
-    threshold decides at a higher cost than before. Several classes are corrected one against the rest and made to add up
-    to 1; a row to which every class gives 0 keeps the given probabilities.
+    On the rows of the fit the cumulative error is 0 in every interval of corrected scores (Claim 6 of the reference), and
+    no threshold decides at a higher cost than before. Several classes are corrected one against the rest and made to add
+    up to 1; a row to which every class gives 0 keeps the given probabilities.
 
     Parameters
     ----------
@@ -221,8 +221,7 @@ def _equal_mass(score: Floats, weight: Floats, total: Floats, bins: int, *, real
     left, right = score[first[1:] - 1], score[first[1:]]
     middle = left + (right - left) / 2
     inner = np.where(middle < right, middle, left)
-    top = max(score[-1], inner[-1] if len(inner) else score[-1]) if real else 1.0
-    return np.append(inner, top), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
+    return np.append(inner, score[-1] if real else 1.0), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
 
 
 def _equal_width(score: Floats, weight: Floats, total: Floats, bins: int, *, real: bool) -> tuple[Floats, Floats]:

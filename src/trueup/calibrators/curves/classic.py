@@ -13,7 +13,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.scores import CHUNK, Curves, ScoreMap, join_outputs
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
-from trueup.calibrators.splits import COUNTS
+from trueup.calibrators.splits import are_counts
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.losses import log_losses
@@ -96,7 +96,7 @@ def count_rows(weight: Floats | None, rows: int, code: Ints | None = None, group
     if weight is None:
         return np.array([float(rows)]) if code is None else np.bincount(code, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if code is None else code
-    if (weight == np.rint(weight)).all() and weight.sum() <= COUNTS * len(weight):
+    if are_counts(weight):
         return np.asarray([weight.sum()] if code is None else np.bincount(codes, weight, groups), np.float64)
     found = np.empty(groups)
     effective_rows(codes, weight / weight.max(), found)
@@ -158,7 +158,7 @@ class Classic(Judged):
         if self.ONLY_PROBABILITIES and task == "regression":
             raise ArgumentError(
                 f"{type(self).__name__} corrects probabilities: it has no meaning for task='regression'",
-                hint="use tu.Isotonic, tu.Platt (a straight line) or tu.Histogram",
+                hint="Isotonic, Platt (a straight line) and Histogram take real outcomes",
             )
 
     def _learn(self, table: Table) -> Map:

@@ -176,7 +176,7 @@ class Grouped(Judged):
     def _fit_groups(self, table: Table) -> _Groups:
         """Fit the whole and every group that is large enough."""
         features = table.schema.features
-        cuts = tuple(cut_column(feature, table.columns[feature.name], int(self.bins)) for feature in features)
+        cuts = tuple(cut_column(one, splits.counted(table, one.name), int(self.bins)) for one in features)
         if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
             raise ArgumentError(
                 f"the {len(cuts)} columns of by have too many combinations to be numbered", hint="name fewer columns"
@@ -228,7 +228,7 @@ def _twice(table: Table, group: Ints, worth: Floats) -> Sample:
     whole = sample_of(table)
     own = np.flatnonzero(group)
     if not len(own):
-        return Sample(whole.task, whole.prediction, whole.outcome, whole.weight, None, whole.worth)
+        return whole
     rows = np.concatenate([np.arange(len(group)), own])
     code = np.concatenate([np.zeros(len(group), np.int32), group[own]])
     weight = None if whole.weight is None else whole.weight[rows]

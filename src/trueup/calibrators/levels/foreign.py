@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
 __all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map"]
 
@@ -53,14 +54,15 @@ class ForeignLearner:
 
     def _fit(self, rows: Longs, y: Floats) -> Any:
         made = clone(self.estimator)
-        if "random_state" in made.get_params():
-            made.set_params(random_state=self.seed if made.get_params()["random_state"] is None else made.random_state)
+        if made.get_params().get("random_state", 0) is None:
+            made.set_params(random_state=self.seed)
         told = {"sample_weight": self.weight[rows]} if self.weighted else {}
         try:
             return made.fit(self.X[rows], y[rows], **told)
         except (TypeError, ValueError) as error:
             raise TrueupError(
-                f"{type(made).__name__} could not be fitted to a level of {len(rows):,} rows: {str(error).splitlines()[0]}",
+                f"{type(made).__name__} could not be fitted to a level of {len(rows):,} rows: "
+                f"{(str(error).splitlines() or [''])[0]}",
                 hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
             ) from error
 
@@ -76,6 +78,10 @@ class ForeignLearner:
         """Have regressors as they are."""
         return versions[0]
 
+    def keep(self, fitted: Any, kept: Flags) -> Any:
+        """Have a regressor for each level, None for the others."""
+        return [one if here else None for one, here in zip(fitted, kept, strict=True)]
+
 
 def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Workers) -> Floats:
     """Predict every row by the regressor of its level; NaN where there is none."""
@@ -85,10 +91,20 @@ def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Worker
     def one(v: int) -> None:
         own = order[starts[v] : starts[v + 1]]
         if len(own) and fitted[v] is not None:
-            out[own] = fitted[v].predict(X[own])
+            out[own] = _predicted(fitted[v], X[own])
 
     workers.map(one, range(len(fitted)))
     return out
+
+
+def _predicted(regressor: Any, X: Floats) -> Floats:
+    found = np.asarray(regressor.predict(X), np.float64)
+    if found.shape != (len(X),) or not np.isfinite(found).all():
+        raise TrueupError(
+            f"{type(regressor).__name__} must predict one finite number a row; "
+            f"got shape {found.shape} for {len(X):,} rows, finite {np.isfinite(found).all()}"
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +125,9 @@ class ForeignLevels(Map):
 
     def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
         """Score rows by all rounds."""
-        return list(self.stages(columns, prediction, workers))[-1]
+        for found in self.stages(columns, prediction, workers):
+            last = found
+        return last
 
     def stages(
         self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from trueup.engines.levels import (
     DUST,
     Columns,
     Lines,
+    Trees,
     fit_lines,
     grow_trees,
     level_edges,
@@ -80,6 +82,9 @@ class Learner(Protocol):
     def mix(self, versions: list[Any], which: Longs) -> Any:
         """Take for each level the version it is given."""
 
+    def keep(self, fitted: Any, kept: Flags) -> Any:
+        """Let go of what was fitted to the other levels."""
+
 
 @dataclass(eq=False)
 class TreeLearner:
@@ -109,6 +114,10 @@ class TreeLearner:
     def mix(self, versions: list[Any], which: Longs) -> Any:
         """Cut each tree at its depth."""
         return self._cut(versions[-1], which)
+
+    def keep(self, fitted: Any, kept: Flags) -> Any:
+        """Take the trees of some levels."""
+        return Trees(*(array[kept] for array in fitted))
 
     def _cut(self, fitted: Any, depth: Longs) -> Any:
         deep = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
@@ -143,10 +152,14 @@ class LineLearner:
         """Have lines as they are."""
         return versions[0]
 
+    def keep(self, fitted: Any, kept: Flags) -> Any:
+        """Take the lines of some levels."""
+        return fitted[kept]
+
 
 @dataclass(frozen=True, eq=False)
 class LearnedRound:
-    """One round of one model: the edges between levels, what was fitted, and which levels keep it."""
+    """One round of one model: the edges between levels, which of them keep a learner, and these learners."""
 
     edges: Floats
     fitted: Any
@@ -198,7 +211,7 @@ class Boosted:
             kept &= passed
         value = self.learner.values(fitted, level, self.F, workers)
         self.F = self._moved(value, kept, level)
-        self.rounds.append(LearnedRound(edges, fitted, kept))
+        self.rounds.append(LearnedRound(edges, self.learner.keep(fitted, kept), kept))
 
     def _confirmed(self, fitted: Any, level: Ints, levels: int, rows: Longs, workers: Workers) -> tuple[Any, Flags]:
         """Take on each level the version of its learner that is best for other rows, and say where it is good enough."""
@@ -211,7 +224,8 @@ class Boosted:
             gains[at], errors[at] = self._gains(moved, level, levels, rows)
         best = np.argmax(gains, axis=0)
         gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
-        return self.learner.mix(versions, best), gain > self.rules.gate * error
+        several = np.bincount(level[rows], minlength=levels) > 1  # one row has no standard error
+        return self.learner.mix(versions, best), several & (gain > self.rules.gate * error)
 
     def _edges(self, rows: Longs) -> Floats:
         grid = self.rules.scale.grid
@@ -237,40 +251,23 @@ class Boosted:
 
 
 def make_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> LevelSets:
-    """Put the first so many rounds of all models into one map."""
+    """Put the first so many rounds of all models into one map; without rounds they are all the same."""
+    models = models if rounds else models[:1]
     steps = [one for model in models for one in model.rounds[:rounds]]
     edges = [one.edges for one in steps]
-    learner: list[Ints] = []
+    kept = np.concatenate([np.zeros(0, bool), *(one.kept for one in steps)])
+    learner = np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
     learners: Any
     first = models[0].learner
     if isinstance(first, LineLearner):
-        many = 0
-        for one in steps:
-            which = np.full(len(one.kept), NONE, np.int32)
-            which[one.kept] = many + np.arange(one.kept.sum())
-            many += int(one.kept.sum())
-            learner.append(which)
-        slopes = np.concatenate([np.zeros((0, first.lines.width)), *(one.fitted[one.kept] for one in steps)])
+        slopes = np.concatenate([np.zeros((0, first.lines.width)), *(one.fitted for one in steps)])
         learners = LineSlopes(first.lines.place, first.lines.centre, first.lines.scale, slopes)
     else:
         assert isinstance(first, TreeLearner)
-        forests, many = [], 0
-        for one in steps:
-            forest, which = to_forest(first.data, one.fitted, one.kept)
-            learner.append(np.where(which == NONE, NONE, which + many).astype(np.int32))
-            forests.append(forest)
-            many += len(forest)
-        learners = join_forests(forests)
+        learners = join_forests([to_forest(first.data, one.fitted) for one in steps])
     at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
     return LevelSets(
-        models[0].rules.scale,
-        levels,
-        len(models),
-        rounds,
-        at,
-        np.concatenate([np.zeros(0), *edges]),
-        np.concatenate([np.zeros(0, np.int32), *learner]),
-        learners,
+        models[0].rules.scale, levels, len(models), rounds, at, np.concatenate([np.zeros(0), *edges]), learner, learners
     )
 
 
@@ -306,8 +303,8 @@ class Search:
         self.workers.map(lambda model: model.one_more(self.inner), self.models)
 
     def fitted(self, at: int) -> int:
-        """Count the learners that a model keeps of a round, on average."""
-        return round(sum(int(model.rounds[at - 1].kept.sum()) for model in self.models) / len(self.models))
+        """Count the learners that a model keeps of a round, on average, rounded up."""
+        return math.ceil(sum(int(model.rounds[at - 1].kept.sum()) for model in self.models) / len(self.models))
 
     def training_error(self) -> float:
         """Give the squared error of the rows of the fit, on the scale of the rules."""
@@ -336,7 +333,8 @@ class Search:
                 self.progress(at, most)
             if found[-1][0] < lowest - LESS * abs(lowest):
                 best, chosen, lowest = now, at, found[-1][0]
-            idle = not any(one.kept.any() for model in self.models for one in model.rounds[-GATES:])
+            # Other rows are at the gates in each of so many rounds: what one part does not confirm, the next may.
+            idle = at >= GATES and not any(one.kept.any() for model in self.models for one in model.rounds[-GATES:])
             if idle or at - chosen >= (patience if judged else 1):
                 ended = "no level could be improved further" if idle else "the next brought nothing"
                 break

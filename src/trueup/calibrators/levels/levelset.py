@@ -40,9 +40,11 @@ __all__ = ["LSBoost"]
 PATIENCE = 10  # rounds without a lower held-out loss that end the search
 MOST_ROUNDS, FIXED_ROUNDS = 100, 10
 MOST_LEVELS = 1_000_000
+MOST_NODES = 2**27  # of the trees of a round
 HOLD = 0.5  # of its odds, and of the odds against it, that a probability keeps in a round: none falls to 0
 LEAF = 20.0  # rows, the fewest of a leaf where levels have many
 WIDEST = 500  # slopes of a line
+REGRESSOR = ("fit", "predict", "get_params")  # what it must have
 FARTHEST = 1e300  # a real score is kept within this of 0
 
 
@@ -81,7 +83,7 @@ class LSBoost(Calibrator):
     gate : float or None
         By how many standard errors a fit must lower the squared error of rows it has not seen for its level to move: one in
         four of the rows to learn from, others in every round. They also choose how deep its tree goes. None lets every fit
-        through as it is.
+        through as it is, and so does ``stopping=None``.
     bins : int
         The most bins a number is cut into for trees; one of no more distinct values keeps them all.
     rounds : int, optional
@@ -211,8 +213,17 @@ class LSBoost(Calibrator):
         levels = table.schema.levels
         if not history.chosen and scale.start is None and not literal:
             return Fitted(Unchanged(), history)
+        if history.chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
+            models = [self._again(models[0], F, history.chosen)]
         make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
         return Fitted(make(models, history.chosen, levels), history)
+
+    def _again(self, one: Boosted, F: Floats, rounds: int) -> Boosted:
+        """Fit so many rounds once more, on all rows."""
+        whole = Boosted(one.learner, one.rules, one.y, F, one.weight, np.arange(len(F)), one.gates)
+        for _ in range(rounds):
+            whole.one_more(Workers(self.threads))
+        return whole
 
     def _divided(self, table: Table, *, literal: bool) -> tuple[Table, list[Split]]:
         """Say for each model which rows it learns from, and which judge it."""
@@ -230,12 +241,17 @@ class LSBoost(Calibrator):
         rate = 1.0 if literal else self.learning_rate
         binary = table.schema.task == "binary"
         if not literal and self.spacing == "mass":
-            low, high = (0.0, 1.0) if binary else (-FARTHEST, FARTHEST)
-            return Scale(low, high, 0.0, 1.0, rate, 0, mean if alone else None, HOLD if binary else 0.0)
-        grid = math.ceil(2 * self.bound / self.alpha - 1e-9) if self.alpha is not None else self.levels
-        lowest, highest = (0.0, 1.0) if binary else self.limits or (float(y.min()), float(y.max()))
-        unit = float(highest - lowest) or 1.0
-        return Scale(0.0, 1.0, float(lowest), unit, rate, grid, (mean - lowest) / unit if alone else None)
+            if binary:
+                return Scale(0.0, 1.0, 0.0, 1.0, rate, 0, mean if alone else None, HOLD)
+            unit = _unit_of(y - (mean if alone else table.prediction))
+            far = FARTHEST / max(unit, 1.0)
+            return Scale(-far, far, 0.0, unit, rate, 0, mean / unit if alone else None)
+        grid = max(1, math.ceil(2 * self.bound / self.alpha - 1e-9)) if self.alpha is not None else self.levels
+        ends = (y.min(), y.max()) if self.limits is None else self.limits
+        lowest, highest = (0.0, 1.0) if binary else (float(end) for end in ends)
+        unit = highest - lowest or 1.0
+        start = min(max((mean - lowest) / unit, 0.0), 1.0) if alone else None
+        return Scale(0.0, 1.0, lowest, unit, rate, grid, start)
 
     def _rules(self, scale: Scale, *, literal: bool) -> Rules:
         if literal:
@@ -277,7 +293,11 @@ class LSBoost(Calibrator):
         for at in range(1, len(errors)):
             gain = (errors[at - 1] - errors[at]) * unit
             described.append(Round(at, search.fitted(at), 1.0, errors[at] * unit, gain, 0.0, at <= chosen))
-        reason = f"{_rounds(chosen)}: the next lowered the training error by less than alpha / (2 bound) = {enough:.3g}"
+        reason = (
+            f"{_rounds(chosen)}: the next lowered the training error by {errors[-2] - errors[-1]:.3g} of the squared range "
+            f"of the outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to "
+            f"{search.models[0].rules.scale.grid:,} steps, and nothing was held out to judge by"
+        )
         return History(tuple(described), chosen, reason, describe(None), "squared error")
 
     def _practical(self, search: Search, base: Floats) -> History:
@@ -288,12 +308,15 @@ class LSBoost(Calibrator):
         for at, (mean, gain, error) in enumerate(judged[1:], start=1):
             described.append(Round(at, search.fitted(at), 1.0, mean, gain, error, at <= chosen))
         before, after = judged[0][0], judged[chosen][0]
+        if self.levels > 1 and not any(len(one.edges) for model in search.models for one in model.rounds):
+            ended += "; all rows are one level, since they are few (lower min_rows for more)"
         if self.stopping is None:
             reason = f"{_rounds(chosen)}; {ended}; nothing was held out to judge by"
         elif chosen:
             reason = f"{_rounds(chosen)}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
         else:
-            reason = "no round lowered the held-out loss beyond noise: scores are left unchanged"
+            left = "scores are left unchanged" if search.models[0].rules.scale.start is None else "the mean is predicted"
+            reason = f"no round lowered the held-out loss beyond noise: {left}"
         return History(tuple(described), chosen, reason, describe(self.stopping), search.loss.measure)
 
     def _check(self, table: Table) -> None:
@@ -303,7 +326,7 @@ class LSBoost(Calibrator):
         one_of("spacing", self.spacing, ("mass", "equal"))
         if isinstance(self.learner, str):
             one_of("learner", self.learner, ("tree", "linear"))
-        elif not hasattr(self.learner, "fit") or not hasattr(self.learner, "predict"):
+        elif isinstance(self.learner, type) or not all(hasattr(self.learner, own) for own in REGRESSOR):
             raise ArgumentError(
                 f'learner must be "tree", "linear" or a scikit-learn regressor; got {self.learner!r}',
                 hint="write it as learner=DecisionTreeRegressor(max_depth=2)",
@@ -318,10 +341,21 @@ class LSBoost(Calibrator):
                 f"more than {MOST_LEVELS:,}",
                 hint="raise alpha",
             )
+        self._check_size()
         self._check_limits()
         self._check_stopping()
         if table.schema.task == "multiclass":
             raise ArgumentError("LSBoost corrects one prediction column", hint="tu.MCGrad takes several classes")
+
+    def _check_size(self) -> None:
+        """Refuse deep trees on very many equal levels, which are laid out whether rows reach them or not."""
+        levels = self.levels if self.alpha is None else 2 * self.bound / self.alpha
+        equal = self.alpha is not None or self.spacing == "equal"
+        if equal and self.learner == "tree" and levels * 2 ** (self.depth + 1) > MOST_NODES:
+            raise ArgumentError(
+                f"trees of depth {self.depth} on {levels:,.0f} levels have more than {MOST_NODES:,} nodes",
+                hint="ask for fewer levels, or for a smaller depth",
+            )
 
     def _check_limits(self) -> None:
         if self.limits is None:
@@ -330,11 +364,17 @@ class LSBoost(Calibrator):
             low, high = (float(value) for value in self.limits)
         except (TypeError, ValueError):
             low = high = 0.0
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        if not (np.isfinite(high - low) and low < high):
             raise ArgumentError(
                 f"limits must be the lowest and the highest outcome; got {self.limits!r}",
                 hint="write it as limits=(0, 100)",
             )
+
+
+def _unit_of(residual: Floats) -> float:
+    """Give a power of 2 near the largest residual: squares of squares stay finite, and no digit is lost."""
+    largest = float(np.abs(residual).max())
+    return 2.0 ** min(max(math.frexp(largest)[1], -600), 340) if largest else 1.0
 
 
 def _rounds(many: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LevelSets", "LineSlopes", "Scale"]
 
-CHUNK = 8192
+CHUNK, MANY = 8192, 8  # rows that are scored by one call; fewer where there are more models than so many
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Scale:
     @property
     def bounds(self) -> Floats:
         """Lay it out for the scorer."""
-        return np.array([self.low, self.high, self.rate, self.offset, self.unit, self.start or 0.0, self.hold])
+        found = (self.low, self.high, self.rate, self.offset, self.unit, self.start or 0.0, self.hold)
+        return np.array(found, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,13 +139,14 @@ class LevelSets(Map):
     def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
         """Score rows by all rounds."""
         given, out = list(columns), np.empty(len(prediction))
+        step = max(1, CHUNK * MANY // max(MANY, self.models))
 
         def some(start: int) -> None:
-            rows = slice(start, start + CHUNK)
+            rows = slice(start, start + step)
             for found in self._stages(_stack(given, rows), prediction[rows], last=True):
                 out[rows] = found
 
-        (workers or Workers()).map(some, range(0, len(out), CHUNK))
+        (workers or Workers()).map(some, range(0, len(out), step))
         return out
 
     def stages(self, columns: Iterable[NDArray[Any]], prediction: Floats) -> Iterator[Floats]:
@@ -173,27 +176,27 @@ class LevelSets(Map):
         what = "lines" if isinstance(self.learners, LineSlopes) else "trees"
         most = int(np.diff(self.edges_at).max(initial=0)) + 1
         models = f" in each of {self.models} models" if self.models > 1 else ""
-        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, up to {most} levels ({self.fitted:,} {what})"
+        levels = "one level" if most == 1 else f"up to {most} levels"
+        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({self.fitted:,} {what})"
 
     def tested(self) -> list[tuple[int, ...]]:
         """List the features that trees test together; for lines each feature by its largest slopes."""
         if isinstance(self.learners, LineSlopes):
-            ends = [*self.learners.place[1:].tolist(), self.learners.slopes.shape[1]]
-            size = [
-                float(np.abs(self.learners.slopes[:, low:high]).sum())
-                for low, high in zip(self.learners.place.tolist(), ends, strict=True)
-            ]
+            edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
+            size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
             return [(at,) for at in np.argsort(-np.array(size), kind="stable").tolist()]
         from trueup.calibrators.explain import tested_together
         from trueup.calibrators.maps.cascade import Cascade, CascadeRound
 
         return tested_together(Cascade("identity", self.levels, 1, (CascadeRound(1.0, (self.learners,), 0),)))
 
-    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Say what each round added."""
-        from trueup.calibrators.rowwise import explain_stages
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Say what the conditions of the trees added; for lines, what each round did."""
+        from trueup.calibrators.rowwise import explain_levels, explain_stages
 
         P = np.array(list(prediction) or [0.0], np.float64)
+        if not isinstance(self.learners, LineSlopes) and self.rounds:
+            return explain_levels(self, self.learners, schema, row, P)
         found = self._stages(np.array(row, np.float64).reshape(-1, 1), P)
         return explain_stages(list(prediction), [float(stage[0]) for stage in found])
 

@@ -238,7 +238,7 @@ class Patches(Map):
         if self.clip is not None and abs(kept) > 1e-12:
             parts.append(Part(KEPT_WITHIN.format(*self.clip), kept))
         after = self.apply_one(list(row), list(prediction))
-        return explain_change(self.link, prediction, after, tuple(parts), (value - start).tolist())
+        return explain_change(self.link, prediction, after, tuple(parts), (value - start).tolist(), in_order=True)
 
     def _is_for(self, patch: Patch, row: Sequence[float]) -> bool:
         return all(self._group(at, row[at]) == code for at, code in patch.conditions)

@@ -13,7 +13,7 @@ from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.patches.rows import arrange
 from trueup.calibrators.patches.search import Rule, Search
 from trueup.calibrators.rounds import CrossValidation, History, describe
-from trueup.calibrators.splits import COUNTS
+from trueup.calibrators.splits import counted, weigh
 from trueup.data.checks import one_of
 from trueup.data.groups import cut_column
 from trueup.errors import ArgumentError
@@ -66,8 +66,9 @@ class _Patching(Calibrator):
                 hint="MCGrad corrects several classes together; or correct the score of one class at a time",
             )
         whole, splits = self._split(table)
-        weight = _scaled(whole.weight, len(table), len(whole))
-        cuts = [cut_column(one, _counted(table, one.name), int(self.bins)) for one in table.schema.features]
+        scaled = weigh(whole.weight, len(table))
+        weight = np.ones(len(whole)) if scaled is None else scaled
+        cuts = [cut_column(one, counted(table, one.name), int(self.bins)) for one in table.schema.features]
         loss, link, judged = loss_of(table.schema.task), self._link(table), self.stopping is not None
         clip = (0.0, 1.0) if link == "identity" and table.schema.task == "binary" else None
         rule = Rule(
@@ -335,33 +336,6 @@ class Multiaccuracy(_Patching):
 
     def _link(self, table: Table) -> str:
         return loss_of(table.schema.task).link
-
-
-def _scaled(weight: Floats | None, rows: int, total: int) -> Floats:
-    """Give weights the scale on which ``min_rows`` is meant: counts of rows, or the effective number of rows.
-
-    What the first so many rows weigh decides; rows of a given validation, which come after them, only judge.
-    """
-    if weight is None:
-        return np.ones(total)
-    own, more = weight[:rows], weight[rows:]
-    if not _are_counts(own):
-        own = own / own.max()
-        ordered = np.sort(own)  # sums must not depend on the order of the rows
-        own = own * (ordered.sum() / (ordered**2).sum())
-    return np.concatenate([own, more / more.max() if len(more) else more])
-
-
-def _are_counts(weight: Floats) -> bool:
-    return bool((weight == np.round(weight)).all() and weight.mean() <= COUNTS)
-
-
-def _counted(table: Table, name: str) -> NDArray[Any]:
-    """Give a column with each row as often as it counts, for bins of equal numbers of rows."""
-    column, weight = table.columns[name], table.weight
-    if weight is None or not _are_counts(weight) or (weight == weight[0]).all():
-        return column
-    return np.repeat(column, weight.astype(np.int64))
 
 
 def _pooled(values: Floats, weight: Floats) -> tuple[Floats, Floats]:

@@ -12,7 +12,8 @@ from trueup.calibrators.losses import enter
 from trueup.calibrators.maps.patches import Patch
 from trueup.calibrators.rounds import FEW, FIRST, LEAST_GAIN, Round, paired_gain
 from trueup.kernels.binning import digitize
-from trueup.kernels.patches import SMALLEST, moved, shift_to, tally, to_logits
+from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.patches import moved, shift_to, tally, to_logits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

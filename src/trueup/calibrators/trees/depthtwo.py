@@ -221,6 +221,8 @@ class DepthTwo(Calibrator):
             kept = first.best.grown.refit(kept)
         cascade = Cascade("identity", start.levels, 1, kept, first.best.bounds)
         self.sweep_, self.saturation_ = first.result, saturation
+        if saturation is not None:
+            history = replace(history, reason=f"{history.reason}; {saturation.sentence}")
         return Fitted(cascade, history)
 
     def _sweep(self, start: Cascades) -> _Swept:

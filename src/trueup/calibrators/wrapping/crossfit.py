@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class Reading:
     ----------
     method : {"predict_proba", "decision_function", "predict"}
     classes : ndarray, or None
-        Of all rows; a model that knows fewer of them gives the others a probability of 0, a margin of -inf.
+        Of all rows, ascending; a model that knows fewer of them gives the others a probability of 0, a margin of -inf.
     """
 
     method: str
@@ -50,6 +51,11 @@ class Reading:
         if self.classes is None:
             return self._forecast(found)
         if self.method == "predict_proba":
+            if found.shape != (len(found), len(model.classes_)):
+                raise DataError(
+                    f"predict_proba gives shape {found.shape} for {len(model.classes_)} classes",
+                    hint="one column a class is needed, in the order of classes_",
+                )
             p = np.clip(found.astype(np.float64), 0.0, 1.0)
             # Single precision adds up to 1 in single precision.
             return self._spread(p if found.dtype == np.float64 else p / p.sum(axis=1, keepdims=True), model.classes_, 0.0)
@@ -80,7 +86,7 @@ class Reading:
                 hint='one margin a class is needed: decision_function_shape="ovr" in scikit-learn',
             )
         if len(self.classes) == 2:
-            return columns
+            return columns if own[-1] == self.classes[1] else -columns  # of a model that has them the other way round
         return self._spread(np.column_stack([-columns, columns]) if len(own) == 2 else columns, own, -np.inf)
 
     def _spread(self, found: Floats, own: NDArray[Any], absent: float) -> Floats:
@@ -161,7 +167,7 @@ def divide_rows(
     else:
         counted = np.zeros(len(y), bool)
         counted[rows] = True
-        splits = [tuple(part[counted[part]] for part in map(np.asarray, split)) for split in cv]
+        splits = [_given_split(split, counted) for split in cv]
     splits = [split for split in splits if len(split[1])]
     _check_splits(splits, len(rows))
     return splits
@@ -181,8 +187,28 @@ def check_cv_parameter(cv: Any) -> None:
         )
 
 
+def _given_split(split: Any, counted: NDArray[np.bool_]) -> tuple[Longs, Longs]:
+    """Read one split of an iterable, and leave out rows that do not count."""
+    parts = [np.asarray(part) for part in split] if isinstance(split, (tuple, list, np.ndarray)) else []
+    if len(parts) != 2 or not all(_are_places(part, len(counted)) for part in parts):
+        raise ArgumentError(
+            "a split of cv must be two lists of row numbers, those to learn from and those to predict, from 0 to "
+            f"{len(counted) - 1:,}; got {' '.join(reprlib.repr(split).split())}",
+            hint="write it as cv=[(train, test), ...], as the splitters of scikit-learn give them",
+        )
+    train, test = (part.astype(np.int64) for part in parts)
+    return train[counted[train]], test[counted[test]]
+
+
+def _are_places(part: NDArray[Any], total: int) -> bool:
+    whole = part.dtype.kind in "iu" or not part.size
+    return part.ndim == 1 and whole and bool(((part >= 0) & (part < total)).all())
+
+
 def _check_splits(splits: Splits, rows: int) -> None:
-    if not splits or any(not len(train) for train, _ in splits):
+    if not splits:
+        raise ArgumentError("cv gives no rows to predict", hint="an iterator is spent after one fit: pass a list of splits")
+    if any(not len(train) for train, _ in splits):
         raise DataError(
             f"the {rows:,} rows cannot be divided into rows to learn from and rows to predict",
             hint="give more rows, or other folds: rows that are alike stay together",
@@ -191,6 +217,10 @@ def _check_splits(splits: Splits, rows: int) -> None:
     if len(np.unique(tested)) < len(tested):
         raise ArgumentError(
             "cv predicts some rows more than once", hint="use a splitter in which each row is in one test part at most"
+        )
+    if any(np.isin(test, train).any() for train, test in splits):
+        raise ArgumentError(
+            "cv predicts rows that it has learned from", hint="no row may be in both parts of a split: such scores flatter"
         )
 
 

@@ -203,7 +203,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
             )
         if not isinstance(self.cv, str):
             return found
-        known = np.asarray(estimator.classes_)
+        known = np.unique(estimator.classes_)  # in order, whatever theirs is
         strange = [one for one in found.tolist() if one not in known.tolist()]
         if strange:
             raise DataError(
