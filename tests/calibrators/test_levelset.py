@@ -24,7 +24,7 @@ from trueup.data.intake import read
 from trueup.data.simulate import Shift, population
 from trueup.engines import levels as engine
 from trueup.engines.levels import Columns, Trees, grow_trees, level_edges, to_forest, tree_values
-from trueup.errors import ArgumentError, TrueupError
+from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.kernels.threads import Workers
 from trueup.metrics.levelsets import discretize, k2
 
@@ -560,3 +560,12 @@ def test_a_score_far_from_every_outcome_is_no_trouble():
     y = 3 * (x > 0) + random.normal(size=600)
     fix = tu.LSBoost("p", task="regression", min_rows=50, rounds=30).fit(data, y)
     assert fix.history_.loss_after < 0.1 * fix.history_.loss_before
+
+
+def test_outcomes_lie_within_their_limits():
+    data = rows("regression", 300)
+    with pytest.raises(DataError, match=r"outcomes must lie within limits; got .* at row .*\nhint: widen limits"):
+        tu.LSBoost("p", FEATURES, task="regression", spacing="equal", limits=(100, 101)).fit(data, data["y"])
+    calm = rows(n=300)
+    with pytest.raises(ArgumentError, match="limits are for real outcomes"):
+        tu.LSBoost("p", FEATURES, limits=(0, 1)).fit(calm, calm["y"])

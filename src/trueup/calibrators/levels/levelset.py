@@ -17,10 +17,10 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import LevelSets, Scale
 from trueup.calibrators.rounds import CrossValidation, History, Round, Split, describe
-from trueup.data.checks import one_of
+from trueup.data.checks import one_of, where
 from trueup.data.intake import ALONE, read_like
 from trueup.engines.levels import Columns
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class LSBoost(Calibrator):
                 hint="raise alpha",
             )
         self._check_size()
-        self._check_limits()
+        self._check_limits(table)
         self._check_stopping()
         if table.schema.task == "multiclass":
             raise ArgumentError("LSBoost corrects one prediction column", hint="tu.MCGrad takes several classes")
@@ -357,9 +357,11 @@ class LSBoost(Calibrator):
                 hint="ask for fewer levels, or for a smaller depth",
             )
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, table: Table) -> None:
         if self.limits is None:
             return
+        if table.schema.task == "binary":
+            raise ArgumentError("limits are for real outcomes; those of a binary task are 0 and 1", hint="leave limits out")
         try:
             low, high = (float(value) for value in self.limits)
         except (TypeError, ValueError):
@@ -368,6 +370,13 @@ class LSBoost(Calibrator):
             raise ArgumentError(
                 f"limits must be the lowest and the highest outcome; got {self.limits!r}",
                 hint="write it as limits=(0, 100)",
+            )
+        assert table.outcome is not None
+        outside = (table.outcome < low) | (table.outcome > high)
+        if outside.any():
+            raise DataError(
+                f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {where(outside)}",
+                hint="widen limits, or leave them out: the lowest and the highest outcome are taken",
             )
 
 
