@@ -251,3 +251,15 @@ def test_the_calibrator_inside_is_not_touched_and_its_parameters_can_be_searched
     fix = tu.Grouped(inner, by="g", prediction="p", shrinkage=0).fit(data, y)
     assert not hasattr(inner, "model_")
     assert fix.set_params(calibrator__bins=7).calibrator.bins == 7
+
+
+def test_the_history_says_how_many_groups_there_are_and_how_far_they_are_drawn():
+    data = rows(n=700)
+    for own, said in (
+        ({"shrinkage": 50}, "groups of 50 rows or more are drawn to the whole as by 50 rows"),
+        ({"shrinkage": np.inf}, "groups of 50 rows or more go by the whole"),
+        ({"min_rows": 701}, "no group has 701 rows: all go by the whole"),
+        ({}, "(by cross-validation)"),
+    ):
+        fix = tu.Grouped(tu.Platt(), by=["country"], prediction="p", **own).fit(data, data["y"])
+        assert said in fix.history_.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from trueup.calibrators.base import Fitted
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.maps.scores import Curves
     from trueup.calibrators.rounds import Stopping
@@ -167,6 +169,18 @@ class Grouped(Judged):
         number = isinstance(k, (int, float, np.number)) and not isinstance(k, bool) and bool(k >= 0)
         if not number and not (isinstance(k, str) and k == "auto"):
             raise ArgumentError(f'shrinkage must be "auto" or a number, at least 0; got {k!r}')
+
+    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+        fitted = super()._fit_map(table, progress)
+        if not isinstance(fitted.map, GroupMap):
+            return fitted
+        k, own = fitted.map.shrinkage, len(fitted.map.cells)
+        how = " (by cross-validation)" if isinstance(self.shrinkage, str) and own else ""
+        drawn = "go by the whole" if math.isinf(k) else f"are drawn to the whole as by {k:g} rows"
+        groups = f"{own:,} group{'' if own == 1 else 's'} of {self.min_rows:,} rows or more"
+        said = f"{groups} {drawn}{how}" if own else f"no group has {self.min_rows:,} rows: all go by the whole"
+        history = replace(fitted.history, reason=f"{fitted.history.reason}; {said}")
+        return fitted._replace(history=history)
 
     def _learn(self, table: Table) -> Map:
         found = self._fit_groups(table)

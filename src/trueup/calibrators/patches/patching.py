@@ -100,7 +100,7 @@ class _Patching(Calibrator):
 
     def _reason(self, search: Search, made: str) -> str:
         before, after = search.tried[0].loss, search.tried[len(search.patches)].loss
-        within = f"every cell of {self.min_rows:,} rows or more is within {search.rule.alpha:.3g}"
+        within = f"no cell of {self.min_rows:,} rows or more is off by more than {search.rule.alpha:.3g}"
         if self.stopping is None:
             found = f"{made}; " if search.patches else "no patch; "
             held = "nothing was held out to judge by"
