@@ -113,3 +113,14 @@ def test_predicting_and_explaining_import_neither_scikit_learn_nor_lightgbm(here
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+
+
+def test_rounds_that_are_left_out_are_counted(here, capsys):
+    given = ["--outcome", "y", "--prediction", "p", "--features", "country,age", "--method", "lsboost"]
+    assert call(capsys, "fit", "rows.parquet", *given, "-o", "many.trueup")[0] == 0
+    many = len(tu.load("many.trueup").history.rounds)
+    assert many > 4
+    _, out, _ = call(capsys, "explain", "many.trueup", "--top", "4")
+    assert f"{many - 4} more rounds between these: --top {many}" in out
+    _, out, _ = call(capsys, "explain", "many.trueup", "--top", str(many))
+    assert "more rounds" not in out

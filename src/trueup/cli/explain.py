@@ -9,7 +9,7 @@ from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console
 from trueup.cli.output import check_output
 from trueup.cli.terminal import show_page
-from trueup.cli.told import correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
+from trueup.cli.told import LEAST_ROUNDS, correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
 from trueup.reports.output import write_whole
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import argparse
 
     from trueup.calibrators.model import Model
+    from trueup.calibrators.rounds import History
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.cli.terminal import Grid
     from trueup.data.schema import Feature
@@ -65,7 +66,19 @@ def _model_page(model: Model, top: int) -> list[str | Grid]:
         listed = model.map.listed
         parts += ["", "patches, in order; each reads the scores that those above it left", patch_grid(listed, top)]
         parts += [f"{len(listed) - top} more: --top {len(listed)}"] if len(listed) > top else []
-    return [*parts, "", f"{history.measure} by {history.judged_by}; {history.reason}", history_grid(history, top)]
+    return [
+        *parts,
+        "",
+        f"{history.measure} by {history.judged_by}; {history.reason}",
+        history_grid(history, top),
+        *_left(history, top),
+    ]
+
+
+def _left(history: History, top: int) -> list[str]:
+    """Say how many rounds the table leaves out of its middle."""
+    left = len(history.rounds) - max(top, LEAST_ROUNDS)
+    return [f"{left} more rounds between these: --top {len(history.rounds)}"] if left > 0 else []
 
 
 def _row_page(model: Model, row: dict[str, Any], told: RowExplanation, top: int) -> list[str | Grid]:

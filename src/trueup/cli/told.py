@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from trueup.calibrators.rounds import History, Round
     from trueup.calibrators.rowwise import RowExplanation
 
-__all__ = ["correction_grid", "history_grid", "json_of", "model_data", "part_grid", "patch_grid"]
+__all__ = ["LEAST_ROUNDS", "correction_grid", "history_grid", "json_of", "model_data", "part_grid", "patch_grid"]
 
 WIDEST_PART = 120
+LEAST_ROUNDS = 4  # that are always shown: two at either end
 
 
 def correction_grid(found: Explanation, top: int) -> Grid:
@@ -62,7 +63,7 @@ def history_grid(history: History, top: int = 20) -> Grid:
             f"{-one.gain:+.3g}" if one.number else "",
             f"{one.error:.2g}" if one.number else "",
         )
-        for one in _ends(history.rounds, max(top, 4))
+        for one in _ends(history.rounds, max(top, LEAST_ROUNDS))
     ]
     return Grid(("round", *(("trees", "theta") if grown else ()), "loss", "change", "s.e."), rows, ("theta", "s.e."))
 
