@@ -11,7 +11,8 @@ import trueup as tu
 import twins
 from checks import CLASSES, FEATURES, rows, take
 from trueup.calibrators.losses import loss_of
-from trueup.calibrators.rounds import choose_rounds, deal
+from trueup.calibrators.rounds import choose_rounds
+from trueup.data.dealing import deal
 from trueup.data.intake import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, ColumnError, DataError, OneClassWarning, TrainingRowsWarning

@@ -8,10 +8,10 @@ import pytest
 import trueup as tu
 import twins
 from checks import FEATURES, rows
-from trueup.calibrators.rounds import deal
 from trueup.calibrators.trees import depthtwo
 from trueup.calibrators.trees.depthtwo import ENDS, RATES, _ends
 from trueup.calibrators.trees.saturation import Saturation, _too_much, measure
+from trueup.data.dealing import deal
 from trueup.data.intake import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError

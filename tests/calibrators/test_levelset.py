@@ -569,3 +569,10 @@ def test_outcomes_lie_within_their_limits():
     calm = rows(n=300)
     with pytest.raises(ArgumentError, match="limits are for real outcomes"):
         tu.LSBoost("p", FEATURES, limits=(0, 1)).fit(calm, calm["y"])
+
+
+def test_rounding_to_a_grid_is_told_even_where_no_round_is_kept():
+    data = rows(n=600)
+    fix = tu.LSBoost("p", FEATURES, alpha=0.5).fit(data, data["y"])
+    assert fix.history_.chosen == 0
+    assert fix.explain().moved == pytest.approx(np.mean(np.abs(discretize(data["p"], 4) - data["p"])))

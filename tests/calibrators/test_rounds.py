@@ -10,7 +10,8 @@ from scipy.optimize import minimize_scalar
 
 import trueup as tu
 from trueup.calibrators.losses import THETA, loss_of
-from trueup.calibrators.rounds import FEW, FIRST, LATER, History, Round, choose_rounds, deal
+from trueup.calibrators.rounds import FEW, FIRST, LATER, History, Round, choose_rounds
+from trueup.data.dealing import deal
 from trueup.errors import ArgumentError
 
 

@@ -10,8 +10,20 @@ import numpy as np
 
 from trueup.audits.text import number
 from trueup.data.segments import day_text
-from trueup.engines.levels import Columns, Lines, Trees, fit_lines, grow_trees, line_values, matrix, tree_values
-from trueup.errors import ArgumentError, TrueupError
+from trueup.engines.levels import (
+    Columns,
+    Lines,
+    Trees,
+    ask_foreign,
+    fit_foreign,
+    fit_lines,
+    grow_trees,
+    leaf_rows,
+    line_values,
+    matrix,
+    tree_values,
+)  # fmt: skip
+from trueup.errors import ArgumentError
 from trueup.kernels.levels import order_by_level
 
 if TYPE_CHECKING:
@@ -29,9 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ForeignSearch", "LineSearch", "Rows", "Search", "TreeSearch"]
 
-LEAF = 20.0  # rows, the fewest of a leaf where levels have many
 RIDGE = 100.0  # rows without a shift that leaves and slopes are shrunk by: on simulated loans of more power than 10 or none
-WIDEST = 500  # slopes of a line
 SHOWN = 2  # slopes that are told
 
 
@@ -71,7 +81,7 @@ class TreeSearch:
 
     def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
         self.name = f"trees of depth {depth}"
-        self.depth, self.least = depth, min(LEAF, min_rows / 2**depth)
+        self.depth, self.least = depth, leaf_rows(min_rows, depth)
         self.features = table.schema.features
         self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, bins)
         self.trees: Trees
@@ -157,11 +167,6 @@ class LineSearch:
         self.features = table.schema.features
         self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, 2)
         self.lines = Lines.of(self.data, weight)
-        if self.lines.width > WIDEST:
-            raise ArgumentError(
-                f"a line in these features has {self.lines.width:,} slopes, more than {WIDEST}",
-                hint='leave out columns of many categories, or use learner="tree"',
-            )
 
     def find(self, rows: Rows, workers: Workers) -> Floats:
         """Fit one line on each level."""
@@ -236,22 +241,9 @@ class ForeignSearch:
         return shift
 
     def _shifts(self, regressor: Any, train: Longs, own: Longs, rows: Rows) -> Floats:
-        told = {"sample_weight": rows.weight[train]} if self.weighted else {}
-        try:
-            regressor.fit(self.X[train], rows.residual[train] * rows.unit, **told)
-            found = np.asarray(regressor.predict(self.X[own]), np.float64) / rows.unit
-        except (TypeError, ValueError) as error:
-            raise TrueupError(
-                f"{type(regressor).__name__} could not be fitted to a level of {len(train):,} rows: "
-                f"{(str(error).splitlines() or [''])[0]}",
-                hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
-            ) from error
-        if found.shape != (len(own),) or not np.isfinite(found).all():
-            raise TrueupError(
-                f"{type(regressor).__name__} must predict one finite number a row; "
-                f"got shape {found.shape} for {len(own):,} rows, finite {np.isfinite(found).all()}"
-            )
-        return found
+        weight = rows.weight[train] if self.weighted else None
+        fit_foreign(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
+        return ask_foreign(regressor, self.X[own]) / rows.unit
 
     def tell(self, v: int, own: Longs, rows: Rows, shift: Floats) -> str:  # noqa: ARG002
         """Tell how far it moves the middle nine tenths of the rows."""

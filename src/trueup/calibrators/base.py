@@ -140,13 +140,17 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
 
     def _explain(self, table: Table, found: Map) -> Explanation:
-        if not found.steps:
+        if not found.changes:
             return Explanation((), len(table), 0.0, 0.0)
         columns = [table.columns[feature.name] for feature in table.schema.features]
         return self._compare(table, found, found.apply(columns, table.prediction, Workers(self.threads)))
 
     def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:
-        return find_corrections(table, found.tested(), table.prediction, after, int(self.random_state))
+        return find_corrections(table, found.tested(), self._before(table, found), after, int(self.random_state))
+
+    def _before(self, table: Table, found: Map) -> Floats:  # noqa: ARG002
+        """Give the scores that the map changes."""
+        return table.prediction
 
     def _split(self, table: Table) -> tuple[Table, list[Split]]:
         """Say which rows are trained on and which judge; rows of a given validation come after the others."""

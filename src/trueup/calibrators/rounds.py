@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.dealing import deal
 from trueup.data.intake import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds", "deal",
+    "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds",
     "paired_gain",
 ]  # fmt: skip
 

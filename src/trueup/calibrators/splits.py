@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.rounds import Holdout, Split, deal
+from trueup.calibrators.rounds import Holdout, Split
+from trueup.data.dealing import deal
 from trueup.errors import DataError, TrainingRowsWarning
 
 if TYPE_CHECKING:

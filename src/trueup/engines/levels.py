@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels.binning import order_statistics
 from trueup.kernels.levels import grow_levels, order_by_level, read_lines, walk_levels
 from trueup.kernels.trees import KINDS, Forest
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 __all__ = [
-    "Columns", "Lines", "Trees", "fit_lines", "grow_trees", "level_edges", "line_values", "matrix", "to_forest",
-    "tree_values",
+    "Columns", "Lines", "Trees", "ask_foreign", "fit_foreign", "fit_lines", "grow_trees", "leaf_rows", "level_edges",
+    "line_values", "matrix", "to_forest", "tree_values",
 ]  # fmt: skip
 
 SHARES = 4  # of the levels for each thread, so that none waits long for another
 CHUNK = 65_536  # rows that are walked by one call
 DUST = 1e-9  # of a weight: less is rounding
 MOST_CELLS = 2**30  # numbers laid out for a regressor of another library: 8 GiB
+LEAF = 20.0  # rows, the fewest of a leaf where levels have many
+WIDEST = 500  # slopes of a line
 SINGULAR = 1e-10  # of the largest eigenvalue: a direction in which the rows of a level do not differ
 
 
@@ -113,6 +115,11 @@ def level_edges(scores: Floats, weight: Floats, levels: int, least: float) -> Fl
             edges.append(values[place])
             last = float(below[place])
     return np.unique(np.array(edges, np.float64))
+
+
+def leaf_rows(min_rows: float, depth: int) -> float:
+    """Say how many rows a leaf has at least, on levels of no fewer than so many."""
+    return min(LEAF, min_rows / 2.0**depth)
 
 
 def grow_trees(
@@ -210,8 +217,13 @@ class Lines:
 
     @classmethod
     def of(cls, data: Columns, weight: Floats) -> Lines:
-        """Measure numbers by their weighted mean and spread."""
+        """Measure numbers by their weighted mean and spread; refuse categories that would make too many slopes."""
         sizes = [many + 1 if many >= 0 else 2 for many in data.levels]
+        if 1 + sum(sizes) > WIDEST:
+            raise ArgumentError(
+                f"a line in these features has {1 + sum(sizes):,} slopes, more than {WIDEST}",
+                hint='leave out columns of many categories, or use learner="tree"',
+            )
         centre, scale = np.zeros(len(sizes)), np.ones(len(sizes))
         for at, (column, many) in enumerate(zip(data.raw, data.levels, strict=True)):
             known = np.isfinite(column)
@@ -284,6 +296,31 @@ def line_values(data: Columns, lines: Lines, slopes: Floats, level: Ints, worker
 
     workers.map(some, range(0, len(level), CHUNK))
     return out
+
+
+def fit_foreign(regressor: Any, X: Floats, y: Floats, weight: Floats | None) -> Any:
+    """Fit a regressor of another library to the rows of a level."""
+    told = {} if weight is None else {"sample_weight": weight}
+    try:
+        return regressor.fit(X, y, **told)
+    except (TypeError, ValueError) as error:
+        raise TrueupError(
+            f"{type(regressor).__name__} could not be fitted to a level of {len(y):,} rows: "
+            f"{(str(error).splitlines() or [''])[0]}",
+            hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
+        ) from error
+
+
+def ask_foreign(regressor: Any, X: Floats) -> Floats:
+    """Ask a regressor of another library for one number a row."""
+    found = np.asarray(regressor.predict(X), np.float64)
+    if found.shape != (len(X),) or not np.isfinite(found).all():
+        raise TrueupError(
+            f"{type(regressor).__name__} must predict one finite number a row; "
+            f"got shape {found.shape} for {len(X):,} rows, finite {np.isfinite(found).all()}",
+            hint="give it an outcome and features it can take, or another regressor",
+        )
+    return found
 
 
 def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup.calibrators.maps.base import Map
-from trueup.engines.levels import matrix
-from trueup.errors import TrueupError
+from trueup.engines.levels import ask_foreign, fit_foreign, matrix
 from trueup.kernels.levels import advance_all, order_by_level
 from trueup.kernels.threads import Workers
+from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -56,15 +56,7 @@ class ForeignLearner:
         made = clone(self.estimator)
         if made.get_params().get("random_state", 0) is None:
             made.set_params(random_state=self.seed)
-        told = {"sample_weight": self.weight[rows]} if self.weighted else {}
-        try:
-            return made.fit(self.X[rows], y[rows], **told)
-        except (TypeError, ValueError) as error:
-            raise TrueupError(
-                f"{type(made).__name__} could not be fitted to a level of {len(rows):,} rows: "
-                f"{(str(error).splitlines() or [''])[0]}",
-                hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
-            ) from error
+        return fit_foreign(made, self.X[rows], y[rows], self.weight[rows] if self.weighted else None)
 
     def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
         """Say how far the fit of its level is from the score of every row."""
@@ -91,20 +83,10 @@ def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Worker
     def one(v: int) -> None:
         own = order[starts[v] : starts[v + 1]]
         if len(own) and fitted[v] is not None:
-            out[own] = _predicted(fitted[v], X[own])
+            out[own] = ask_foreign(fitted[v], X[own])
 
     workers.map(one, range(len(fitted)))
     return out
-
-
-def _predicted(regressor: Any, X: Floats) -> Floats:
-    found = np.asarray(regressor.predict(X), np.float64)
-    if found.shape != (len(X),) or not np.isfinite(found).all():
-        raise TrueupError(
-            f"{type(regressor).__name__} must predict one finite number a row; "
-            f"got shape {found.shape} for {len(X):,} rows, finite {np.isfinite(found).all()}"
-        )
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +119,7 @@ class ForeignLevels(Map):
         X = matrix(list(columns), self.levels, len(prediction))
         begin = (prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(X), scale.start)
         if scale.grid:
-            begin = (np.ceil(np.clip(begin, scale.low, scale.high) * scale.grid - 0.5) + 0.0) / scale.grid
+            begin = discretize(begin, scale.grid)
         scores = [begin] * len(self.models)
         for at in range(self.steps + 1):
             if at:

@@ -10,7 +10,6 @@ import numpy as np
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
-from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.levels.foreign import ForeignLearner, ForeignLevels, make_foreign_map
 from trueup.calibrators.levels.leveling import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
 from trueup.calibrators.losses import loss_of
@@ -19,9 +18,10 @@ from trueup.calibrators.maps.levels import LevelSets, Scale
 from trueup.calibrators.rounds import CrossValidation, History, Round, Split, describe
 from trueup.data.checks import one_of, where
 from trueup.data.intake import ALONE, read_like
-from trueup.engines.levels import Columns
+from trueup.engines.levels import Columns, leaf_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
+from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,6 @@ MOST_ROUNDS, FIXED_ROUNDS = 100, 10
 MOST_LEVELS = 1_000_000
 MOST_NODES = 2**27  # of the trees of a round
 HOLD = 0.5  # of its odds, and of the odds against it, that a probability keeps in a round: none falls to 0
-LEAF = 20.0  # rows, the fewest of a leaf where levels have many
-WIDEST = 500  # slopes of a line
 REGRESSOR = ("fit", "predict", "get_params")  # what it must have
 FARTHEST = 1e300  # a real score is kept within this of 0
 
@@ -180,13 +178,8 @@ class LSBoost(Calibrator):
     def _role(self) -> Any:
         return ALONE if self.prediction is None else self.prediction
 
-    def _explain(self, table: Table, found: Map) -> Explanation:
-        if not found.steps:
-            return Explanation((), len(table), 0.0, 0.0)
-        columns = [table.columns[feature.name] for feature in table.schema.features]
-        after = found.apply(columns, table.prediction, Workers(self.threads))
-        assert isinstance(found, (LevelSets, ForeignLevels))
-        return find_corrections(table, found.tested(), self._base(table, found.scale), after, int(self.random_state))
+    def _before(self, table: Table, found: Map) -> Floats:
+        return self._base(table, found.scale) if isinstance(found, (LevelSets, ForeignLevels)) else table.prediction
 
     def _task(self) -> str:
         return "regression" if self.prediction is None and self.task == "auto" else self.task
@@ -203,7 +196,7 @@ class LSBoost(Calibrator):
         y = (whole.outcome - scale.offset) / scale.unit
         F = (whole.prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(y), scale.start)
         if scale.grid:
-            F = (np.ceil(np.clip(F, 0.0, 1.0) * scale.grid - 0.5) + 0.0) / scale.grid
+            F = discretize(F, scale.grid)
         rules = self._rules(scale, literal=literal)
         learner = self._learner(whole, mass, literal=literal)
         gates = None if rules.gate is None else splits.parts_of(whole, GATES, int(self.random_state) + 1)
@@ -266,13 +259,7 @@ class LSBoost(Calibrator):
             return ForeignLearner(self.learner, columns, levels, weight, int(self.random_state))
         data = Columns(columns, levels, self.bins)
         if self.learner == "tree":
-            return TreeLearner(data, weight, self.depth, 0.0 if literal else min(LEAF, self.min_rows / 2**self.depth), l2)
-        width = 1 + sum(many + 1 if many >= 0 else 2 for many in levels)
-        if width > WIDEST:
-            raise ArgumentError(
-                f"a line in these features has {width:,} slopes, more than {WIDEST}",
-                hint='leave out columns of many categories, or use learner="tree"',
-            )
+            return TreeLearner(data, weight, self.depth, 0.0 if literal else leaf_rows(self.min_rows, self.depth), l2)
         return LineLearner(data, weight, l2)
 
     def _base(self, table: Table, scale: Scale) -> Floats:

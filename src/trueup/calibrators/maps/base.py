@@ -37,6 +37,11 @@ class Map(ABC):
     def steps(self) -> int:
         """Count the rounds, or whatever was kept one after another; none leaves every prediction as it is."""
 
+    @property
+    def changes(self) -> bool:
+        """Say whether any prediction may come out another than it was."""
+        return self.steps > 0
+
     @abstractmethod
     def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
         """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); the result has that shape.

@@ -112,6 +112,11 @@ class LevelSets(Map):
         return self.rounds
 
     @property
+    def changes(self) -> bool:
+        """Say whether there are rounds, or scores are rounded to a grid."""
+        return self.rounds > 0 or (self.scale.grid > 0 and self.scale.start is None)
+
+    @property
     def fitted(self) -> int:
         """Count the trees or lines of all rounds and models."""
         return int((self.learner != NONE).sum())

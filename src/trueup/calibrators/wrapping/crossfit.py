@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.parallel import Parallel, delayed
 
-from trueup.calibrators.rounds import deal
 from trueup.calibrators.wrapping.shown import rows_of
+from trueup.data.dealing import deal
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

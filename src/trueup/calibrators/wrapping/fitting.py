@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,9 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
             setattr(own, name, getattr(base, name))
         return tags
 
+    @abstractmethod
     def _estimator(self) -> Any:
-        raise NotImplementedError
+        """Give what is to be fitted: what was given, or the default."""
 
     def _fit(
         self, X: Any, y: NDArray[Any], strata: Floats, weight: Floats | None, reading: Reading, params: Mapping[str, Any]
