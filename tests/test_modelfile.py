@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import hashlib
 import io
 import json
@@ -21,9 +19,10 @@ import pytest
 
 import trueup as tu
 from checks import FEATURES, rows
+from forged import GONE, STRANGE, changed, places, refused, store, usable
 from trueup import storage
 from trueup.data.simulate import Shift, population
-from trueup.errors import ArgumentError, FileError, TrueupError
+from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import FORMAT, KIND, MANIFEST
 from trueup.modelfile.forests import KINDS
 
@@ -164,13 +163,6 @@ def test_a_golden_file_of_every_format_scores_as_it_did():
 # ------------------------------------------------------------------ damage
 
 
-def refused(path, message=None):
-    with pytest.raises(FileError, match=message) as caught:
-        tu.load(path)
-    assert str(path) in caught.value.message
-    assert caught.value.hint
-
-
 def _exchange(chance, whole, parts):
     names, contents = list(parts), list(parts.values())
     chance.shuffle(chance.choice([names, contents]))
@@ -242,7 +234,7 @@ def test_a_file_of_a_later_format_says_so(saved, tmp_path):
         ("1", "none that trueup writes"),
         (True, "none that trueup writes"),
     ]:
-        _store(tmp_path / "later", parts | {MANIFEST: json.dumps(manifest | {"format": version}).encode()})
+        store(tmp_path / "later", parts | {MANIFEST: json.dumps(manifest | {"format": version}).encode()})
         refused(tmp_path / "later", message)
 
 
@@ -258,59 +250,17 @@ def test_a_foreign_file_is_refused(tmp_path):
 # ------------------------------------------------------------------ ill will: right checksums, wrong contents
 
 
-def _store(path, parts):
-    path.unlink(missing_ok=True)
-    storage.write(path, parts, kind=KIND)
-
-
-def usable(model, data):
-    """Use a model in every way there is: a file that was let in must not break anything later."""
-    row = {name: column[0] for name, column in data.items()}
-    for use in (lambda: model.predict(data), lambda: model.predict_one(row), lambda: repr(model.explain(row))):
-        with contextlib.suppress(TrueupError):  # of columns that its data has and ours has not
-            use()
-    repr(model), repr(model.history), repr(model.explanation), model.history.to_frame(), model.explanation.to_frame()
-
-
-def _places(found, path=()):
-    yield path
-    if isinstance(found, dict):
-        for key in found:
-            yield from _places(found[key], (*path, key))
-    elif isinstance(found, list):
-        for at in {0, len(found) - 1} if found else ():
-            yield from _places(found[at], (*path, at))
-
-
-def _changed(manifest, place, value):
-    if not place:
-        return value
-    out = copy.deepcopy(manifest)
-    holder = out
-    for key in place[:-1]:
-        holder = holder[key]
-    if value is GONE:
-        del holder[place[-1]]
-    else:
-        holder[place[-1]] = value
-    return out
-
-
-GONE = object()
-STRANGE = [GONE, None, [], {}, [[]], "", "NaN", "x", True, 0, -1, 1, 2.5, -1e300, 10**30, 10**400, ["a", "a"], {"a": None}]
-
-
 def test_a_manifest_with_any_field_changed_is_refused_or_harmless(saved, tmp_path):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"))
     chance, told = random.Random(2), 0
-    for place in _places(manifest):
+    for place in places(manifest):
         for value in chance.sample(STRANGE, 6):
             if not place and value is GONE:
                 continue
-            text = json.dumps(_changed(manifest, place, value), ensure_ascii=True).encode()
-            _store(tmp_path / "forged", parts | {MANIFEST: text})
+            text = json.dumps(changed(manifest, place, value), ensure_ascii=True).encode()
+            store(tmp_path / "forged", parts | {MANIFEST: text})
             try:
                 model = tu.load(tmp_path / "forged")
             except FileError as error:
@@ -329,7 +279,7 @@ def test_a_manifest_with_any_field_changed_is_refused_or_harmless(saved, tmp_pat
     ids=lambda text: repr(text[:20]),
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_refused(saved, tmp_path, text):
-    _store(tmp_path / "forged", saved[3] | {MANIFEST: text})
+    store(tmp_path / "forged", saved[3] | {MANIFEST: text})
     refused(tmp_path / "forged")
 
 
@@ -338,7 +288,7 @@ def test_numbers_that_are_none_are_refused(saved, tmp_path):
     theta = text.rindex(b'"theta":') + 8
     for number in (b"NaN", b"Infinity", b"1e999", b"-1.0", b"0.0", b'"1.0"'):
         end = min(text.index(mark, theta) for mark in (b",", b"}"))
-        _store(tmp_path / "forged", saved[3] | {MANIFEST: text[:theta] + number + text[end:]})
+        store(tmp_path / "forged", saved[3] | {MANIFEST: text[:theta] + number + text[end:]})
         refused(tmp_path / "forged")
 
 
@@ -371,7 +321,7 @@ def test_arrays_with_any_entry_changed_are_refused_or_harmless(saved, tmp_path):
                 arrays = _arrays(parts)
                 at = chance.randrange(len(arrays[name]))
                 arrays[name][at] = value
-                _store(tmp_path / "forged", parts | {f"forests/{name}": arrays[name].tobytes()})
+                store(tmp_path / "forged", parts | {f"forests/{name}": arrays[name].tobytes()})
                 try:
                     found = tu.load(tmp_path / "forged")
                 except FileError:
@@ -394,7 +344,7 @@ def test_circles_shared_leaves_and_swapped_sides_are_refused_or_harmless(saved, 
         forged = change(arrays[name]).astype(KINDS[name])
         if forged.tobytes() == arrays[name].tobytes():
             continue
-        _store(tmp_path / "forged", parts | {f"forests/{name}": forged.tobytes()})
+        store(tmp_path / "forged", parts | {f"forests/{name}": forged.tobytes()})
         try:
             usable(tu.load(tmp_path / "forged"), {k: v[:3] for k, v in saved[1].items()})
         except FileError:
@@ -417,7 +367,7 @@ def test_a_tree_deeper_than_any_of_ours_is_refused(saved, tmp_path):
     manifest["map"]["rounds"] = [{"theta": 1.0, "trees": 1, "forests": [sizes]}]
     forged = {f"forests/{name}": array.tobytes() for name, array in chain.items()}
     place = tmp_path / "deep.trueup"
-    _store(place, {"manifest.json": json.dumps(manifest).encode(), **forged})
+    store(place, {"manifest.json": json.dumps(manifest).encode(), **forged})
     refused(place, "deeper than 64")
 
 
@@ -425,15 +375,15 @@ def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path)
     parts = saved[3]
     for name in KINDS:
         part = parts[f"forests/{name}"]
-        for changed in (part[:-1], part + b"\0", part + part, b"", part[: len(part) // 2]):
-            if changed != part:
-                _store(tmp_path / "forged", parts | {f"forests/{name}": changed})
+        for other in (part[:-1], part + b"\0", part + part, b"", part[: len(part) // 2]):
+            if other != part:
+                store(tmp_path / "forged", parts | {f"forests/{name}": other})
                 refused(tmp_path / "forged")
-        _store(tmp_path / "forged", {key: value for key, value in parts.items() if key != f"forests/{name}"})
+        store(tmp_path / "forged", {key: value for key, value in parts.items() if key != f"forests/{name}"})
         refused(tmp_path / "forged")
-    _store(tmp_path / "forged", parts | {"forests/more": b""})
+    store(tmp_path / "forged", parts | {"forests/more": b""})
     refused(tmp_path / "forged", "parts that it does not speak of")
-    _store(tmp_path / "forged", {MANIFEST: parts[MANIFEST]})
+    store(tmp_path / "forged", {MANIFEST: parts[MANIFEST]})
     refused(tmp_path / "forged")
 
 
@@ -443,8 +393,8 @@ def test_what_a_file_claims_takes_no_memory(saved, tmp_path):
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"))
     for name in KINDS:
         sizes = manifest["map"]["rounds"][0]["forests"][0]
-        forged = _changed(manifest, ("map", "rounds", 0, "forests", 0), sizes | {name: 2**40})
-        _store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})
+        forged = changed(manifest, ("map", "rounds", 0, "forests", 0), sizes | {name: 2**40})
+        store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})
         tracemalloc.start()
         refused(tmp_path / "forged")
         assert tracemalloc.get_traced_memory()[1] < 20 * path.stat().st_size + 10**6

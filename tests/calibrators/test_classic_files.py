@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import os
 import random
@@ -16,8 +14,9 @@ import pytest
 
 import trueup as tu
 from checks import rows
+from forged import STRANGE, changed, places, refused, store, usable
 from trueup import storage
-from trueup.errors import FileError, TrueupError
+from trueup.errors import FileError
 from trueup.modelfile import FORMAT, KIND, MANIFEST
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "classics"
@@ -107,80 +106,14 @@ def make_golden():
 # ------------------------------------------------------------------ ill will: right checksums, wrong contents
 
 
-def _store(path, parts):
-    path.unlink(missing_ok=True)
-    storage.write(path, parts, kind=KIND)
-
-
-def refused(path, message=None):
-    with pytest.raises(FileError, match=message) as caught:
-        tu.load(path)
-    assert str(path) in caught.value.message
-
-
-def usable(model, data):
-    """Use a model in every way there is: a file that was let in must not break anything later."""
-    row = {name: column[0] for name, column in data.items()}
-    for use in (lambda: model.predict(data), lambda: model.predict_one(row), lambda: repr(model.explain(row))):
-        with contextlib.suppress(TrueupError):  # of columns that its data has and ours has not
-            use()
-    repr(model), repr(model.history), repr(model.explanation)
-
-
-def _places(found, path=()):
-    yield path
-    if isinstance(found, dict):
-        for key in found:
-            yield from _places(found[key], (*path, key))
-    elif isinstance(found, list):
-        for at in {0, len(found) - 1} if found else ():
-            yield from _places(found[at], (*path, at))
-
-
-def _changed(manifest, place, value):
-    out = copy.deepcopy(manifest)
-    holder = out
-    for key in place[:-1]:
-        holder = holder[key]
-    if value is GONE:
-        del holder[place[-1]]
-    else:
-        holder[place[-1]] = value
-    return out
-
-
-GONE = object()
-STRANGE = [
-    GONE,
-    None,
-    [],
-    {},
-    [[]],
-    "",
-    "NaN",
-    "knots",
-    "line",
-    "logit",
-    True,
-    0,
-    -1,
-    1,
-    2,
-    2.5,
-    10**30,
-    10**400,
-    ["a", "a"],
-]
-
-
 def test_an_entry_with_any_field_changed_is_refused_or_harmless(saved, tmp_path):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
     manifest = json.loads(parts[MANIFEST])
     told = 0
-    for place in _places(manifest["map"], ("map",)):
-        for value in STRANGE:
-            _store(tmp_path / "forged", parts | {MANIFEST: json.dumps(_changed(manifest, place, value)).encode()})
+    for place in places(manifest["map"], ("map",)):
+        for value in (*STRANGE, 2, "knots", "line", "logit"):
+            store(tmp_path / "forged", parts | {MANIFEST: json.dumps(changed(manifest, place, value)).encode()})
             try:
                 model = tu.load(tmp_path / "forged")
             except FileError as error:
@@ -205,7 +138,7 @@ def test_arrays_with_any_entry_changed_are_refused_or_harmless(saved, tmp_path):
             for _ in range(4):
                 array = np.frombuffer(parts[name], kind).copy()
                 array[chance.randrange(len(array))] = value
-                _store(tmp_path / "forged", parts | {name: array.tobytes()})
+                store(tmp_path / "forged", parts | {name: array.tobytes()})
                 try:
                     model = tu.load(tmp_path / "forged")
                 except FileError:
@@ -223,7 +156,7 @@ def test_numbers_that_are_none_are_refused(saved, tmp_path):
         for value in (np.nan, np.inf, -np.inf):
             array = np.frombuffer(parts[name], "<f8").copy()
             array[len(array) // 2] = value
-            _store(tmp_path / "forged", parts | {name: array.tobytes()})
+            store(tmp_path / "forged", parts | {name: array.tobytes()})
             refused(tmp_path / "forged")
 
 
@@ -231,13 +164,13 @@ def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path)
     parts = saved[3]
     for name in set(parts) - {MANIFEST}:
         part = parts[name]
-        for changed in (part[:-1], part + b"\0", part + part, b"", part[8:], part[:-8], part + bytes(8)):
-            if changed != part:
-                _store(tmp_path / "forged", parts | {name: changed})
+        for other in (part[:-1], part + b"\0", part + part, b"", part[8:], part[:-8], part + bytes(8)):
+            if other != part:
+                store(tmp_path / "forged", parts | {name: other})
                 refused(tmp_path / "forged")
-        _store(tmp_path / "forged", {key: value for key, value in parts.items() if key != name})
+        store(tmp_path / "forged", {key: value for key, value in parts.items() if key != name})
         refused(tmp_path / "forged")
-    _store(tmp_path / "forged", parts | {"curves/more": b""})
+    store(tmp_path / "forged", parts | {"curves/more": b""})
     refused(tmp_path / "forged", "parts that it does not speak of")
 
 
@@ -273,7 +206,7 @@ def forge(name, tmp_path, **arrays):
     ],
 )
 def test_what_is_out_of_order_is_refused_by_name(name, arrays, message, tmp_path):
-    _store(tmp_path / "forged", forge(name, tmp_path, **arrays))
+    store(tmp_path / "forged", forge(name, tmp_path, **arrays))
     refused(tmp_path / "forged", message)
 
 
@@ -281,8 +214,8 @@ def test_what_a_file_claims_takes_no_memory(tmp_path):
     parts = forge("grouped", tmp_path)
     manifest = json.loads(parts[MANIFEST])
     for groups in (2**40, 10**18, 0, -3):
-        forged = _changed(manifest, ("map", "groups"), groups)
-        _store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})
+        forged = changed(manifest, ("map", "groups"), groups)
+        store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})
         refused(tmp_path / "forged")
 
 

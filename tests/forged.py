@@ -1,0 +1,63 @@
+"""Files with right checksums and wrong contents: what a stranger could write, and what must become of it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+import pytest
+
+import trueup as tu
+from trueup import storage
+from trueup.errors import FileError, TrueupError
+from trueup.modelfile import KIND
+
+__all__ = ["GONE", "STRANGE", "changed", "places", "refused", "store", "usable"]
+
+GONE = object()
+STRANGE = [GONE, None, [], {}, [[]], "", "NaN", "x", True, 0, -1, 1, 2.5, -1e300, 10**30, 10**400, ["a", "a"], {"a": None}]
+
+
+def store(path, parts):
+    path.unlink(missing_ok=True)
+    storage.write(path, parts, kind=KIND)
+
+
+def refused(path, message=None):
+    with pytest.raises(FileError, match=message) as caught:
+        tu.load(path)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+
+
+def usable(model, data):
+    """Use a model in every way there is: a file that was let in must not break anything later."""
+    row = {name: column[0] for name, column in data.items()}
+    for use in (lambda: model.predict(data), lambda: model.predict_one(row), lambda: repr(model.explain(row))):
+        with contextlib.suppress(TrueupError):  # of columns that its data has and ours has not
+            use()
+    repr(model), repr(model.history), repr(model.explanation), model.history.to_frame(), model.explanation.to_frame()
+
+
+def places(found, path=()):
+    yield path
+    if isinstance(found, dict):
+        for key in found:
+            yield from places(found[key], (*path, key))
+    elif isinstance(found, list):
+        for at in {0, len(found) - 1} if found else ():
+            yield from places(found[at], (*path, at))
+
+
+def changed(manifest, place, value):
+    if not place:
+        return value
+    out = copy.deepcopy(manifest)
+    holder = out
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is GONE:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return out
