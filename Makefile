@@ -15,8 +15,8 @@ demo: $(VENV)/.run
 test: lint types layers unit
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench conftest.py
+	$(BIN)/ruff format --check src tests bench conftest.py
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -1,0 +1,11 @@
+"""Every example of the documentation runs in an empty folder of its own: pages may write files of the same name."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _apart(request, monkeypatch):
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(request.getfixturevalue("tmp_path"))
