@@ -23,8 +23,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import conftest
 import trueup as tu
+from frames import MAKERS
 from trueup.errors import ArgumentError, NotFittedError, OneClassWarning, TrueupError, UnseenWarning
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def law_inputs_are_not_written_to(case):
     fix.predict(data)
     for name, column in data.items():
         np.testing.assert_array_equal(column, before[name])
-    frame = conftest.MAKERS["pandas"](data)
+    frame = MAKERS["pandas"](data)
     kept = frame.copy(deep=True)
     fix.fit(frame, frame["y"])
     found = fix.predict(frame)
@@ -240,7 +240,7 @@ def law_the_order_of_the_rows_matters_only_through_rounding(case):
 def law_every_library_gives_the_same(case):
     data = rows(case.task)
     expected = fit(case, data).predict(data)
-    for make in conftest.MAKERS.values():
+    for make in MAKERS.values():
         columns = {name: [None if x != x else x for x in column.tolist()] for name, column in data.items()}
         frame = make(columns)
         fix = case.make().fit(frame, frame["y"])
@@ -377,7 +377,7 @@ def law_no_rows_give_no_rows(case):
     fix = fit(case, data)
     shape = (0, 3) if case.task == "multiclass" else (0,)
     assert fix.predict(take(data, slice(0))).shape == shape
-    for make in conftest.MAKERS.values():
+    for make in MAKERS.values():
         frame = make({name: column.tolist() for name, column in data.items()})
         empty = frame.head(0) if hasattr(frame, "head") else frame.slice(0, 0)
         assert fix.predict(empty).shape == shape

@@ -6,30 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from frames import MAKERS
+
 # The first call of a kernel compiles it: no deadlines. The same examples every run: no surprises in a release.
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
-
-
-def _pandas(columns):
-    import pandas as pd
-
-    return pd.DataFrame({name: list(column) for name, column in columns.items()})
-
-
-def _polars(columns):
-    import polars as pl
-
-    return pl.DataFrame({name: list(column) for name, column in columns.items()}, strict=False)
-
-
-def _pyarrow(columns):
-    import pyarrow as pa
-
-    return pa.table({name: [None if v is None else v for v in column] for name, column in columns.items()})
-
-
-MAKERS = {"pandas": _pandas, "polars": _polars, "pyarrow": _pyarrow}
 
 
 @pytest.fixture(params=sorted(MAKERS))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import conftest
 import trueup as tu
 from checks import CLASSES, rows, take
+from frames import MAKERS
 from trueup.calibrators.maps.patches import Patch, Patches, PatchList
 from trueup.calibrators.patches.search import Search
 from trueup.data.groups import cut_column
@@ -449,9 +449,9 @@ def test_the_list_is_a_frame_and_plain_data(frame_maker):
     json.dumps(plain, allow_nan=False)
 
 
-@pytest.fixture(params=sorted(conftest.MAKERS))
+@pytest.fixture(params=sorted(MAKERS))
 def frame_maker(request):
-    return conftest.MAKERS[request.param]
+    return MAKERS[request.param]
 
 
 @pytest.mark.parametrize("own", [{}, {"stopping": None, "alpha": 0.02, "depth": 2}, {"task": "regression"}])
