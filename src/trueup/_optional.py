@@ -1,0 +1,31 @@
+"""The one door to packages that a plain install does not have."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from trueup.errors import MissingPackageError
+
+__all__ = ["require"]
+
+
+def require(name: str, *, extra: str) -> Any:
+    """Import a package of an extra, or say how to install it.
+
+    Examples
+    --------
+    >>> require("math", extra="gpu").floor(1.5)
+    1
+    >>> require("no_such_package", extra="gpu")
+    Traceback (most recent call last):
+    ...
+    trueup.errors.MissingPackageError: this needs the package 'no_such_package', which is not installed
+    hint: pip install 'trueup[gpu]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"this needs the package {name!r}, which is not installed", hint=f"pip install 'trueup[{extra}]'"
+        ) from error
