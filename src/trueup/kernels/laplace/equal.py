@@ -1,0 +1,64 @@
+"""Find rows that are equal, so that they are met once: discrete features are the normal case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.kernels._jit import jit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Groups", "find_equal"]
+
+WORTH_POOLING = 0.9  # groups a row, at most
+MIX = np.uint64(0x9E3779B97F4A7C15)
+LEFT, RIGHT = np.uint64(29), np.uint64(32)
+
+
+class Groups(NamedTuple):
+    """Rows that are equal: the first of each group, and the group of each row."""
+
+    first: Ints
+    group: Ints
+
+    def add_up(self, columns: Floats) -> Floats:
+        """Add up the rows of each group."""
+        found = np.empty((len(self.first), columns.shape[1]))
+        for k in range(columns.shape[1]):
+            found[:, k] = np.bincount(self.group, columns[:, k], len(self.first))
+        return found
+
+
+def find_equal(points: Floats, bins: Ints) -> Groups | None:
+    """Group rows of one bin and equal coordinates; None where so few are equal that it is not worth it.
+
+    Examples
+    --------
+    >>> find_equal(np.array([[1.0], [2.0], [1.0]]), np.zeros(3, np.int64)).group
+    array([0, 1, 0])
+    """
+    marks = np.empty(len(points), np.uint64)
+    _mark(points.view(np.uint64), bins, marks)
+    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
+    if len(first) > WORTH_POOLING * len(points):
+        return None
+    of = first[group]
+    same = (bins[of] == bins) & (points[of] == points).all(axis=1)
+    return Groups(first, group) if same.all() else None  # two rows of one mark that differ: rare beyond all measure
+
+
+@jit
+def _mark(words: NDArray[np.uint64], bins: Ints, out: NDArray[np.uint64]) -> None:
+    """Mix the bits of each row into one number."""
+    for i in range(len(out)):
+        mark = np.uint64(bins[i])
+        for k in range(words.shape[1]):
+            mark = (mark ^ words[i, k]) * MIX
+            mark ^= (mark >> RIGHT) | (mark << LEFT)
+        out[i] = mark
