@@ -23,6 +23,7 @@ HOMES = {
     "sklearn": {"calibrators"},
     "lightgbm": {"engines"},
     "matplotlib": {"reports"},
+    "torch": {"kernels/laplace/cuda.py"},
     "pandas": set(),
     "polars": set(),
     "pyarrow": set(),

@@ -154,3 +154,35 @@ def run_cascade(stages, levels, cascades, link, X, P):
         e = np.exp(mean - mean.max(axis=1, keepdims=True))
         return e / e.sum(axis=1, keepdims=True)
     return mean
+
+
+def lce(phi, confidence, hit, w, bins, gamma, *, at=None, own=True):
+    """Signed local calibration errors, row by row: each kernel divided by that of the nearest row, so that none vanishes."""
+    phi, residual = np.asarray(phi, float), np.asarray(confidence, float) - np.asarray(hit, float)
+    points, places = (phi, bins) if at is None else at
+    found = []
+    for t in range(len(points)):
+        near = [i for i in range(len(phi)) if bins[i] == places[t] and w[i] > 0 and (own or at is not None or i != t)]
+        far = [math.fsum(abs(a - b) for a, b in zip(phi[i], points[t], strict=True)) / phi.shape[1] for i in near]
+        k = [w[i] * math.exp(-(f - min(far)) / gamma) for i, f in zip(near, far, strict=True)]
+        found.append(math.fsum(a * residual[i] for a, i in zip(k, near, strict=True)) / math.fsum(k) if near else math.nan)
+    return np.array(found)
+
+
+def laplace_sums(points, columns, starts, targets, target_starts, scale):
+    """Sums of columns times exp(-scale * L1 distance) over the rows of each target's bin, and the same of their sizes.
+
+    Without targets: at the rows, each without itself.
+    """
+    alone = targets is None
+    targets, target_starts = (points, starts) if alone else (targets, target_starts)
+    total, size = np.zeros((2, len(targets), columns.shape[1]))
+    for k in range(len(starts) - 1):
+        rows, wanted = slice(starts[k], starts[k + 1]), slice(target_starts[k], target_starts[k + 1])
+        far = np.abs(targets[wanted][:, None] - points[rows]).sum(axis=2)
+        with np.errstate(over="ignore"):
+            near = np.exp(-scale * far)
+        if alone:
+            np.fill_diagonal(near, 0.0)
+        total[wanted], size[wanted] = near @ columns[rows], near @ np.abs(columns[rows])
+    return total, size

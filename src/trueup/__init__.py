@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.curves.grouped import Grouped
     from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
     from trueup.calibrators.levels.levelset import LSBoost
+    from trueup.calibrators.local.lore import LoRe
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
     from trueup.calibrators.rounds import CrossValidation, Holdout, Validation
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data import simulate
     from trueup.modelfile import load, save
+    from trueup.reports import figures
     from trueup.reports.page import report
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Holdout",
     "Isotonic",
     "LSBoost",
+    "LoRe",
     "MCGrad",
     "Model",
     "Multiaccuracy",
@@ -52,6 +55,7 @@ __all__ = [
     "Temperature",
     "Validation",
     "audit",
+    "figures",
     "load",
     "metrics",
     "report",
@@ -76,6 +80,7 @@ _HOMES = {
     "Holdout": "trueup.calibrators.rounds",
     "Isotonic": "trueup.calibrators.curves.binning",
     "LSBoost": "trueup.calibrators.levels.levelset",
+    "LoRe": "trueup.calibrators.local.lore",
     "MCGrad": "trueup.calibrators.trees.boosting",
     "Model": "trueup.calibrators.model",
     "Multiaccuracy": "trueup.calibrators.patches.patching",
@@ -83,6 +88,7 @@ _HOMES = {
     "Temperature": "trueup.calibrators.curves.scaling",
     "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
+    "figures": "trueup.reports",
     "load": "trueup.modelfile",
     "metrics": "",
     "report": "trueup.reports.page",
@@ -100,7 +106,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
-    if name in ("metrics", "simulate"):
+    if name in ("figures", "metrics", "simulate"):
         found: Any = importlib.import_module(f"{home or 'trueup'}.{name}")
     else:
         found = getattr(importlib.import_module(home), name)

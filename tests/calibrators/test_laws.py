@@ -153,6 +153,24 @@ CASES |= {
 }  # fmt: skip
 
 
+def lore(*, several=False, **own):
+    given = {"prediction": ["p_cat", "p_dog", "p_owl"] if several else "p", "features": FEATURES} | own
+    return lambda **changes: tu.LoRe(**given | changes)
+
+
+NUMBERS = ["some", None, float("nan"), True, -1]
+CASES |= {
+    "lore": Case(lore(), refused={
+        "gamma": [*NUMBERS, 0, 1e9], "shrinkage": [*NUMBERS, float("inf")], "bins": [*WHOLE, None, "many"],
+        "components": WHOLE, "threads": WHOLE, "embedding": ["tsne", None, 3, tu.Platt, object()],
+        "task": ["regression", "multi", None], "unlabelled": REFUSED["unlabelled"], "classes": REFUSED["classes"],
+    }),
+    "lore as published": Case(lore(gamma=0.4)),
+    "lore, groups": Case(lore(embedding="groups", features=["country", "new"])),
+    "lore, classes": Case(lore(several=True, gamma=0.4, bins=5), "multiclass"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "law"),
     [(name, law) for name in CASES for law in laws_of(CASES[name])],

@@ -16,25 +16,31 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "feature_names", "make_recipe"]
 
 CLASSICS = ("isotonic", "platt", "temperature", "beta", "histogram")
+LOCAL = "lore"  # reads features, or with --by the group of a row
 # Name -> class; importing the package of each costs seconds, so it is done when one is asked for.
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
-    "beta": "Beta", "histogram": "Histogram",
+    "beta": "Beta", "histogram": "Histogram", "lore": "LoRe",
 }  # fmt: skip
 
 
 def feature_names(arguments: argparse.Namespace) -> list[str] | None:
     """Say which columns the method reads beside the prediction; None is every one without a role."""
     method = arguments.method
-    if method not in CLASSICS:
+    if method not in (*CLASSICS, *([LOCAL] if arguments.by is not None else [])):
         if arguments.by is not None:
             raise ArgumentError(
-                f"--by is for the methods {', '.join(CLASSICS)}; {method} finds segments by itself",
+                f"--by is for the methods {', '.join((*CLASSICS, LOCAL))}; {method} finds segments by itself",
                 hint="name the columns with --features",
             )
         found: list[str] | None = arguments.features
         return found
+    if arguments.features is not None and method == LOCAL:
+        raise ArgumentError(
+            "lore takes --features or --by, not both",
+            hint="--features are what makes rows similar; with --by rows are similar that are of one group",
+        )
     if arguments.features is not None:
         raise ArgumentError(
             f"{method} reads the prediction alone: --features is for other methods",
@@ -58,7 +64,9 @@ def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
         "classes": list(schema.classes) or None, "random_state": arguments.seed, "threads": arguments.threads,
     }  # fmt: skip
     made = getattr(importlib.import_module("trueup"), METHODS[method])
-    if arguments.by is not None:
+    if arguments.by is not None and method == LOCAL:
+        given["embedding"] = "groups"
+    elif arguments.by is not None:
         from trueup.calibrators.curves.grouped import Grouped
 
         given["calibrator"], made = made(), Grouped

@@ -21,9 +21,11 @@ from trueup.metrics.cumulative import (
     ecce_sigma,
 )
 from trueup.metrics.curves import ReliabilityCurve
+from trueup.metrics.features import FeatureMap, fit_features
 from trueup.metrics.grouped import GroupErrors, by_group
 from trueup.metrics.isotonic import isotonic
 from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
+from trueup.metrics.local import LceCurve, LocalErrors, lce, lce_curve, local_errors, mean_lce, mlce, top_label
 from trueup.metrics.multicalibration import MulticalibrationError, discretized_error, multicalibration_error
 from trueup.metrics.reliability import reliability
 from trueup.metrics.scores import (
@@ -46,8 +48,11 @@ __all__ = [
     "CalibrationBound",
     "Corp",
     "DebiasedError",
+    "FeatureMap",
     "GroupErrors",
     "HosmerLemeshow",
+    "LceCurve",
+    "LocalErrors",
     "MulticalibrationError",
     "ObservedExpected",
     "ReliabilityCurve",
@@ -69,13 +74,19 @@ __all__ = [
     "ecce_sigma",
     "ece",
     "ece_by_group",
+    "fit_features",
     "hosmer_lemeshow",
     "isotonic",
     "k1",
     "k2",
     "kinf",
+    "lce",
+    "lce_curve",
+    "local_errors",
     "log_loss",
     "mce",
+    "mean_lce",
+    "mlce",
     "msce",
     "multicalibration_error",
     "normalized_entropy",
@@ -85,5 +96,6 @@ __all__ = [
     "slope_intercept",
     "smooth_ece",
     "smooth_ece_at",
+    "top_label",
     "top_label_ece",
 ]

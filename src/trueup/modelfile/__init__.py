@@ -18,7 +18,7 @@ from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import History
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
-from trueup.modelfile import cascade, grouped, levels, patches, scores, unchanged
+from trueup.modelfile import cascade, grouped, levels, local, patches, scores, unchanged
 from trueup.modelfile.checking import Refusal, are_numbers, is_whole, require, texts
 
 if TYPE_CHECKING:
@@ -38,9 +38,15 @@ CODECS: dict[str, Any] = {
     "cascade": cascade,
     "grouped": grouped,
     "levels": levels,
+    "local": local,
     "patches": patches,
     "scores": scores,
     "unchanged": unchanged,
+}
+# Kind of map that cannot be written -> what to use instead.
+OUR_OWN = {
+    "foreign": 'learner="tree" or learner="linear"',
+    "foreign embedding": 'embedding="pca", or run the transformer beforehand and use embedding="columns"',
 }
 
 
@@ -71,7 +77,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     if found.map.kind not in CODECS:
         raise ArgumentError(
             f"a model made of {found.map.describe()} cannot be saved: it holds objects of another library",
-            hint='only what is made of our own arrays is saved: use learner="tree" or learner="linear"',
+            hint=f"only what is made of our own arrays is saved: use {OUR_OWN[found.map.kind]}",
         )
     entry, parts = CODECS[found.map.kind].write(found.map)
     manifest = {

@@ -5,6 +5,6 @@ on the number of dimensions: `line` (one: two sweeps over the sorted rows), `hal
 `tiles` (any: all pairs, a block at a time), `cuda` (any, on a graphics card).
 """
 
-from trueup.kernels.laplace.summing import EXACT, Sums, sums
+from trueup.kernels.laplace.summing import EXACT, Sources, Sums, sums
 
-__all__ = ["EXACT", "Sums", "sums"]
+__all__ = ["EXACT", "Sources", "Sums", "sums"]

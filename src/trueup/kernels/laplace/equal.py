@@ -18,6 +18,7 @@ __all__ = ["Groups", "find_equal"]
 
 WORTH_POOLING = 0.9  # groups a row, at most
 MIX = np.uint64(0x9E3779B97F4A7C15)
+ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
 LEFT, RIGHT = np.uint64(29), np.uint64(32)
 
 
@@ -40,14 +41,16 @@ def find_equal(points: Floats, bins: Ints) -> Groups | None:
 
     Examples
     --------
-    >>> find_equal(np.array([[1.0], [2.0], [1.0]]), np.zeros(3, np.int64)).group
-    array([0, 1, 0])
+    >>> first, group = find_equal(np.array([[1.0], [2.0], [1.0]]), np.zeros(3, np.int64))
+    >>> first[group].tolist()
+    [0, 1, 0]
     """
     marks = np.empty(len(points), np.uint64)
     _mark(points.view(np.uint64), bins, marks)
-    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
-    if len(first) > WORTH_POOLING * len(points):
+    rising = np.sort(marks)
+    if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > WORTH_POOLING * len(points):
         return None
+    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
     of = first[group]
     same = (bins[of] == bins) & (points[of] == points).all(axis=1)
     return Groups(first, group) if same.all() else None  # two rows of one mark that differ: rare beyond all measure
@@ -59,6 +62,7 @@ def _mark(words: NDArray[np.uint64], bins: Ints, out: NDArray[np.uint64]) -> Non
     for i in range(len(out)):
         mark = np.uint64(bins[i])
         for k in range(words.shape[1]):
-            mark = (mark ^ words[i, k]) * MIX
+            word = words[i, k]
+            mark = (mark ^ (ZERO if word == MINUS_ZERO else word)) * MIX
             mark ^= (mark >> RIGHT) | (mark << LEFT)
         out[i] = mark

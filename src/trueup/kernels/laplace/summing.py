@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from trueup.kernels.laplace import cuda
 from trueup.kernels.laplace.equal import find_equal
-from trueup.kernels.laplace.tiles import Blocks, fine_enough, lay_out, sum_among, sum_at
+from trueup.kernels.laplace.rows import Rows
+from trueup.kernels.laplace.tiles import sum_among, sum_at
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["EXACT", "Sums", "sums"]
+__all__ = ["EXACT", "Sources", "Sums", "sums"]
 
 EXACT = 1e-15  # what is left out may not move any ratio by more: a rounding error
-SCALES = 8  # summed in one pass over the distances
-CLEVER: tuple[
-    int, ...
-] = ()  # TEMP (0, 1, 4000, 4000)  # by dimensions: bins with more rows than this are summed by `line` or `halves`
-THIN = {"clever": 1e-200, "tiles": 2.0**-60}  # sums below this share of a weight are of distant rows: summed with care
+# Sums below this share of the largest weight are of distant rows: summed again, with care.
+THIN = {"clever": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
 VANISHED = 88.0  # exp(-VANISHED) is nothing in float32
+
+
+class Task(NamedTuple):
+    """What is asked, whatever the rows."""
+
+    scales: Floats
+    tolerance: float
+    workers: Workers
+    device: str
 
 
 class Sums(NamedTuple):
@@ -75,79 +80,63 @@ def sums(
     >>> found.total[0, :, 0].round(3), found.shift[0]
     (array([1.368, 1.368]), array([0., 0.]))
     """
-    points = np.ascontiguousarray(points, np.float64) + 0.0  # one zero, not two
-    many = len(points) if at is None else len(at[0])
-    found = Sums(np.zeros((len(scales), many, columns.shape[1])), np.zeros((len(scales), many)))
-    if not len(points) or not many:
-        return found
-    places = bins if at is None else at[1]
-    task = _Task(scales, tolerance, Workers(threads), device, int(max(bins.max(), places.max())) + 1)
-    if at is None:
-        _sum_among(points, columns, bins, task, found, own=own)
-    else:
-        _sum_at(points, columns, bins, (np.ascontiguousarray(at[0], np.float64) + 0.0, places), task, found)
+    if device == "cuda" and not cuda.available():
+        device = "cpu"
+    task = Task(scales, tolerance, Workers(threads), device)
+    if at is not None:
+        return Sources(points, columns, bins)._ask(*at, task)
+    found = _nothing(task, len(points), columns.shape[1])
+    if len(points):
+        _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, found, own=own)
     return found
 
 
-class _Task(NamedTuple):
-    """What is asked, whatever the rows."""
-
-    scales: Floats
-    tolerance: float
-    workers: Workers
-    device: str
-    bins: int
-
-    def parts(self, points: Floats) -> Iterator[Ints]:
-        """Part the scales: those of 0, those at which distances may be whole numbers, the others; not too many at once."""
-        fine = np.array([fine_enough(points, float(scale)) for scale in self.scales])
-        for kind in (self.scales == 0, (self.scales > 0) & fine, (self.scales > 0) & ~fine):
-            chosen = np.flatnonzero(kind)
-            yield from (chosen[start : start + SCALES] for start in range(0, len(chosen), SCALES))
+def _nothing(task: Task, points: int, columns: int) -> Sums:
+    return Sums(np.zeros((len(task.scales), points, columns)), np.zeros((len(task.scales), points)))
 
 
-class _Rows:
-    """Rows in the order of their bins."""
+class Sources:
+    """Rows that are laid out once to be asked about at many points; see `sums`.
 
-    def __init__(self, points: Floats, columns: Floats, bins: Ints, many: int) -> None:
-        self.order = np.argsort(bins, kind="stable")
-        self.starts = np.append(0, np.cumsum(np.bincount(bins, minlength=many)))
-        self.points, self.columns = points[self.order], columns[self.order]
-        self.weight = self.columns[:, 0]
+    Examples
+    --------
+    >>> rows = Sources(np.array([[0.0], [1.0]]), np.ones((2, 1)), np.zeros(2, np.int64))
+    >>> rows.at(np.array([[0.5]]), np.array([0]), np.array([1.0])).total.round(3)
+    array([[[1.213]]])
+    """
 
-    @cached_property
-    def blocks(self) -> Blocks:
-        return lay_out(self.points, self.starts)
+    def __init__(self, points: Floats, columns: Floats, bins: Ints) -> None:
+        self._columns = columns.shape[1]
+        self._rows: Rows | None = None
+        if not len(points):
+            return
+        points = np.ascontiguousarray(points, np.float64)
+        equal = find_equal(points, bins)
+        if equal is not None:
+            points, columns, bins = points[equal.first], equal.add_up(columns), bins[equal.first]
+        self._rows = Rows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
 
-    @property
-    def clever(self) -> bool:
-        d = self.points.shape[1]
-        return d < len(CLEVER) and int(np.diff(self.starts).max()) > CLEVER[d]
+    def at(self, points: Floats, bins: Ints, scales: Floats, threads: int | None = None) -> Sums:
+        """Sum at points; what a point gets depends on it alone."""
+        return self._ask(points, bins, Task(scales, EXACT, Workers(threads), "cpu"))
 
-    @property
-    def totals(self) -> Floats:
-        """Add up the columns of each bin."""
-        runs = np.append(np.zeros((1, self.columns.shape[1])), np.cumsum(self.columns, axis=0), axis=0)
-        found = runs[self.starts[1:]] - runs[self.starts[:-1]]
-        single = np.diff(self.starts) == 1
-        found[single] = self.columns[self.starts[:-1][single]]
-        return np.asarray(found)
-
-    def cut(self, scale: float, tolerance: float) -> float:
-        """Give the distance beyond a point's nearest row at which rows no longer count."""
-        ratio = np.log(2 * self.weight.sum()) - np.log(self.weight.min()) - np.log(tolerance)
-        return float(min(ratio / scale, np.finfo(float).max))
-
-    def low(self, targets: Floats | None, target_starts: Ints | None, scales: Floats, workers: Workers) -> Floats:
-        """Sum in one to three dimensions, plainly."""
-        from trueup.kernels.laplace import halves, line
-
-        way = line if self.points.shape[1] == 1 else halves
-        given = (self.points, self.columns, self.starts, targets, target_starts)
-        return np.stack([way.sums(*given, float(scale), workers) for scale in scales])
+    def _ask(self, points: Floats, bins: Ints, task: Task) -> Sums:
+        found, rows = _nothing(task, len(points), self._columns), self._rows
+        if rows is None or not len(points):
+            return found
+        points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
+        equal = find_equal(points, bins)
+        first, group = (np.arange(len(points)),) * 2 if equal is None else equal
+        targets = Rows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
+        place = np.empty(len(first), np.int64)
+        place[targets.order] = np.arange(len(first))
+        for chosen in rows.parts(task.scales):
+            total, shift = _at(rows, targets, task.scales[chosen], task)
+            found.total[chosen], found.shift[chosen] = total[:, place[group]], shift[:, place[group]]
+        return found
 
 
-def _sum_among(points: Floats, columns: Floats, bins: Ints, task: _Task, found: Sums, *, own: bool) -> None:
+def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: Sums, *, own: bool) -> None:
     """Sum at the rows themselves; equal rows are met as one."""
     equal = find_equal(points, bins)
     if equal is None:
@@ -156,13 +145,13 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: _Task, found: 
     else:
         (first, group), pooled = equal, equal.add_up(columns)
         count = np.bincount(group)
-    rows = _Rows(points[first], pooled, bins[first], task.bins)
+    rows = Rows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
     place = np.empty(len(first), np.int64)
     place[rows.order] = np.arange(len(first))
     # At distance 0 of a row: its whole group, or the others of it.
     here = pooled[group] if own else np.where((count > 1)[group][:, None], pooled[group] - columns, 0.0)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
-    for chosen in task.parts(rows.points):
+    for chosen in rows.parts(task.scales):
         total, shift = _others(rows, alone, task.scales[chosen], task)
         total, shift = total[:, place[group]], shift[:, place[group]]
         near = np.exp(-task.scales[chosen][:, None] * shift) if not own or shift.any() else np.ones_like(shift)
@@ -172,18 +161,19 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: _Task, found: 
         found.shift[chosen] = np.where(together, 0.0, shift)
 
 
-def _others(rows: _Rows, alone: Flags, scales: Floats, task: _Task) -> Sums:
+def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
     """Sum over all other rows of the bin; ``alone`` marks rows that no other row is equal to and that do not count."""
     shift = np.zeros((len(scales), len(rows.points)))
     if not scales[0]:
-        bins = np.repeat(np.arange(task.bins), np.diff(rows.starts))
-        return Sums((rows.totals[bins] - rows.columns)[None].repeat(len(scales), axis=0), shift)
+        return Sums((rows.totals[rows.numbers] - rows.columns)[None].repeat(len(scales), axis=0), shift)
     least = float(scales.min())
-    if rows.clever:
+    if task.device == "cuda" and rows.on_card(float(scales.max())):
+        total, thin = cuda.sum_among(rows.points, rows.columns, rows.starts, scales), THIN["cuda"]
+    elif rows.clever:
         total, thin = rows.low(None, None, scales, task.workers), THIN["clever"]
-    elif fine_enough(rows.points, float(scales.max())):
+    elif rows.fine(float(scales.max())):
         reach = VANISHED / least if alone.any() else rows.cut(least, task.tolerance)
-        total, thin = sum_among(rows.blocks, rows.columns, scales, reach, task.workers), THIN["tiles"]
+        total, thin = sum_among(rows.blocks, scales, reach, task.workers), THIN["tiles"]
     else:
         total, thin = np.zeros((len(scales), *rows.columns.shape)), np.inf
         alone = np.ones(len(rows.points), bool)
@@ -192,7 +182,7 @@ def _others(rows: _Rows, alone: Flags, scales: Floats, task: _Task) -> Sums:
 
 
 def _mend(
-    rows: _Rows, points: Floats, starts: Ints, which: Flags, thin: float, scales: Floats, task: _Task, found: Sums,
+    rows: Rows, points: Floats, starts: Ints, which: Flags, thin: float, scales: Floats, task: Task, found: Sums,
     *, skip: bool,
 ) -> None:  # fmt: skip
     """Sum again, from the nearest row on, where a sum all but vanished."""
@@ -203,36 +193,23 @@ def _mend(
         return
     some = np.searchsorted(at, starts)
     cut = rows.cut(float(scales.min()), task.tolerance)
-    total, shift = sum_at(rows.blocks, rows.columns, points[at], some, scales, cut, task.workers, skip=at if skip else None)
+    left_out = at if skip else None
+    fine = rows.fine(float(scales.max()))
+    total, shift = sum_at(rows.blocks, points[at], some, scales, cut, task.workers, fine=fine, skip=left_out)
     take = weak[:, at]
     found.total[:, at] = np.where(take[:, :, None], total, found.total[:, at])
     found.shift[:, at] = np.where(take, shift, found.shift[:, at])
 
 
-def _sum_at(points: Floats, columns: Floats, bins: Ints, at: tuple[Floats, Ints], task: _Task, found: Sums) -> None:
-    """Sum at other points; equal ones are asked once, and equal rows met as one. What a point gets depends on it alone."""
-    equal = find_equal(points, bins)
-    if equal is not None:
-        points, columns, bins = points[equal.first], equal.add_up(columns), bins[equal.first]
-    rows = _Rows(points, columns, bins, task.bins)
-    asked = find_equal(*at)
-    first, group = asked if asked is not None else (np.arange(len(at[0])),) * 2
-    targets = _Rows(at[0][first], np.ones((len(first), 1)), at[1][first], task.bins)
-    place = np.empty(len(first), np.int64)
-    place[targets.order] = np.arange(len(first))
-    for chosen in task.parts(rows.points):
-        total, shift = _at(rows, targets, task.scales[chosen], task)
-        found.total[chosen] = total[:, place[group]]
-        found.shift[chosen] = shift[:, place[group]]
-
-
-def _at(rows: _Rows, targets: _Rows, scales: Floats, task: _Task) -> Sums:
+def _at(rows: Rows, targets: Rows, scales: Floats, task: Task) -> Sums:
     many = len(targets.points)
     shift = np.zeros((len(scales), many))
     if not scales[0]:
-        bins = np.repeat(np.arange(task.bins), np.diff(targets.starts))
-        return Sums(rows.totals[bins][None].repeat(len(scales), axis=0), shift)
-    if rows.clever:
+        return Sums(rows.totals[targets.numbers][None].repeat(len(scales), axis=0), shift)
+    if task.device == "cuda" and rows.on_card(float(scales.max())):
+        given = rows.points, rows.columns, rows.starts, targets.points, targets.starts
+        total, thin = cuda.sum_at(*given, scales), THIN["cuda"]
+    elif rows.clever:
         total, thin = rows.low(targets.points, targets.starts, scales, task.workers), THIN["clever"]
     else:
         total, thin = np.zeros((len(scales), many, rows.columns.shape[1])), np.inf

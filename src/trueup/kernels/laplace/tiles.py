@@ -7,6 +7,7 @@ whose boxes are too far apart to matter to any ratio are passed over. Memory is 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,50 +22,95 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Blocks", "fine_enough", "lay_out", "sum_among", "sum_at"]
+__all__ = ["Blocks", "sum_among", "sum_at"]
 
 STEPS = 2.0**31 - 2**16  # no distance is longer; the rest is room for rounding
 FINE = 7e-7  # how far three standard deviations of the rounding of a distance may move a kernel's value, as a share
 MOST_STEPS = np.int32(2**31 - 1)
+PARTS = 256  # of the targets, at most
 COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
 LOG2E = math.log2(math.e)
 
 
-class Blocks(NamedTuple):
-    """Rows in blocks, each of one bin.
+class Laid(NamedTuple):
+    """Coordinates in whole steps or in float64: by row, by block, their sums modulo 2^32, and the boxes of the blocks."""
+
+    rows: NDArray[Any]  # (places, d)
+    lanes: NDArray[Any]  # (blocks, d, BLOCK)
+    totals: NDArray[Any]  # (places,)
+    low: NDArray[Any]  # (blocks, d)
+    high: NDArray[Any]
+
+
+class Blocks:
+    """Rows in blocks, each of one bin; laid out on first use, and kept.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, d)
+    columns : ndarray, shape (n, c)
+    starts : ndarray, shape (bins + 1,)
+        Where the rows of each bin begin.
 
     Attributes
     ----------
-    order : (rows,)
-        The row at each place; places that only fill a block repeat one.
-    real : (rows,)
-        Whether a place holds a row.
-    starts : (bins + 1,)
+    order, real : ndarray, shape (places,)
+        The row at each place, and whether it is one: places that only fill a block repeat a row.
+    firsts : ndarray, shape (bins + 1,)
         The first block of each bin.
-    points : (rows, d)
-        Coordinates, of d padded with zeros.
+    points : ndarray, shape (places, d)
+        d is padded with zeros.
     """
 
-    order: Ints
-    real: NDArray[np.bool_]
-    starts: Ints
-    points: Floats
+    def __init__(self, points: Floats, columns: Floats, starts: Ints) -> None:
+        self.n, self.columns = len(points), columns
+        bins = [_compact(points, np.arange(*starts[k : k + 2])) for k in range(len(starts) - 1)]
+        self.firsts = np.append(0, np.cumsum([len(parts) for parts in bins]))
+        parts = [part for one in bins for part in one]
+        self.order = np.concatenate([np.append(part, np.repeat(part[-1:], BLOCK - len(part))) for part in parts])
+        self.real = np.concatenate([np.arange(BLOCK) < len(part) for part in parts])
+        d = points.shape[1]
+        self.points = np.zeros((len(self.order), -(-d // TOGETHER) * TOGETHER))
+        self.points[:, :d] = points[self.order]
+        self.low, self.high = self.points.min(axis=0), self.points.max(axis=0)
+        self.step = step_of(self.high - self.low)
 
+    @cached_property
+    def steps(self) -> Laid:
+        """Lay out coordinates in whole steps."""
+        return self._lay(self.in_steps(self.points))
 
-def lay_out(points: Floats, starts: Ints) -> Blocks:
-    """Order the rows of each bin, and fill up its last block."""
-    parts, counts = [], []
-    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        whole = _compact(points, np.arange(start, stop))
-        parts += whole
-        counts.append(len(whole))
-    rows = [np.append(part, np.repeat(part[-1:], BLOCK - len(part))) for part in parts]
-    real = [np.arange(BLOCK) < len(part) for part in parts]
-    order = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-    d = points.shape[1]
-    padded = np.zeros((len(order), -(-d // TOGETHER) * TOGETHER))
-    padded[:, :d] = points[order]
-    return Blocks(order, np.concatenate(real) if real else np.zeros(0, bool), np.append(0, np.cumsum(counts)), padded)
+    @cached_property
+    def reals(self) -> Laid:
+        """Lay out coordinates as they are."""
+        return self._lay(self.points)
+
+    @cached_property
+    def lanes(self) -> Floats:
+        """Give the columns, (blocks, c, BLOCK); 0 at places without a row."""
+        return _in_blocks(np.where(self.real[:, None], self.columns[self.order], 0))
+
+    @cached_property
+    def filled(self) -> Ints:
+        """Count the rows of each block."""
+        return np.asarray(self.real.reshape(-1, BLOCK).sum(axis=1))
+
+    @cached_property
+    def place(self) -> Ints:
+        """Give the place of each row."""
+        place = np.empty(self.n, np.int64)
+        place[self.order[self.real]] = np.flatnonzero(self.real)
+        return place
+
+    def in_steps(self, points: Floats) -> NDArray[np.int32]:
+        """Count coordinates in steps."""
+        found: NDArray[np.int32] = np.rint((points - self.low) / self.step).astype(np.int32)
+        return found
+
+    def _lay(self, rows: NDArray[Any]) -> Laid:
+        cut = rows.reshape(-1, BLOCK, rows.shape[1])
+        low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
+        return Laid(rows, _in_blocks(rows), _totals(rows), low, high)
 
 
 def _compact(points: Floats, rows: Ints) -> list[Ints]:
@@ -83,69 +129,57 @@ def _compact(points: Floats, rows: Ints) -> list[Ints]:
     return done
 
 
-def step_of(points: Floats) -> tuple[Floats, float]:
-    """Give the lowest corner of the rows, and the step in which coordinates are counted."""
-    low = points.min(axis=0)
-    return low, float((points.max(axis=0) - low).sum()) / STEPS or 1.0
+def step_of(ranges: Floats) -> float:
+    """Give the step in which coordinates of such ranges are counted."""
+    return float(ranges.sum()) / STEPS or 1.0
 
 
-def fine_enough(points: Floats, scale: float) -> bool:
-    """Say whether coordinates may be counted in whole steps at this scale."""
+def fine_enough(ranges: Floats, scale: float) -> bool:
+    """Say whether coordinates of such ranges may be counted in whole steps at this scale."""
     with np.errstate(over="ignore"):
-        error = 3 * step_of(points)[1] * scale * math.sqrt(points.shape[1] / 6)
+        error = 3 * np.float64(step_of(ranges)) * scale * math.sqrt(len(ranges) / 6)
     return bool(error <= FINE)
 
 
 def _in_blocks(values: NDArray[Any]) -> NDArray[Any]:
-    """Turn (rows, k) into (blocks, k, BLOCK)."""
+    """Turn (places, k) into (blocks, k, BLOCK)."""
     return np.ascontiguousarray(values.reshape(-1, BLOCK, values.shape[1]).transpose(0, 2, 1))
 
 
-def _in_steps(points: Floats, low: Floats, step: float) -> NDArray[np.int32]:
-    return np.rint((points - low) / step).astype(np.int32)
+def _totals(rows: NDArray[Any]) -> NDArray[Any]:
+    """Add up the coordinates of each row, modulo 2^32; real ones have no use for it."""
+    if rows.dtype != np.int32:
+        return np.zeros(len(rows))
+    return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32))
 
 
-def _total(steps: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Add up the coordinates of each row, modulo 2^32."""
-    found: NDArray[np.int32] = steps.sum(axis=1, dtype=np.int64).astype(np.int32)
-    return found
-
-
-def _boxes(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    cut = A.reshape(-1, BLOCK, A.shape[1])
-    return np.ascontiguousarray(cut.min(axis=1)), np.ascontiguousarray(cut.max(axis=1))
-
-
-def sum_among(blocks: Blocks, columns: Floats, scales: Floats, reach: float, workers: Workers) -> Floats:
-    """Sum the columns of all other rows of each row's bin, shape (scales, rows, columns), plainly: sums may vanish.
+def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) -> Floats:
+    """Sum the columns of all other rows of each row's bin, shape (scales, n, c), plainly: sums may vanish.
 
     ``reach`` is the distance beyond which blocks of rows do not matter. Scales must be `fine_enough`.
     """
-    low, step = step_of(blocks.points)
-    A = _in_steps(blocks.points, low, step)
+    laid, columns = blocks.steps, blocks.columns
     unit = 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
     C = np.where(blocks.real[:, None], columns[blocks.order] * unit, 0).astype(np.float32)
-    shape = (len(scales), columns.shape[1], len(A))
+    shape = (len(scales), columns.shape[1], len(C))
     copies = int(np.clip(COPIES // (8 * math.prod(shape)), 4, 64))
-    factors = scales * step * LOG2E
-    laid = _in_blocks(A), A, _total(A), _in_blocks(C), C, *_boxes(A)
+    factors = scales * blocks.step * LOG2E
+    given = laid.lanes, laid.rows, laid.totals, _in_blocks(C), C, laid.low, laid.high
 
     def work(part: Ints) -> Floats:
         out = np.zeros(shape)
-        among(*laid, part, factors, reach / step, out)
+        among(*given, part, factors, reach / blocks.step, out)
         return out
 
     found = np.zeros(shape)
-    for part in workers.map(work, _shares(blocks.starts, copies)):
+    for part in workers.map(work, _shares(blocks.firsts, copies)):
         found += part
-    total = np.empty((shape[0], int(blocks.real.sum()), shape[1]))
-    total[:, blocks.order[blocks.real]] = found[:, :, blocks.real].transpose(0, 2, 1) / unit
-    return total
+    return np.asarray(found[:, :, blocks.place].transpose(0, 2, 1) / unit)
 
 
-def _shares(starts: Ints, parts: int) -> list[Ints]:
+def _shares(firsts: Ints, parts: int) -> list[Ints]:
     """Share out the blocks, each with the last block of its bin, so that every part has as many pairs of blocks."""
-    stops = np.repeat(starts[1:], np.diff(starts))
+    stops = np.repeat(firsts[1:], np.diff(firsts))
     rows = np.column_stack([np.arange(len(stops)), stops])
     pairs = np.cumsum(stops - rows[:, 0])
     cuts = np.searchsorted(pairs, np.arange(1, parts) * pairs[-1] / parts)
@@ -153,52 +187,45 @@ def _shares(starts: Ints, parts: int) -> list[Ints]:
 
 
 def sum_at(
-    blocks: Blocks, columns: Floats, targets: Floats, target_starts: Ints, scales: Floats, cut: float, workers: Workers,
-    *, skip: Ints | None = None,
+    blocks: Blocks, targets: Floats, target_starts: Ints, scales: Floats, cut: float, workers: Workers,
+    *, fine: bool, skip: Ints | None = None,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Sum the columns of each target's bin: totals (scales, targets, columns) and shifts (targets,), see `Sums`.
 
-    Blocks of rows farther than a target's nearest row by more than ``cut`` are passed over. ``skip`` names a row that does
-    not count for each target, or -1.
+    Blocks of rows farther than a target's nearest row by more than ``cut`` are passed over. ``fine`` says that distances
+    may be whole numbers. ``skip`` names a row that does not count for each target.
     """
-    d, real = targets.shape[1], not fine_enough(blocks.points[:, : targets.shape[1]], float(scales.max()))
-    low, step = step_of(blocks.points)
-    high = blocks.points.max(axis=0)
+    d, low, high = targets.shape[1], blocks.low, blocks.high
     padded = np.zeros((len(targets), len(low)))
     # Outside the box of all rows a coordinate adds the same to every distance: it cancels.
     padded[:, :d] = np.clip(targets, low[:d], high[:d])
     outside = np.abs(targets - padded[:, :d]).sum(axis=1)
-    B, T = (blocks.points, padded) if real else (_in_steps(blocks.points, low, step), _in_steps(padded, low, step))
-    unit = 1.0 if real else step
-    total, shift = _run(blocks, columns, B, T, target_starts, scales * unit, cut / unit, workers, skip)
+    unit = blocks.step if fine else 1.0
+    given = blocks.in_steps(padded) if fine else padded
+    total, shift = _run(blocks, given, target_starts, scales * unit, cut / unit, workers, skip)
     return total, np.where(np.isfinite(shift), shift * unit + outside, 0.0)
 
 
 def _run(
-    blocks: Blocks, columns: Floats, B: NDArray[Any], T: NDArray[Any], target_starts: Ints, scales: Floats, cut: float,
-    workers: Workers, skip: Ints | None,
+    blocks: Blocks, targets: NDArray[Any], target_starts: Ints, scales: Floats, cut: float, workers: Workers,
+    skip: Ints | None,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Share the targets out, four at a time."""
-    order, tasks = _fours(target_starts, blocks.starts)
-    A = np.ascontiguousarray(T[order])
-    most = MOST_STEPS if B.dtype == np.int32 else np.inf
-    place = np.full(len(blocks.order), -1)
-    place[blocks.order[blocks.real]] = np.flatnonzero(blocks.real)
-    left_out = np.full(len(order), -1) if skip is None else np.where(skip[order] >= 0, place[skip[order]], -1)
-    sums = _total(B) if B.dtype == np.int32 else np.zeros(len(B))
-    mine = _total(A) if B.dtype == np.int32 else np.zeros(len(A))
-    lanes = _in_blocks(np.where(blocks.real[:, None], columns[blocks.order], 0))
-    filled = blocks.real.reshape(-1, BLOCK).sum(axis=1)
-    total = np.zeros((len(order), len(scales), columns.shape[1]))
-    shift = np.full(len(order), most, B.dtype)
-    laid = _in_blocks(B), sums.reshape(-1, BLOCK), lanes, filled, *_boxes(B), A, mine, left_out
+    order, tasks = _fours(target_starts, blocks.firsts)
+    A = np.ascontiguousarray(targets[order])
+    laid, most = (blocks.steps, MOST_STEPS) if A.dtype == np.int32 else (blocks.reals, np.inf)
+    left_out = np.full(len(order), -1) if skip is None else blocks.place[skip[order]]
+    total = np.zeros((len(order), len(scales), blocks.columns.shape[1]))
+    shift = np.full(len(order), most, A.dtype)
+    rows = laid.lanes, laid.totals.reshape(-1, BLOCK), blocks.lanes, blocks.filled, laid.low, laid.high
+    given = *rows, A, _totals(A), left_out
 
     def work(part: Ints) -> None:
-        between(*laid, part, scales * LOG2E, cut, most, total, shift)
+        between(*given, part, scales * LOG2E, cut, most, total, shift)
 
     if len(tasks):
-        workers.map(work, np.array_split(tasks, min(len(tasks), 256)))
-    found, nearest = np.zeros((len(T), *total.shape[1:])), np.full(len(T), np.inf)
+        workers.map(work, np.array_split(tasks, min(len(tasks), PARTS)))
+    found, nearest = np.zeros((len(targets), *total.shape[1:])), np.full(len(targets), np.inf)
     found[order] = total
     nearest[order] = np.where(shift < most, shift, np.inf)
     return found.transpose(1, 0, 2), nearest

@@ -1,0 +1,1 @@
+"""Local recalibration: the outcomes of rows nearby, in a space of features (LoRe)."""

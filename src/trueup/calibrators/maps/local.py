@@ -1,0 +1,307 @@
+"""Rows of the fit with what came of them: what LoRe learns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.maps.base import Map
+from trueup.calibrators.maps.spaces import Groups
+from trueup.kernels.binning import digitize
+from trueup.kernels.laplace import Sources, Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.maps.spaces import Embedding
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
+    from trueup.kernels.threads import Workers
+
+    Floats = NDArray[np.float64]
+    Longs = NDArray[np.int64]
+
+__all__ = ["LocalMap", "Neighbours", "confidence_of", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of"]
+
+CHUNK = 2**23  # numbers that are laid out at once
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The rows of the fit, those of one bin and one point added up.
+
+    Attributes
+    ----------
+    keys : ndarray of int64, ascending
+        The bins that have rows: ``bin * groups + group``. Group 0 has all rows of the bin, whatever their own groups.
+    place : ndarray of int64, shape (n,), ascending
+        Which key each row belongs to.
+    points : ndarray of float64, shape (n, d)
+    weight, total : ndarray of float64, shape (n,)
+        Rows, and how many of them came true (were classified right, for several classes); where scores are shifted, how
+        many more than their scores say.
+    """
+
+    keys: Longs
+    place: Longs
+    points: Floats
+    weight: Floats
+    total: Floats
+
+    @cached_property
+    def starts(self) -> Longs:
+        """Say where the rows of each key begin, and where the last ends."""
+        return np.searchsorted(self.place, np.arange(len(self.keys) + 1))
+
+    def ask(self, points: Floats, keys: Longs, scales: Floats, threads: int | None = None) -> Sums:
+        """Sum the weights and totals of the rows of each point's key, weighed by the kernel."""
+        if not scales.any() or not self.points.any():  # no distances
+            plain = np.add.reduceat(np.column_stack([self.weight, self.total]), self.starts[:-1], axis=0)
+            return Sums(np.repeat(plain[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
+        return self._laid.at(points, keys, scales, threads)
+
+    @cached_property
+    def _laid(self) -> Sources:
+        return Sources(self.points, np.column_stack([self.weight, self.total]), self.place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("starts", "_laid")}
+
+    @property
+    def size(self) -> int:
+        """Count the bytes."""
+        return sum(array.nbytes for array in (self.keys, self.place, self.points, self.weight, self.total))
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMap(Map):
+    """Reset the confidence of a row to the rate at which its neighbours came true, in its bin; or shift it by their error.
+
+    Luo et al. (2022), "Local calibration: metrics and recalibration": Eq. 6, or minus the signed error of Eq. 4, with m
+    rows more that came true as often as the score of the row itself says.
+
+    Attributes
+    ----------
+    embedding : Embedding
+    neighbours : Neighbours
+    bins : int
+        Of equal width, over [0, 1].
+    groups : int
+        How many groups a bin may have, the whole among them.
+    gamma : float
+        The reach of the kernel; infinite where distances do not count.
+    shrinkage : float
+        m.
+    shifts : bool
+        Whether scores are shifted rather than reset.
+    """
+
+    kind = "local"
+
+    embedding: Embedding
+    neighbours: Neighbours
+    bins: int
+    groups: int
+    gamma: float
+    shrinkage: float
+    shifts: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Count one step."""
+        return 1
+
+    @property
+    def scale(self) -> float:
+        """Give what distances are multiplied by in the kernel."""
+        return scale_of(self.gamma, self.neighbours.points.shape[1])
+
+    @cached_property
+    def _near(self) -> Longs:
+        """Lead every bin to itself, or to the nearest that has rows; of two as near, to the lower."""
+        filled = np.unique(self.neighbours.keys // self.groups)
+        at = np.arange(self.bins)
+        above = filled[np.minimum(np.searchsorted(filled, at), len(filled) - 1)]
+        below = filled[np.maximum(np.searchsorted(filled, at, side="right") - 1, 0)]
+        return np.where(np.abs(at - below) <= np.abs(above - at), below, above)
+
+    def keys_of(self, confidence: Floats, group: Longs) -> Longs:
+        """Give every row the number of its key: of its group in its bin, else of the whole bin."""
+        keys = self.neighbours.keys
+        whole = self._near[number_bins(confidence, self.bins)] * self.groups
+        at = np.minimum(np.searchsorted(keys, whole + group), len(keys) - 1)
+        return np.where(keys[at] == whole + group, at, np.searchsorted(keys, whole))
+
+    def rates(self, columns: Sequence[NDArray[Any]], confidence: Floats, threads: int | None) -> Floats:
+        """Give every row its new confidence."""
+        points, group = self.embedding.place(columns, len(confidence))
+        found = self.neighbours.ask(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
+        carried = np.exp(-self.scale * found.shift[0])
+        return self._mix(found.total[0, :, 0], found.total[0, :, 1], carried, confidence, self.shrinkage)
+
+    @property
+    def _mix(self) -> Callable[[Floats, Floats, Floats, Floats, float], Floats]:
+        return mix_shift if self.shifts else mix_reset
+
+    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+        """Score rows, as many at a time as memory allows."""
+        given, out = list(columns), np.empty(prediction.shape)
+        threads = None if workers is None else workers.threads
+        step = max(1, CHUNK // self.embedding.width)
+        for start in range(0, len(prediction), step):
+            rows = slice(start, start + step)
+            P = prediction[rows]
+            confidence, top = confidence_of(P)
+            found = self.rates([column[rows] for column in given], confidence, threads)
+            out[rows] = reset(P, top, found)
+        return out
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+        """Score one row."""
+        P = np.array([prediction], np.float64)
+        P = P[:, 0] if len(prediction) == 1 else P
+        confidence, top = confidence_of(P)
+        return np.asarray(reset(P, top, self.rates([np.array([value]) for value in row], confidence, 1)).reshape(-1))
+
+    def describe(self) -> str:
+        """Count rows, dimensions and bytes."""
+        many, size = len(self.neighbours.weight), self.neighbours.size
+        text = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+        if math.isinf(self.gamma):
+            return f"{many:,} bins of the score ({text})"
+        return f"{many:,} neighbours {self.embedding.describe()} ({text})"
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """List all features, and pairs of them, which the distance weighs alike."""
+        many = self.embedding.reads
+        return [*((at,) for at in range(many)), *itertools.combinations(range(many), 2)]
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Say how far the bin moves the row, how much farther its neighbours, and how far it is drawn back."""
+        from trueup.calibrators.losses import enter, loss_of
+        from trueup.calibrators.rowwise import Part, explain_change
+
+        link = loss_of(schema.task).link
+        P = np.array([prediction], np.float64)
+        P = P[:, 0] if len(prediction) == 1 else P
+        after = self.apply_one(list(row), list(prediction))
+        stages: list[tuple[str, float | None]] = [*self._stages(row, *confidence_of(P))]
+        # What comes last ends at the new score, to the last bit.
+        last_words = f"drawn to the score, which counts for {_rows(self.shrinkage)}" if self.shrinkage else stages.pop()[0]
+        parts, last = [], enter(P, link)[0]
+        _, top = confidence_of(P)
+        for text, rate in [*stages, (last_words, None)]:
+            moved = after if rate is None else reset(P, top, np.array([rate])).reshape(-1)
+            here = enter(moved.reshape(1, -1), link)[0]
+            for c, label in enumerate(schema.classes or ("",)):
+                if here[c] != last[c]:
+                    parts.append(Part(text, float(here[c] - last[c]), label))
+            last = here
+        return explain_change(link, prediction, after, tuple(parts), in_order=True)
+
+    def _stages(self, row: Sequence[float], confidence: Floats, top: Longs | None) -> list[tuple[str, float]]:
+        """Give the rate of the whole bin and that of the neighbours, each with the words for it."""
+        near = self.neighbours
+        points, group = self.embedding.place([np.array([value]) for value in row], 1)
+        whole, own = (self.keys_of(confidence, which) for which in (np.zeros(1, np.int64), group))
+        inside = near.place == whole[0]
+        rows, came = float(near.weight[inside].sum()), float(near.total[inside].sum())
+        at = int(near.keys[whole[0]] // self.groups)
+        name = "score" if top is None else "confidence"
+        band = f"{name} from {at / self.bins:.4g} to {(at + 1) / self.bins:.4g}"
+        stages = [self._stage(band, rows, came, confidence)]
+        if math.isinf(self.gamma):
+            return stages
+        scales = np.array([self.scale, 2 * self.scale])
+        found = near.ask(points, own, scales)
+        # Kish (1965): (sum k)^2 / sum k^2, where each row of the fit counts for one.
+        apart = math.exp(min(2 * self.scale * float(found.shift[1, 0] - found.shift[0, 0]), 700.0))
+        kish = float(found.total[0, 0, 0]) ** 2 / float(found.total[1, 0, 0]) * apart
+        which = "group" if isinstance(self.embedding, Groups) else "neighbours"
+        share = float(found.total[0, 0, 1] / found.total[0, 0, 0])
+        return [*stages, self._stage(f"its {which} there", kish, share * kish, confidence)]
+
+    def _stage(self, who: str, rows: float, came: float, confidence: Floats) -> tuple[str, float]:
+        """Say what came of some rows, and give the confidence that they alone would make."""
+        ones = np.ones(1)
+        after = float(self._mix(rows * ones, came * ones, ones, confidence, 0.0)[0])
+        share = came / rows
+        if self.shifts:
+            return f"{who}, worth {_rows(rows)}: outcomes are {share:+.4g} from scores", after
+        return f"{who}, worth {_rows(rows)}: {max(share, 0.0):.4g} came true", after
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_near"}
+
+
+def _rows(many: float) -> str:
+    return f"{many:,.4g} row{'' if many == 1 else 's'}"
+
+
+def scale_of(gamma: float, dimensions: int) -> float:
+    """Give what distances are multiplied by: k = exp(-|phi - phi'|_1 / (d gamma))."""
+    return 0.0 if math.isinf(gamma) else 1.0 / (dimensions * gamma)
+
+
+def number_bins(confidence: Floats, bins: int) -> Longs:
+    """Number bins of equal width over [0, 1], closed on the right, as `trueup.metrics.bins` does."""
+    out = np.empty(len(confidence), np.int32)
+    digitize(np.ascontiguousarray(confidence), np.nextafter(np.arange(1, bins) / bins, np.inf), out)
+    return out.astype(np.int64)
+
+
+def confidence_of(prediction: Floats) -> tuple[Floats, Longs | None]:
+    """Give the score itself; or, of several classes, the highest and its class (the first of equals)."""
+    if prediction.ndim == 1:
+        return prediction, None
+    top = np.argmax(prediction, axis=1)
+    return prediction[np.arange(len(top)), top], top
+
+
+def mix_reset(weight: Floats, total: Floats, carried: Floats, confidence: Floats, shrinkage: float) -> Floats:
+    """Give the rate of neighbours, with m rows more that came true as the confidence p says.
+
+    (sum k y + m p) / (sum k + m). ``carried`` is what the sums are to be multiplied by; it matters only where m is not 0.
+    """
+    if shrinkage == 0:
+        return np.asarray(np.clip(total / weight, 0.0, 1.0))
+    found = (total * carried + shrinkage * confidence) / (weight * carried + shrinkage)
+    return np.asarray(np.clip(found, 0.0, 1.0))
+
+
+def mix_shift(weight: Floats, total: Floats, carried: Floats, confidence: Floats, shrinkage: float) -> Floats:
+    """Shift the confidence by the error of its neighbours, no farther than `mix_reset` could go.
+
+    p + sum k (y - p_i) / (sum k + m), within m p / (sum k + m) and (sum k + m p) / (sum k + m): all neighbours had failed,
+    or all had come true.
+    """
+    if shrinkage == 0:
+        return np.asarray(np.clip(confidence + total / weight, 0.0, 1.0))
+    own = shrinkage / (weight * carried + shrinkage)
+    found = confidence + total * carried / (weight * carried + shrinkage)
+    return np.asarray(np.clip(found, own * confidence, 1.0 - own * (1.0 - confidence)))
+
+
+def reset(prediction: Floats, top: Longs | None, rate: Floats) -> Floats:
+    """Put new confidences in; the other classes share what is left as they did, or alike where they had nothing."""
+    if top is None:
+        return rate
+    rows, k = np.arange(len(top)), prediction.shape[1]
+    out = prediction.copy()
+    out[rows, top] = 0.0
+    rest = out[:, 0].copy()
+    for c in range(1, k):  # one class after another: the sum of a row must not depend on its batch
+        rest += out[:, c]
+    none = rest <= 0
+    out[none] = 1.0
+    rest[none] = k - 1.0
+    out *= ((1.0 - rate) / rest)[:, None]
+    out[rows, top] = rate
+    return out

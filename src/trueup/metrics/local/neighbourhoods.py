@@ -1,0 +1,228 @@
+"""What is asked of a local measure, checked once: rows, their bins and points, and where the measure is taken."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from trueup.data.checks import LARGEST_WEIGHT, one_of, where
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels.laplace import EXACT, Sums, sums
+from trueup.metrics.binned import _number
+from trueup.metrics.features import as_points
+from trueup.metrics.grouped import as_labels, labelled
+from trueup.metrics.inputs import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from trueup.metrics.binned import Strategy
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    At = tuple[ArrayLike, ArrayLike]
+
+__all__ = ["Kernel", "Neighbourhoods", "Options", "ask", "check_gamma"]
+
+Kernel = Literal["laplace", "group"]
+LARGEST_SCALE = 1e200  # of a distance; times the largest that a point may hold it is still a number
+SMALLEST = 1e-150  # of a weight beside the largest: its square is still a number
+
+
+class Options(NamedTuple):
+    """How the sums are taken; see `trueup.metrics.local.lce`."""
+
+    bins: int
+    strategy: Strategy
+    at: At | None
+    leave_one_out: bool
+    kernel: Kernel
+    tolerance: float | None
+    threads: int | None
+    device: str
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhoods:
+    """Rows with weight, and the points asked about.
+
+    ``rows`` are the positions of the rows with weight; ``cell`` is a row's bin, or its bin and group. ``weight`` is as
+    given; ``relative`` is in units of a power of two near the largest of the cell, which no ratio of sums can tell.
+    """
+
+    confidence: Floats
+    hit: Floats
+    weight: Floats
+    relative: Floats
+    points: Floats
+    cell: Ints
+    rows: Ints
+    asked: Floats
+    asked_cell: Ints
+    asked_weight: Floats
+    options: Options
+
+    def scale(self, gamma: float) -> float:
+        """Give what distances are multiplied by: 1 / (d gamma)."""
+        return 1.0 / float(max(self.points.shape[1] * gamma, 1.0 / LARGEST_SCALE))
+
+    def sums(self, columns: Sequence[Floats], scales: Sequence[float]) -> Sums:
+        """Sum columns, the first of them weights, over the neighbourhood of each point asked about."""
+        options = self.options
+        stacked, steps = np.column_stack(columns), np.array(scales)
+        told: dict[str, Any] = {
+            "tolerance": EXACT if options.tolerance is None else options.tolerance,
+            "threads": options.threads, "device": options.device,
+        }  # fmt: skip
+        if options.at is not None:
+            return sums(self.points, stacked, self.cell, steps, at=(self.asked, self.asked_cell), **told)
+        own = sums(self.points, stacked, self.cell, steps, own=not options.leave_one_out, **told)
+        if len(self.rows) == len(self.asked):
+            return own
+        # Rows of weight 0 are asked about as if they were other points.
+        rest = np.setdiff1d(np.arange(len(self.asked)), self.rows)
+        others = sums(self.points, stacked, self.cell, steps, at=(self.asked[rest], self.asked_cell[rest]), **told)
+        total = np.empty((len(steps), len(self.asked), stacked.shape[1]))
+        shift = np.empty((len(steps), len(self.asked)))
+        for at, part in ((self.rows, own), (rest, others)):
+            total[:, at], shift[:, at] = part.total, part.shift
+        return Sums(total, shift)
+
+    def distinct(self, *, blind: bool) -> Ints:
+        """Give each point asked about the number of its neighbourhood, the same for points that share all neighbours.
+
+        ``blind`` says that distances do not count.
+        """
+        if self.options.leave_one_out:
+            return np.arange(len(self.asked))
+        if blind:
+            return self.asked_cell
+        # Adding 0 makes one of the two zeros; whole rows are then compared as bytes.
+        keys = np.ascontiguousarray(np.column_stack([self.asked + 0.0, self.asked_cell]))
+        packed = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
+        return np.unique(packed, return_inverse=True)[1].astype(np.int64).ravel()
+
+
+def ask(
+    phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None, options: Options
+) -> Neighbourhoods:
+    """Check everything but gamma."""
+    _check_options(options)
+    p, y = _shares(confidence, "confidence"), _shares(hit, "hit")
+    w = np.ones(len(p)) if weight is None else numbers(weight, "weight")
+    group = options.kernel == "group"
+    points: NDArray[Any] = _labels(phi, "phi") if group else as_points(phi, "phi")
+    if not len(points) == len(p) == len(y) == len(w):
+        lengths = ", ".join(str(len(one)) for one in (points, p, y, w)[: 3 if weight is None else 4])
+        raise DataError(f"phi, confidence, hit and weight must be equally long; got {lengths}", hint="one entry a row")
+    w = _checked_weights(w)
+    asked, level = (points, p) if options.at is None else _other_points(options.at, points, group=group)
+    # Other points are numbered along with the rows, as rows without weight: bins of equal mass have no other edges.
+    both, masses = (p, w) if options.at is None else (np.append(p, level), np.append(w, np.zeros(len(level))))
+    number = _number(both, masses, int(options.bins), options.strategy, real=False)
+    if group:
+        codes = labelled(points if options.at is None else np.append(points, asked))[1]
+        number = np.unique(codes * int(options.bins) + number, return_inverse=True)[1].astype(np.int64)
+        points, asked = np.zeros((len(p), 1)), np.zeros((len(level), 1))
+    kept = np.flatnonzero(w > 0)
+    cell = number[: len(p)]
+    rows = points if len(kept) == len(points) else points[kept]
+    return Neighbourhoods(
+        p[kept], y[kept], w[kept], _relative(w[kept], cell[kept]), rows, cell[kept], kept, asked,
+        cell if options.at is None else number[len(p) :], w if options.at is None else np.ones(len(level)), options,
+    )  # fmt: skip
+
+
+def check_gamma(gamma: float | None, kernel: Kernel) -> float:
+    """Check gamma; labels of groups have none, and count alike as with an infinite one."""
+    if kernel == "group":
+        if gamma is not None:
+            raise ArgumentError(f"gamma goes with the Laplace kernel; got {gamma!r}", hint='pass None for kernel="group"')
+        return np.inf
+    real = isinstance(gamma, (int, float, np.integer, np.floating)) and not isinstance(gamma, bool)
+    if gamma is None or not real or not gamma > 0:
+        raise ArgumentError(
+            f"gamma must be a number above 0; got {gamma!r}",
+            hint="0.4 is 0.4 of the mean distance of two rows, if phi comes from fit_features",
+        )
+    return float(gamma)
+
+
+def _check_options(options: Options) -> None:
+    one_of("kernel", options.kernel, ("laplace", "group"))
+    one_of("strategy", options.strategy, ("width", "mass"))
+    one_of("device", options.device, ("cpu", "cuda"))
+    for name, value in (("bins", options.bins), ("threads", options.threads)):
+        if name == "threads" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
+    if options.tolerance is not None and not 0 < options.tolerance < 1:
+        raise ArgumentError(
+            f"tolerance must lie between 0 and 1, or be None; got {options.tolerance!r}", hint="None gives exact sums"
+        )
+    if options.leave_one_out and options.at is not None:
+        raise ArgumentError("leave_one_out goes with the rows themselves, not with at", hint="no other point is a row")
+
+
+def _shares(values: ArrayLike, name: str) -> Floats:
+    """Check numbers in [0, 1]."""
+    array = numbers(values, name)
+    if not len(array):
+        raise DataError(f"{name} is empty", hint="a measure needs at least one row")
+    bad = (array < 0) | (array > 1)
+    if bad.any():
+        raise DataError(
+            f"{name} must lie in [0, 1]; got {array[bad][0]:.10g} {where(bad)}",
+            hint="confidences are probabilities; hit is 1 where the prediction came true: top_label gives both",
+        )
+    return array
+
+
+def _checked_weights(w: Floats) -> Floats:
+    """Check weights, and measure them in another unit where their sums would overflow or vanish."""
+    if (bad := w < 0).any():
+        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
+    if not w.any():
+        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
+    most = float(w.max())
+    return w if 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
+
+
+def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Check labels of groups: one a row."""
+    labels = as_labels(values)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1:
+        raise DataError(
+            f'{name} must hold one label a row with kernel="group"; got shape {labels.shape}',
+            hint="join several columns into one label first",
+        )
+    return labels.astype(object)
+
+
+def _other_points(at: At, points: NDArray[Any], *, group: bool) -> tuple[NDArray[Any], Floats]:
+    """Check the points and confidences of ``at``."""
+    if not isinstance(at, (tuple, list)) or len(at) != 2:
+        raise ArgumentError("at must be a pair (phi, confidence)", hint="a point's bin is that of its confidence")
+    asked: NDArray[Any] = _labels(at[0], "the phi of at") if group else as_points(at[0], "the phi of at")
+    level = _shares(at[1], "the confidence of at")
+    if len(asked) != len(level):
+        raise DataError(
+            f"the phi and the confidence of at must be equally long; got {len(asked)} and {len(level)}", hint="one a point"
+        )
+    if asked.shape[1:] != points.shape[1:]:
+        raise DataError(f"the phi of at must have {points.shape[1]} columns, as phi has; got {asked.shape[1]}")
+    return asked, level
+
+
+def _relative(w: Floats, cell: Ints) -> Floats:
+    """Divide weights by a power of two, so that the largest of each cell lies in [1/2, 1): squares do not overflow."""
+    most = np.zeros(int(cell.max()) + 1)
+    np.maximum.at(most, cell, w)
+    return np.maximum(np.ldexp(w, -np.frexp(most)[1][cell]), SMALLEST)

@@ -1,0 +1,257 @@
+"""Pictures of results, by matplotlib (the extra ``plots``): each function draws on axes and gives them back.
+
+None of them touches pyplot: without ``ax`` they make a figure of their own, ``ax.figure``, which needs no screen and is not
+kept by anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._optional import require
+from trueup.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike, NDArray
+
+    from trueup.metrics.local import LceCurve
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["draw_landscape", "draw_lce_cdf", "draw_mlce"]
+
+# Okabe & Ito's colours and a grey, told apart by all kinds of sight; the strokes tell lines apart without any colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#888888")
+STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
+INK, GRID = "#333333", "#E4E4E4"
+MOST_MARKS = 20_000  # rows from which a landscape is kept as pixels in files that keep lines
+
+
+def draw_landscape(
+    phi: ArrayLike, lce: ArrayLike, ax: Axes | None = None, *, highest: float | None = None, title: str = ""
+) -> Axes:
+    """Draw where in an embedding confidence is wrong: a point a row, its colour the local calibration error.
+
+    After Luo et al. (2022), Figure 2, left. Rows of larger errors are drawn over others, rows without a value (those with
+    no neighbours) in grey beneath.
+
+    Parameters
+    ----------
+    phi : array-like, shape (n, 2)
+        Where rows lie: the first two columns of a PCA, a t-SNE, two features.
+    lce : array-like, shape (n,)
+        The error at each row, by ``metrics.lce``. Where some are negative they are signed, and colours tell too sure
+        (above 0) from not sure enough.
+    ax : matplotlib Axes, optional
+        A new figure by default.
+    highest : float, optional
+        The error that the scale of colours ends with; that of the worst row by default. Pictures side by side want one.
+    title : str, optional
+        Which rows these are, such as "confidence 0.8 to 0.87".
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> ax = tu.figures.draw_landscape([[0, 0], [1, 2]], [0.1, 0.3], title="two rows")
+    >>> ax.get_title(loc="left")
+    'two rows'
+    """
+    place, error = _numbers(phi, "phi", 2), _numbers(lce, "lce", 1, gaps=True)
+    if place.shape != (len(error), 2):
+        raise DataError(
+            f"phi must have two columns and a row for each error; got {place.shape} and {len(error)} errors",
+            hint="take two columns of an embedding, such as those of a PCA",
+        )
+    signed = bool((error < 0).any())
+    some = np.isfinite(error)
+    top = float(np.abs(error[some]).max()) if highest is None else float(highest)
+    if not (np.isfinite(top) and top >= 0):
+        raise ArgumentError(f"highest must be a number above 0; got {highest!r}")
+    top = top or 1.0
+    ax = _axes(ax, 4.6, 4.0)
+    if not some.all():
+        ax.scatter(place[~some, 0], place[~some, 1], s=_size(len(error)), color=GRID, linewidths=0, zorder=0)
+    order = np.flatnonzero(some)[np.argsort(np.abs(error[some]), kind="stable")]
+    marks = ax.scatter(
+        place[order, 0], place[order, 1], c=error[order], s=_size(len(error)), rasterized=len(error) > MOST_MARKS,
+        cmap="PuOr_r" if signed else "viridis_r", vmin=-top if signed else 0.0, vmax=top,
+        edgecolors="#888888", linewidths=0.3 if signed else 0.0,
+    )  # fmt: skip
+    bar = ax.figure.colorbar(marks, ax=ax, extend=_extend(error[some], top), shrink=0.9, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.set_label("local calibration error" + ("\n(above 0: too sure)" if signed else ""), color=INK)
+    bar.ax.tick_params(color=INK, labelcolor=INK, length=2)
+    _plain(ax, title, "embedding, first column", "second column")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return ax
+
+
+def draw_lce_cdf(
+    lce: ArrayLike | Mapping[str, ArrayLike], ax: Axes | None = None, *,
+    bin_error: float | Mapping[str, float] | None = None, title: str = "",
+) -> Axes:  # fmt: skip
+    """Draw how local calibration errors are spread: the share of rows whose error is at most so large.
+
+    After Luo et al. (2022), Figure 2, right. A dot on each line is its mean error, a short stroke on the axis below the
+    error of the bin as a whole: where that is small and the line lies far to the right of it, errors of both signs hide
+    behind each other.
+
+    Parameters
+    ----------
+    lce : array-like, shape (n,), or a mapping of names to them
+        Errors by ``metrics.lce``; signed ones are drawn by their size, and rows without a value are not counted.
+    ax : matplotlib Axes, optional
+        A new figure by default.
+    bin_error : float, or a mapping of the same names to floats, optional
+        The calibration error of all rows together.
+    title : str, optional
+        Which rows these are.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> ax = tu.figures.draw_lce_cdf({"before": [0.1, 0.2], "after": [0.0, 0.1]}, bin_error={"before": 0.05})
+    >>> ax.get_ylabel()
+    'share of rows'
+    """
+    named = lce if isinstance(lce, Mapping) else {"": lce}
+    if isinstance(bin_error, Mapping):
+        strangers = [name for name in bin_error if name not in named]
+        if strangers:
+            raise ArgumentError(f"bin_error names {strangers[0]!r}, which has no errors", hint=f"names are {list(named)}")
+    ax = _axes(ax, 6.2, 3.6)
+    for (name, values), look in zip(named.items(), _looks(named), strict=True):
+        error = np.abs(_numbers(values, f"lce of {name!r}" if name else "lce", 1, gaps=True))
+        error = np.sort(error[np.isfinite(error)])
+        share = np.arange(1, len(error) + 1) / len(error)
+        ax.step(np.append(0.0, error), np.append(0.0, share), where="post", label=name or None, **look)
+        mean = float(error.mean())
+        at = float(np.searchsorted(error, mean, side="right") / len(error))
+        ax.plot([mean], [at], marker="o", markersize=6, color=look["color"], linestyle="none", markeredgecolor="white")
+        whole = bin_error.get(name) if isinstance(bin_error, Mapping) else bin_error
+        if whole is not None:
+            ax.plot([abs(whole)] * 2, [0.0, 0.12], color=look["color"], linewidth=2.5, solid_capstyle="butt")
+    marks = "dot: mean" + ("" if bin_error is None else "; stroke: error of the bin")
+    _plain(ax, title, f"local calibration error\n({marks})", "share of rows")
+    ax.set_ylim(0.0, 1.0)
+    ax.set_xlim(left=0.0)
+    _legend(ax, named)
+    return ax
+
+
+def draw_mlce(
+    curves: LceCurve | Mapping[str, LceCurve], ax: Axes | None = None, *, average: bool = False, title: str = ""
+) -> Axes:
+    """Draw the maximum local calibration error against the bandwidth, a line for each method.
+
+    After Luo et al. (2022), Figures 1, 3 and 5. Small bandwidths ask about single rows, large ones about whole bins; what
+    the error comes to where the bandwidth has no end, the MCE, is marked at the right edge.
+
+    Parameters
+    ----------
+    curves : LceCurve, or a mapping of names to them
+        By ``metrics.lce_curve``.
+    ax : matplotlib Axes, optional
+        A new figure by default.
+    average : bool
+        Draw the mean over rows in place of the maximum (their Figures 16 to 19); nothing is marked then.
+    title : str, optional
+        What was measured.
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> p, hit = np.array([0.9, 0.8, 0.9, 0.8]), np.array([1, 0, 0, 1])
+    >>> curve = tu.metrics.lce_curve([[0.0], [1.0], [2.0], [3.0]], p, hit, gammas=[0.1, 1, 10], bins=1)
+    >>> ax = tu.figures.draw_mlce({"as it is": curve})
+    >>> ax.get_xscale()
+    'log'
+    """
+    named = curves if isinstance(curves, Mapping) else {"": curves}
+    for name, curve in named.items():
+        if not all(hasattr(curve, part) for part in ("gamma", "mlce", "mean", "mce")):
+            raise ArgumentError(f"{name!r} must be a curve by metrics.lce_curve; got {type(curve).__name__}")
+    ax = _axes(ax, 6.2, 3.6)
+    for (name, curve), look in zip(named.items(), _looks(named), strict=True):
+        gamma, error = np.asarray(curve.gamma, float), np.asarray(curve.mean if average else curve.mlce, float)
+        order = np.argsort(gamma)
+        ax.plot(gamma[order], error[order], label=name or None, **look)
+        if not average:
+            ax.plot(
+                [1.0], [curve.mce], marker="<", markersize=7, color=look["color"], markeredgecolor="white",
+                linestyle="none", transform=ax.get_yaxis_transform(), clip_on=False, zorder=4,
+            )  # fmt: skip
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_ylim(bottom=0.0)
+    across, what = ("bandwidth γ", "mean") if average else ("bandwidth γ (triangles: MCE, its limit)", "largest")
+    _plain(ax, title, across, f"{what} local calibration error")
+    _legend(ax, named)
+    return ax
+
+
+def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+    figure = require("matplotlib.figure", extra="plots")
+    if ax is None:
+        made: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
+        return made
+    if not hasattr(ax, "get_yaxis_transform"):
+        raise ArgumentError(f"ax must be axes of matplotlib; got {type(ax).__name__}", hint="for a figure, figure.gca()")
+    return ax
+
+
+def _numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False) -> Floats:
+    """Read an array of finite numbers; with ``gaps`` some of them, but not all, may be missing."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be numbers; got {type(values).__name__}") from error
+    if found.ndim != dimensions or not found.size:
+        raise DataError(f"{name} must have {dimensions} dimension{'s'[: dimensions - 1]} and rows; got shape {found.shape}")
+    bad = np.isinf(found) if gaps and not np.isnan(found).all() else ~np.isfinite(found)
+    if bad.any():
+        raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")
+    return found
+
+
+def _looks(named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give each line its colour and stroke."""
+    if not named:
+        raise ArgumentError("there is nothing to draw: the mapping is empty")
+    turns = [divmod(at, len(COLOURS)) for at in range(len(named))]
+    # After one turn of the colours strokes are shifted, so that no two lines look the same.
+    return [
+        {"color": COLOURS[at], "linestyle": STROKES[(at + turn) % len(STROKES)], "linewidth": 1.8} for turn, at in turns
+    ]
+
+
+def _size(rows: int) -> float:
+    return float(np.clip(12_000 / rows, 3.0, 40.0))
+
+
+def _extend(error: Floats, top: float) -> str:
+    over, under = bool(error.max() > top), bool(error.min() < -top)
+    return "both" if over and under else "max" if over else "min" if under else "neither"
+
+
+def _plain(ax: Axes, title: str, across: str, up: str) -> None:
+    """Leave what is read: two axes, faint lines across, words in one ink."""
+    ax.set_title(title, loc="left", fontsize=11, color=INK)
+    ax.set_xlabel(across, color=INK)
+    ax.set_ylabel(up, color=INK)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color("#999999")
+    ax.tick_params(color="#999999", labelcolor=INK)
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def _legend(ax: Axes, named: Mapping[str, Any]) -> None:
+    """Name the lines beside the axes: within, they run everywhere."""
+    if "" not in named:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, labelcolor=INK, handlelength=2.6)

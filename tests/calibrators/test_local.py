@@ -1,0 +1,522 @@
+"""LoRe: Eq. 6 of the paper against a plain twin, its limits, its choices, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from sklearn.preprocessing import FunctionTransformer
+
+import trueup as tu
+from checks import CLASSES, FEATURES, rows
+from trueup.calibrators.local import lore
+from trueup.calibrators.local.embedding import fit_embedding
+from trueup.calibrators.local.pooling import pool_rows
+from trueup.calibrators.maps.local import LocalMap
+from trueup.data.intake import read
+from trueup.errors import ArgumentError, DataError
+from twins import three_se
+
+CLOSE = {"rtol": 1e-6, "atol": 1e-7}  # what the sums of the kernel keep
+SEVERAL = [f"p_{name}" for name in CLASSES]
+
+
+def plane(n=300, seed=0, drift=0.0):
+    """Make points on a plane and scores that are too low on its right half, too high on the left, by so much."""
+    random = np.random.default_rng([seed, 3])
+    x = random.normal(size=(n, 2))
+    F = 1.5 * random.normal(size=n) - 0.3
+    y = random.random(n) < _expit(F + drift * np.sign(x[:, 0]))
+    return {"a": x[:, 0], "b": x[:, 1], "p": _expit(F), "y": y.astype(float)}
+
+
+def _expit(f):
+    return 1 / (1 + np.exp(-f))
+
+
+def log_loss(y, p):
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    return float(np.mean(-y * np.log(p) - (1 - y) * np.log(1 - p)))
+
+
+def bin_of(p, bins):
+    """Bins closed on the right, the first at 0 too."""
+    return np.array([next(b for b in range(bins) if x <= (b + 1) / bins) for x in p])
+
+
+def twin(points, p, hit, at, score, gamma, bins, weight=None):
+    """Eq. 6, row by row; the nearest rows decide where every kernel vanishes."""
+    w = np.ones(len(p)) if weight is None else weight
+    own, asked, out = bin_of(p, bins), bin_of(score, bins), []
+    for x, b in zip(at, asked, strict=True):
+        inside = own == min(set(own), key=lambda one: (abs(one - b), one))
+        far = np.abs(points[inside] - x).sum(axis=1) / points.shape[1]
+        k = np.exp(-(far - far.min()) / gamma) * w[inside]
+        out.append((k * hit[inside]).sum() / k.sum())
+    return np.array(out)
+
+
+def mean_distance(points, weight=None):
+    w = np.ones(len(points)) if weight is None else weight
+    far = np.abs(points[:, None] - points[None]).mean(axis=2)
+    return float((far * w[:, None] * w).sum() / w.sum() ** 2)
+
+
+# ------------------------------------------------------------------ Eq. 6
+
+
+@pytest.mark.parametrize("gamma", [0.05, 0.4, 3.0])
+def test_a_score_is_the_mean_outcome_of_its_bin_weighed_by_the_kernel(gamma):
+    data, new = plane(), plane(60, seed=1)
+    points, at = (np.column_stack([one["a"], one["b"]]) for one in (data, new))
+    unit = mean_distance(points)
+    for weight in (None, np.random.default_rng(5).integers(1, 4, 300).astype(float)):
+        unit = mean_distance(points, weight)
+        fix = tu.LoRe("p", ["a", "b"], gamma=gamma, bins=6, embedding="columns").fit(data, data["y"], weight)
+        expected = twin(points / unit, data["p"], data["y"], at / unit, new["p"], gamma, 6, weight)
+        np.testing.assert_allclose(fix.predict(new), expected, **CLOSE)
+
+
+def test_the_highest_of_several_classes_is_reset_to_the_rate_at_which_it_came_true():
+    random = np.random.default_rng(0)
+    P = random.dirichlet([1.0, 1.0, 1.0], 200)
+    P[:2] = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]  # nothing to share out
+    y = np.array([random.choice(3, p=one) for one in P])
+    data = {f"q{c}": P[:, c] for c in range(3)} | {"a": random.normal(size=200)}
+    fix = tu.LoRe(["q0", "q1", "q2"], ["a"], gamma=0.3, bins=4, embedding="columns", classes=[0, 1, 2]).fit(data, y)
+    top, found = P.argmax(axis=1), fix.predict(data)
+    points = data["a"][:, None] / mean_distance(data["a"][:, None])
+    rate = twin(points, P.max(axis=1), (y == top).astype(float), points, P.max(axis=1), 0.3, 4)
+    np.testing.assert_allclose(found[np.arange(200), top], rate, **CLOSE)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(found[0, 1:], (1 - rate[0]) / 2, **CLOSE)
+    for i in range(2, 200):
+        others = [c for c in range(3) if c != top[i]]
+        expected = P[i, others] * (1 - rate[i]) / P[i, others].sum()
+        np.testing.assert_allclose(found[i, others], expected, **CLOSE)
+    assert (found.argmax(axis=1) != top).any()  # a class need not stay the highest
+
+
+def test_an_infinite_reach_is_histogram_binning():
+    data = rows(n=400)
+    for weight in (None, np.linspace(0.5, 2, 400)):
+        found = tu.LoRe("p", FEATURES, gamma=math.inf, bins=8).fit(data, data["y"], weight).predict(data)
+        expected = tu.Histogram("p", bins=8, strategy="width").fit(data, data["y"], weight).predict(data)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    wide = tu.LoRe("p", FEATURES, gamma=1e6, bins=8).fit(data, data["y"]).predict(data)
+    plain = tu.LoRe("p", FEATURES, gamma=math.inf, bins=8).fit(data, data["y"]).predict(data)
+    np.testing.assert_allclose(wide, plain, atol=1e-5)
+
+
+def test_no_features_are_histogram_binning_too():
+    data = rows(n=400)
+    expected = tu.LoRe("p", FEATURES, gamma=math.inf, bins=8).fit(data, data["y"]).predict(data)
+    for features in ([], ["same"]):
+        fix = tu.LoRe("p", features, gamma=0.1, bins=8).fit(data | {"same": np.full(400, 7.0)}, data["y"])
+        np.testing.assert_allclose(fix.predict(data | {"same": np.arange(400.0)}), expected, rtol=1e-12)
+
+
+def test_a_tiny_reach_takes_the_nearest_row_and_the_mean_of_several_as_near():
+    data = {"a": np.array([0.0, 1.0, 2.0, 2.0, 5.0, 9.0, 9.5, 10.0, 11.0, 12.0]), "p": np.full(10, 0.5)}
+    y = np.array([0.0, 1, 1, 0, 0, 1, 0, 1, 1, 0])
+    fix = tu.LoRe("p", ["a"], gamma=1e-6, embedding="columns").fit(data, y)
+    asked = np.array([0.2, 0.9, 2.1, 0.5, 1.5, 1e6, -1e6])
+    #                 row 0, row 1, rows 2 3, rows 0 1, rows 1 2 3, the last, the first
+    expected = [0.0, 1.0, 0.5, 0.5, 2 / 3, 0.0, 0.0]
+    np.testing.assert_allclose(fix.predict({"a": asked, "p": np.full(7, 0.5)}), expected, atol=1e-12)
+
+
+def test_an_empty_bin_goes_by_the_nearest_and_the_lower_of_two():
+    p = np.repeat([0.05, 0.45, 0.85], 10)
+    y = np.repeat([0.0, 1.0, 0.0, 1.0], [9, 6, 8, 7])
+    fix = tu.LoRe("p", [], gamma=math.inf, bins=10).fit({"p": p}, y)
+    rates = [y[:10].mean(), y[10:20].mean(), y[20:].mean()]
+    asked = {0.0: 0, 0.15: 0, 0.25: 0, 0.35: 1, 0.45: 1, 0.55: 1, 0.65: 1, 0.75: 2, 1.0: 2}
+    np.testing.assert_allclose(fix.predict({"p": list(asked)}), [rates[at] for at in asked.values()], rtol=1e-12)
+
+
+def test_shrinkage_adds_rows_that_came_true_as_the_score_says():
+    data = rows(n=300)
+    common = {"prediction": "p", "features": ["new"], "embedding": "groups", "gamma": 1.0, "bins": 4}
+    plain, drawn = (tu.LoRe(**common, shrinkage=m).fit(data, data["y"]).predict(data) for m in (0, 12.5))
+    key = list(zip(bin_of(data["p"], 4), data["new"], strict=True))
+    many = np.array([key.count(one) for one in key])
+    np.testing.assert_allclose(drawn, (many * plain + 12.5 * data["p"]) / (many + 12.5), rtol=1e-9)
+
+
+def test_a_row_far_from_all_others_keeps_its_score_where_scores_are_shrunk():
+    data = plane(200)
+    for move in ("reset", "shift"):
+        fix = tu.LoRe("p", ["a", "b"], gamma=0.2, shrinkage=1, move=move).fit(data, data["y"])
+        far = {"a": np.array([1e9]), "b": np.array([0.0]), "p": np.array([0.37])}
+        assert fix.predict(far)[0] == 0.37
+
+
+def test_a_shift_adds_what_outcomes_are_above_scores_nearby():
+    data, new = plane(), plane(50, seed=1)
+    points, at = (np.column_stack([one["a"], one["b"]]) for one in (data, new))
+    unit = mean_distance(points)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.5, bins=5, embedding="columns", move="shift").fit(data, data["y"])
+    error = twin(points / unit, data["p"], data["y"] - data["p"], at / unit, new["p"], 0.5, 5)
+    np.testing.assert_allclose(fix.predict(new), np.clip(new["p"] + error, 0, 1), **CLOSE)
+
+
+def test_a_shrunk_shift_never_goes_farther_than_a_reset_could():
+    data = plane(400, drift=2.0)
+    for gamma in (0.05, 1.0):
+        fix = tu.LoRe("p", ["a", "b"], gamma=gamma, move="shift", shrinkage=2).fit(data, data["y"])
+        found = fix.predict(data)
+        assert found.min() > 0
+        assert found.max() < 1
+
+
+# ------------------------------------------------------------------ groups
+
+
+def test_the_group_kernel_is_histogram_binning_in_each_group():
+    data = rows(n=500)
+    fix = tu.LoRe("p", ["country", "new"], embedding="groups", gamma=0.4, bins=3).fit(data, data["y"])
+    found = fix.predict(data)
+    for country in ("BR", "DE", "US", None):
+        for new in (True, False):
+            inside = (data["country"] == country) & (data["new"] == new)
+            part = {name: column[inside] for name, column in data.items()}
+            own = tu.Histogram("p", bins=3, strategy="width").fit(part, part["y"])
+            np.testing.assert_allclose(found[inside], own.predict(part), rtol=1e-12)
+
+
+def test_a_group_without_rows_in_a_bin_goes_by_the_whole_bin():
+    data = {"g": ["a"] * 10 + ["b"] * 10, "p": np.repeat([0.2, 0.8], 10)}
+    y = np.array([1.0] * 3 + [0.0] * 7 + [1.0] * 6 + [0.0] * 4)
+    fix = tu.LoRe("p", ["g"], embedding="groups", gamma=1, bins=2).fit(data, y)
+    asked = {"g": ["a", "a", "b", "b", "new", None], "p": [0.2, 0.8, 0.2, 0.8, 0.2, 0.8]}
+    np.testing.assert_allclose(fix.predict(asked), [0.3, 0.6, 0.3, 0.6, 0.3, 0.6], rtol=1e-12)
+
+
+def test_numbers_are_cut_into_groups():
+    data = rows(n=400)
+    fix = tu.LoRe("p", ["age"], embedding="groups", gamma=1, bins=1).fit(data, data["y"])
+    assert len(np.unique(fix.predict(data))) <= 11
+    assert "groups" in fix.model_.map.describe()
+
+
+# ------------------------------------------------------------------ features
+
+
+def embed(columns, told="pca", components=None, weight=None, **more):
+    n = len(next(iter(columns.values())))
+    table = read(columns | {"p": np.linspace(0.1, 0.9, n)}, outcome=np.arange(n) % 2, prediction="p", weight=weight, **more)
+    space = fit_embedding(told, components, table, pool_rows(table))
+    names = [feature.name for feature in table.schema.features]
+    return space.place([table.columns[name] for name in names], n)[0]
+
+
+def test_every_feature_weighs_the_same():
+    random = np.random.default_rng(0)
+    number = random.normal(size=60) * 1000
+    letter = np.array(["u", "v", "w"], object)[random.integers(0, 3, 60)]
+    points = embed({"number": number, "letter": letter})
+    scaled = np.column_stack([number / number.std(), *(letter == one for one in "uvw"), np.zeros(60)])
+    share = np.array([(letter == one).mean() for one in "uvw"])
+    scaled[:, 1:4] /= math.sqrt(1 - (share**2).sum())
+    assert np.isclose(scaled[:, 1:4].var(axis=0).sum(), 1.0)
+    expected = scaled / mean_distance(scaled)
+    np.testing.assert_allclose(points - points[0], expected - expected[0], atol=1e-9)
+
+
+def test_principal_components_keep_distances_where_all_are_kept():
+    random = np.random.default_rng(0)
+    columns = {name: random.normal(size=50) for name in "abc"}
+    plain, turned = embed(columns), embed(columns, components=20)
+    squared = [((x[:, None] - x[None]) ** 2).sum(axis=2) for x in (plain, turned)]
+    ratio = squared[1][~np.eye(50, dtype=bool)] / squared[0][~np.eye(50, dtype=bool)]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
+    assert embed(columns, components=2).shape == (50, 2)
+
+
+def test_a_missing_number_is_the_mean_with_a_sign_of_it():
+    age = np.array([10.0, 20, 30, np.nan, np.nan, 40, 50, 60, 70, 80])
+    points = embed({"age": age})
+    assert points.shape == (10, 2)
+    known = ~np.isnan(age)
+    gap = points[:, 1]
+    assert len(set(gap[known])) == len(set(gap[~known])) == 1
+    np.testing.assert_allclose(points[3, 0], points[known, 0].mean(), atol=1e-12)
+    assert embed({"age": np.where(known, age, 1.0)}).shape == (10, 1)
+
+
+def test_a_number_missing_only_later_is_the_mean():
+    data = plane(200)
+    fix = tu.LoRe("p", ["a"], gamma=0.2).fit(data, data["y"])
+    found = fix.predict({"p": np.array([0.4]), "a": np.array([np.nan])})
+    assert found[0] == pytest.approx(fix.predict({"p": np.array([0.4]), "a": np.array([data["a"].mean()])})[0])
+
+
+def test_an_unseen_category_is_as_far_from_all_as_they_are_from_each_other():
+    data = rows(n=300)
+    fix = tu.LoRe("p", ["country"], gamma=1e-3, bins=1, components=None).fit(data, data["y"])
+    known = data["country"] != None  # noqa: E711
+    rate = data["y"][~known].mean()
+    assert fix.predict_one({"p": 0.5, "country": "XX"}) == pytest.approx(rate)
+    full = {name: column[known] for name, column in data.items()}
+    fix = tu.LoRe("p", ["country"], gamma=1e-3, bins=1, components=None).fit(full, full["y"])
+    assert fix.predict_one({"p": 0.5, "country": "XX"}) == pytest.approx(full["y"].mean())  # all are as near
+
+
+def test_huge_and_infinite_numbers_are_far_and_nothing_breaks():
+    data = plane(200)
+    for own in ({"embedding": "columns"}, {}, {"components": None}):
+        fix = tu.LoRe("p", ["a", "b"], gamma=0.3, **own).fit(data, data["y"])
+        found = fix.predict({"p": np.full(4, 0.4), "a": np.array([np.inf, -np.inf, 1e300, -1e300]), "b": np.zeros(4)})
+        assert ((found >= 0) & (found <= 1)).all()
+
+
+# ------------------------------------------------------------------ what is chosen
+
+
+def test_where_scores_are_wrong_locally_a_finite_reach_is_chosen_and_unseen_rows_gain():
+    data, new = plane(1500, drift=1.5), plane(5000, seed=1, drift=1.5)
+    fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
+    assert 0 < fix.gamma_ < math.inf
+    before, after = log_loss(new["y"], new["p"]), log_loss(new["y"], fix.predict(new))
+    assert after < before - 0.05
+    # What was told of the fit holds for rows that nobody has seen.
+    assert fix.history_.loss_before - fix.history_.loss_after == pytest.approx(before - after, abs=0.03)
+    plain = tu.LoRe("p", ["a", "b"], gamma=math.inf).fit(data, data["y"])
+    assert after < log_loss(new["y"], plain.predict(new)) - 0.03
+
+
+def test_where_only_the_score_is_wrong_the_whole_bin_speaks():
+    random = np.random.default_rng(2)
+    F = 1.5 * random.normal(size=3000)
+    data = {"p": _expit(F), "a": random.normal(size=3000), "y": (random.random(3000) < _expit(3 * F)).astype(float)}
+    fix = tu.LoRe("p", ["a"]).fit(data, data["y"])
+    assert fix.gamma_ > 0.7
+    assert fix.history_.chosen == 1
+
+
+def test_calibrated_scores_are_left_alone():
+    kept = [tu.LoRe("p", ["a", "b"]).fit(data := plane(250, seed), data["y"]).history_.chosen for seed in range(100)]
+    assert np.mean(kept) < 0.05 + three_se(0.05, 100)
+    data = plane(250, seed=200)
+    fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
+    assert fix.history_.chosen == 0
+    assert (fix.predict(data) == data["p"]).all()
+    assert fix.gamma_ == fix.shrinkage_ == math.inf
+    assert "nothing beyond noise" in fix.history_.reason
+
+
+def test_the_loss_is_that_of_rows_without_their_own_vote():
+    data = plane(120)
+    points = np.column_stack([data["a"], data["b"]])
+    points /= mean_distance(points)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.3, bins=3, embedding="columns").fit(data, data["y"])
+    found = []
+    for i in range(120):
+        rest = np.arange(120) != i
+        here = slice(i, i + 1)
+        found.append(twin(points[rest], data["p"][rest], data["y"][rest], points[here], data["p"][here], 0.3, 3)[0])
+    assert fix.history_.loss_after == pytest.approx(log_loss(data["y"], np.array(found)), rel=1e-6)
+    assert fix.history_.judged_by == "leave-one-out"
+
+
+def test_a_copy_does_not_speak_for_its_original():
+    data = plane(200)
+    twice = {name: np.repeat(column, 2) for name, column in data.items()}
+    once, doubled = (
+        tu.LoRe("p", ["a", "b"], gamma=0.3, bins=3).fit(one, one["y"]).history_.loss_after for one in (data, twice)
+    )
+    assert doubled == pytest.approx(once, rel=1e-9)
+
+
+def test_rows_of_common_content_speak_for_each_other():
+    # 4 kinds of rows, 50 of each: with all of a kind left out, nothing could be known of it.
+    kind = np.repeat(np.arange(4), 50)
+    y = (np.arange(200) % 50 < np.array([5, 15, 35, 45])[kind]).astype(float)
+    data = {"kind": kind.astype(float), "p": np.full(200, 0.5)}
+    fix = tu.LoRe("p", ["kind"], gamma=1e-3, bins=1).fit(data, y)
+    rates = np.array([5, 15, 35, 45])[kind]
+    assert fix.history_.loss_after == pytest.approx(log_loss(y, (rates - y) / 49), rel=1e-9)
+
+
+def test_many_rows_are_judged_by_some_that_are_held_out(monkeypatch):
+    data, new = plane(1500, drift=1.5), plane(2000, seed=1, drift=1.5)
+    whole = tu.LoRe("p", ["a", "b"], gamma=0.3).fit(data, data["y"])
+    monkeypatch.setattr(lore, "ENOUGH", 500)
+    fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
+    assert fix.history_.judged_by == "held-out rows"
+    assert 0 < fix.gamma_ < math.inf
+    assert 490 <= fix.explain().rows <= 510
+    assert fix.model_.map.neighbours.weight.sum() == 1500  # the model has all
+    assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], new["p"]) - 0.05
+    same = tu.LoRe("p", ["a", "b"], gamma=0.3).fit(data, data["y"])
+    assert same.predict(new).tobytes() == whole.predict(new).tobytes()
+    grouped = tu.LoRe("p", ["a"], embedding="groups").fit(data, data["y"])
+    assert grouped.history_.chosen == 1
+
+
+def test_all_that_was_tried_is_told():
+    data = plane(400, drift=1.5)
+    fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
+    assert len(fix.tried_) == 9 * 5 * 2
+    best = min(fix.tried_, key=lambda one: one.loss)
+    assert (best.gamma, best.shrinkage) == (fix.gamma_, fix.shrinkage_)
+    assert fix.history_.loss_after == best.loss
+    assert len(tu.LoRe("p", ["a", "b"], gamma=0.4).fit(data, data["y"]).tried_) == 1
+    assert len(tu.LoRe("p", ["a", "b"], shrinkage=5, move="reset").fit(data, data["y"]).tried_) == 9
+
+
+def test_bins_follow_the_number_of_rows():
+    for n, bins in ((60, 5), (800, 8), (2500, 15)):
+        data = plane(n)
+        assert tu.LoRe("p", [], gamma=0.4).fit(data, data["y"]).model_.map.bins == bins
+
+
+# ------------------------------------------------------------------ what is told
+
+
+def test_a_model_says_how_many_neighbours_it_has_and_how_large_they_are():
+    data = plane(1000)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.4).fit(data, data["y"])
+    assert fix.model_.map.describe() == "1,000 neighbours in 2 dimensions (40.1 kB)"
+    assert fix.model_.info().map == fix.model_.map.describe()
+    assert (
+        tu.LoRe("p", ["a"], gamma=math.inf, bins=7).fit(data, data["y"]).model_.map.describe()
+        == "7 bins of the score (0.3 kB)"
+    )
+
+
+def test_rows_of_one_bin_and_place_are_kept_once():
+    kind = np.arange(400) % 4
+    data = {"kind": kind.astype(float), "p": np.where(np.arange(400) % 2, 0.31, 0.32)}
+    found = tu.LoRe("p", ["kind"], gamma=0.4, bins=10).fit(data, kind > 1).model_.map
+    assert isinstance(found, LocalMap)
+    assert len(found.neighbours.weight) == 4
+    assert found.neighbours.weight.tolist() == [100.0] * 4
+
+
+@pytest.mark.parametrize("own", [{}, {"move": "shift", "shrinkage": 4}, {"embedding": "groups"}, {"gamma": math.inf}])
+def test_the_parts_of_an_explanation_add_up(own):
+    data = rows(n=400)
+    fix = tu.LoRe(**{"prediction": "p", "features": ["country", "age"], "gamma": 0.3} | own).fit(data, data["y"])
+    for i in range(20):
+        row = {name: column[i] for name, column in data.items()}
+        told = fix.explain(row)
+        assert told.after == fix.predict_one(row)
+        assert sum(part.change for part in told.parts) == pytest.approx(told.change)
+        assert told.parts[0].condition.startswith("score from ")
+
+
+def test_an_explanation_says_how_many_neighbours_there_are_and_what_came_of_them():
+    data = {"a": np.repeat([0.0, 1.0], 20), "p": np.full(40, 0.3)}
+    y = np.array([1.0] * 5 + [0.0] * 15 + [1.0] * 18 + [0.0] * 2)
+    told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10).fit(data, y).explain({"a": 1.0, "p": 0.3})
+    assert [part.condition for part in told.parts] == [
+        "score from 0.2 to 0.3, worth 40 rows: 0.575 came true",
+        "its neighbours there, worth 20 rows: 0.9 came true",
+    ]
+    told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10, move="shift", shrinkage=1).fit(data, y).explain({"a": 1.0, "p": 0.3})
+    assert told.parts[1].condition == "its neighbours there, worth 20 rows: outcomes are +0.6 from scores"
+    assert told.parts[2].condition == "drawn to the score, which counts for 1 row"
+
+
+def test_an_explanation_of_several_classes_adds_up_for_each():
+    data = rows("multiclass", 400)
+    fix = tu.LoRe(SEVERAL, FEATURES, gamma=0.4, shrinkage=3).fit(data, data["y"])
+    told = fix.explain({name: column[3] for name, column in data.items()})
+    for c, name in enumerate(CLASSES):
+        assert sum(part.change for part in told.parts if part.output == name) == pytest.approx(told.change[c])
+    assert any(part.condition.startswith("confidence from ") for part in told.parts)
+
+
+# ------------------------------------------------------------------ transformers of other libraries
+
+
+def test_a_transformer_finds_the_points_but_cannot_be_saved(tmp_path):
+    data = plane(300, drift=1.0)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.3, embedding=PCA(2)).fit(data, data["y"])
+    turned = PCA(2).fit_transform(np.column_stack([data["a"], data["b"]]))
+    given = {"p": data["p"], "u": turned[:, 0], "v": turned[:, 1]}
+    same = tu.LoRe("p", ["u", "v"], gamma=0.3, embedding="columns").fit(given, data["y"])
+    np.testing.assert_allclose(fix.predict(data), same.predict(given), rtol=1e-7)
+    assert fix.predict_one({name: column[7] for name, column in data.items()}) == pytest.approx(fix.predict(data)[7])
+    assert fix.predict({name: column[:0] for name, column in data.items()}).shape == (0,)
+    with pytest.raises(ArgumentError, match=r"2 dimensions of PCA .* cannot be saved(.|\n)*embedding=\"pca\""):
+        tu.save(fix, tmp_path / "model")
+
+
+def test_a_transformer_sees_a_row_of_weight_two_twice():
+    data = plane(100)
+    times = np.arange(100) % 2 + 1
+    twice = {name: np.repeat(column, times) for name, column in data.items()}
+    common = {"prediction": "p", "features": ["a", "b"], "gamma": 0.3, "embedding": PCA(1)}
+    a = tu.LoRe(**common).fit(data, data["y"], times.astype(float))
+    b = tu.LoRe(**common).fit(twice, twice["y"])
+    assert a.predict(data).tobytes() == b.predict(data).tobytes()
+
+
+def test_what_has_no_place_for_new_rows_is_refused_and_the_way_out_named():
+    data = plane(50)
+    with pytest.raises(ArgumentError, match=r"TSNE has no transform(.|\n)*embedding=\"columns\""):
+        tu.LoRe("p", ["a", "b"], embedding=TSNE()).fit(data, data["y"])
+
+
+@pytest.mark.parametrize(
+    ("transformer", "message"),
+    [
+        (PCA(5), "PCA could not be fitted to 50 rows of 2 columns"),
+        (FunctionTransformer(lambda X: X[:10]), "must give a point for each row; got shape"),
+        (FunctionTransformer(lambda X: X * np.nan), "the output of FunctionTransformer must be finite"),
+    ],
+)
+def test_a_transformer_that_gives_no_points_is_refused(transformer, message):
+    data = plane(50)
+    with pytest.raises((ArgumentError, DataError), match=message):
+        tu.LoRe("p", ["a", "b"], embedding=transformer).fit(data, data["y"])
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"gamma": 0}, 'gamma must be "auto" or a number from 1e-06 to 1e\\+06, or infinity; got 0'),
+        ({"gamma": "best"}, "gamma must be .* got 'best'"),
+        ({"gamma": math.nan}, "gamma must be"),
+        ({"gamma": True}, "gamma must be"),
+        ({"shrinkage": -1}, "shrinkage must be"),
+        ({"shrinkage": math.inf}, "shrinkage must be"),
+        ({"move": "jump"}, "move"),
+        ({"bins": 0}, "bins must be a whole number from 1 to 4,096; got 0"),
+        ({"bins": "many"}, "bins must be"),
+        ({"components": 0}, "components must be"),
+        ({"embedding": "umap"}, "embedding"),
+        ({"embedding": PCA}, "embedding must be .*\nhint: write it as embedding=PCA"),
+        ({"embedding": 7}, "embedding must be"),
+        ({"embedding": "columns", "features": ["country"]}, "column 'country' holds categories"),
+        ({"task": "regression"}, "LoRe corrects probabilities: it has no meaning for task='regression'"),
+    ],
+)
+def test_bad_arguments_are_refused(own, message):
+    data = rows(n=60)
+    with pytest.raises(ArgumentError, match=message):
+        tu.LoRe(**{"prediction": "p", "features": ["age"]} | own).fit(data, data["y"])
+
+
+def test_a_handful_of_rows_is_refused():
+    data = plane(9)
+    with pytest.raises(DataError, match="9 rows are too few"):
+        tu.LoRe("p", ["a"]).fit(data, data["y"])
+
+
+def test_too_many_categories_are_refused_before_memory_is_gone(monkeypatch):
+    from trueup.calibrators.local import embedding
+
+    monkeypatch.setattr(embedding, "MOST_NUMBERS", 500)
+    data = rows(n=100)
+    with pytest.raises(ArgumentError, match="100 rows of 8 columns, one for each category, are too many"):
+        tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])

@@ -1,0 +1,283 @@
+"""Local sums, whatever the way they are summed."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trueup.errors import MissingPackageError, TrueupWarning
+from trueup.kernels.laplace import EXACT, Sources, cuda, summing, sums, tiles
+from trueup.kernels.laplace import rows as laid_rows
+
+CLOSE = 1e-6  # the promise: of the sum of the sizes of all terms
+
+
+def plain(points, columns, bins, scales, at=None, own=True):
+    """The definition, with distances counted from the nearest row; and the same of the sizes of the columns."""
+    asked, places = (points, bins) if at is None else at
+    shape = (len(scales), len(asked), columns.shape[1])
+    total, size, shift = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
+    for t, (x, b) in enumerate(zip(asked, places, strict=True)):
+        rows = np.flatnonzero(bins == b)
+        rows = rows if own or at is not None else rows[rows != t]
+        if len(rows):
+            far = np.abs(points[rows] - x).sum(axis=1)
+            shift[:, t] = far.min()
+            near = np.exp(-np.multiply.outer(scales, far - far.min()))
+            total[:, t], size[:, t] = near @ columns[rows], near @ np.abs(columns[rows])
+    return total, size, shift
+
+
+def agree(points, columns, bins, scales, at=None, own=True, **options):
+    """Hold what is found against the definition: ratios, and the logarithm of the sum of the weights."""
+    found = sums(points, columns, bins, scales, at=at, own=own, **options)
+    total, size, shift = plain(points, columns, bins, scales, at, own)
+    assert (found.total[..., 0] > 0).tolist() == (total[..., 0] > 0).tolist()
+    some = total[..., 0] > 0
+    ratio, exact = (array[some] / array[some][:, :1] for array in (found.total, total))
+    room = size[some] / size[some][:, :1]
+    assert (np.abs(ratio - exact) <= CLOSE * room + 1e-300).all()
+    for log, scale, g in ((some[g], scales[g], g) for g in range(len(scales))):
+        here = np.log(found.total[g, log, 0]) - scale * found.shift[g, log]
+        there = np.log(total[g, log, 0]) - scale * shift[g, log]
+        assert np.allclose(here, there, rtol=1e-9, atol=CLOSE)
+    return found
+
+
+def rows(seed, n, d, c=2, kind="smooth", bins=1):
+    random = np.random.default_rng(seed)
+    points = random.normal(size=(n, d))
+    if kind == "discrete":
+        points = random.integers(0, 3, (n, d)).astype(float)
+        points[:, 0] = -0.0
+    elif kind == "distant":
+        points = 1e5 + 1e3 * points
+    weight = random.choice([0.5, 1.0, 2.0], n)
+    columns = np.column_stack([weight, *(weight * random.uniform(-1, 1, n) for _ in range(c - 1))])
+    return points, columns, random.integers(0, bins, n)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1), n=st.integers(1, 200), d=st.integers(1, 64), c=st.integers(1, 3),
+    kind=st.sampled_from(["smooth", "discrete", "distant"]), bins=st.integers(1, 5),
+    gammas=st.lists(st.floats(-6, 4), min_size=1, max_size=3), own=st.booleans(),
+)  # fmt: skip
+def test_sums_are_those_of_the_definition(seed, n, d, c, kind, bins, gammas, own):
+    points, columns, number = rows(seed, n, d, c, kind, bins)
+    scales = np.array([0.0, *(1 / (d * 10.0**gamma) for gamma in gammas)])
+    agree(points, columns, number, scales, own=own)
+    other, _, places = rows(seed + 1, n // 3 + 1, d, c, kind, bins + 1)
+    agree(points, columns, number, scales, (other, places))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
+@pytest.mark.parametrize("d", [1, 2, 3, 7])
+def test_scales_however_small_or_large(scale, d):
+    points, columns, number = rows(1, 150, d, kind="discrete", bins=2)
+    for own in (True, False):
+        agree(points, columns, number, np.array([scale]), own=own)
+    agree(points, columns, number, np.array([scale]), (points[:9] + 0.3, number[:9]))
+
+
+def test_a_row_that_does_not_count_for_itself_has_no_sum_when_alone():
+    found = sums(np.ones((3, 2)), np.ones((3, 1)), np.array([0, 0, 1]), np.array([1.0]), own=False)
+    assert found.total[0, :, 0].tolist() == [1, 1, 0]
+
+
+def test_the_nearest_row_decides_where_all_are_far():
+    points = np.array([[0.0, 0, 0, 0], [1e6, 0, 0, 0]])
+    columns = np.array([[1.0, 0.25], [1.0, 0.75]])
+    at = np.array([[-9e5, 0, 0, 0], [2e6, 3e6, 0, 0], [5e5, 0, 0, 0]]), np.zeros(3, np.int64)
+    found = sums(points, columns, np.zeros(2, np.int64), np.array([1.0]), at=at)
+    assert (found.total[0, :, 1] / found.total[0, :, 0]).tolist() == [0.25, 0.75, 0.5]
+    assert found.shift[0].tolist() == [9e5, 4e6, 5e5]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_more_rows_than_a_bin_is_summed_pair_by_pair(d, monkeypatch):
+    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    points, columns, number = rows(4, 700, d, bins=2)
+    scales = np.array([1 / d, 20 / d, 1e5])
+    for own in (True, False):
+        agree(points, columns, number, scales, own=own)
+    agree(points, columns, number, scales, (1.5 * points[:100], number[:100]))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+def test_what_a_point_gets_depends_on_it_alone(d, monkeypatch):
+    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    points, columns, number = rows(2, 600, d, bins=2)
+    targets, _, places = rows(3, 90, d, bins=3)
+    scales = np.array([0.0, 1 / d, 1e4])
+    whole = sums(points, columns, number, scales, at=(3 * targets, places))
+    for size in (1, 7):
+        for start in range(0, 90, size):
+            part = slice(start, start + size)
+            found = sums(points, columns, number, scales, at=(3 * targets[part], places[part]))
+            assert (found.total == whole.total[:, part]).all()
+            assert (found.shift == whole.shift[:, part]).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 20])
+def test_the_number_of_threads_changes_no_bit(d, monkeypatch):
+    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    points, columns, number = rows(5, 900, d, bins=3)
+    one, many = (sums(points, columns, number, np.array([1 / d]), own=False, threads=t) for t in (1, 4))
+    assert (one.total == many.total).all()
+    assert (one.shift == many.shift).all()
+
+
+def test_nothing_given_is_written_to():
+    points, columns, number = rows(6, 80, 4)
+    before = points.copy(), columns.copy(), number.copy()
+    sums(points, columns, number, np.array([1.0]), at=(points, number))
+    sums(points, columns, number, np.array([1.0]))
+    assert all((a == b).all() for a, b in zip(before, (points, columns, number), strict=True))
+
+
+def test_no_rows_and_no_points_have_no_sums():
+    points, columns, number = rows(6, 5, 3)
+    assert sums(points[:0], columns[:0], number[:0], np.ones(2)).total.shape == (2, 0, 2)
+    assert sums(points, columns, number, np.ones(2), at=(points[:0], number[:0])).total.shape == (2, 0, 2)
+    assert sums(points[:0], columns[:0], number[:0], np.ones(1), at=(points, number)).total.tolist() == [[[0, 0]] * 5]
+
+
+def test_far_blocks_are_passed_over_and_the_tolerance_is_kept():
+    random = np.random.default_rng(8)
+    points = random.normal(size=(3000, 4)) + 8 * random.integers(0, 6, (3000, 1))
+    columns = np.column_stack([np.ones(3000), random.uniform(-1, 1, 3000)])
+    number, scale = np.zeros(3000, np.int64), np.array([1.0])
+    exact, near = (sums(points, columns, number, scale, tolerance=t).total[0] for t in (EXACT, 1e-3))
+    error = np.abs(near[:, 1] / near[:, 0] - exact[:, 1] / exact[:, 0])
+    assert 0 < error.max() <= 1e-3  # some blocks were left out, and none that mattered
+
+
+def test_distances_are_whole_numbers_only_where_steps_are_fine():
+    points = np.random.default_rng(0).normal(size=(500, 50))
+    assert tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.4))
+    assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.004))
+    points[0, 0] = 1e6
+    assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.4))
+    assert not cuda.fine_enough(points, points.mean(axis=0), 1 / (50 * 1e-6))
+
+
+def test_every_pair_of_blocks_is_met_once():
+    points, _, number = rows(9, 1000, 3, bins=4)
+    order = np.argsort(number, kind="stable")
+    starts = np.append(0, np.cumsum(np.bincount(number)))
+    blocks = tiles.Blocks(points[order], np.ones((1000, 1)), starts)
+    assert sorted(blocks.order[blocks.real].tolist()) == list(range(1000))
+    for parts in (1, 3, 50):
+        met = [
+            (a, b) for share in tiles._shares(blocks.firsts, parts) for a, stop in share.tolist() for b in range(a, stop)
+        ]
+        wanted = [
+            (a, b) for k in range(4) for a in range(*blocks.firsts[k : k + 2]) for b in range(a, blocks.firsts[k + 1])
+        ]
+        assert sorted(met) == sorted(wanted)
+
+
+def in_tiles(points, columns, starts, targets, target_starts, scales):
+    """What tiles.cu does, in NumPy: the same tasks, float32 where it has float32."""
+    order, real, blocks = cuda._pad(starts)
+    among = targets is None
+    asked, there, places = (order, real, blocks) if among else cuda._pad(target_starts)
+    if among:
+        runs = [(one, one, stop) for start, stop in pairwise(blocks) for one in range(start, stop)]
+    else:
+        runs = [(i, blocks[k], blocks[k + 1]) for k in range(len(blocks) - 1) for i in range(places[k], places[k + 1])]
+    middle = (points.min(axis=0) + points.max(axis=0)) / 2
+    X, Y = ((part - middle).astype(np.float32) for part in (points[order], (points if among else targets)[asked]))
+    C = (columns[order] * real[:, None]).astype(np.float32)
+    out = np.zeros((len(scales), len(Y), columns.shape[1]))
+    for one, first, last in cuda._tasks(runs).tolist():
+        i = slice(128 * one, 128 * one + 128)
+        for other in range(first, last):
+            j = slice(128 * other, 128 * other + 128)
+            far = np.zeros((128, 128), np.float32)
+            for k in range(X.shape[1]):
+                far += np.abs(Y[i, k][:, None] - X[j, k])
+            for g, scale in enumerate(scales):
+                near = np.exp2(-far * np.float32(scale * math.log2(math.e)))
+                if among and one == other:
+                    np.fill_diagonal(near, 0)
+                out[g, i] += near @ C[j]
+                if among and one != other:
+                    out[g, j] += near.T @ C[i]
+    total = np.empty((len(scales), len(points if among else targets), columns.shape[1]))
+    total[:, asked[there]] = out[:, there]
+    return total
+
+
+@pytest.mark.parametrize("d", [3, 50])
+def test_tiles_of_the_card_keep_the_promise_in_float32(d, monkeypatch):
+    monkeypatch.setattr(cuda, "RUN", 2)
+    points, columns, number = rows(10, 700, d, bins=3)
+    order = np.argsort(number, kind="stable")
+    starts = np.append(0, np.cumsum(np.bincount(number)))
+    points, columns, number = points[order], columns[order], number[order]
+    coarse = max(scale for scale in np.geomspace(1e-3, 1e3, 200) if cuda.fine_enough(points, points.mean(axis=0), scale))
+    assert coarse > 1 / (d * 0.4)
+    scales = np.array([coarse, 1 / (d * 0.4)])
+    found = in_tiles(points, columns, starts, None, None, scales)
+    total, size, shift = plain(points, columns, number, scales, own=False)
+    back = np.exp(-scales[:, None] * shift)[..., None]
+    told = back[..., :1] * total[..., :1] > summing.THIN["cuda"]  # other sums are left to the processor
+    assert told.mean() > 0.9
+    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(told, total.shape)].all()
+    targets, _, places = rows(11, 300, d, bins=3)
+    targets, places = targets[np.argsort(places)], np.sort(places)
+    found = in_tiles(points, columns, starts, targets, np.append(0, np.cumsum(np.bincount(places))), scales)
+    total, size, shift = plain(points, columns, number, scales, at=(targets, places))
+    back = np.exp(-scales[:, None] * shift)[..., None]
+    told = back[..., :1] * total[..., :1] > summing.THIN["cuda"]  # other sums are left to the processor
+    assert told.mean() > 0.9
+    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(told, total.shape)].all()
+
+
+def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
+    points, columns, number = rows(12, 30, 4)
+    given = points, columns, number, np.array([1.0])
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingPackageError, match="torch") as error:
+        sums(*given, device="cuda")
+    assert "trueup[gpu]" in str(error.value)
+
+    class Torch:
+        class cuda:  # noqa: N801
+            is_available = staticmethod(lambda: False)
+
+    monkeypatch.setitem(__import__("sys").modules, "torch", Torch)
+    with pytest.warns(TrueupWarning, match="no graphics card"):
+        found = sums(*given, device="cuda")
+    assert (found.total == sums(*given).total).all()
+
+
+def test_the_card_sums_as_the_processor_does():
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'trueup[gpu]'")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no graphics card")
+    for d in (2, 50, 200):
+        points, columns, number = rows(13, 1500, d, bins=4)
+        scales = np.array([0.0, 1 / (d * 0.4), 1 / d])
+        for own in (True, False):
+            agree(points, columns, number, scales, own=own, device="cuda")
+        agree(points, columns, number, scales, (points[:99] + 0.1, number[:99]), device="cuda")
+
+
+@pytest.mark.parametrize("d", [1, 3, 9])
+def test_rows_laid_out_once_answer_as_rows_given_each_time(d):
+    points, columns, number = rows(14, 400, d, bins=3)
+    targets, _, places = rows(15, 60, d, bins=5)  # bins that no row has
+    kept, scales = Sources(points, columns, number), np.array([0.0, 2 / d, 1e6])
+    for _ in range(2):
+        assert (
+            kept.at(targets, places, scales).total == sums(points, columns, number, scales, at=(targets, places)).total
+        ).all()
+    assert kept.at(targets[:0], places[:0], scales).total.shape == (3, 0, 2)

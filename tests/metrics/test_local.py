@@ -1,0 +1,611 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+import twins
+from trueup import metrics
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels import laplace
+from trueup.metrics import bins as numbered
+from trueup.metrics import lce, lce_curve, local_errors, mce, mean_lce, mlce, top_label
+from trueup.metrics.local import neighbourhoods
+from trueup.metrics.local.bands import Means, limits, log_pvalue
+
+CLOSE = 1e-6  # what the kernels promise
+GAMMAS = [1e-300, 1e-6, 0.02, 0.3, 1.0, 20.0, 1e6, 1e300, np.inf]
+
+
+@st.composite
+def samples(draw, dimensions=(1, 2, 3, 4, 7, 64)):
+    """Points on a grid of eighths, so that distances are exact: ties are ties in any order of addition."""
+    n, d = draw(st.integers(1, 25)), draw(st.sampled_from(dimensions))
+    random = np.random.default_rng(draw(st.integers(0, 10**6)))
+    phi = random.integers(0, draw(st.sampled_from([1, 2, 5, 40])), (n, d)) / 8
+    phi[:, random.random(d) < 0.2] = 1.0
+    p = random.choice([0.0, 0.03, 0.1, 0.5, 0.52, 1.0], n) if draw(st.booleans()) else random.random(n)
+    w = random.choice([0.0, 0.5, 1.0, 3.0], n)
+    w[random.integers(n)] = 1.0
+    return phi, p, random.choice([0.0, 0.25, 1.0], n, p=[0.5, 0.1, 0.4]), w
+
+
+def data(n=200, d=2, seed=0):
+    random = np.random.default_rng(seed)
+    phi, p = random.normal(size=(n, d)), random.random(n)
+    return phi, p, (random.random(n) < p).astype(float)
+
+
+# --- lce
+
+
+@given(samples(), st.sampled_from(GAMMAS), st.sampled_from([1, 4, 15]), st.sampled_from(["width", "mass"]), st.booleans())
+@settings(max_examples=150)
+def test_lce_is_the_formula(sample, gamma, bins, strategy, leave_one_out):
+    phi, p, hit, w = sample
+    number = numbered(p, w, n_bins=bins, strategy=strategy)
+    twin = twins.lce(phi, p, hit, w, number, gamma, own=not leave_one_out)
+    options = {"gamma": gamma, "bins": bins, "strategy": strategy, "leave_one_out": leave_one_out}
+    found = lce(phi, p, hit, w, signed=True, **options)
+    np.testing.assert_allclose(found, twin, atol=CLOSE)
+    np.testing.assert_array_equal(lce(phi, p, hit, w, **options), np.abs(found))
+
+
+@given(samples(), samples(), st.sampled_from(GAMMAS), st.sampled_from(["width", "mass"]))
+@settings(max_examples=100)
+def test_at_other_points_it_is_the_formula_with_the_bin_of_their_confidence(sample, other, gamma, strategy):
+    (phi, p, hit, w), (points, level, _, _) = sample, other
+    assume(phi.shape[1] == points.shape[1])
+    both = numbered(np.append(p, level), np.append(w, 0 * level), n_bins=6, strategy=strategy)
+    number, places = both[: len(p)], both[len(p) :]
+    twin = twins.lce(phi, p, hit, w, number, gamma, at=(points, places))
+    found = lce(phi, p, hit, w, gamma=gamma, bins=6, strategy=strategy, at=(points, level), signed=True)
+    np.testing.assert_allclose(found, twin, atol=CLOSE)
+
+
+def test_a_hand_worked_example():
+    # Distances 1 and 2 of two coordinates with gamma 1/2: kernels exp(-1) and exp(-2); the last row has a bin of its own.
+    phi = [[0, 0], [1, 0], [1, 1], [0, 0]]
+    found = lce(phi, [0.5, 0.5, 0.5, 0.9], [1, 0, 0, 1], gamma=0.5, bins=2, signed=True)
+    a, b = math.exp(-1), math.exp(-2)
+    own = [(-1 + a + b) / 2 / (1 + a + b), (1 + a - a) / 2 / (1 + 2 * a), (1 + a - b) / 2 / (1 + a + b), -0.1]
+    np.testing.assert_allclose(found, own, atol=CLOSE)
+
+
+def test_one_dimension_may_be_given_as_a_plain_array():
+    phi, p, hit = data(50, 1)
+    np.testing.assert_array_equal(lce(phi[:, 0], p, hit, gamma=0.3), lce(phi, p, hit, gamma=0.3))
+    np.testing.assert_array_equal(lce(phi[:, 0].tolist(), p, hit, gamma=0.3), lce(phi, p, hit, gamma=0.3))
+
+
+@pytest.mark.parametrize("strategy", ["width", "mass"])
+def test_for_an_infinite_gamma_the_maximum_is_the_mce_of_the_bins(strategy):
+    phi, p, hit = data()
+    w = np.random.default_rng(1).integers(0, 4, len(p)).astype(float)
+    for gamma in (np.inf, 1e12):
+        found = mlce(phi, p, hit, w, gamma=gamma, strategy=strategy)
+        assert found == pytest.approx(mce(hit, p, w, n_bins=15, strategy=strategy), abs=CLOSE)
+
+
+def test_for_a_tiny_gamma_it_is_the_nearest_row_and_equally_near_ones_on_average():
+    phi, p, hit = (
+        [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0]],
+        np.array([0.6, 0.62, 0.64, 0.65]),
+        np.array([0, 1, 0, 1.0]),
+    )
+    r = p - hit
+    options = {"gamma": 1e-300, "bins": 3, "signed": True}
+    np.testing.assert_allclose(lce(phi, p, hit, **options), r)
+    np.testing.assert_allclose(
+        lce(phi, p, hit, leave_one_out=True, **options), [(r[1] + r[2]) / 2, r[0], r[0], (r[1] + r[2]) / 2]
+    )
+    np.testing.assert_allclose(lce(phi, p, hit, at=([[0.5, 0.5], [9, 9]], [0.4, 0.5]), **options), [r[:3].mean(), r[3]])
+
+
+def test_weights_of_two_equal_the_row_twice():
+    phi, p, hit = data(60, 3)
+    w = np.random.default_rng(2).integers(0, 3, 60)
+    twice = [np.repeat(one, w, axis=0) for one in (phi, p, hit)]
+    options = {"gamma": 0.4, "bins": 4}
+    for strategy in ("width", "mass"):
+        found = lce(phi, p, hit, w, strategy=strategy, **options)
+        np.testing.assert_allclose(np.repeat(found, w), lce(*twice, strategy=strategy, **options), atol=CLOSE)
+        assert mean_lce(phi, p, hit, w, strategy=strategy, **options) == pytest.approx(
+            mean_lce(*twice, strategy=strategy, **options)
+        )
+
+
+def test_rows_of_weight_zero_have_a_value_and_no_influence():
+    phi, p, hit = data(40)
+    w = np.ones(40)
+    w[::4] = 0
+    for leave_one_out in (False, True):
+        found = lce(phi, p, hit, w, gamma=0.5, bins=3, leave_one_out=leave_one_out)
+        kept = w > 0
+        alone = lce(phi[kept], p[kept], hit[kept], gamma=0.5, bins=3, leave_one_out=leave_one_out)
+        np.testing.assert_allclose(found[kept], alone, atol=CLOSE)
+        other = lce(phi[kept], p[kept], hit[kept], gamma=0.5, bins=3, at=(phi[~kept], p[~kept]))
+        np.testing.assert_allclose(found[~kept], other, atol=CLOSE)
+
+
+def test_the_order_of_rows_and_the_unit_of_weights_do_not_matter():
+    phi, p, hit = data(80, 4)
+    w = np.random.default_rng(3).random(80)
+    order = np.random.default_rng(4).permutation(80)
+    found = lce(phi, p, hit, w, gamma=0.4)
+    np.testing.assert_allclose(lce(phi[order], p[order], hit[order], w[order], gamma=0.4), found[order], atol=CLOSE)
+    for unit in (1e-250, 3.0, 1e250):
+        np.testing.assert_allclose(lce(phi, p, hit, w * unit, gamma=0.4), found, atol=CLOSE)
+        assert mean_lce(phi, p, hit, w * unit, gamma=0.4) == pytest.approx(np.average(found, weights=w))
+
+
+def test_a_point_without_neighbours_has_no_value():
+    found = lce([0.0, 1.0, 2.0], [0.1, 0.12, 0.9], [0, 0, 1], gamma=1, bins=5, leave_one_out=True)
+    assert np.isnan(found).tolist() == [False, False, True]
+    assert np.isnan(lce([0.0], [0.1], [0], gamma=1, at=([0.0, 0.0], [0.1, 0.5]))).tolist() == [False, True]
+    assert math.isnan(mlce([0.0], [0.1], [0], gamma=1, leave_one_out=True))
+    assert math.isnan(mean_lce([0.0], [0.1], [0], gamma=1, leave_one_out=True))
+
+
+def test_the_maximum_and_the_mean_leave_out_points_without_a_value():
+    p, hit, w = [0.1, 0.12, 0.9], [0, 0, 1], [1.0, 3.0, 1.0]
+    options = {"gamma": 1e-9, "bins": 5, "leave_one_out": True}
+    assert mlce([0.0, 1.0, 2.0], p, hit, w, **options) == pytest.approx(0.12)
+    assert mean_lce([0.0, 1.0, 2.0], p, hit, w, **options) == pytest.approx((1 * 0.12 + 3 * 0.1) / 4)
+    # A row without weight counts for nothing in the mean; other points count alike.
+    assert mean_lce([0.0, 9.0], [0.1, 0.2], [0, 0], [1, 0], gamma=1, bins=1) == pytest.approx(0.1)
+    assert mean_lce([0.0, 9.0], [0.1, 0.2], [0, 0], [5, 1], gamma=0.01, bins=1, at=([0, 9], [0, 0])) == pytest.approx(0.15)
+
+
+def test_the_tolerance_is_passed_on():
+    phi, p, hit = data(300, 2)
+    rough = lce(phi, p, hit, gamma=0.2, bins=2, tolerance=0.01, signed=True)
+    np.testing.assert_allclose(rough, lce(phi, p, hit, gamma=0.2, bins=2, signed=True), atol=0.01)
+
+
+# --- groups
+
+
+def test_the_group_kernel_is_the_binned_error_group_by_group():
+    _, p, hit = data(120)
+    random = np.random.default_rng(5)
+    group, w = random.choice(["a", "b", "c"], 120), random.integers(1, 4, 120).astype(float)
+    found = lce(group, p, hit, w, gamma=None, bins=4, kernel="group")
+    by = metrics.by_group(mce, hit, p, group, w, n_bins=4)
+    for name, worst in zip(by.groups, by.values, strict=True):
+        assert found[group == name].max() == pytest.approx(worst)
+    number = numbered(p, n_bins=4)
+    for name, b in itertools.product("abc", range(4)):
+        cell = (group == name) & (number == b)
+        np.testing.assert_allclose(found[cell], abs(np.average((p - hit)[cell], weights=w[cell])), rtol=1e-9)
+    assert mlce(group, p, hit, w, gamma=None, bins=4, kernel="group") == pytest.approx(by.values.max())
+
+
+def test_groups_may_be_numbers_or_objects_and_missing_ones_are_one():
+    p, hit = [0.4, 0.4, 0.4, 0.4], [1, 0, 0, 0]
+    for labels in (
+        [1, 1, 2, 2],
+        np.array([[1], [1], [2], [2]]),
+        ["x", "x", None, float("nan")],
+        [("a", 1), ("a", 1), 3, 3],
+    ):
+        if isinstance(labels, list) and isinstance(labels[0], tuple):
+            boxed = np.empty(4, object)
+            boxed[:] = labels
+            labels = boxed
+        found = lce(labels, p, hit, gamma=None, kernel="group", signed=True)
+        np.testing.assert_allclose(found, [-0.1, -0.1, 0.4, 0.4])
+
+
+def test_a_group_without_rows_has_no_value():
+    found = lce(
+        ["a", "b"], [0.4, 0.4], [1, 0], gamma=None, kernel="group", signed=True, at=(["b", "a", "c"], [0.4, 0.4, 0.4])
+    )
+    np.testing.assert_allclose(found, [0.4, -0.6, np.nan])
+    alone = lce(["a", "b", "b"], [0.4] * 3, [1, 0, 1], gamma=None, kernel="group", signed=True, leave_one_out=True)
+    np.testing.assert_allclose(alone, [np.nan, -0.6, 0.4])
+
+
+# --- curves
+
+
+def test_the_curve_holds_what_mlce_and_mean_lce_give_and_asks_for_the_sums_once(monkeypatch):
+    phi, p, hit = data(90, 3)
+    w = np.random.default_rng(6).random(90) + 0.1
+    calls = []
+
+    def counted(*args, **options):
+        calls.append(len(args[3]))
+        return laplace.sums(*args, **options)
+
+    monkeypatch.setattr(neighbourhoods, "sums", counted)
+    curve = lce_curve(phi, p, hit, w, gammas=[0.1, 1.0], bins=5)
+    assert calls == [3]
+    for k, gamma in enumerate([0.1, 1.0]):
+        values = lce(phi, p, hit, w, gamma=gamma, bins=5)
+        assert curve.mlce[k] == pytest.approx(values.max(), rel=1e-12)
+        assert curve.worst[k] == values.argmax()
+        assert curve.mean[k] == pytest.approx(mean_lce(phi, p, hit, w, gamma=gamma, bins=5), rel=1e-12)
+    assert curve.mce == pytest.approx(mce(hit, p, w, n_bins=5))
+
+
+def test_the_default_grid_reaches_both_limits():
+    phi, p, hit = data(100)
+    curve = lce_curve(phi, p, hit)
+    assert (np.diff(curve.gamma) > 0).all()
+    assert {0.01, 0.1, 1.0, 10.0} <= set(curve.gamma)
+    assert curve.mlce[0] == pytest.approx(np.abs(p - hit).max(), rel=1e-3)
+    assert curve.mlce[-1] == pytest.approx(curve.mce, rel=0.05)
+
+
+def test_the_curve_speaks_and_goes_into_frames_and_json(frame):
+    curve = lce_curve([0.0, 0.0, 1.0, 1.0], [0.5] * 4, [1, 1, 0, 0], gammas=[0.1, np.inf])
+    assert repr(curve) == "<LceCurve of 2 gammas: MLCE 0.5 at gamma 0.1 to 0 at inf; MCE 0>"
+    plain = json.loads(json.dumps(curve.to_dict()))
+    assert plain["gamma"] == [0.1, None]
+    assert plain["mce"] == 0
+    table = curve.to_frame(like=frame({"a": [1]}))
+    assert list(table["mlce"].to_numpy() if hasattr(table["mlce"], "to_numpy") else table["mlce"]) == curve.mlce.tolist()
+    assert set(curve.to_frame()) == {"gamma", "mlce", "mean", "worst"}
+    empty = lce_curve([0.0], [0.5], [1], gammas=1, leave_one_out=True)
+    assert empty.worst.tolist() == [-1]
+    assert np.isnan(empty.mlce).all()
+    assert "MLCE nan" in repr(empty)
+
+
+# --- errors with their noise
+
+
+@given(samples((1, 2, 5)), st.sampled_from([1e-9, 0.05, 0.4, 3.0, np.inf]), st.booleans())
+@settings(max_examples=80)
+def test_size_and_noise_are_the_formulas(sample, gamma, leave_one_out):
+    phi, p, hit, w = sample
+    number = numbered(p, w, n_bins=4)
+    found = local_errors(phi, p, hit, w, gamma=gamma, bins=4, leave_one_out=leave_one_out)
+    np.testing.assert_allclose(
+        found.error, lce(phi, p, hit, w, gamma=gamma, bins=4, leave_one_out=leave_one_out, signed=True)
+    )
+    for t in range(len(p)):
+        near = (number == number[t]) & (w > 0) & (~np.eye(len(p), dtype=bool)[t] | (not leave_one_out))
+        if not near.any():
+            assert found.size[t] == 0
+            assert np.isnan([found.error[t], found.p_value[t], found.low[t], found.sigma[t]]).all()
+            continue
+        far = np.abs(phi[near] - phi[t]).mean(axis=1)
+        a = w[near] * np.exp(-(far - far.min()) / gamma)
+        assert found.size[t] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=CLOSE)
+        noise = math.sqrt((a**2 * (p * (1 - p))[near]).sum()) / a.sum()
+        assert found.noise[t] == pytest.approx(noise, rel=CLOSE)
+        if noise > 0:
+            assert found.sigma[t] == pytest.approx(found.error[t] / noise, rel=CLOSE)
+        else:
+            assert abs(found.sigma[t]) == (0 if found.error[t] == 0 else np.inf)
+        assert found.low[t] <= found.error[t] + CLOSE
+        assert found.error[t] <= found.high[t] + CLOSE
+
+
+def tails(a, p):
+    """The exact distribution of sum a y / sum a: its values, and the chance of each or more."""
+    outcomes = np.array(list(itertools.product([0, 1], repeat=len(a))))
+    chance = np.where(outcomes == 1, p, 1 - p).prod(axis=1)
+    mean = (outcomes * a).sum(axis=1) / a.sum()
+    values = np.unique(mean.round(12))
+    return values, np.array([chance[mean >= value - 1e-11].sum() for value in values])
+
+
+def means_of(a, p, points):
+    whole = [(a @ p) / a.sum(), (a**2 @ p) / (a**2).sum(), a.sum() ** 2 / (a**2).sum(), a.max() / a.sum()]
+    return Means(*(np.full(points, value) for value in whole))
+
+
+def neighbourhoods_to_try():
+    random = np.random.default_rng(7)
+    for n, kind, centre in itertools.product((1, 2, 3, 5, 8, 10), range(5), (0.003, 0.03, 0.2, 0.5, 0.8, 0.99)):
+        a = [
+            np.ones(n),
+            np.exp(-random.exponential(1, n)),
+            np.r_[1.0, np.full(n - 1, 0.1)],
+            2.0 ** -np.arange(n),
+            random.random(n),
+        ]
+        spread = random.uniform(-0.03, 0.03, n) if kind % 2 else 0.0 * np.arange(n)
+        yield a[kind], np.clip(centre + spread, 1e-4, 1 - 1e-4)
+
+
+def test_the_p_value_is_never_smaller_than_the_chance_of_as_much():
+    """Against exact distributions, unequal counts and rates included, on both sides."""
+    for a, p in neighbourhoods_to_try():
+        for q in (p, 1 - p):
+            values, chance = tails(a, q)
+            above = values > (a @ q) / a.sum() + 1e-9
+            bound = np.exp(log_pvalue(means_of(a, q, above.sum()), values[above]))
+            assert (bound >= np.minimum(1, 2 * chance[above]) * (1 - 1e-9)).all()
+
+
+def test_with_many_neighbours_that_count_alike_the_p_value_is_nearly_exact():
+    for n, k, p in ((400, 230, 0.5), (2000, 1080, 0.5), (1000, 40, 0.02)):
+        i = np.arange(k, n + 1)
+        logs = [
+            math.lgamma(n + 1) - math.lgamma(j + 1) - math.lgamma(n - j + 1) + j * math.log(p) + (n - j) * math.log1p(-p)
+            for j in i
+        ]
+        exact = 2 * math.fsum(math.exp(one) for one in logs)
+        bound = math.exp(log_pvalue(means_of(np.ones(n), np.full(n, p), 1), np.array([k / n]))[0])
+        assert exact <= bound <= 2 * exact
+
+
+def test_one_neighbour_has_the_p_value_twice_its_chance():
+    for p in (1e-12, 0.001, 0.2):
+        found = local_errors([0.0], [p], [1], gamma=1)
+        assert found.p_value[0] == pytest.approx(2 * p, rel=1e-6)
+    assert local_errors([0.0], [0.5], [1], gamma=1).p_value[0] == 1
+    assert local_errors([0.0], [0.01], [0], gamma=1).p_value[0] == 1
+
+
+def test_a_certain_prediction_contradicted_is_no_chance_and_one_that_came_true_no_news():
+    found = local_errors([0.0, 5.0], [1.0, 1.0], [0, 1], gamma=0.001)
+    assert found.sigma.tolist() == [np.inf, 0]
+    assert found.p_value.tolist() == [0, 1]
+    assert found.worst().tolist() == [0, 1]
+    assert found.worst_p_adjusted == 0
+
+
+def test_the_limits_are_where_the_p_value_meets_the_level():
+    random = np.random.default_rng(8)
+    for a, p in neighbourhoods_to_try():
+        seen = random.random(5)
+        means = means_of(a, p, 5)
+        low, high = limits(means, seen, 0.9)
+        assert ((low <= seen) & (seen <= high)).all()
+        ruled_out = np.exp(log_pvalue(means, seen)) < 0.1
+        outside = (means.expected < low - 1e-6) | (means.expected > high + 1e-6)
+        inside = (means.expected > low + 1e-6) & (means.expected < high - 1e-6)
+        assert not (outside & ~ruled_out).any()
+        assert not (inside & ruled_out).any()
+
+
+def simulate(draw, truth, gamma, repetitions=40, n=80, **options):
+    """Repeat: points with a given confidence and true rate. Give the shares of points covered and alarmed, and of alarms at all."""
+    random = np.random.default_rng(9)
+    covered, alarmed, any_alarm, points = 0, 0, 0, 0
+    for _ in range(repetitions):
+        phi, p = random.normal(size=(n, 2)), draw(random, n)
+        rate = truth(p)
+        hit = (random.random(n) < rate).astype(float)
+        found = local_errors(phi, p, hit, gamma=gamma, bins=5, **options)
+        target = lce(phi, p, rate, gamma=gamma, bins=5, signed=True, **{k: v for k, v in options.items() if k != "level"})
+        some = found.size > 0
+        covered += ((found.low <= target + CLOSE) & (target <= found.high + CLOSE))[some].sum()
+        alarmed += (found.p_value[some] <= 0.05).sum()
+        any_alarm += found.worst_p_adjusted <= 0.05
+        points += some.sum()
+    return covered / points, alarmed / points, any_alarm / repetitions
+
+
+CONFIDENCES = {
+    "low": lambda random, n: random.beta(0.3, 8, n),
+    "high": lambda random, n: random.beta(8, 0.3, n),
+    "any": lambda random, n: random.random(n),
+    "one": lambda _, n: np.full(n, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", list(CONFIDENCES))
+@pytest.mark.parametrize("gamma", [0.02, 0.4, np.inf])
+def test_right_confidences_are_covered_and_raise_no_more_alarms_than_promised(name, gamma):
+    covered, alarmed, any_alarm = simulate(CONFIDENCES[name], lambda p: p, gamma)
+    # Neighbouring points share their luck: a repetition counts as one draw.
+    slack = twins.three_se(0.05, 40)
+    assert covered >= 0.95 - slack
+    assert alarmed <= 0.05 + slack
+    assert any_alarm <= 0.05 + slack
+
+
+def test_normal_limits_would_not_hold_for_few_neighbours():
+    """What the bounds are for: of forty rows with confidence 0.01 three are hit more often than normal tails say."""
+    spots = np.tile(np.arange(1000), 40)
+    hit = (np.random.default_rng(10).random(40_000) < 0.01).astype(float)
+    found = local_errors(spots, np.full(40_000, 0.01), hit, gamma=1e-3, bins=1, at=(np.arange(1000), [0.01] * 1000))
+    np.testing.assert_allclose(found.error, 0.01 - np.bincount(spots, hit) / 40, atol=CLOSE)
+    normal = 2 * ndtr(-np.abs(found.sigma))
+    assert (normal <= 1e-3).mean() > 0.001 + twins.three_se(0.001, 1000)
+    assert (found.p_value <= 1e-3).mean() <= 0.001 + twins.three_se(0.001, 1000)
+
+
+@pytest.mark.parametrize("truth", [lambda p: 0.8 * p, lambda p: np.clip(p + 0.2, 0, 1), lambda p: 0 * p + 0.5])
+def test_limits_hold_where_confidences_are_wrong(truth):
+    for name in ("low", "high", "any"):
+        for leave_one_out in (False, True):
+            covered, _, _ = simulate(CONFIDENCES[name], truth, 0.4, repetitions=20, leave_one_out=leave_one_out)
+            assert covered >= 0.95 - twins.three_se(0.05, 20)
+
+
+def test_a_region_that_is_off_is_found_and_its_error_lies_within_the_limits():
+    random = np.random.default_rng(11)
+    found_at = []
+    for _ in range(20):
+        phi, p = random.random((600, 2)), random.uniform(0.5, 0.9, 600)
+        off = (phi > 0.5).all(axis=1)
+        hit = (random.random(600) < np.where(off, p - 0.4, p)).astype(float)
+        found = local_errors(phi, p, hit, gamma=0.1, bins=3)
+        row = found.worst(1)[0]
+        found_at.append(bool(off[row]) and found.p_adjusted[row] <= 0.05 and found.error[row] > 0.15)
+    assert np.mean(found_at) >= 0.9
+
+
+def test_a_large_error_on_three_neighbours_is_not_news():
+    phi = np.r_[np.zeros(3), np.full(400, 9.0)]
+    hit = np.r_[np.ones(3), np.tile([1.0, 0, 0], 134)[:400]]
+    found = local_errors(phi, np.full(403, 0.5), hit, gamma=0.1)
+    assert np.abs(found.error).argmax() < 3
+    assert (found.worst(400) >= 3).all()
+    assert found.p_value[0] == pytest.approx(0.25, rel=1e-6)
+    assert found.neighbourhoods == 2
+
+
+def test_the_adjustment_counts_neighbourhoods_that_could_have_been_as_extreme():
+    # Four spots of 1, 2, 30 and 30 rows at confidence 1/2; those of 1 and 2 rows cannot fall below 1 and 1/2.
+    phi, hit = np.repeat([0.0, 1, 2, 3], [1, 2, 30, 30]), np.r_[1, 1, 1, np.ones(28), 0, 0, np.tile([0, 1], 15)]
+    found = local_errors(phi, np.full(63, 0.5), hit, gamma=1e-3)
+    assert found.neighbourhoods == 4
+    assert found.p_adjusted[5] == pytest.approx(2 * found.p_value[5], rel=1e-6)
+    assert found.worst_p_adjusted == found.p_adjusted[5]
+    whole = local_errors(phi, np.full(63, 0.5), hit, gamma=np.inf)
+    assert whole.neighbourhoods == 1
+    np.testing.assert_allclose(whole.p_adjusted, whole.p_value)
+
+
+def test_groups_have_sizes_and_p_values_too():
+    group = np.repeat(["a", "b"], [4, 50])
+    found = local_errors(group, np.full(54, 0.5), np.r_[np.ones(4), np.zeros(50)], gamma=None, kernel="group")
+    np.testing.assert_allclose(found.size, np.repeat([4, 50], [4, 50]))
+    assert found.neighbourhoods == 2
+    assert found.p_value[0] == pytest.approx(2 / 16, rel=1e-6)
+    assert found.to_dict()["gamma"] is None
+    assert found.worst(1)[0] >= 4
+
+
+def test_far_points_and_leaving_out_do_not_lose_the_sums():
+    found = local_errors([0.0, 1.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=1e-4, leave_one_out=True)
+    np.testing.assert_allclose(found.size, [2, 1, 1], rtol=1e-9)
+    np.testing.assert_allclose(found.noise, [math.sqrt(1 / 8), 0.5, 0.5], rtol=1e-9)
+    far = local_errors([0.0, 1.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=1e-4, at=([1e9, -1e9], [0.5, 0.5]))
+    np.testing.assert_allclose(far.size, [2, 1], rtol=1e-9)
+    np.testing.assert_allclose(far.error, [0.5, -0.5])
+
+
+def test_what_ten_rows_on_one_spot_say_does_not_depend_on_their_distance():
+    phi, hit = np.r_[0.0, np.full(10, 20.0)], np.r_[0.0, np.ones(9), 0.0]
+    near = local_errors(phi, np.full(11, 0.3), hit, gamma=np.inf, leave_one_out=True)
+    for gamma in (1e-4, 0.5, 1.0, 100.0):
+        found = local_errors(phi, np.full(11, 0.3), hit, gamma=gamma, leave_one_out=True)
+        # How near the nearest row is, is known but for a factor: the p-value may be a little larger, never smaller.
+        assert near.p_value[0] * (1 - CLOSE) <= found.p_value[0] <= 1.5 * near.p_value[0]
+        assert found.size[0] == pytest.approx(10, rel=CLOSE)
+
+
+def test_the_order_of_rows_does_not_matter_for_the_evidence():
+    phi, p, hit = data(100, 3)
+    order = np.random.default_rng(12).permutation(100)
+    found, other = local_errors(phi, p, hit, gamma=0.4), local_errors(phi[order], p[order], hit[order], gamma=0.4)
+    for name in ("size", "noise", "low", "high", "p_value", "p_adjusted"):
+        np.testing.assert_allclose(getattr(other, name), getattr(found, name)[order], rtol=1e-6, atol=1e-9)
+
+
+def test_local_errors_speak_and_go_into_frames_and_json(frame):
+    phi, p, hit = data(30)
+    found = local_errors(phi, p, hit, gamma=0.5, bins=3, leave_one_out=True)
+    assert repr(found).startswith(f"<LocalErrors of 30 points: most evidence at row {found.worst(1)[0]}, ")
+    assert len(found) == 30
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["error"] == found.error.tolist()
+    assert set(found.to_frame(like=None)) == {"error", "size", "noise", "low", "high", "sigma", "p_value", "p_adjusted"}
+    assert len(found.to_frame(like=frame({"a": [1]}))) == 30
+    assert found.worst(0).tolist() == []
+    alone = local_errors([0.0], [0.5], [1], gamma=1, leave_one_out=True)
+    assert repr(alone) == "<LocalErrors of 1 point, none of them with neighbours>"
+    assert alone.to_dict()["p_value"] == [None]
+    assert alone.to_dict()["size"] == [0.0]
+    assert math.isnan(alone.worst_p_adjusted)
+    with pytest.raises(ArgumentError, match="k must be a whole number"):
+        found.worst(1.5)
+
+
+# --- top labels
+
+
+def test_the_top_label_is_the_first_highest_column():
+    confidence, hit = top_label([1, 0, 2], [[0.4, 0.4, 0.2], [0.1, 0.6, 0.3], [0, 0, 1.0005]])
+    assert confidence.tolist() == [0.4, 0.6, 1]
+    assert hit.tolist() == [0, 0, 1]
+    with pytest.raises(DataError, match="class positions 0 to 1; got 2"):
+        top_label([2], [[0.5, 0.5]])
+
+
+def test_the_top_label_has_the_error_of_top_label_ece():
+    random = np.random.default_rng(13)
+    p = random.dirichlet([1, 1, 1], 200)
+    y = random.integers(0, 3, 200)
+    confidence, hit = top_label(y, p)
+    assert mlce(p, confidence, hit, gamma=np.inf) == pytest.approx(metrics.top_label_ece(y, p, n_bins=15, norm="max"))
+
+
+# --- what is refused
+
+OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"phi": [[0.0], [np.nan]]}, DataError, "phi must be finite; got nan at row 1"),
+        ({"phi": [[0.0], [np.inf]]}, DataError, "phi must be finite; got inf at row 1"),
+        ({"phi": ["a", "b"]}, DataError, "phi must hold numbers; got <U1"),
+        ({"phi": [[[0.0]], [[1.0]]]}, DataError, "phi must have shape"),
+        ({"phi": [[0.0]]}, DataError, "must be equally long; got 1, 2, 2"),
+        ({"weight": [1.0]}, DataError, "must be equally long; got 2, 2, 2, 1"),
+        ({"weight": [1.0, -1.0]}, DataError, "weight must not be negative; got -1 at row 1"),
+        ({"weight": [0, 0]}, DataError, "weights are all zero"),
+        ({"weight": [1, np.inf]}, DataError, "weight must be finite"),
+        ({"confidence": [0.2, 1.5]}, DataError, "confidence must lie in \\[0, 1\\]; got 1.5 at row 1"),
+        ({"confidence": [[0.2, 0.8], [0.3, 0.7]]}, DataError, "confidence must be one-dimensional"),
+        ({"hit": [0, 2]}, DataError, "hit must lie in \\[0, 1\\]; got 2 at row 1"),
+        ({"hit": ["yes", "no"]}, DataError, "hit must hold numbers"),
+        ({"phi": [], "confidence": [], "hit": []}, DataError, "confidence is empty"),
+        ({"gamma": 0}, ArgumentError, "gamma must be a number above 0; got 0"),
+        ({"gamma": -1.0}, ArgumentError, "gamma must be a number above 0"),
+        ({"gamma": np.nan}, ArgumentError, "gamma must be a number above 0"),
+        ({"gamma": None}, ArgumentError, "gamma must be a number above 0; got None"),
+        ({"gamma": "0.4"}, ArgumentError, "gamma must be a number above 0"),
+        ({"gamma": True}, ArgumentError, "gamma must be a number above 0"),
+        ({"gamma": 0.4, "kernel": "group"}, ArgumentError, "gamma goes with the Laplace kernel; got 0.4"),
+        ({"kernel": "gauss"}, ArgumentError, "kernel must be one of"),
+        ({"phi": [[0, 1], [1, 1]], "kernel": "group", "gamma": None}, DataError, "one label a row"),
+        ({"bins": 0}, ArgumentError, "bins must be a whole number of at least 1; got 0"),
+        ({"bins": 2.5}, ArgumentError, "bins must be a whole number"),
+        ({"bins": True}, ArgumentError, "bins must be a whole number"),
+        ({"strategy": "equal"}, ArgumentError, "strategy must be one of"),
+        ({"tolerance": 0}, ArgumentError, "tolerance must lie between 0 and 1, or be None; got 0"),
+        ({"tolerance": 1.0}, ArgumentError, "tolerance must lie between 0 and 1"),
+        ({"threads": 0}, ArgumentError, "threads must be a whole number"),
+        ({"device": "gpu"}, ArgumentError, "device must be one of 'cpu', 'cuda'; got 'gpu'"),
+        ({"at": [[0.0]]}, ArgumentError, "at must be a pair \\(phi, confidence\\)"),
+        ({"at": ([0.0], [0.1, 0.2])}, DataError, "equally long; got 1 and 2"),
+        ({"at": ([[0.0, 1.0]], [0.1])}, DataError, "must have 1 columns, as phi has; got 2"),
+        ({"at": ([np.nan], [0.1])}, DataError, "the phi of at must be finite"),
+        ({"at": ([0.0], [1.1])}, DataError, "the confidence of at must lie in"),
+        ({"at": ([0.0], [0.1]), "leave_one_out": True}, ArgumentError, "leave_one_out goes with the rows themselves"),
+    ],
+)
+@pytest.mark.parametrize("measure", [lce, mlce, mean_lce, local_errors])
+def test_what_cannot_be_measured_is_refused(measure, changed, error, message):
+    given_ = {**OK, "gamma": 0.5, **changed}
+    rows = [given_.pop(name) for name in ("phi", "confidence", "hit")]
+    with pytest.raises(error, match=message):
+        measure(*rows, **given_)
+
+
+def test_a_level_or_a_grid_that_makes_no_sense_is_refused():
+    for level in (0, 1, 95, "high", True):
+        with pytest.raises(ArgumentError, match="level must lie between 0 and 1"):
+            local_errors(*OK.values(), gamma=1, level=level)
+    with pytest.raises(ArgumentError, match="gamma must be a number above 0; got 0"):
+        lce_curve(*OK.values(), gammas=[1, 0])
+    with pytest.raises(ArgumentError, match="gammas is empty"):
+        lce_curve(*OK.values(), gammas=[])
+
+
+def test_the_inputs_are_not_written_to():
+    phi, p, hit = data(20)
+    before = phi.copy(), p.copy(), hit.copy()
+    w = np.ones(20)
+    local_errors(phi, p, hit, w, gamma=0.3)
+    lce_curve(phi, p, hit, w)
+    for one, other in zip((phi, p, hit, w), (*before, np.ones(20)), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,199 @@
+"""Pictures draw what results hold."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from trueup.errors import ArgumentError, DataError, MissingPackageError
+from trueup.reports import figures
+
+pytest.importorskip("matplotlib")
+
+
+@dataclass
+class Curve:
+    """What a picture reads of an LceCurve."""
+
+    gamma: np.ndarray
+    mlce: np.ndarray
+    mean: np.ndarray
+    mce: float
+
+
+def curve(mlce=(0.9, 0.5, 0.2), mce=0.1):
+    mlce = np.array(mlce, float)
+    return Curve(np.geomspace(0.1, 10, len(mlce)), mlce, mlce / 2, mce)
+
+
+def lines(ax):
+    return [line for line in ax.get_lines() if line.get_linestyle() != "None"]
+
+
+def dots(ax):
+    return [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+
+
+def words(ax):
+    legend = ax.get_legend()
+    return [] if legend is None else [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_landscape_puts_each_row_where_it_lies_and_the_worst_on_top():
+    phi, lce = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.array([0.3, 0.1, 0.2])
+    marks = figures.draw_landscape(phi, lce).collections[0]
+    np.testing.assert_array_equal(marks.get_offsets(), phi[[1, 2, 0]])
+    np.testing.assert_array_equal(marks.get_array(), [0.1, 0.2, 0.3])
+    assert marks.get_clim() == (0.0, 0.3)
+
+
+def test_signed_errors_have_a_scale_with_zero_in_its_middle():
+    marks = figures.draw_landscape([[0, 0], [1, 1]], [-0.4, 0.1]).collections[0]
+    assert marks.get_clim() == (-0.4, 0.4)
+    np.testing.assert_array_equal(marks.get_array(), [0.1, -0.4])
+
+
+def test_landscapes_side_by_side_share_a_scale_that_is_told():
+    ax = figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2], highest=0.5, title="a bin")
+    assert ax.collections[0].get_clim() == (0.0, 0.5)
+    assert ax.get_title(loc="left") == "a bin"
+
+
+def test_errors_that_are_all_zero_can_be_drawn():
+    assert figures.draw_landscape([[0, 0], [1, 1]], [0.0, 0.0]).collections[0].get_clim() == (0.0, 1.0)
+    line = lines(figures.draw_lce_cdf([0.0, 0.0]))[0]
+    assert line.get_ydata()[-1] == 1.0
+
+
+def test_rows_without_a_value_lie_beneath_in_grey_and_are_not_counted():
+    ax = figures.draw_landscape([[0, 0], [1, 1], [2, 2]], [0.1, np.nan, 0.2])
+    grey, marks = ax.collections
+    np.testing.assert_array_equal(grey.get_offsets(), [[1, 1]])
+    np.testing.assert_array_equal(marks.get_array(), [0.1, 0.2])
+    (line,) = lines(figures.draw_lce_cdf([0.1, np.nan, 0.2]))
+    np.testing.assert_array_equal(line.get_ydata(), [0, 0.5, 1])
+
+
+def test_the_cdf_rises_to_one_through_the_sorted_errors():
+    ax = figures.draw_lce_cdf([0.4, 0.1, -0.2])
+    (line,) = lines(ax)
+    np.testing.assert_allclose(line.get_xdata(), [0, 0.1, 0.2, 0.4])
+    np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 2 / 3, 1])
+    (mean,) = dots(ax)
+    assert mean.get_xdata()[0] == pytest.approx(0.7 / 3)
+    assert mean.get_ydata()[0] == pytest.approx(2 / 3)  # two errors are no larger than the mean: the dot is on the line
+    assert words(ax) == []
+
+
+def test_the_error_of_a_bin_is_marked_in_the_colour_of_its_line():
+    ax = figures.draw_lce_cdf({"best": [0.1, 0.2], "worst": [0.3, 0.4]}, bin_error={"worst": -0.25})
+    best, worst, stroke = lines(ax)
+    np.testing.assert_array_equal(stroke.get_xdata(), [0.25, 0.25])
+    assert stroke.get_color() == worst.get_color() != best.get_color()
+    assert words(ax) == ["best", "worst"]
+    both = figures.draw_lce_cdf([0.1, 0.2], bin_error=0.05)
+    np.testing.assert_array_equal(lines(both)[1].get_xdata(), [0.05, 0.05])
+
+
+def test_mlce_is_drawn_against_a_logarithm_and_its_limit_at_the_right_edge():
+    ax = figures.draw_mlce({"none": curve(), "fixed": curve((0.8, 0.3, 0.1), 0.05)}, title="data")
+    assert ax.get_xscale() == "log"
+    none, fixed = lines(ax)
+    np.testing.assert_allclose(none.get_xdata(), [0.1, 1, 10])
+    np.testing.assert_array_equal(fixed.get_ydata(), [0.8, 0.3, 0.1])
+    assert [mark.get_ydata()[0] for mark in dots(ax)] == [0.1, 0.05]
+    assert words(ax) == ["none", "fixed"]
+    assert "largest" in ax.get_ylabel()
+
+
+def test_a_curve_alone_has_no_legend_and_may_come_in_any_order():
+    turned = curve()
+    turned.gamma, turned.mlce, turned.mean = turned.gamma[::-1], turned.mlce[::-1], turned.mean[::-1]
+    ax = figures.draw_mlce(turned, average=True)
+    (line,) = lines(ax)
+    np.testing.assert_array_equal(line.get_ydata(), [0.45, 0.25, 0.1])
+    assert dots(ax) == []
+    assert words(ax) == []
+    assert "mean" in ax.get_ylabel()
+
+
+def test_no_two_of_forty_lines_look_the_same():
+    ax = figures.draw_mlce({str(at): curve() for at in range(40)}, average=True)
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines(ax)}
+    assert len(looks) == 40
+
+
+def test_axes_that_are_given_are_drawn_on_and_given_back():
+    from matplotlib.figure import Figure
+
+    for draw, told in (
+        (figures.draw_mlce, [curve()]),
+        (figures.draw_lce_cdf, [[0.1, 0.2]]),
+        (figures.draw_landscape, [[[0, 0], [1, 1]], [0.1, 0.2]]),
+    ):
+        ax = Figure().add_subplot()
+        assert draw(*told, ax) is ax
+
+
+def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
+    code = (
+        "import sys, trueup as tu\n"
+        f"tu.figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2]).figure.savefig({str(tmp_path / 'a.png')!r})\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: figures.draw_landscape([[0, 0, 0]], [0.1]), r"two columns .* got \(1, 3\) and 1 errors"),
+        (lambda: figures.draw_landscape([[0, 0]], [0.1, 0.2]), r"got \(1, 2\) and 2 errors"),
+        (lambda: figures.draw_landscape([0, 0], [0.1, 0.2]), r"phi must have 2 dimensions and rows; got shape \(2,\)"),
+        (lambda: figures.draw_landscape([[0, np.inf]], [0.1]), "phi must be finite; got 1 values"),
+        (lambda: figures.draw_landscape([[0, 0]], ["much"]), "lce must be numbers"),
+        (lambda: figures.draw_lce_cdf([]), r"lce must have 1 dimension and rows; got shape \(0,\)"),
+        (lambda: figures.draw_lce_cdf({"base": [np.nan]}), "lce of 'base' must be finite"),
+    ],
+)
+def test_numbers_that_cannot_be_drawn_are_named(draw, message):
+    with pytest.raises(DataError, match=message):
+        draw()
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: figures.draw_mlce({}), "nothing to draw"),
+        (lambda: figures.draw_lce_cdf({}), "nothing to draw"),
+        (lambda: figures.draw_lce_cdf({"a": [0.1]}, bin_error={"b": 0.1}), "names 'b', which has no errors"),
+        (lambda: figures.draw_landscape([[0, 0]], [0.1], highest=-1), "highest must be a number above 0; got -1"),
+        (lambda: figures.draw_landscape([[0, 0]], [0.1], ax="here"), "ax must be axes of matplotlib; got str"),
+        (lambda: figures.draw_mlce({"a": [0.1, 0.2]}), "'a' must be a curve by metrics.lce_curve; got list"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(draw, message):
+    with pytest.raises(ArgumentError, match=message):
+        draw()
+
+
+def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *rest, **more):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingPackageError, match=r"pip install 'trueup\[plots\]'"):
+        figures.draw_mlce(curve())
