@@ -359,11 +359,6 @@ def isotonic() -> list[str]:
     ]
 
 
-def measured(name: str) -> bool:
-    """Say whether the figures of a benchmark are there."""
-    return (HERE / "results" / f"{name}.json").exists()
-
-
 def crime() -> list[str]:
     found = figures("crime")
     long, early, means = found["200 epochs"], found["stopped early"], found["published means"]
@@ -482,14 +477,28 @@ def cifar() -> list[str]:
 
 
 def local() -> list[str]:
-    """Show the speed of local sums: what bench/local.py holds against a bar."""
-    found = figures("local")
+    """Show the speed of local sums: on the processor, how it grows, and on a graphics card."""
+    found, card = figures("local"), figures("local-card")
+    grown = [
+        [
+            dimensions if at == 0 else "", size, f"{cell['s']:.3g}", f"{cell['cpu_s']:.3g}", f"{cell['bytes_a_row']:.0f}"
+        ]
+        for dimensions, sizes in found["growth"].items()
+        for at, (size, cell) in enumerate(sizes.items())
+    ]  # fmt: skip
     return [
         "## Speed of local calibration",
         "",
-        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
+        "The local calibration error of every row, all rows in one bin: every pair of rows counts.",
         "",
-        "`python bench/local.py`",
+        *table(["figure", "measured", "bar", "holds"], held({**found["checks"], **card["checks"]})),
+        "",
+        *table(["dimensions", "rows", "seconds", "CPU seconds", "bytes a row"], grown),
+        "",
+        f"On the card {card['figures']['fifteen_bins_s']:.2g} s where the rows are spread over 15 bins. The time of "
+        "torch.cdist there is that of its first blocks times their number.",
+        "",
+        "`python bench/local.py`, `python bench/local.py --card`",
         "",
     ]
 
@@ -504,9 +513,7 @@ def page() -> str:
     ]
     audits = [*false_alarms(), *power(), *speed(), *bounds(), *measures()]
     fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
-    sections = {"local": local, "cifar": cifar, "crime": crime}
-    near = [line for name, section in sections.items() if measured(name) for line in section()]
-    return "\n".join([*head, *audits, *fixes, *near])
+    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime()])
 
 
 if __name__ == "__main__":

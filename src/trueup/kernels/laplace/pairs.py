@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "TOGETHER", "among", "between"]
 
-BLOCK = 64  # rows of a block
+BLOCK = 128  # rows of a block
 LANES = 16  # partial sums of a block: added lane by lane, then in float64
 TOGETHER = 4  # targets that share what is read of a block; also by how many the dimensions are padded
 # 2^-x for 0 <= x < 1: interpolated at seven Chebyshev nodes, off by less than 3e-9.
@@ -67,6 +67,18 @@ def _weigh(far: NDArray[Any], less: float, factor: float, bits: Steps, powers: S
 
 
 @jit
+def _weigh_steps(far: Steps, shift: Any, mask: Any, unit: Any, bits: Steps, powers: Singles, near: Singles) -> None:
+    """Give 2^-(far * 2^-shift): the whole part of the exponent is what a shift leaves over."""
+    for s in range(BLOCK):
+        whole = min(far[s] >> shift, int32(BIAS))
+        x = float32(far[s] & mask) * unit
+        near[s] = P0 + x * (P1 + x * (P2 + x * (P3 + x * (P4 + x * (P5 + x * P6)))))
+        bits[s] = int32(int32(BIAS) - whole) << int32(MANTISSA)
+    for s in range(BLOCK):
+        near[s] *= powers[s]
+
+
+@jit
 def _far_among(Q: Steps, A: Steps, total: Steps, mine: Steps, i: int, far: Steps) -> None:
     """Give the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK), as whole numbers."""
     for s in range(BLOCK):
@@ -94,7 +106,7 @@ def _far_among(Q: Steps, A: Steps, total: Steps, mine: Steps, i: int, far: Steps
 @jit
 def among(
     Q: Steps, A: Steps, mine: Steps, lanes: Singles, C: Singles, low: Steps, high: Steps,
-    rows: Ints, factors: Floats, reach: float, out: Floats,
+    rows: Ints, factors: Floats, shift: int, reach: float, out: Floats,
 ) -> None:  # fmt: skip
     """Add up the columns of all other rows of a bin, for every row of the blocks paired; each pair of rows is met once.
 
@@ -110,8 +122,8 @@ def among(
         The box of each block.
     rows : (r, 2)
         A block, and where the blocks of its bin end: it meets itself and all after it.
-    factors : (g,)
-        k = 2^-(factor * distance).
+    factors : (g,), shift : int
+        k = 2^-(factor * distance); where ``shift`` is not negative, the one factor is 2^-shift.
     reach : float
         Blocks farther apart are passed over.
     out : (g, c, rows)
@@ -123,6 +135,7 @@ def among(
     powers = bits.view(np.float32)
     near = np.empty((TOGETHER, BLOCK), np.float32)
     back = np.empty((len(factors), c, BLOCK), np.float32)
+    bit, mask, unit = int32(shift), int32((1 << max(shift, 0)) - 1), float32(2.0**-shift)
     for at in range(len(rows)):
         one = rows[at, 0]
         for other in range(one, rows[at, 1]):
@@ -134,7 +147,10 @@ def among(
                 _far_among(Q[other], A, mine[start : start + BLOCK], mine, i, far)
                 for g in range(len(factors)):
                     for t in range(TOGETHER):
-                        _weigh(far[t], 0.0, factors[g], bits, powers, near[t])
+                        if shift < 0:
+                            _weigh(far[t], 0.0, factors[g], bits, powers, near[t])
+                        else:
+                            _weigh_steps(far[t], bit, mask, unit, bits, powers, near[t])
                         if one == other:
                             near[t, i + t - start] = 0  # a row is not among the others
                     _give(near, lanes[other], i, out[g])
@@ -157,15 +173,24 @@ def _give(near: Singles, lanes: Singles, i: int, out: Floats) -> None:
     part = np.empty(LANES, np.float32)
     for t in range(TOGETHER):
         for k in range(lanes.shape[0]):
-            for s in range(LANES):
-                part[s] = (
-                    (near[t, s] * lanes[k, s] + near[t, s + 16] * lanes[k, s + 16])
-                    + (near[t, s + 32] * lanes[k, s + 32] + near[t, s + 48] * lanes[k, s + 48])
-                )  # fmt: skip
-            total = 0.0
-            for s in range(LANES):
-                total += part[s]
-            out[k, i + t] += total
+            _add_lanes(near[t], lanes[k], part)
+            for s in range(8):
+                part[s] += part[s + 8]
+            for s in range(4):
+                part[s] += part[s + 4]
+            out[k, i + t] += (float64(part[0]) + float64(part[1])) + (float64(part[2]) + float64(part[3]))
+
+
+@jit
+def _add_lanes(near: Singles, column: NDArray[Any], part: NDArray[Any]) -> None:
+    """Add up products, every sixteenth together."""
+    for s in range(LANES):
+        part[s] = (
+            ((near[s] * column[s] + near[s + 16] * column[s + 16])
+             + (near[s + 32] * column[s + 32] + near[s + 48] * column[s + 48]))
+            + ((near[s + 64] * column[s + 64] + near[s + 80] * column[s + 80])
+               + (near[s + 96] * column[s + 96] + near[s + 112] * column[s + 112]))
+        )  # fmt: skip
 
 
 @jit
@@ -247,11 +272,7 @@ def _collect(
         if 0 <= skip < BLOCK:
             near[skip] = 0
         for k in range(lanes.shape[0]):
-            for s in range(LANES):
-                part[s] = (
-                    (near[s] * lanes[k, s] + near[s + 16] * lanes[k, s + 16])
-                    + (near[s + 32] * lanes[k, s + 32] + near[s + 48] * lanes[k, s + 48])
-                )  # fmt: skip
+            _add_lanes(near, lanes[k], part)
             for s in range(LANES):
                 total[g, k] += part[s]
 

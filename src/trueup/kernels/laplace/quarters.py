@@ -179,12 +179,13 @@ def _sweep(v: Floats, flow: Floats, marks: Bytes, codes: Ids, mid: int, across: 
     n = codes.size
     origin = v[ORIGIN]
     here, there = origin[codes[0] >> 1], origin[codes[n - 1] >> 1]
+    several = here != there  # origins rise with z: if the first is the last there is no other to look up
     for i in range(n):
         code = codes[i]
         r = uint64(code >> 1)
         k = uint64((((code >> 1) >= mid) << 2) | ((code & 1) << 1))
         factor = 1.0
-        if origin[r] != here:
+        if several and origin[r] != here:
             if marks[r] & SOURCE:
                 here = _move(up, here, origin[r], scale)
             else:
@@ -199,7 +200,7 @@ def _sweep(v: Floats, flow: Floats, marks: Bytes, codes: Ids, mid: int, across: 
         r = uint64(code >> 1)
         k = uint64((((code >> 1) >= mid) << 2) | ((code & 1) << 1))
         factor = 1.0
-        if origin[r] != there:
+        if several and origin[r] != there:
             if marks[r] & SOURCE:
                 there = _move(down, there, origin[r], scale)
             else:

@@ -27,6 +27,7 @@ __all__ = ["Blocks", "sum_among", "sum_at"]
 STEPS = 2.0**31 - 2**16  # no distance is longer; the rest is room for rounding
 FINE = 7e-7  # how far three standard deviations of the rounding of a distance may move a kernel's value, as a share
 MOST_STEPS = np.int32(2**31 - 1)
+MOST_SHIFT = 30
 PARTS = 256  # of the targets, at most
 COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
 LOG2E = math.log2(math.e)
@@ -78,12 +79,12 @@ class Blocks:
     @cached_property
     def steps(self) -> Laid:
         """Lay out coordinates in whole steps."""
-        return self._lay(self.in_steps(self.points))
+        return self.lay(self.in_steps(self.points, self.step))
 
     @cached_property
     def reals(self) -> Laid:
         """Lay out coordinates as they are."""
-        return self._lay(self.points)
+        return self.lay(self.points)
 
     @cached_property
     def lanes(self) -> Floats:
@@ -102,12 +103,13 @@ class Blocks:
         place[self.order[self.real]] = np.flatnonzero(self.real)
         return place
 
-    def in_steps(self, points: Floats) -> NDArray[np.int32]:
+    def in_steps(self, points: Floats, step: float) -> NDArray[np.int32]:
         """Count coordinates in steps."""
-        found: NDArray[np.int32] = np.rint((points - self.low) / self.step).astype(np.int32)
+        found: NDArray[np.int32] = np.rint((points - self.low) / step).astype(np.int32)
         return found
 
-    def _lay(self, rows: NDArray[Any]) -> Laid:
+    def lay(self, rows: NDArray[Any]) -> Laid:
+        """Lay out coordinates."""
         cut = rows.reshape(-1, BLOCK, rows.shape[1])
         low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
         return Laid(rows, _in_blocks(rows), _totals(rows), low, high)
@@ -136,9 +138,12 @@ def step_of(ranges: Floats) -> float:
 
 def fine_enough(ranges: Floats, scale: float) -> bool:
     """Say whether coordinates of such ranges may be counted in whole steps at this scale."""
-    with np.errstate(over="ignore"):
-        error = 3 * np.float64(step_of(ranges)) * scale * math.sqrt(len(ranges) / 6)
-    return bool(error <= FINE)
+    return _error(step_of(ranges), scale, len(ranges)) <= FINE
+
+
+def _error(step: float, scale: float, d: int) -> float:
+    """Give three standard deviations of what the rounding of coordinates to steps adds to a distance times the scale."""
+    return min(3 * math.sqrt(d / 6) * step, 1.0) * scale
 
 
 def _in_blocks(values: NDArray[Any]) -> NDArray[Any]:
@@ -158,23 +163,36 @@ def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) ->
 
     ``reach`` is the distance beyond which blocks of rows do not matter. Scales must be `fine_enough`.
     """
-    laid, columns = blocks.steps, blocks.columns
+    step, shift = _binary_step(blocks, scales)
+    laid, columns = blocks.steps if shift < 0 else blocks.lay(blocks.in_steps(blocks.points, step)), blocks.columns
     unit = 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
     C = np.where(blocks.real[:, None], columns[blocks.order] * unit, 0).astype(np.float32)
     shape = (len(scales), columns.shape[1], len(C))
     copies = int(np.clip(COPIES // (8 * math.prod(shape)), 4, 64))
-    factors = scales * blocks.step * LOG2E
+    factors = scales * step * LOG2E
     given = laid.lanes, laid.rows, laid.totals, _in_blocks(C), C, laid.low, laid.high
 
     def work(part: Ints) -> Floats:
         out = np.zeros(shape)
-        among(*given, part, factors, reach / blocks.step, out)
+        among(*given, part, factors, shift, reach / step, out)
         return out
 
     found = np.zeros(shape)
     for part in workers.map(work, _shares(blocks.firsts, copies)):
         found += part
     return np.asarray(found[:, :, blocks.place].transpose(0, 2, 1) / unit)
+
+
+def _binary_step(blocks: Blocks, scales: Floats) -> tuple[float, int]:
+    """Make the step a little longer, so that a distance times the one scale is its number of steps over a power of two.
+
+    Gives the step and that power, -1 where there are several scales, or such steps would be too long.
+    """
+    factor = float(scales[0]) * blocks.step * LOG2E
+    shift = math.floor(-math.log2(factor)) if factor > 0 else 0
+    step = 2.0**-shift / (float(scales[0]) * LOG2E)
+    fine = _error(step, float(scales[0]), len(blocks.low)) <= FINE
+    return (step, shift) if len(scales) == 1 and 0 < shift <= MOST_SHIFT and fine else (blocks.step, -1)
 
 
 def _shares(firsts: Ints, parts: int) -> list[Ints]:
@@ -201,7 +219,7 @@ def sum_at(
     padded[:, :d] = np.clip(targets, low[:d], high[:d])
     outside = np.abs(targets - padded[:, :d]).sum(axis=1)
     unit = blocks.step if fine else 1.0
-    given = blocks.in_steps(padded) if fine else padded
+    given = blocks.in_steps(padded, unit) if fine else padded
     total, shift = _run(blocks, given, target_starts, scales * unit, cut / unit, workers, skip)
     return total, np.where(np.isfinite(shift), shift * unit + outside, 0.0)
 
