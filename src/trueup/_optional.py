@@ -26,6 +26,8 @@ def require(name: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name is not None and name.startswith(error.name)
+        what = "which is not installed" if absent else f"which cannot be imported ({error})"
         raise MissingPackageError(
-            f"this needs the package {name!r}, which is not installed", hint=f"pip install 'trueup[{extra}]'"
+            f"this needs the package {name!r}, {what}", hint=f"pip install 'trueup[{extra}]'"
         ) from error

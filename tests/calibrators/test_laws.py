@@ -163,11 +163,12 @@ CASES |= {
     "lore": Case(lore(), refused={
         "gamma": [*NUMBERS, 0, 1e9], "shrinkage": [*NUMBERS, float("inf")], "bins": [*WHOLE, None, "many"],
         "components": WHOLE, "threads": WHOLE, "embedding": ["tsne", None, 3, tu.Platt, object()],
+        "strategy": ["equal", None, 3],
         "task": ["regression", "multi", None], "unlabelled": REFUSED["unlabelled"], "classes": REFUSED["classes"],
     }),
     "lore as published": Case(lore(gamma=0.4)),
     "lore, groups": Case(lore(embedding="groups", features=["country", "new"])),
-    "lore, classes": Case(lore(several=True, gamma=0.4, bins=5), "multiclass"),
+    "lore, classes": Case(lore(several=True, gamma=0.4, bins=5, strategy="mass"), "multiclass"),
 }  # fmt: skip
 
 

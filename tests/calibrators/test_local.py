@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.random_projection import GaussianRandomProjection
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
@@ -100,6 +102,21 @@ def test_the_highest_of_several_classes_is_reset_to_the_rate_at_which_it_came_tr
     assert (found.argmax(axis=1) != top).any()  # a class need not stay the highest
 
 
+def test_classes_of_next_to_no_probability_share_what_is_left():
+    random = np.random.default_rng(0)
+    P = random.dirichlet([0.05, 0.05, 0.05], 200)
+    P[:3] = [[1.0, 1e-310, 0.0], [0.0, 1.0, 5e-324], [0.0, 0.0, 1.0]]
+    y = np.array([random.choice(3, p=one) for one in P])
+    data = {f"q{c}": P[:, c] for c in range(3)} | {"a": random.normal(size=200)}
+    for own in ({"gamma": 0.3}, {"gamma": 0.3, "shrinkage": 1.0}, {"gamma": 0.3, "move": "shift"}, {}):
+        fix = tu.LoRe(["q0", "q1", "q2"], ["a"], classes=[0, 1, 2], **own).fit(data, y)
+        found = fix.predict(data)
+        assert ((found >= 0) & (found <= 1)).all()
+        np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    told = tu.LoRe(["q0", "q1", "q2"], ["a"], classes=[0, 1, 2], gamma=math.inf).fit(data, y).predict(data)
+    np.testing.assert_allclose(told[0, 1:], [1 - told[0, 0], 0.0], atol=1e-12)
+
+
 def test_an_infinite_reach_is_histogram_binning():
     data = rows(n=400)
     for weight in (None, np.linspace(0.5, 2, 400)):
@@ -109,6 +126,16 @@ def test_an_infinite_reach_is_histogram_binning():
     wide = tu.LoRe("p", FEATURES, gamma=1e6, bins=8).fit(data, data["y"]).predict(data)
     plain = tu.LoRe("p", FEATURES, gamma=math.inf, bins=8).fit(data, data["y"]).predict(data)
     np.testing.assert_allclose(wide, plain, atol=1e-5)
+
+
+def test_bins_of_equal_weight_are_those_of_histogram_binning():
+    data = rows(n=400) | {"p": np.round(rows(n=400)["p"] ** 4, 3)}  # many ties, most of them near 0
+    for weight in (None, np.linspace(0.5, 2, 400)):
+        fix = tu.LoRe("p", FEATURES, gamma=math.inf, bins=8, strategy="mass").fit(data, data["y"], weight)
+        expected = tu.Histogram("p", bins=8, strategy="mass").fit(data, data["y"], weight).predict(data)
+        np.testing.assert_allclose(fix.predict(data), expected, rtol=1e-12)
+    same = tu.LoRe("p", [], gamma=math.inf, bins=8, strategy="mass").fit({"p": np.full(20, 0.3)}, np.arange(20) < 5)
+    np.testing.assert_allclose(same.predict({"p": [0.0, 0.3, 1.0]}), 0.25, rtol=1e-12)
 
 
 def test_no_features_are_histogram_binning_too():
@@ -293,7 +320,7 @@ def test_where_only_the_score_is_wrong_the_whole_bin_speaks():
     random = np.random.default_rng(2)
     F = 1.5 * random.normal(size=3000)
     data = {"p": _expit(F), "a": random.normal(size=3000), "y": (random.random(3000) < _expit(3 * F)).astype(float)}
-    fix = tu.LoRe("p", ["a"]).fit(data, data["y"])
+    fix = tu.LoRe("p", ["a"], bins=15).fit(data, data["y"])
     assert fix.gamma_ > 0.7
     assert fix.history_.chosen == 1
 
@@ -323,6 +350,31 @@ def test_the_loss_is_that_of_rows_without_their_own_vote():
     assert fix.history_.judged_by == "leave-one-out"
 
 
+def test_the_loss_of_several_classes_is_that_of_the_true_class():
+    random = np.random.default_rng(1)
+    P = random.dirichlet([0.1, 0.1, 0.1, 0.1], 400)  # many of them next to 0 and 1
+    y = np.where(random.random(400) < 0.3, random.integers(0, 4, 400), P.argmax(axis=1))
+    names = ["q0", "q1", "q2", "q3"]
+    data = dict(zip(names, P.T, strict=True))
+    fix = tu.LoRe(names, [], gamma=math.inf, bins=1, classes=[0, 1, 2, 3]).fit(data, y)
+    true = P[np.arange(400), y]
+    assert fix.history_.loss_before == pytest.approx(-np.log(np.clip(true, 1e-6, 1 - 1e-6)).mean(), rel=1e-9)
+    hit = P.argmax(axis=1) == y
+    rate = (hit.sum() - hit) / 399
+    chance = np.where(hit, rate, (1 - rate) * true / np.where(hit, 1.0, np.sort(P, axis=1)[:, :-1].sum(axis=1)))
+    assert fix.history_.loss_after == pytest.approx(-np.log(np.clip(chance, 1e-6, 1 - 1e-6)).mean(), rel=1e-9)
+
+
+def test_a_few_rows_more_than_judge_by_themselves_are_still_mostly_learned_from():
+    random = np.random.default_rng(0)
+    for n in (20_005, lore.ALL + 5):
+        p = random.random(n)
+        fix = tu.LoRe("p", []).fit({"p": p}, random.random(n) < p**2)
+        assert fix.history_.chosen == 1
+        judges = fix.explain().rows
+        assert judges == n if n <= lore.ALL else judges <= n / 2
+
+
 def test_a_copy_does_not_speak_for_its_original():
     data = plane(200)
     twice = {name: np.repeat(column, 2) for name, column in data.items()}
@@ -345,17 +397,48 @@ def test_rows_of_common_content_speak_for_each_other():
 def test_many_rows_are_judged_by_some_that_are_held_out(monkeypatch):
     data, new = plane(1500, drift=1.5), plane(2000, seed=1, drift=1.5)
     whole = tu.LoRe("p", ["a", "b"], gamma=0.3).fit(data, data["y"])
-    monkeypatch.setattr(lore, "ENOUGH", 500)
+    monkeypatch.setattr(lore, "ALL", 1000)
+    monkeypatch.setattr(lore, "SOME", 500)
     fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
     assert fix.history_.judged_by == "held-out rows"
     assert 0 < fix.gamma_ < math.inf
     assert 490 <= fix.explain().rows <= 510
     assert fix.model_.map.neighbours.weight.sum() == 1500  # the model has all
     assert log_loss(new["y"], fix.predict(new)) < log_loss(new["y"], new["p"]) - 0.05
+    mixed = np.random.default_rng(0).permutation(1500)
+    again = tu.LoRe("p", ["a", "b"]).fit({name: column[mixed] for name, column in data.items()}, data["y"][mixed])
+    assert again.history_ == fix.history_
+    assert again.predict(new).tobytes() == fix.predict(new).tobytes()
     same = tu.LoRe("p", ["a", "b"], gamma=0.3).fit(data, data["y"])
     assert same.predict(new).tobytes() == whole.predict(new).tobytes()
     grouped = tu.LoRe("p", ["a"], embedding="groups").fit(data, data["y"])
     assert grouped.history_.chosen == 1
+
+
+def test_how_rows_are_judged_does_not_depend_on_how_copies_are_written(monkeypatch):
+    monkeypatch.setattr(lore, "ALL", 450)
+    data = plane(300, drift=1.5)
+    twice = {name: np.repeat(column, 2) for name, column in data.items()}
+    a = tu.LoRe("p", ["a", "b"]).fit(data, data["y"], np.full(300, 2.0))
+    b = tu.LoRe("p", ["a", "b"]).fit(twice, twice["y"])
+    assert a.history_.judged_by == b.history_.judged_by == "leave-one-out"
+    assert a.history_.chosen == 1
+    assert a.predict(data).tobytes() == b.predict(data).tobytes()
+
+
+def test_scores_crowded_at_an_end_keep_their_order():
+    # Sure of nearly everything, and too sure: a bin of equal width would have most rows, whatever they say.
+    random = np.random.default_rng(4)
+    F = 6 + 3 * random.normal(size=6000)
+    data = {"p": _expit(F), "a": random.normal(size=6000)}
+    y = (random.random(6000) < _expit(F / 3)).astype(float)
+    train, test = ({name: column[half] for name, column in data.items()} for half in (slice(3000), slice(3000, None)))
+    losses = {}
+    for strategy in ("auto", "width"):
+        fix = tu.LoRe("p", ["a"], strategy=strategy).fit(train, y[:3000])
+        losses[strategy] = log_loss(y[3000:], fix.predict(test))
+    truth = log_loss(y[3000:], _expit(F[3000:] / 3))
+    assert losses["auto"] - truth < 0.6 * (losses["width"] - truth)
 
 
 def test_all_that_was_tried_is_told():
@@ -370,9 +453,13 @@ def test_all_that_was_tried_is_told():
 
 
 def test_bins_follow_the_number_of_rows():
-    for n, bins in ((60, 5), (800, 8), (2500, 15)):
+    for n, wide, heavy in ((60, 5, 5), (800, 8, 5), (2500, 15, 5), (8000, 15, 8), (20_000, 15, 15)):
         data = plane(n)
-        assert tu.LoRe("p", [], gamma=0.4).fit(data, data["y"]).model_.map.bins == bins
+        found = tu.LoRe("p", [], gamma=0.4).fit(data, data["y"]).model_.map
+        assert found.edges.tolist() == [b / wide for b in range(1, wide)]
+        found = tu.LoRe("p", [], gamma=0.4, strategy="mass").fit(data, data["y"]).model_.map
+        assert np.ptp(found.neighbours.weight) <= 1
+        assert len(found.neighbours.weight) == heavy
 
 
 # ------------------------------------------------------------------ what is told
@@ -423,6 +510,16 @@ def test_an_explanation_says_how_many_neighbours_there_are_and_what_came_of_them
     assert told.parts[2].condition == "drawn to the score, which counts for 1 row"
 
 
+def test_an_explanation_says_where_the_fit_had_no_such_score():
+    data = {"p": np.repeat([0.05, 0.45], 10)}
+    fix = tu.LoRe("p", [], gamma=math.inf, bins=10).fit(data, np.arange(20) % 10 < 3)
+    told = [fix.explain({"p": p}).parts[0].condition for p in (0.45, 0.9)]
+    assert told == [
+        "score from 0.4 to 0.5, worth 10 rows: 0.3 came true",
+        "no rows like it; nearest, score from 0.4 to 0.5, worth 10 rows: 0.3 came true",
+    ]
+
+
 def test_an_explanation_of_several_classes_adds_up_for_each():
     data = rows("multiclass", 400)
     fix = tu.LoRe(SEVERAL, FEATURES, gamma=0.4, shrinkage=3).fit(data, data["y"])
@@ -458,6 +555,14 @@ def test_a_transformer_sees_a_row_of_weight_two_twice():
     assert a.predict(data).tobytes() == b.predict(data).tobytes()
 
 
+def test_chance_within_a_pipeline_is_the_same_every_time():
+    data = plane(200)
+    steps = make_pipeline(StandardScaler(), GaussianRandomProjection(1))
+    a, b = (tu.LoRe("p", ["a", "b"], gamma=0.3, embedding=steps).fit(data, data["y"]).predict(data) for _ in range(2))
+    assert a.tobytes() == b.tobytes()
+    assert steps.get_params()["gaussianrandomprojection__random_state"] is None  # the user's own is not touched
+
+
 def test_what_has_no_place_for_new_rows_is_refused_and_the_way_out_named():
     data = plane(50)
     with pytest.raises(ArgumentError, match=r"TSNE has no transform(.|\n)*embedding=\"columns\""):
@@ -469,6 +574,7 @@ def test_what_has_no_place_for_new_rows_is_refused_and_the_way_out_named():
     [
         (PCA(5), "PCA could not be fitted to 50 rows of 2 columns"),
         (FunctionTransformer(lambda X: X[:10]), "must give a point for each row; got shape"),
+        (FunctionTransformer(lambda X: X.sum()), r"must give a point for each row; got shape \(\)"),
         (FunctionTransformer(lambda X: X * np.nan), "the output of FunctionTransformer must be finite"),
     ],
 )
@@ -491,6 +597,7 @@ def test_a_transformer_that_gives_no_points_is_refused(transformer, message):
         ({"shrinkage": -1}, "shrinkage must be"),
         ({"shrinkage": math.inf}, "shrinkage must be"),
         ({"move": "jump"}, "move"),
+        ({"strategy": "equal"}, "strategy"),
         ({"bins": 0}, "bins must be a whole number from 1 to 4,096; got 0"),
         ({"bins": "many"}, "bins must be"),
         ({"components": 0}, "components must be"),
@@ -520,3 +627,13 @@ def test_too_many_categories_are_refused_before_memory_is_gone(monkeypatch):
     data = rows(n=100)
     with pytest.raises(ArgumentError, match="100 rows of 8 columns, one for each category, are too many"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
+
+
+def test_too_many_categories_are_refused_before_their_components_take_minutes(monkeypatch):
+    from trueup.calibrators.local import embedding
+
+    monkeypatch.setattr(embedding, "MOST_TURNED", 7)
+    data = rows(n=100)
+    with pytest.raises(ArgumentError, match="100 rows of 8 columns, one for each category, are too many"):
+        tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
+    assert tu.LoRe("p", ["country", "new", "day"], components=None, gamma=0.4).fit(data, data["y"]).gamma_ == 0.4

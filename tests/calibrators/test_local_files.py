@@ -20,7 +20,7 @@ from forged import changed, places, refused, store
 from trueup import storage
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import FORMAT, KIND, MANIFEST
-from trueup.modelfile.local import GROUPS, ROWS, SPACE
+from trueup.modelfile.local import EDGES, GROUPS, ROWS, SPACE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "local"
 SEVERAL = [f"p_{name}" for name in CLASSES]
@@ -29,9 +29,10 @@ FITS = {
     "columns": ("binary", lambda: tu.LoRe("p", ["age", "day"], gamma=0.3, embedding="columns", bins=3)),
     "groups": ("binary", lambda: tu.LoRe("p", ["country", "age"], gamma=1, embedding="groups", bins=3)),
     "bins": ("binary", lambda: tu.LoRe("p", FEATURES, gamma=math.inf, bins=6)),
+    "mass": ("binary", lambda: tu.LoRe("p", ["country", "new"], gamma=0.4, strategy="mass", bins=4)),
     "classes": ("multiclass", lambda: tu.LoRe(SEVERAL, ["country", "new"], gamma=0.4, bins=5)),
 }
-KINDS = ROWS | SPACE | GROUPS
+KINDS = ROWS | SPACE | EDGES | GROUPS
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,17 @@ def test_neighbours_come_back_exactly(name, tmp_path):
     assert again.explain(row) == fix.explain(row)
     tu.save(again, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+@pytest.mark.parametrize("embedding", ["pca", "columns", "groups"])
+def test_extremes_come_back_too(embedding, tmp_path):
+    data = rows(n=120)
+    spread = 10.0 ** np.random.default_rng(0).uniform(-50, 50, 120)
+    for unit, weight in ((1e-60, None), (1.0, spread), (1e60, spread)):
+        own = {"age": data["age"] * unit, "p": data["p"]}
+        fix = tu.LoRe("p", ["age"], gamma=0.3, embedding=embedding, bins=3).fit(own, data["y"], weight)
+        tu.save(fix, tmp_path / "model")
+        assert tu.load(tmp_path / "model").predict(own).tobytes() == fix.predict(own).tobytes()
 
 
 # ------------------------------------------------------------------ what is refused by name
@@ -122,6 +134,13 @@ FORGED = [
     ("pca", lambda p: in_part(p, "space/center", put(0, np.inf)), "its space is wrong"),
     ("pca", lambda p: in_part(p, "space/scale", put(0, 0.0)), "its space is wrong"),
     ("pca", lambda p: in_part(p, "space/rotation", put(0, 9.0)), "its space is no rotation"),
+    ("mass", lambda p: in_map(p, "bins", value=5), "its bins are wrong"),
+    ("mass", lambda p: in_part(p, "local/edges", put(0, -0.1)), "its bins are wrong"),
+    ("mass", lambda p: in_part(p, "local/edges", put(0, np.nan)), "its bins are wrong"),
+    ("mass", lambda p: in_part(p, "local/edges", put(1, 0.0)), "its bins are wrong"),
+    ("mass", lambda p: in_part(p, "local/edges", put(-1, 1.0)), "its bins are wrong"),
+    ("mass", lambda p: {"local/edges": b""}, "its bins are wrong"),
+    ("pca", lambda p: in_map(p, "uneven", value=True), "it has parts that it does not speak of"),
     ("groups", lambda p: in_part(p, "groups/cells", put(0, -5)), "the groups are wrong"),
     ("groups", lambda p: in_part(p, "groups/cells", put(-1, 10**9)), "the groups are wrong"),
     ("groups", lambda p: in_part(p, "groups/edges", put(0, 1e9)), "edges are out of order"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trueup.errors import MissingPackageError, TrueupWarning
 from trueup.kernels.laplace import EXACT, Sources, cuda, summing, sums, tiles
 from trueup.kernels.laplace import rows as laid_rows
+from trueup.metrics import lce, lce_curve, local_errors, mean_lce, mlce
 
 CLOSE = 1e-6  # the promise: of the sum of the sizes of all terms
 
@@ -257,6 +258,11 @@ def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
     with pytest.warns(TrueupWarning, match="no graphics card"):
         found = sums(*given, device="cuda")
     assert (found.total == sums(*given).total).all()
+    for measure in (lce, mlce, mean_lce, local_errors, lce_curve):
+        options = {} if measure is lce_curve else {"gamma": 1.0}
+        with pytest.warns(TrueupWarning) as told:
+            measure(points, np.full(30, 0.5), np.ones(30), device="cuda", **options)
+        assert told[0].filename == __file__  # the line that asked for it
 
 
 def test_the_card_sums_as_the_processor_does():
@@ -281,3 +287,66 @@ def test_rows_laid_out_once_answer_as_rows_given_each_time(d):
             kept.at(targets, places, scales).total == sums(points, columns, number, scales, at=(targets, places)).total
         ).all()
     assert kept.at(targets[:0], places[:0], scales).total.shape == (3, 0, 2)
+
+
+def test_coarse_steps_are_not_taken_for_fine_ones_where_the_unit_is_large():
+    # An outlier a million times farther than the rest, measured in units of a hundred millionth.
+    points, columns, number = rows(16, 300, 5)
+    points *= 1e8
+    points[0] = 1e15
+    assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (5 * 1e8))
+    for own in (True, False):
+        agree(points, columns, number, np.array([1 / (5 * 1e8)]), own=own)
+    agree(points, columns, number, np.array([1 / (5 * 1e8)]), (points[1:50] * 1.1, number[1:50]))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.3, 50.0])
+@pytest.mark.parametrize("d", [1, 4])
+def test_the_others_are_not_lost_beside_a_row_that_outweighs_them(d, scale):
+    points = np.array([[0.0] * d, [0.0] * d, [1.0] * d, [1.0] * d, [2.0] * d])
+    columns = np.array([[1e20, 1e20], [1.0, -1.0], [2.0, 1.0], [1e-3, 0.0], [1e-20, 1e-20]])
+    agree(points, columns, np.zeros(5, np.int64), np.array([scale]), own=False)
+    # And where nobody is on the same spot.
+    agree(points[[0, 2, 4]], columns[[0, 2, 4]], np.zeros(3, np.int64), np.array([scale]), own=False)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("gamma", [0.02, 0.3])
+def test_weights_of_all_sizes_and_their_squares_keep_the_promise(d, gamma):
+    random = np.random.default_rng(17)
+    points, number = random.normal(size=(200, d)), np.zeros(200, np.int64)
+    weight = 10.0 ** random.uniform(-24, 0, 200)
+    for power in (1, 2):  # a square belongs to twice the scale
+        columns = np.column_stack([weight**power, weight**power * random.uniform(0.1, 1, 200)])
+        both = np.column_stack([weight, columns])
+        scales = np.array([power / (d * gamma)])
+        for at in (None, (points + 0.1, number)):
+            for own in (True, False):
+                found = sums(points, both, number, scales, at=at, own=own)
+                total, size, shift = plain(points, columns, number, scales, at, own)
+                back = np.exp(scales[:, None] * (found.shift - shift))
+                assert (np.abs(found.total[..., 1:] - total * back[..., None]) <= CLOSE * size * back[..., None]).all()
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e100])
+@pytest.mark.parametrize("d", [5, 8, 50])
+def test_the_nearest_row_is_not_passed_over_for_a_rounding_error(scale, d):
+    random = np.random.default_rng(18)
+    points, columns = random.standard_cauchy((200, d)), np.ones((200, 1))
+    number = np.arange(200)  # a block of one row is its own box
+    for at in (points * 3, points + 0.1):
+        found = sums(points, columns, number, np.array([scale]), at=(at, number))
+        assert (found.total == 1).all()
+
+
+def test_only_scales_with_sums_that_all_but_vanish_are_summed_again(monkeypatch):
+    asked = []
+
+    def counted(blocks, targets, starts, scales, *rest, **options):
+        asked.append(scales.tolist())
+        return tiles.sum_at(blocks, targets, starts, scales, *rest, **options)
+
+    monkeypatch.setattr(summing, "sum_at", counted)
+    points, columns, number = rows(19, 300, 6)
+    agree(points, columns, number, np.array([0.1, 12.0, 2.0, 13.0]), own=False)
+    assert asked == [[12.0, 13.0]]

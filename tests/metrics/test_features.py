@@ -39,6 +39,11 @@ def test_the_unit_is_exact_with_ties_and_one_where_all_rows_are_equal(values):
     assert fitted.unit == (1 if plain == 0 else pytest.approx(1 / plain, rel=1e-12))
 
 
+def test_equal_weights_and_none_give_the_same_unit(X):
+    for w in (np.full(60, 0.3), np.r_[np.ones(59), 1 + 1e-15]):
+        assert fit_features(X, weight=w).unit == pytest.approx(fit_features(X).unit, rel=1e-12)
+
+
 def test_a_hand_worked_example():
     fitted = fit_features([[0.0, 7.0], [4.0, 7.0]], scaling="range")
     # Ranges 4 and none; half of the pairs differ, by 1 in one of two columns: mean 1/4.
@@ -150,6 +155,7 @@ def test_the_input_is_not_written_to_and_the_map_is_frozen(X):
         (np.zeros((2, 0)), {}, DataError, "shape \\(n, d\\)"),
         (3.0, {}, DataError, "shape \\(n, d\\)"),
         (np.zeros((0, 2)), {}, DataError, "no rows"),
+        ([[1.0], [1.0, 2.0]], {}, DataError, "X must hold rows of equal length"),
         ([1.0, 2.0], {"scaling": "whiten"}, ArgumentError, "scaling must be one of"),
         ([1.0, 2.0], {"components": 2}, ArgumentError, "from 1 to 1, or None; got 2"),
         ([1.0, 2.0], {"components": 0}, ArgumentError, "from 1 to 1"),

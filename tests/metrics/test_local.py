@@ -145,6 +145,39 @@ def test_the_order_of_rows_and_the_unit_of_weights_do_not_matter():
         assert mean_lce(phi, p, hit, w * unit, gamma=0.4) == pytest.approx(np.average(found, weights=w))
 
 
+@pytest.mark.parametrize("gamma", [0.5, np.inf, None])
+def test_the_neighbours_of_a_row_that_outweighs_them_count_when_it_is_left_out(gamma):
+    options = {"gamma": gamma, "signed": True, "leave_one_out": True, "kernel": "group" if gamma is None else "laplace"}
+    phi = ["a", "a", "b"] if gamma is None else [0.0, 0.0, 0.0]
+    found = lce(phi, [0.5, 0.5, 0.5], [1, 0, 0], [1e-12, 1e12, 1e-12], **options)
+    # Beside the second row are the first and, but for groups, the third.
+    np.testing.assert_allclose(found, [0.5, -0.5, np.nan] if gamma is None else [0.5, 0, 0.5], atol=CLOSE)
+
+
+@pytest.mark.parametrize("options", [{}, {"leave_one_out": True}, {"at": True}])
+def test_sizes_are_right_for_weights_of_all_sizes(options):
+    random = np.random.default_rng(14)
+    phi, w = random.normal(size=(150, 5)), 10.0 ** random.uniform(-12, 12, 150)
+    p = np.full(150, 0.5)
+    asked = phi + 0.1 if "at" in options else phi
+    options = {**options, "at": (asked, p)} if "at" in options else options
+    found = local_errors(phi, p, (random.random(150) < p).astype(float), w, gamma=0.02, bins=1, **options)
+    log = np.log(w) - np.abs(asked[:, None] - phi).sum(axis=2) / (5 * 0.02)
+    if "leave_one_out" in options:
+        np.fill_diagonal(log, -np.inf)
+    a = np.exp(log - log.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(found.size, a.sum(axis=1) ** 2 / (a**2).sum(axis=1), rtol=2 * CLOSE)
+
+
+@pytest.mark.parametrize("d", [2, 5, 50])
+def test_the_nearest_row_is_found_however_small_gamma_is(d):
+    phi, p, hit = data(300, d)
+    near = np.abs(phi[:, None] + 0.1 - phi).sum(axis=2).argmin(axis=1)
+    for gamma in (1e-300, 1e-18):
+        found = lce(phi, p, hit, gamma=gamma, bins=1, at=(phi + 0.1, p), signed=True)
+        np.testing.assert_allclose(found, (p - hit)[near], atol=CLOSE)
+
+
 def test_a_point_without_neighbours_has_no_value():
     found = lce([0.0, 1.0, 2.0], [0.1, 0.12, 0.9], [0, 0, 1], gamma=1, bins=5, leave_one_out=True)
     assert np.isnan(found).tolist() == [False, False, True]
@@ -229,9 +262,9 @@ def test_the_curve_holds_what_mlce_and_mean_lce_give_and_asks_for_the_sums_once(
     assert calls == [3]
     for k, gamma in enumerate([0.1, 1.0]):
         values = lce(phi, p, hit, w, gamma=gamma, bins=5)
-        assert curve.mlce[k] == pytest.approx(values.max(), rel=1e-12)
+        assert curve.mlce[k] == pytest.approx(values.max(), abs=CLOSE)
         assert curve.worst[k] == values.argmax()
-        assert curve.mean[k] == pytest.approx(mean_lce(phi, p, hit, w, gamma=gamma, bins=5), rel=1e-12)
+        assert curve.mean[k] == pytest.approx(mean_lce(phi, p, hit, w, gamma=gamma, bins=5), abs=CLOSE)
     assert curve.mce == pytest.approx(mce(hit, p, w, n_bins=5))
 
 
@@ -269,7 +302,7 @@ def test_size_and_noise_are_the_formulas(sample, gamma, leave_one_out):
     number = numbered(p, w, n_bins=4)
     found = local_errors(phi, p, hit, w, gamma=gamma, bins=4, leave_one_out=leave_one_out)
     np.testing.assert_allclose(
-        found.error, lce(phi, p, hit, w, gamma=gamma, bins=4, leave_one_out=leave_one_out, signed=True)
+        found.error, lce(phi, p, hit, w, gamma=gamma, bins=4, leave_one_out=leave_one_out, signed=True), atol=CLOSE
     )
     for t in range(len(p)):
         near = (number == number[t]) & (w > 0) & (~np.eye(len(p), dtype=bool)[t] | (not leave_one_out))
@@ -548,6 +581,7 @@ OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
         ({"phi": [[0.0], [np.inf]]}, DataError, "phi must be finite; got inf at row 1"),
         ({"phi": ["a", "b"]}, DataError, "phi must hold numbers; got <U1"),
         ({"phi": [[[0.0]], [[1.0]]]}, DataError, "phi must have shape"),
+        ({"phi": [[0.0], [1.0, 2.0]]}, DataError, "phi must hold rows of equal length"),
         ({"phi": [[0.0]]}, DataError, "must be equally long; got 1, 2, 2"),
         ({"weight": [1.0]}, DataError, "must be equally long; got 2, 2, 2, 1"),
         ({"weight": [1.0, -1.0]}, DataError, "weight must not be negative; got -1 at row 1"),
@@ -564,15 +598,18 @@ OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
         ({"gamma": None}, ArgumentError, "gamma must be a number above 0; got None"),
         ({"gamma": "0.4"}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": True}, ArgumentError, "gamma must be a number above 0"),
+        ({"gamma": 10**400}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": 0.4, "kernel": "group"}, ArgumentError, "gamma goes with the Laplace kernel; got 0.4"),
         ({"kernel": "gauss"}, ArgumentError, "kernel must be one of"),
         ({"phi": [[0, 1], [1, 1]], "kernel": "group", "gamma": None}, DataError, "one label a row"),
         ({"bins": 0}, ArgumentError, "bins must be a whole number of at least 1; got 0"),
         ({"bins": 2.5}, ArgumentError, "bins must be a whole number"),
         ({"bins": True}, ArgumentError, "bins must be a whole number"),
+        ({"bins": 10**12}, ArgumentError, "bins must be at most 1,000,000; got 1000000000000"),
         ({"strategy": "equal"}, ArgumentError, "strategy must be one of"),
         ({"tolerance": 0}, ArgumentError, "tolerance must lie between 0 and 1, or be None; got 0"),
         ({"tolerance": 1.0}, ArgumentError, "tolerance must lie between 0 and 1"),
+        ({"tolerance": "small"}, ArgumentError, "tolerance must lie between 0 and 1, or be None; got 'small'"),
         ({"threads": 0}, ArgumentError, "threads must be a whole number"),
         ({"device": "gpu"}, ArgumentError, "device must be one of 'cpu', 'cuda'; got 'gpu'"),
         ({"at": [[0.0]]}, ArgumentError, "at must be a pair \\(phi, confidence\\)"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from trueup import _optional
 from trueup.errors import ArgumentError, DataError, MissingPackageError
 from trueup.reports import figures
 
@@ -160,6 +161,7 @@ def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
         (lambda: figures.draw_landscape([[0, 0]], ["much"]), "lce must be numbers"),
         (lambda: figures.draw_lce_cdf([]), r"lce must have 1 dimension and rows; got shape \(0,\)"),
         (lambda: figures.draw_lce_cdf({"base": [np.nan]}), "lce of 'base' must be finite"),
+        (lambda: figures.draw_lce_cdf([0.1], bin_error="small"), "bin_error must be numbers"),
     ],
 )
 def test_numbers_that_cannot_be_drawn_are_named(draw, message):
@@ -174,6 +176,7 @@ def test_numbers_that_cannot_be_drawn_are_named(draw, message):
         (lambda: figures.draw_lce_cdf({}), "nothing to draw"),
         (lambda: figures.draw_lce_cdf({"a": [0.1]}, bin_error={"b": 0.1}), "names 'b', which has no errors"),
         (lambda: figures.draw_landscape([[0, 0]], [0.1], highest=-1), "highest must be a number above 0; got -1"),
+        (lambda: figures.draw_landscape([[0, 0]], [0.1], highest="most"), "highest must be a number above 0; got 'most'"),
         (lambda: figures.draw_landscape([[0, 0]], [0.1], ax="here"), "ax must be axes of matplotlib; got str"),
         (lambda: figures.draw_mlce({"a": [0.1, 0.2]}), "'a' must be a curve by metrics.lce_curve; got list"),
     ],
@@ -196,4 +199,13 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(MissingPackageError, match=r"pip install 'trueup\[plots\]'"):
+        figures.draw_mlce(curve())
+
+
+def test_a_package_that_is_there_but_broken_is_not_said_to_be_missing(monkeypatch):
+    def broken(name):
+        raise ImportError(f"{name} lacks a library")
+
+    monkeypatch.setattr(_optional.importlib, "import_module", broken)
+    with pytest.raises(MissingPackageError, match=r"'matplotlib.figure', which cannot be imported \(.* lacks a library\)"):
         figures.draw_mlce(curve())

@@ -57,8 +57,8 @@ Fit it on rows that the model of the scores was not trained on.
 
 METHOD_HELP = """mcgrad (default): boosted trees over features and score; auto: the simplest of several that is good
 enough, which may be none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for
-saturation; hkrr, multiaccuracy: a list of patches to read; isotonic, platt, temperature, beta, histogram: a curve of the
-score alone"""
+saturation; hkrr, multiaccuracy: a list of patches to read; lore: the outcomes of rows nearby; isotonic, platt,
+temperature, beta, histogram: a curve of the score alone"""
 
 FIT_EXAMPLES = """\
 examples:
@@ -68,6 +68,7 @@ examples:
   trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
 """
 
 PREDICT = """\
@@ -215,7 +216,8 @@ def _add_fit(verbs: argparse._SubParsersAction[Any]) -> None:
     add("--method", default="mcgrad", choices=tuple(METHODS), metavar="NAME", help=METHOD_HELP)
     add(
         "--by", action="append", metavar="A,B",
-        help="for a curve of the score (isotonic to histogram): one for each group, drawn to that of the whole",
+        help="for a curve of the score (isotonic to histogram): one for each group, drawn to that of the whole; "
+        "for lore: rows nearby are those of the same group",
     )  # fmt: skip
     add(
         "--judge", action="store_true",

@@ -140,7 +140,10 @@ def as_points(values: ArrayLike, name: str) -> Floats:
     >>> as_points([1, 2, 3], "phi").shape
     (3, 1)
     """
-    given = np.asarray(values)
+    try:
+        given = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{name} must hold rows of equal length ({error})", hint="one column a coordinate") from error
     if given.dtype.kind == "O" and given.size and not any(isinstance(one, (str, bytes)) for one in given.flat):
         try:
             given = given.astype(np.float64)
@@ -250,10 +253,12 @@ def _mean_distance(points: Floats, w: Floats) -> float:
     Between two neighbours in the order of a coordinate lies what separates the C weight below from the W - C above:
     the mean is 2 sum gap C (W - C) / W^2.
     """
-    total = 0.0
+    total, alike = 0.0, bool((w == w[0]).all())
     for column in points.T:
-        order = np.argsort(column, kind="stable")
-        below = np.cumsum(w[order])
+        # Where rows count alike their order is of no account: sorted values are found sooner.
+        order = None if alike else np.argsort(column, kind="stable")
+        rising = np.sort(column) if order is None else column[order]
+        below = np.arange(1.0, len(w) + 1) if order is None else np.cumsum(w[order])
         share = below[:-1] / below[-1]
-        total += 2.0 * float(np.sum(np.diff(column[order]) * share * (1.0 - share)))
+        total += 2.0 * float(np.sum(np.diff(rising) * share * (1.0 - share)))
     return total / len(points.T)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.maps.local import LocalMap, Neighbours
+from trueup.calibrators.maps.local import LocalMap, Neighbours, even_edges
 from trueup.calibrators.maps.spaces import LARGEST, Design, Groups, Space, design_sizes
 from trueup.metrics.features import FeatureMap
 from trueup.modelfile.checking import are_numbers, is_whole, numbers, require
-from trueup.modelfile.grouped import MOST_CELLS, _cuts
+from trueup.modelfile.cuts import pack_cuts, unpack_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +32,12 @@ SPACE = {
     "space/fill": "<f8", "space/gaps": "|u1", "space/factor": "<f8", "space/center": "<f8", "space/scale": "<f8",
     "space/rotation": "<f8",
 }  # fmt: skip
+EDGES = {"local/edges": "<f8"}  # of bins that are not of equal width
 GROUPS = {"groups/edges": "<f8", "groups/cells": "<i8"}
 MOST_BINS = 4096
 SMALL, LARGE = 1e-6, 1e6  # of gamma
-MOST = 1e30  # a point is no farther than this from 0; nor do so many rows weigh more
+MOST = 1e30  # features are no farther than this from 0, on the scale of their deviations
+FAR = 1e140  # nor are points, in units of their mean distance, which may be tiny; nor are weights so small
 
 
 def write(found: LocalMap) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -50,12 +52,11 @@ def write(found: LocalMap) -> tuple[dict[str, Any], dict[str, bytes]]:
         "gamma": None if math.isinf(found.gamma) else found.gamma,
     }  # fmt: skip
     space, kinds = found.embedding, dict(ROWS)
+    if not np.array_equal(found.edges, even_edges(found.bins)):
+        entry["uneven"], arrays["local/edges"] = True, found.edges
+        kinds |= EDGES
     if isinstance(space, Groups):
-        # A category is cut by its levels, which the schema has.
-        entry["cuts"] = [
-            None if cut.edges is None else {"edges": len(cut.edges), "labels": list(cut.labels)} for cut in space.cuts
-        ]
-        edges = np.concatenate([np.zeros(0), *(cut.edges for cut in space.cuts if cut.edges is not None)])
+        entry["cuts"], edges = pack_cuts(space.cuts)
         arrays |= dict(zip(GROUPS, (edges, space.cells), strict=True))
         kinds |= GROUPS
     elif isinstance(space, Space) and space.design is not None and space.features is not None:
@@ -73,9 +74,13 @@ def read(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> LocalMap:
     require(schema.task != "regression", "the map does not fit")
     own = GROUPS if "cuts" in found else SPACE if "space" in found else {}
     require(not ("cuts" in found and "space" in found), "it has groups and a space")
-    require(set(parts) == {*ROWS, *own}, "it has parts that it does not speak of")
+    uneven = EDGES if "uneven" in found else {}
+    require(set(parts) == {*ROWS, *own, *uneven}, "it has parts that it does not speak of")
     bins, groups, d, m = (found[name] for name in ("bins", "groups", "dimensions", "shrinkage"))
     require(is_whole(bins) and 1 <= bins <= MOST_BINS, "its bins are wrong")
+    edges = numbers(parts["local/edges"], EDGES["local/edges"]) if uneven else even_edges(bins)
+    inside = len(edges) == bins - 1 and ((edges >= 0) & (edges < 1)).all() and (edges[1:] > edges[:-1]).all()
+    require(bool(inside), "its bins are wrong")
     require(are_numbers(m) and 0 <= m <= MOST, "its shrinkage is wrong")
     gamma = math.inf if found["gamma"] is None else found["gamma"]
     require(gamma == math.inf or (are_numbers(gamma) and SMALL <= gamma <= LARGE), "its gamma is wrong")
@@ -94,7 +99,7 @@ def read(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> LocalMap:
     slack = near.weight * 1e-9  # sums are rounded
     low = -near.weight if shifts else 0.0
     require(bool(((near.total >= low - slack) & (near.total <= near.weight + slack)).all()), "its rates are wrong")
-    return LocalMap(space, near, bins, groups, float(gamma), float(m), shifts)
+    return LocalMap(space, near, edges, groups, float(gamma), float(m), shifts)
 
 
 def _neighbours(parts: Mapping[str, bytes], bins: int, groups: int, d: int) -> Neighbours:
@@ -108,19 +113,15 @@ def _neighbours(parts: Mapping[str, bytes], bins: int, groups: int, d: int) -> N
     steps = np.diff(place, prepend=0)
     inside = len(place) > 0 and place[0] == 0 and place[-1] == len(keys) - 1
     require(bool(inside and ((steps == 0) | (steps == 1)).all()), "its bins do not fit its neighbours")
-    require(bool((np.abs(flat) <= MOST).all()), "its points are no numbers")
-    require(bool(((weight >= 1 / MOST) & (weight <= MOST)).all()), "its weights are wrong")
+    require(bool((np.abs(flat) <= FAR).all()), "its points are no numbers")
+    require(bool(((weight >= 1 / FAR) & (weight <= MOST)).all()), "its weights are wrong")
     return Neighbours(keys, place, flat.reshape(-1, d), weight, total)
 
 
 def _groups(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> Groups:
     edges, cells = (numbers(parts[name], kind) for name, kind in GROUPS.items())
-    cuts = _cuts(found["cuts"], schema, edges)
-    most = math.prod(len(cut.labels) for cut in cuts)
-    require(most <= MOST_CELLS, "there are too many groups to be numbered")
-    inside = len(cells) > 0 and ((cells >= 0) & (cells < most)).all() and (cells[1:] > cells[:-1]).all()
-    require(bool(inside), "the groups are wrong")
-    return Groups(cuts, cells)
+    require(len(cells) > 0, "the groups are wrong")
+    return Groups(unpack_cuts(found["cuts"], schema, edges, cells), cells)
 
 
 def _space(found: Any, schema: Schema, parts: Mapping[str, bytes], d: Any) -> Space:
@@ -135,7 +136,7 @@ def _space(found: Any, schema: Schema, parts: Mapping[str, bytes], d: Any) -> Sp
     require(bool(((factor >= 0) & (factor <= LARGEST)).all() and (np.abs(center) <= MOST).all()), "its space is wrong")
     require(bool((np.isfinite(scale) & (scale > 1 / MOST)).all()), "its space is wrong")
     turned, unit = found["turned"], found["unit"]
-    require(isinstance(turned, bool) and are_numbers(unit) and 1 / MOST <= unit <= MOST, "its space is wrong")
+    require(isinstance(turned, bool) and are_numbers(unit) and 1 / FAR <= unit <= FAR, "its space is wrong")
     require(is_whole(d) and 1 <= d <= width and len(flat) == (width * d if turned else 0), "its dimensions are wrong")
     require(turned or d == width, "its dimensions are wrong")
     require(bool((np.abs(flat) <= 2.0).all()), "its space is no rotation")

@@ -68,10 +68,7 @@ def draw_landscape(
         )
     signed = bool((error < 0).any())
     some = np.isfinite(error)
-    top = float(np.abs(error[some]).max()) if highest is None else float(highest)
-    if not (np.isfinite(top) and top >= 0):
-        raise ArgumentError(f"highest must be a number above 0; got {highest!r}")
-    top = top or 1.0
+    top = float(np.abs(error[some]).max()) or 1.0 if highest is None else _positive(highest, "highest")
     ax = _axes(ax, 4.6, 4.0)
     if not some.all():
         ax.scatter(place[~some, 0], place[~some, 1], s=_size(len(error)), color=GRID, linewidths=0, zorder=0)
@@ -135,7 +132,8 @@ def draw_lce_cdf(
         ax.plot([mean], [at], marker="o", markersize=6, color=look["color"], linestyle="none", markeredgecolor="white")
         whole = bin_error.get(name) if isinstance(bin_error, Mapping) else bin_error
         if whole is not None:
-            ax.plot([abs(whole)] * 2, [0.0, 0.12], color=look["color"], linewidth=2.5, solid_capstyle="butt")
+            across = float(np.abs(_numbers([whole], "bin_error", 1))[0])
+            ax.plot([across] * 2, [0.0, 0.12], color=look["color"], linewidth=2.5, solid_capstyle="butt")
     marks = "dot: mean" + ("" if bin_error is None else "; stroke: error of the bin")
     _plain(ax, title, f"local calibration error\n({marks})", "share of rows")
     ax.set_ylim(0.0, 1.0)
@@ -216,6 +214,16 @@ def _numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = Fals
     bad = np.isinf(found) if gaps and not np.isnan(found).all() else ~np.isfinite(found)
     if bad.any():
         raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")
+    return found
+
+
+def _positive(value: float, name: str) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = np.nan
+    if not 0 < found < np.inf:
+        raise ArgumentError(f"{name} must be a number above 0; got {value!r}")
     return found
 
 

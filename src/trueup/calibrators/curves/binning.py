@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Histogram", "Isotonic"]
+__all__ = ["Histogram", "Isotonic", "cut_by_mass"]
 
 MOST_BINS = 100_000
 SLACK = 1e-9  # a score that begins at a multiple of the mass of a bin, but for rounding, begins a bin
@@ -213,15 +213,23 @@ class Histogram(Classic):
 
 
 def _equal_mass(score: Floats, weight: Floats, total: Floats, bins: int, *, real: bool) -> tuple[Floats, Floats]:
-    """Cut where the weight below a score passes multiples of the mass of a bin; give upper edges and means."""
+    """Cut into bins of equal weight; give upper edges and means."""
+    inner, first = cut_by_mass(score, weight, bins)
+    return np.append(inner, score[-1] if real else 1.0), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
+
+
+def cut_by_mass(score: Floats, weight: Floats, bins: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Cut where the weight below a score passes multiples of the mass of a bin.
+
+    Scores rise, no two are equal. Give the edges between bins, each half-way between two scores, and where bins begin.
+    """
     mass = np.cumsum(weight)
     below = np.append(0.0, mass[:-1])
     number = np.minimum(np.floor(bins * (below / mass[-1]) + SLACK), bins - 1)
     first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
     left, right = score[first[1:] - 1], score[first[1:]]
     middle = left + (right - left) / 2
-    inner = np.where(middle < right, middle, left)
-    return np.append(inner, score[-1] if real else 1.0), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
+    return np.where(middle < right, middle, left), first
 
 
 def _equal_width(score: Floats, weight: Floats, total: Floats, bins: int, *, real: bool) -> tuple[Floats, Floats]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["ForeignLocal", "ForeignSpace", "fit_embedding"]
 
 MOST_CELLS = 2**62  # combinations that could be, numbered by 64 bits
-MOST_NUMBERS = 2**28  # laid out at once: 2 GiB
+MOST_NUMBERS = 2**27  # laid out at once: 1 GiB, of which some copies are made
+MOST_TURNED = 4096  # columns (or rows, where they are fewer) whose principal components take seconds, not minutes
 
 
 def fit_embedding(told: Any, components: int | None, table: Table, units: Units) -> Embedding:
@@ -118,9 +119,9 @@ def _inverse(deviation: float) -> float:
     return 1.0 / deviation if deviation > 1 / LARGEST else 0.0
 
 
-def _lay(design: Design, columns: Sequence[NDArray[Any]], rows: int) -> Floats:
+def _lay(design: Design, columns: Sequence[NDArray[Any]], rows: int, *, turned: bool = False) -> Floats:
     width = sum(design_sizes(design.levels, design.gaps))
-    if rows * width > MOST_NUMBERS:
+    if rows * width > MOST_NUMBERS or (turned and min(rows, width) > MOST_TURNED):
         raise ArgumentError(
             f"{rows:,} rows of {width:,} columns, one for each category, are too many to be laid out",
             hint="leave out columns of many categories, or name fewer features",
@@ -129,7 +130,7 @@ def _lay(design: Design, columns: Sequence[NDArray[Any]], rows: int) -> Floats:
 
 
 def _fit_space(design: Design, columns: Sequence[NDArray[Any]], components: int | None, units: Units) -> Space:
-    X = _lay(design, columns, len(units.weight))
+    X = _lay(design, columns, len(units.weight), turned=components is not None)
     if not (X.max(axis=0) > X.min(axis=0)).any():
         return Space()
     most = None if components is None else min(int(components), *X.shape)
@@ -187,8 +188,8 @@ class ForeignLocal(LocalMap):
 
 def _fit_foreign(told: Any, design: Design, columns: Sequence[NDArray[Any]], units: Units) -> ForeignSpace:
     made = clone(told)
-    if made.get_params().get("random_state", 0) is None:
-        made.set_params(random_state=0)
+    loose = [name for name, value in made.get_params().items() if name.endswith("random_state") and value is None]
+    made.set_params(**dict.fromkeys(loose, 0))  # those of the steps of a pipeline too
     X = _lay(design, columns, len(units.weight))
     try:
         made.fit(np.repeat(X, units.rows, axis=0))  # it may take no weights, but it takes a row twice
@@ -208,7 +209,7 @@ def _ask(transformer: Any, X: Floats) -> Floats:
     """Ask a transformer of another library for points."""
     found = transformer.transform(X)
     found = found.toarray() if hasattr(found, "toarray") else np.asarray(found)
-    if len(found) != len(X):
+    if found.shape[:1] != (len(X),):
         raise DataError(
             f"{type(transformer).__name__} must give a point for each row; got shape {found.shape} for {len(X):,} rows",
             hint="give another transformer",

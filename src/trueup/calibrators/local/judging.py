@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.calibrators.local.pooling import sort_alike
-from trueup.calibrators.maps.local import Neighbours, confidence_of, mix_reset, mix_shift, number_bins, scale_of
+from trueup.calibrators.maps.local import Neighbours, confidence_of, mix_reset, mix_shift, number_bins, reset, scale_of
 from trueup.calibrators.maps.spaces import Groups
 from trueup.calibrators.rounds import FEW, LATER, LEAST_GAIN, paired_gain
 from trueup.data.dealing import TOGETHER
@@ -18,7 +18,7 @@ from trueup.kernels.laplace import sums
 from trueup.kernels.losses import log_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 __all__ = [
     "RESET", "SHIFT", "Candidates", "Judged", "Placed", "Tried", "Votes", "choose", "leave_one_out", "make_neighbours",
@@ -57,15 +56,15 @@ class Placed:
     ----------
     confidence, hit : ndarray of float64
         The score and the outcome; of several classes the highest score, and whether its class came true.
-    rest : ndarray of float64
-        Log loss that no new confidence can change: that of the true class among those that are not the highest.
+    share : ndarray of float64
+        What the true class gets of all that the confidence leaves; 1 where that is nobody else's.
     points : ndarray, shape (n, d)
     group, bin : ndarray of int64
     """
 
     confidence: Floats
     hit: Floats
-    rest: Floats
+    share: Floats
     points: Floats
     group: Longs
     bin: Longs
@@ -77,23 +76,21 @@ class Placed:
     def losses(self, rate: Floats) -> Floats:
         """Give the log loss of every row with these confidences."""
         out = np.empty(len(rate))
-        log_losses(self.hit, np.ascontiguousarray(rate), SMALLEST, out)
-        return out + self.rest
+        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), SMALLEST, out)
+        return out
 
 
-def place_rows(table: Table, embedding: Embedding, bins: int) -> Placed:
+def place_rows(table: Table, embedding: Embedding, edges: Floats) -> Placed:
     """Say where the rows of a table stand, and what came of them."""
     assert table.outcome is not None
     points, group = embedding.place([table.columns[one.name] for one in table.schema.features], len(table))
     confidence, top = confidence_of(table.prediction)
-    hit, rest = table.outcome, np.zeros(len(table))
+    hit, share = table.outcome, np.ones(len(table))
     if top is not None:
         hit = (table.outcome == top).astype(np.float64)
-        left = table.prediction.sum(axis=1) - confidence
-        true = table.prediction[np.arange(len(table)), table.outcome.astype(np.int64)]
-        share = np.divide(true, left, out=np.full(len(true), 1.0 / (table.prediction.shape[1] - 1)), where=left > 0)
-        rest = np.where(hit == 1, 0.0, -np.log(np.clip(share, SMALLEST, 1.0)))
-    return Placed(np.ascontiguousarray(confidence), hit, rest, points, group, number_bins(confidence, bins))
+        others = reset(table.prediction, top, np.zeros(len(table)))
+        share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.outcome.astype(np.int64)])
+    return Placed(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
 
 
 def make_neighbours(placed: Placed, weight: Floats, groups: int, *, near: bool, shifts: bool) -> Neighbours:
@@ -219,19 +216,17 @@ class _Cells:
         return np.where(alone[:, None], 0.0, self.columns[self.cell] - own.columns)
 
 
-def votes_at(maps: Sequence[tuple[LocalMap, LocalMap]], held: Placed, threads: int | None) -> Votes:
-    """Ask the neighbours of rows that are none themselves.
-
-    ``maps`` are two for each reach, one that resets and one that shifts; they differ in nothing else.
-    """
+def votes_at(learn: Callable[[float, str], LocalMap], gammas: Sequence[float], held: Placed, threads: int | None) -> Votes:
+    """Ask the neighbours of rows that are none themselves; ``learn`` makes the map of a gamma and a move."""
     rows = len(held.hit)
-    sides, carried = np.zeros((len(maps), rows, 3)), np.ones((len(maps), rows))
+    sides, carried = np.zeros((len(gammas), rows, 3)), np.ones((len(gammas), rows))
     for far in (False, True):
-        chosen = [at for at, (one, _) in enumerate(maps) if math.isinf(one.gamma) == far]
+        chosen = [at for at, gamma in enumerate(gammas) if math.isinf(gamma) == far]
         if not chosen:
             continue
-        (first, other), scales = maps[chosen[0]], np.array([maps[at][0].scale for at in chosen])
+        first, other = (learn(gammas[chosen[0]], move) for move in (RESET, SHIFT))
         near = first.neighbours
+        scales = np.array([scale_of(gammas[at], near.points.shape[1]) for at in chosen])
         points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if far else (held.points, held.group)
         columns = np.column_stack([near.weight, near.total, other.neighbours.total])
         where = (points, first.keys_of(held.confidence, group))

@@ -10,13 +10,14 @@ import numpy as np
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_whole
+from trueup.calibrators.curves.binning import cut_by_mass
 from trueup.calibrators.explain import find_corrections
 from trueup.calibrators.local import judging
 from trueup.calibrators.local.embedding import ForeignLocal, ForeignSpace, fit_embedding
 from trueup.calibrators.local.judging import RESET, SHIFT, Candidates
 from trueup.calibrators.local.pooling import pool_rows
 from trueup.calibrators.maps.base import Unchanged
-from trueup.calibrators.maps.local import LocalMap, confidence_of, reset
+from trueup.calibrators.maps.local import LocalMap, confidence_of, even_edges, reset
 from trueup.calibrators.maps.spaces import Groups, Space
 from trueup.calibrators.rounds import History, Holdout, Round
 from trueup.data.checks import one_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.local.judging import Judged, Placed, Tried
+    from trueup.calibrators.local.judging import Judged, Placed, Tried, Votes
     from trueup.calibrators.local.pooling import Units
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.maps.spaces import Embedding
@@ -40,8 +41,10 @@ __all__ = ["LoRe"]
 
 GAMMAS = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, math.inf)
 SHRINKAGES = (1.0, 3.0, 10.0, 30.0, 100.0)
-ENOUGH = 20_000  # rows that judge; of more, so many are held out
-FEWEST_BINS, MOST_BINS, ROWS_PER_BIN = 5, 15, 100  # the paper's: 5 bins for 500 rows, else 15
+ALL, SOME = 50_000, 20_000  # up to so many different rows, all judge without their own vote; of more, some are held out
+FEWEST_BINS, MOST_BINS = 5, 15
+# Of equal width as in the paper: 5 bins for 500 rows, else 15. Of equal weight, where none is empty, fewer serve better.
+ROWS_PER_BIN = {"width": 100, "mass": 1000}
 EMBEDDINGS = ("pca", "columns", "groups")
 END = (1e-6, 1e6)  # of gamma: beyond them a row sees its nearest alone, or the whole bin
 
@@ -77,8 +80,13 @@ class LoRe(Calibrator):
         are from their scores, ``p + sum k (y - p_i) / (sum k + m)``: scores that differ within a bin go on differing.
         "auto" chooses it with gamma; where gamma is a number it is "reset".
     bins : "auto" or int
-        Bins of equal width over [0, 1], of the score or of the highest of several. "auto" has one for each 100 rows, from 5
-        to 15. A row in a bin that no row of the fit was in goes by the nearest bin that had some, the lower of two.
+        Bins of the score, or of the highest of several: the most. "auto" has from 5 to 15: one for each 100 rows where
+        they are of equal width, for each 1,000 where of equal weight. A row in a bin that no row of the fit was in goes by
+        the nearest bin that had some, the lower of two.
+    strategy : {"auto", "mass", "width"}
+        Bins of equal weight, or of equal width over [0, 1], as the paper has them: where most scores are close to 0 or 1,
+        bins of equal width put rows together that have little in common. "auto" is "width" where gamma is a number, else
+        "mass".
     embedding : {"pca", "columns", "groups"} or scikit-learn transformer
         Where distances are measured.
 
@@ -124,7 +132,7 @@ class LoRe(Calibrator):
 
     Losses are by leave-one-out. Rows alike in features and prediction are left out together where there are up to ten of
     them, so that a copy never speaks for its original; more of them are what discrete data look like, and only one is left
-    out. Beyond 20,000 rows, 20,000 of them are held out to judge by, and the final model has all.
+    out. Of more than 50,000 different rows, 20,000 are held out to judge by, and the final model has all.
 
     Every row of the fit is compared with every row to be scored, within a bin: a prediction takes time in proportion to
     both. In one to three dimensions large bins are summed faster.
@@ -155,6 +163,7 @@ class LoRe(Calibrator):
         shrinkage: Any = "auto",
         move: str = "auto",
         bins: Any = "auto",
+        strategy: str = "auto",
         embedding: Any = "pca",
         components: int | None = 20,
         task: str = "auto",
@@ -169,6 +178,7 @@ class LoRe(Calibrator):
         self.shrinkage = shrinkage
         self.move = move
         self.bins = bins
+        self.strategy = strategy
         self.embedding = embedding
         self.components = components
         self.task = task
@@ -194,11 +204,13 @@ class LoRe(Calibrator):
         splits.enough_rows(table)
         units = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, units)
-        recipe = _Recipe(embedding, self._count_bins(units), self._candidates(embedding), self.threads)
-        own = judging.place_rows(table.take(units.first), embedding, recipe.bins)
-        judged, after = recipe.judge_all(own, units, table) if _all_judge(table) else recipe.judge_some(table)
+        few = table.take(units.first)
+        recipe = _Recipe(embedding, self._cut_scores(few, units), self._candidates(embedding), self.threads)
+        own = judging.place_rows(few, embedding, recipe.edges)
+        all_judge = len(units.first) <= ALL
+        judged, after = recipe.judge_all(own, units, table) if all_judge else recipe.judge_some(table)
         kept = judged.kept or not isinstance(self.gamma, str)
-        history = self._history(judged, all_judge=_all_judge(table), kept=kept)
+        history = self._history(judged, all_judge=all_judge, kept=kept)
         found: Map = recipe.learn(own, units.weight, *judged.chosen[:3]) if kept else Unchanged()
         self.tried_: tuple[Tried, ...] = judged.tried
         return Fitted(found, history, after if kept else None)
@@ -207,12 +219,23 @@ class LoRe(Calibrator):
         some = table if len(after) == len(table) else table.take(_held(table)[1])
         return find_corrections(some, found.tested(), some.prediction, after)
 
-    def _count_bins(self, units: Units) -> int:
+    def _cut_scores(self, few: Table, units: Units) -> Floats:
+        """Give the edges between bins of the score."""
+        strategy = self.strategy
+        if strategy == "auto":
+            strategy = "mass" if isinstance(self.gamma, str) else "width"
+        bins = self._count_bins(units, ROWS_PER_BIN[strategy])
+        if strategy == "width":
+            return even_edges(bins)
+        score, at = np.unique(confidence_of(few.prediction)[0] + 0.0, return_inverse=True)
+        return cut_by_mass(score, np.bincount(at.ravel(), units.weight).astype(np.float64), bins)[0]
+
+    def _count_bins(self, units: Units, rows: int) -> int:
         if not isinstance(self.bins, str):
             return int(self.bins)
         weight = units.weight / units.rows
         many = float((weight * units.rows).sum() ** 2 / (weight**2 * units.rows).sum())  # the effective number of rows
-        return min(max(int(many * (1 + 1e-9)) // ROWS_PER_BIN, FEWEST_BINS), MOST_BINS)
+        return min(max(int(many * (1 + 1e-9)) // rows, FEWEST_BINS), MOST_BINS)
 
     def _candidates(self, embedding: Embedding) -> Candidates:
         """List what is tried."""
@@ -255,6 +278,7 @@ class LoRe(Calibrator):
         if not (isinstance(self.bins, str) and self.bins == "auto"):
             check_whole(self, {"bins": (1, 4096)})
         one_of("move", self.move, ("auto", RESET, SHIFT))
+        one_of("strategy", self.strategy, ("auto", "mass", "width"))
         check_whole(self, {"components": (1, 2**31 - 1), "threads": (1, 2**31 - 1)}, optional=True)
         if isinstance(self.embedding, str):
             one_of("embedding", self.embedding, EMBEDDINGS)
@@ -265,8 +289,8 @@ class LoRe(Calibrator):
 class _Recipe:
     """What is the same for every map that is tried."""
 
-    def __init__(self, embedding: Embedding, bins: int, candidates: Candidates, threads: int | None) -> None:
-        self.embedding, self.bins, self.candidates, self.threads = embedding, bins, candidates, threads
+    def __init__(self, embedding: Embedding, edges: Floats, candidates: Candidates, threads: int | None) -> None:
+        self.embedding, self.edges, self.candidates, self.threads = embedding, edges, candidates, threads
 
     def learn(self, placed: Placed, weight: Floats, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Make the map of all rows."""
@@ -274,37 +298,37 @@ class _Recipe:
         groups = 1 + len(space.cells) if isinstance(space, Groups) else 1
         made = ForeignLocal if isinstance(space, ForeignSpace) else LocalMap
         near = judging.make_neighbours(placed, weight, groups, near=not math.isinf(gamma), shifts=shifts)
-        return made(space, near, self.bins, groups, gamma, shrinkage, shifts)
+        return made(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
     def judge_all(self, own: Placed, units: Units, table: Table) -> tuple[Judged, Floats]:
         """Judge by every row, without its own vote; give the scores of all rows too."""
         votes = judging.leave_one_out(own, units, self.candidates.gammas, self.embedding, self.threads)
-        judged = judging.choose(votes, own, units.weight, units.rows, self.candidates)
-        top = confidence_of(table.prediction)[1]
-        return judged, reset(table.prediction, top, judged.rate[units.unit])
+        return self._choose(votes, own, units, table)
 
     def judge_some(self, table: Table) -> tuple[Judged, Floats]:
         """Judge by rows that are held out; give their scores too."""
-        train, valid = (table.take(rows) for rows in _held(table))
-        units = pool_rows(train)
-        placed = judging.place_rows(train.take(units.first), self.embedding, self.bins)
-        held = judging.place_rows(valid, self.embedding, self.bins)
-        gammas = self.candidates.gammas
-        resets, shifts = ([self.learn(placed, units.weight, g, 0.0, move) for g in gammas] for move in (RESET, SHIFT))
-        votes = judging.votes_at(list(zip(resets, shifts, strict=True)), held, self.threads)
-        given = splits.weigh(valid.weight, len(valid))
-        weight = np.ones(len(valid)) if given is None else given
-        judged = judging.choose(votes, held, weight, np.ones(len(valid), np.int64), self.candidates)
-        return judged, reset(valid.prediction, confidence_of(valid.prediction)[1], judged.rate)
+        sides = [table.take(rows) for rows in _held(table)]
+        units, judges = (pool_rows(side) for side in sides)
+        placed, held = (
+            judging.place_rows(side.take(pooled.first), self.embedding, self.edges)
+            for side, pooled in zip(sides, (units, judges), strict=True)
+        )
 
+        def learn(gamma: float, move: str) -> LocalMap:
+            return self.learn(placed, units.weight, gamma, 0.0, move)
 
-def _all_judge(table: Table) -> bool:
-    return len(table) <= ENOUGH
+        votes = judging.votes_at(learn, self.candidates.gammas, held, self.threads)
+        return self._choose(votes, held, judges, sides[1])
+
+    def _choose(self, votes: Votes, placed: Placed, units: Units, table: Table) -> tuple[Judged, Floats]:
+        judged = judging.choose(votes, placed, units.weight, units.rows, self.candidates)
+        return judged, reset(table.prediction, confidence_of(table.prediction)[1], judged.rate[units.unit])
 
 
 def _held(table: Table) -> tuple[Longs, Longs]:
     """Deal out which rows are learned from, and which judge."""
-    split = splits.divide(table, Holdout(ENOUGH / len(table)), 0)[0]
+    share = max(SOME / len(table), 1 / splits.SHARES)
+    split = splits.divide(table, Holdout(share), 0)[0]
     return split.train, split.valid
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Longs = NDArray[np.int64]
 
-__all__ = ["LocalMap", "Neighbours", "confidence_of", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of"]
+__all__ = [
+    "LocalMap", "Neighbours", "confidence_of", "even_edges", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of",
+]  # fmt: skip
 
 CHUNK = 2**23  # numbers that are laid out at once
 
@@ -91,8 +93,8 @@ class LocalMap(Map):
     ----------
     embedding : Embedding
     neighbours : Neighbours
-    bins : int
-        Of equal width, over [0, 1].
+    edges : ndarray of float64, ascending
+        Between the bins of the score; each belongs to the bin below it.
     groups : int
         How many groups a bin may have, the whole among them.
     gamma : float
@@ -107,7 +109,7 @@ class LocalMap(Map):
 
     embedding: Embedding
     neighbours: Neighbours
-    bins: int
+    edges: Floats
     groups: int
     gamma: float
     shrinkage: float
@@ -117,6 +119,11 @@ class LocalMap(Map):
     def steps(self) -> int:
         """Count one step."""
         return 1
+
+    @property
+    def bins(self) -> int:
+        """Count the bins."""
+        return len(self.edges) + 1
 
     @property
     def scale(self) -> float:
@@ -135,7 +142,7 @@ class LocalMap(Map):
     def keys_of(self, confidence: Floats, group: Longs) -> Longs:
         """Give every row the number of its key: of its group in its bin, else of the whole bin."""
         keys = self.neighbours.keys
-        whole = self._near[number_bins(confidence, self.bins)] * self.groups
+        whole = self._near[number_bins(confidence, self.edges)] * self.groups
         at = np.minimum(np.searchsorted(keys, whole + group), len(keys) - 1)
         return np.where(keys[at] == whole + group, at, np.searchsorted(keys, whole))
 
@@ -215,7 +222,9 @@ class LocalMap(Map):
         rows, came = float(near.weight[inside].sum()), float(near.total[inside].sum())
         at = int(near.keys[whole[0]] // self.groups)
         name = "score" if top is None else "confidence"
-        band = f"{name} from {at / self.bins:.4g} to {(at + 1) / self.bins:.4g}"
+        low, high = np.concatenate([[0.0], self.edges, [1.0]])[at : at + 2]
+        empty = int(number_bins(confidence, self.edges)[0]) != at
+        band = f"{'no rows like it; nearest, ' * empty}{name} from {low:.6g} to {high:.6g}"
         stages = [self._stage(band, rows, came, confidence)]
         if math.isinf(self.gamma):
             return stages
@@ -250,10 +259,15 @@ def scale_of(gamma: float, dimensions: int) -> float:
     return 0.0 if math.isinf(gamma) else 1.0 / (dimensions * gamma)
 
 
-def number_bins(confidence: Floats, bins: int) -> Longs:
-    """Number bins of equal width over [0, 1], closed on the right, as `trueup.metrics.bins` does."""
+def even_edges(bins: int) -> Floats:
+    """Give the edges between bins of equal width over [0, 1], those of `trueup.metrics.bins`."""
+    return np.arange(1, bins) / bins
+
+
+def number_bins(confidence: Floats, edges: Floats) -> Longs:
+    """Number the bins between edges, closed on the right."""
     out = np.empty(len(confidence), np.int32)
-    digitize(np.ascontiguousarray(confidence), np.nextafter(np.arange(1, bins) / bins, np.inf), out)
+    digitize(np.ascontiguousarray(confidence), np.nextafter(edges, np.inf), out)
     return out.astype(np.int64)
 
 
@@ -302,6 +316,7 @@ def reset(prediction: Floats, top: Longs | None, rate: Floats) -> Floats:
     none = rest <= 0
     out[none] = 1.0
     rest[none] = k - 1.0
-    out *= ((1.0 - rate) / rest)[:, None]
+    out /= rest[:, None]  # first: the others may be so small that what is left over them overflows
+    out *= (1.0 - rate)[:, None]
     out[rows, top] = rate
     return out

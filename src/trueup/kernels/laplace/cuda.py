@@ -45,7 +45,7 @@ def available() -> bool:
     warnings.warn(
         "device='cuda' was asked for, but torch finds no graphics card; the processor does the work instead",
         TrueupWarning,
-        stacklevel=5,
+        stacklevel=6,  # the caller of a measure
     )
     return False
 
@@ -131,7 +131,7 @@ def _sums(
     for start in range(0, len(C), MOST_COLUMNS):
         some = C[start : start + MOST_COLUMNS].contiguous()
         told = f"COLUMNS={len(some)}", f"AMONG={int(among)}", f"DEEP={deep}"
-        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", *told)
+        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *told)
         out = torch.zeros((len(scales), len(some), Y.shape[1]), dtype=torch.float64, device="cuda")
         addresses = [ctypes.c_void_p(one.data_ptr()) for one in (X, some, Y, where, factors, out)]
         sizes = ctypes.c_longlong(X.shape[1]), ctypes.c_longlong(Y.shape[1]), ctypes.c_int(len(X))
@@ -147,6 +147,7 @@ def _sums(
 def _chunk(dimensions: int, sums: int) -> int:
     """Say how many dimensions are read at a time, so that two blocks of threads share a processor's memory."""
     torch = require("torch", extra="gpu")
-    memory = getattr(torch.cuda.get_device_properties(0), "shared_memory_per_multiprocessor", 100 * 1024)
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024)
     most = int(np.clip((memory // 2 - RESERVED - sums) // (4 * 4 * SIDE), 4, DEEPEST))
     return -(-dimensions // -(-dimensions // most))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Groups", "find_equal"]
+__all__ = ["Groups", "add_others", "find_equal"]
 
 WORTH_POOLING = 0.9  # groups a row, at most
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -30,10 +30,33 @@ class Groups(NamedTuple):
 
     def add_up(self, columns: Floats) -> Floats:
         """Add up the rows of each group."""
-        found = np.empty((len(self.first), columns.shape[1]))
-        for k in range(columns.shape[1]):
-            found[:, k] = np.bincount(self.group, columns[:, k], len(self.first))
-        return found
+        return _add_up(columns, self.group, len(self.first))
+
+
+def add_others(columns: Floats, group: Ints) -> Floats:
+    """Add up the other rows of each row's group; the first column holds weights.
+
+    A row is taken from the sum of its group, but for one that outweighs all others: too little would be left of them.
+
+    Examples
+    --------
+    >>> add_others(np.array([[1e20], [1.0], [2.0]]), np.zeros(3, np.int64))[:, 0]
+    array([3.e+00, 1.e+20, 1.e+20])
+    """
+    many = int(group.max()) + 1
+    most = np.zeros(many)
+    np.maximum.at(most, group, columns[:, 0])
+    heavy = columns[:, 0] == most[group]
+    heavy &= (np.bincount(group, heavy, many) == 1)[group]
+    without = _add_up(np.where(heavy[:, None], 0.0, columns), group, many)[group]
+    return np.where(heavy[:, None], without, _add_up(columns, group, many)[group] - columns)
+
+
+def _add_up(columns: Floats, group: Ints, many: int) -> Floats:
+    found = np.empty((many, columns.shape[1]))
+    for k in range(columns.shape[1]):
+        found[:, k] = np.bincount(group, columns[:, k], many)
+    return found
 
 
 def find_equal(points: Floats, bins: Ints) -> Groups | None:

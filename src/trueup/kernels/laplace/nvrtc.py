@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from trueup._optional import require
 from trueup.errors import TrueupError
 
 __all__ = ["Kernel", "build"]
@@ -50,8 +51,8 @@ class Kernel:
 
 
 @cache
-def build(file: str, name: str, architecture: str, *definitions: str) -> Kernel:
-    """Compile a file of this package for an architecture ("sm_90")."""
+def build(file: str, name: str, architecture: str, device: int, *definitions: str) -> Kernel:  # noqa: ARG001
+    """Compile a file of this package for an architecture ("sm_90"), and load it on the current device, ``device``."""
     source = resources.files(__package__).joinpath(file).read_text()
     return Kernel(compile_source(source, architecture, *definitions), name)
 
@@ -61,7 +62,8 @@ def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
     library, program = _library(), ctypes.c_void_p()
     options = [f"--gpu-architecture={architecture}", *(f"-D{one}" for one in definitions)]
     listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None)
+    if code := library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None):
+        raise TrueupError(f"the runtime compiler of CUDA refused the program with error {code}")
     failed = library.nvrtcCompileProgram(program, len(options), listed)
     what = "ProgramLog" if failed else "CUBIN"
     size = ctypes.c_size_t()
@@ -77,7 +79,9 @@ def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
 @cache
 def _library() -> ctypes.CDLL:
     """Find the runtime compiler: where the loader looks, or among the packages that torch brings."""
-    names = [f"libnvrtc.so.{version}" for version in VERSIONS]
+    # The version of torch first: a driver may be too old for what a newer compiler makes.
+    ours = str(getattr(require("torch", extra="gpu").version, "cuda", None) or "").split(".")[0]
+    names = [f"libnvrtc.so.{version}" for version in sorted(VERSIONS, key=lambda one: one.split(".")[0] != ours)]
     places = [found for entry in sys.path for name in names for found in Path(entry).glob(f"nvidia/*/lib/{name}")]
     windows = [found for entry in sys.path for found in Path(entry).glob("torch/lib/nvrtc64_*_0.dll")]
     for name in [*names, *places, *windows]:

@@ -37,6 +37,7 @@ POWER = tuple(
 )
 P0, P1, P2, P3, P4, P5, P6 = (np.float32(c) for c in POWER)
 FARTHEST = 127.0  # 2^-127 counts as nothing
+ROUNDED = 1 + 1e-12  # a row and its box may be as far away but for roundings: added up in different orders
 BIAS = 127
 MANTISSA = 23
 
@@ -64,6 +65,13 @@ def _weigh(far: NDArray[Any], less: float, factor: float, bits: Steps, powers: S
         bits[s] = int32(int32(BIAS) - whole) << int32(MANTISSA)
     for s in range(BLOCK):
         near[s] *= powers[s]
+
+
+@jit
+def _weigh_wide(far: NDArray[Any], less: float, factor: float, wide: Floats) -> None:
+    """Give 2^-(factor * (far - less)) with the range of float64, one by one."""
+    for s in range(BLOCK):
+        wide[s] = 2.0 ** -((float64(far[s]) - less) * factor)
 
 
 @jit
@@ -182,7 +190,7 @@ def _give(near: Singles, lanes: Singles, i: int, out: Floats) -> None:
 
 
 @jit
-def _add_lanes(near: Singles, column: NDArray[Any], part: NDArray[Any]) -> None:
+def _add_lanes(near: NDArray[Any], column: NDArray[Any], part: NDArray[Any]) -> None:
     """Add up products, every sixteenth together."""
     for s in range(LANES):
         part[s] = (
@@ -258,7 +266,7 @@ def _hide(far: NDArray[Any], filled: int, skip: int, most: Any) -> Any:
 @jit
 def _collect(
     far: NDArray[Any], skip: int, least: Any, less: NDArray[Any], lanes: Floats, factors: Floats, total: Floats,
-    bits: Steps, powers: Singles, near: Singles, part: Floats,
+    even: int, bits: Steps, powers: Singles, near: Singles, wide: Floats, part: Floats,
 ) -> None:  # fmt: skip
     """Add a block to the sums of one row; distances count from ``less``, the smallest one met so far."""
     if least < less[0]:
@@ -268,11 +276,18 @@ def _collect(
                 total[g, k] *= shrunk
         less[0] = least
     for g in range(len(factors)):
-        _weigh(far, float64(less[0]), factors[g], bits, powers, near)
+        if even:
+            _weigh(far, float64(less[0]), factors[g], bits, powers, near)
+        else:
+            _weigh_wide(far, float64(less[0]), factors[g], wide)
         if 0 <= skip < BLOCK:
             near[skip] = 0
+            wide[skip] = 0
         for k in range(lanes.shape[0]):
-            _add_lanes(near, lanes[k], part)
+            if even:
+                _add_lanes(near, lanes[k], part)
+            else:
+                _add_lanes(wide, lanes[k], part)
             for s in range(LANES):
                 total[g, k] += part[s]
 
@@ -281,7 +296,7 @@ def _collect(
 def between(
     Q: NDArray[Any], sums: NDArray[Any], lanes: Floats, filled: Ints, low: NDArray[Any], high: NDArray[Any],
     A: NDArray[Any], mine: NDArray[Any], skip: Ints, tasks: Ints, factors: Floats, cut: float, most: Any,
-    total: Floats, shift: NDArray[Any],
+    even: int, total: Floats, shift: NDArray[Any],
 ) -> None:  # fmt: skip
     """Add up the columns of the rows of a bin for other rows, the targets; what a target gets depends on it alone.
 
@@ -298,6 +313,8 @@ def between(
         k = 2^-(factor * distance); blocks farther than the nearest row by more than ``cut`` are passed over.
     most
         A distance that counts as out of reach.
+    even
+        Whether 2^-127 of a weight is nothing beside any other; if not, kernels are float64.
     total : (targets, g, c), shift : (targets,)
         Written: the sums times 2^(factor * shift), and the smallest distance; ``most`` where no row counts.
     """
@@ -306,7 +323,7 @@ def between(
     less = np.empty((TOGETHER, 1), dtype)
     bits = np.empty(BLOCK, np.int32)
     powers, near, part = bits.view(np.float32), np.empty(BLOCK, np.float32), np.empty(LANES)
-    reach = np.empty(TOGETHER)
+    wide, reach = np.empty(BLOCK), np.empty(TOGETHER)
     for at in range(len(tasks)):
         first, last = tasks[at, 2], tasks[at, 3]
         apart = np.empty((TOGETHER, last - first))
@@ -316,7 +333,7 @@ def between(
                 less[t, 0] = most
                 total[i + t] = 0
                 _measure(Q[b], A, sums[b], mine, i, far)
-                reach[t] = cut + _hide(far[t], filled[b], skip[i + t] - BLOCK * b, most)
+                reach[t] = (cut + _hide(far[t], filled[b], skip[i + t] - BLOCK * b, most)) * ROUNDED
             for b in range(first, last):
                 if _any_within(apart[:, b - first], reach):
                     _measure(Q[b], A, sums[b], mine, i, far)
@@ -324,7 +341,8 @@ def between(
                     own = skip[i + t] - BLOCK * b
                     least = _hide(far[t], filled[b], own, most) if apart[t, b - first] <= reach[t] else most
                     if least < most:
-                        _collect(far[t], own, least, less[t], lanes[b], factors, total[i + t], bits, powers, near, part)
+                        to = total[i + t]
+                        _collect(far[t], own, least, less[t], lanes[b], factors, to, even, bits, powers, near, wide, part)
             for t in range(TOGETHER):
                 shift[i + t] = less[t, 0]
 

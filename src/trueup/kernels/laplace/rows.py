@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows"]
 
 SCALES = 8  # summed in one pass over the distances
+EVEN = 2.0**40  # weights that differ by no more may meet float32, and so may their squares
 CLEVER = (0, 1, 4000, 4000)  # by dimensions: bins with more rows than this are summed by `line` or `halves`
 
 
@@ -59,6 +60,11 @@ class Rows:
         """Say whether there is a way that need not meet all pairs."""
         d = self.points.shape[1]
         return d < len(CLEVER) and int(np.diff(self.starts).max()) > CLEVER[d]
+
+    @cached_property
+    def even(self) -> bool:
+        """Say whether no weight is so small beside another that the range of float32 is too narrow for both."""
+        return bool(self.weight.max() <= EVEN * self.weight.min())
 
     @cached_property
     def totals(self) -> Floats:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels.laplace import cuda
-from trueup.kernels.laplace.equal import find_equal
+from trueup.kernels.laplace.equal import add_others, find_equal
 from trueup.kernels.laplace.rows import Rows
 from trueup.kernels.laplace.tiles import sum_among, sum_at
 from trueup.kernels.threads import Workers
@@ -149,7 +149,7 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
     place = np.empty(len(first), np.int64)
     place[rows.order] = np.arange(len(first))
     # At distance 0 of a row: its whole group, or the others of it.
-    here = pooled[group] if own else np.where((count > 1)[group][:, None], pooled[group] - columns, 0.0)
+    here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
     for chosen in rows.parts(task.scales):
         total, shift = _others(rows, alone, task.scales[chosen], task)
@@ -165,13 +165,13 @@ def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
     """Sum over all other rows of the bin; ``alone`` marks rows that no other row is equal to and that do not count."""
     shift = np.zeros((len(scales), len(rows.points)))
     if not scales[0]:
-        return Sums((rows.totals[rows.numbers] - rows.columns)[None].repeat(len(scales), axis=0), shift)
+        return Sums(add_others(rows.columns, rows.numbers)[None].repeat(len(scales), axis=0), shift)
     least = float(scales.min())
-    if task.device == "cuda" and rows.on_card(float(scales.max())):
+    if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
         total, thin = cuda.sum_among(rows.points, rows.columns, rows.starts, scales), THIN["cuda"]
     elif rows.clever:
         total, thin = rows.low(None, None, scales, task.workers), THIN["clever"]
-    elif rows.fine(float(scales.max())):
+    elif rows.even and rows.fine(float(scales.max())):
         reach = VANISHED / least if alone.any() else rows.cut(least, task.tolerance)
         total, thin = sum_among(rows.blocks, scales, reach, task.workers), THIN["tiles"]
     else:
@@ -195,10 +195,12 @@ def _mend(
     cut = rows.cut(float(scales.min()), task.tolerance)
     left_out = at if skip else None
     fine = rows.fine(float(scales.max()))
-    total, shift = sum_at(rows.blocks, points[at], some, scales, cut, task.workers, fine=fine, skip=left_out)
-    take = weak[:, at]
-    found.total[:, at] = np.where(take[:, :, None], total, found.total[:, at])
-    found.shift[:, at] = np.where(take, shift, found.shift[:, at])
+    kind = {"fine": fine, "even": rows.even}
+    of = np.flatnonzero(weak.any(axis=1))  # no sum depends on which other scales are summed again
+    total, shift = sum_at(rows.blocks, points[at], some, scales[of], cut, task.workers, skip=left_out, **kind)
+    for k, g in enumerate(of):
+        take = weak[g, at]
+        found.total[g, at[take]], found.shift[g, at[take]] = total[k, take], shift[take]
 
 
 def _at(rows: Rows, targets: Rows, scales: Floats, task: Task) -> Sums:
@@ -206,7 +208,7 @@ def _at(rows: Rows, targets: Rows, scales: Floats, task: Task) -> Sums:
     shift = np.zeros((len(scales), many))
     if not scales[0]:
         return Sums(rows.totals[targets.numbers][None].repeat(len(scales), axis=0), shift)
-    if task.device == "cuda" and rows.on_card(float(scales.max())):
+    if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
         given = rows.points, rows.columns, rows.starts, targets.points, targets.starts
         total, thin = cuda.sum_at(*given, scales), THIN["cuda"]
     elif rows.clever:

@@ -54,10 +54,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) sums(
     long long n, long long m, int d, int scales)
 {
     // X (d, n) rows and C (COLUMNS, n) their columns; Y (d, m) the points asked about, X itself where AMONG.
-    extern __shared__ double rows[];                               // (scales * COLUMNS, SIDE): sums of this block's points
+    extern __shared__ __align__(16) double rows[];                           // (scales * COLUMNS, SIDE): this block's sums
     float* ours = reinterpret_cast<float*>(rows + scales * COLUMNS * SIDE);  // two chunks
     float* theirs = ours + 2 * CHUNK;                                        // two chunks
-    __shared__ float mine[COLUMNS * SIDE], its[2 * COLUMNS * SIDE];          // columns of both blocks
+    __shared__ __align__(16) float mine[COLUMNS * SIDE], its[2 * COLUMNS * SIDE];  // columns of both blocks
     __shared__ float across[2 * COLUMNS * SIDE], down[4 * COLUMNS * SIDE];   // partial sums of the warps
     const int t = threadIdx.x, lane = t & 31, warp = t >> 5;
     const int x = (warp & 1) * 8 + (lane & 7), y = (warp >> 1) * 4 + (lane >> 3);

@@ -65,8 +65,11 @@ class Blocks:
 
     def __init__(self, points: Floats, columns: Floats, starts: Ints) -> None:
         self.n, self.columns = len(points), columns
-        bins = [_compact(points, np.arange(*starts[k : k + 2])) for k in range(len(starts) - 1)]
-        self.firsts = np.append(0, np.cumsum([len(parts) for parts in bins]))
+        some = np.flatnonzero(np.diff(starts))  # most of very many bins are empty
+        bins = [_compact(points, np.arange(*starts[k : k + 2])) for k in some]
+        many = np.zeros(len(starts) - 1, np.int64)
+        many[some] = [len(parts) for parts in bins]
+        self.firsts = np.append(0, np.cumsum(many))
         parts = [part for one in bins for part in one]
         self.order = np.concatenate([np.append(part, np.repeat(part[-1:], BLOCK - len(part))) for part in parts])
         self.real = np.concatenate([np.arange(BLOCK) < len(part) for part in parts])
@@ -117,7 +120,7 @@ class Blocks:
 
 def _compact(points: Floats, rows: Ints) -> list[Ints]:
     """Split rows into blocks along the widest side."""
-    done, stack = [], [rows] if len(rows) else []
+    done, stack = [], [rows]
     while stack:
         rows = stack.pop()
         if len(rows) <= BLOCK:
@@ -142,8 +145,12 @@ def fine_enough(ranges: Floats, scale: float) -> bool:
 
 
 def _error(step: float, scale: float, d: int) -> float:
-    """Give three standard deviations of what the rounding of coordinates to steps adds to a distance times the scale."""
-    return min(3 * math.sqrt(d / 6) * step, 1.0) * scale
+    """Give three standard deviations of what the rounding of coordinates to steps adds to a distance times the scale.
+
+    On a grid of hundreds of dimensions roundings do not cancel: sums may then be off by a few millionths; their ratios,
+    in which what all distances share is gone, are not.
+    """
+    return 3 * math.sqrt(d / 6) * step * scale
 
 
 def _in_blocks(values: NDArray[Any]) -> NDArray[Any]:
@@ -206,12 +213,13 @@ def _shares(firsts: Ints, parts: int) -> list[Ints]:
 
 def sum_at(
     blocks: Blocks, targets: Floats, target_starts: Ints, scales: Floats, cut: float, workers: Workers,
-    *, fine: bool, skip: Ints | None = None,
+    *, fine: bool, even: bool, skip: Ints | None = None,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Sum the columns of each target's bin: totals (scales, targets, columns) and shifts (targets,), see `Sums`.
 
     Blocks of rows farther than a target's nearest row by more than ``cut`` are passed over. ``fine`` says that distances
-    may be whole numbers. ``skip`` names a row that does not count for each target.
+    may be whole numbers, ``even`` that weights are of one size, more or less. ``skip`` names a row that does not count for
+    each target.
     """
     d, low, high = targets.shape[1], blocks.low, blocks.high
     padded = np.zeros((len(targets), len(low)))
@@ -220,13 +228,13 @@ def sum_at(
     outside = np.abs(targets - padded[:, :d]).sum(axis=1)
     unit = blocks.step if fine else 1.0
     given = blocks.in_steps(padded, unit) if fine else padded
-    total, shift = _run(blocks, given, target_starts, scales * unit, cut / unit, workers, skip)
+    total, shift = _run(blocks, given, target_starts, scales * unit, cut / unit, workers, skip, even=even)
     return total, np.where(np.isfinite(shift), shift * unit + outside, 0.0)
 
 
 def _run(
     blocks: Blocks, targets: NDArray[Any], target_starts: Ints, scales: Floats, cut: float, workers: Workers,
-    skip: Ints | None,
+    skip: Ints | None, *, even: bool,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Share the targets out, four at a time."""
     order, tasks = _fours(target_starts, blocks.firsts)
@@ -239,7 +247,7 @@ def _run(
     given = *rows, A, _totals(A), left_out
 
     def work(part: Ints) -> None:
-        between(*given, part, scales * LOG2E, cut, most, total, shift)
+        between(*given, part, scales * LOG2E, cut, most, int(even), total, shift)
 
     if len(tasks):
         workers.map(work, np.array_split(tasks, min(len(tasks), PARTS)))
@@ -252,12 +260,12 @@ def _run(
 def _fours(target_starts: Ints, block_starts: Ints) -> tuple[Ints, Ints]:
     """List the targets of each bin in fours, the last one repeated, and what each four is to meet."""
     order, tasks, done = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)], 0
-    for k, (start, stop) in enumerate(zip(target_starts[:-1].tolist(), target_starts[1:].tolist(), strict=True)):
-        if stop > start and block_starts[k + 1] > block_starts[k]:
-            fours = -(-(stop - start) // TOGETHER)
-            order.append(np.minimum(np.arange(start, start + TOGETHER * fours), stop - 1))
-            first = done + TOGETHER * np.arange(fours)
-            blocks = np.tile(block_starts[k : k + 2], (fours, 1))
-            tasks.append(np.column_stack([first, first + TOGETHER, blocks]))
-            done += TOGETHER * fours
+    for k in np.flatnonzero((np.diff(target_starts) > 0) & (np.diff(block_starts) > 0)):
+        start, stop = target_starts[k : k + 2].tolist()
+        fours = -(-(stop - start) // TOGETHER)
+        order.append(np.minimum(np.arange(start, start + TOGETHER * fours), stop - 1))
+        first = done + TOGETHER * np.arange(fours)
+        blocks = np.tile(block_starts[k : k + 2], (fours, 1))
+        tasks.append(np.column_stack([first, first + TOGETHER, blocks]))
+        done += TOGETHER * fours
     return np.concatenate(order), np.concatenate(tasks)

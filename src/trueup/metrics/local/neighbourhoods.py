@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -31,7 +32,8 @@ __all__ = ["Kernel", "Neighbourhoods", "Options", "ask", "check_gamma"]
 
 Kernel = Literal["laplace", "group"]
 LARGEST_SCALE = 1e200  # of a distance; times the largest that a point may hold it is still a number
-SMALLEST = 1e-150  # of a weight beside the largest: its square is still a number
+SMALLEST = 1e-100  # of a weight beside the largest: its square is still a number, also where its kernel is tiny
+MOST_BINS = 1_000_000  # each has an edge
 
 
 class Options(NamedTuple):
@@ -144,13 +146,21 @@ def check_gamma(gamma: float | None, kernel: Kernel) -> float:
         if gamma is not None:
             raise ArgumentError(f"gamma goes with the Laplace kernel; got {gamma!r}", hint='pass None for kernel="group"')
         return np.inf
-    real = isinstance(gamma, (int, float, np.integer, np.floating)) and not isinstance(gamma, bool)
-    if gamma is None or not real or not gamma > 0:
+    value = _real(gamma)
+    if not value > 0:
         raise ArgumentError(
             f"gamma must be a number above 0; got {gamma!r}",
             hint="0.4 is 0.4 of the mean distance of two rows, if phi comes from fit_features",
         )
-    return float(gamma)
+    return value
+
+
+def _real(value: Any) -> float:
+    """Read a number; NaN for anything else."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            return float(value)
+    return math.nan
 
 
 def _check_options(options: Options) -> None:
@@ -162,7 +172,9 @@ def _check_options(options: Options) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
-    if options.tolerance is not None and not 0 < options.tolerance < 1:
+    if options.bins > MOST_BINS:
+        raise ArgumentError(f"bins must be at most {MOST_BINS:,}; got {options.bins}", hint="15 is usual, 5 for few rows")
+    if options.tolerance is not None and not 0 < _real(options.tolerance) < 1:
         raise ArgumentError(
             f"tolerance must lie between 0 and 1, or be None; got {options.tolerance!r}", hint="None gives exact sums"
         )

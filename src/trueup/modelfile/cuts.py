@@ -1,0 +1,57 @@
+"""Columns cut into groups, in a file: labels in the manifest, all edges in one array."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.data.groups import Cut
+from trueup.modelfile.checking import is_whole, require, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.data.schema import Feature, Schema
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["pack_cuts", "unpack_cuts"]
+
+MOST_CELLS = 2**62
+
+
+def pack_cuts(cuts: Sequence[Cut]) -> tuple[list[Any], Floats]:
+    """Give what the manifest says of each column, and the edges of all; a category is cut by its levels (see schema)."""
+    told = [None if cut.edges is None else {"edges": len(cut.edges), "labels": list(cut.labels)} for cut in cuts]
+    return told, np.concatenate([np.zeros(0), *(cut.edges for cut in cuts if cut.edges is not None)])
+
+
+def unpack_cuts(found: Any, schema: Schema, edges: Floats, cells: NDArray[np.int64]) -> tuple[Cut, ...]:
+    """Cut the edges off again, a run for each number or date; the numbers of combinations must be theirs, and rise."""
+    require(isinstance(found, list) and len(found) == len(schema.features), "the columns of groups are wrong")
+    cuts, begin = [], 0
+    for feature, told in zip(schema.features, found, strict=True):
+        require((told is None) == (feature.kind == "categorical"), "a column is cut as what it is not")
+        cut, begin = _cut(feature, told, edges, begin)
+        cuts.append(cut)
+    require(begin == len(edges), "it has edges that no column speaks of")
+    most = math.prod(len(cut.labels) for cut in cuts)
+    require(most <= MOST_CELLS, "there are too many groups to be numbered")
+    require(bool(((cells >= 0) & (cells < most)).all() and (cells[1:] > cells[:-1]).all()), "the groups are wrong")
+    return tuple(cuts)
+
+
+def _cut(feature: Feature, told: Any, edges: Floats, begin: int) -> tuple[Cut, int]:
+    if told is None:
+        levels = (f"{feature.name}={level}" for level in feature.levels)
+        return Cut(feature.name, None, (*levels, f"{feature.name} is missing")), begin
+    labels, many = texts(told["labels"], "labels"), told["edges"]
+    require(is_whole(many) and 0 <= many <= len(edges) - begin, "a column has more edges than are stored")
+    require(len(labels) == many + 2, "labels and edges do not fit")
+    own = edges[begin : begin + many]
+    require(bool(np.isfinite(own).all() and (np.diff(own) > 0).all()), "edges are out of order")
+    return Cut(feature.name, own, labels), begin + many
