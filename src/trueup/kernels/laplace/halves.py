@@ -182,7 +182,8 @@ def _sum_pair(rows: _Rows, columns: Floats, scale: float, workers: Workers) -> F
     def work(jobs: Ints) -> Floats:
         deep = jobs[0, -1] != 0
         base, into = (0, out) if deep else (jobs[0, 2], np.zeros((jobs[0, 3] - jobs[0, 2], 2)))
-        sum_halves(rows.records, rows.kinds, rows.by_y, rows.by_z, rows.sources, jobs, scale, rows.planar, base, into)
+        given = rows.records, rows.kinds, rows.by_y, rows.by_z, rows.sources, jobs, scale, rows.planar, base
+        sum_halves(*given, *_scratch(jobs), into)
         return into
 
     todo = _cut(rows)
@@ -190,6 +191,12 @@ def _sum_pair(rows: _Rows, columns: Floats, scale: float, workers: Workers) -> F
         if found is not out:
             out[jobs[0, 2] : jobs[0, 3]] += found
     return out
+
+
+def _scratch(jobs: Ints) -> tuple[Floats, Floats]:
+    """Give room for the largest of some jobs: NumPy asks for large pages, which are there sooner."""
+    size = int((jobs[:, 3] - jobs[:, 2]).max())
+    return np.empty((12, size + 40)), np.empty((size, 4))
 
 
 def _cut(rows: _Rows) -> list[Ints]:

@@ -356,14 +356,10 @@ def _pick(ids: Ids, lo: int, hi: int, out: Ids) -> None:
 @jit
 def sum_halves(
     records: Floats, kinds: Bytes, by_y: Ids, by_z: Ids, place: Ids, jobs: Ints, scale: float, planar: int, base: int,
-    out: Floats,
+    v: Floats, flow: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """Do some jobs, each a half in x: (first and last source, first and last row, rows of its bin, halve on or not)."""
-    size = 0
-    for k in range(jobs.shape[0]):
-        size = max(size, jobs[k, 3] - jobs[k, 2])
-    v = np.empty((12, size + 40))
-    flow = np.empty((size, 4))
+    size = flow.shape[0]
     marks = np.empty(size, np.uint8)
     codes = np.empty((2, size), np.int32)
     rank, spare, local = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size + 1, np.int32)

@@ -33,7 +33,8 @@ class Rows:
     def __init__(self, points: Floats, columns: Floats, numbers: Ints, bins: int) -> None:
         self.bins = bins
         self.starts = np.append(0, np.cumsum(np.bincount(numbers, minlength=bins)))
-        if (numbers[1:] >= numbers[:-1]).all():
+        self.sorted = bool((numbers[1:] >= numbers[:-1]).all())
+        if self.sorted:
             self.order, self.points, self.columns = np.arange(len(numbers)), points, columns
         else:
             self.order = np.argsort(numbers, kind="stable")

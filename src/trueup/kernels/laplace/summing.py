@@ -128,8 +128,7 @@ class Sources:
         equal = find_equal(points, bins)
         first, group = (np.arange(len(points)),) * 2 if equal is None else equal
         targets = Rows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
-        place = np.empty(len(first), np.int64)
-        place[targets.order] = np.arange(len(first))
+        place = _places(targets)
         for chosen in rows.parts(task.scales):
             total, shift = _at(rows, targets, task.scales[chosen], task)
             found.total[chosen], found.shift[chosen] = total[:, place[group]], shift[:, place[group]]
@@ -146,19 +145,30 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
         (first, group), pooled = equal, equal.add_up(columns)
         count = np.bincount(group)
     rows = Rows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
-    place = np.empty(len(first), np.int64)
-    place[rows.order] = np.arange(len(first))
+    place = None if equal is None and rows.sorted else _places(rows)[group]
     # At distance 0 of a row: its whole group, or the others of it.
     here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
+    together = count[group] > 1
     for chosen in rows.parts(task.scales):
         total, shift = _others(rows, alone, task.scales[chosen], task)
-        total, shift = total[:, place[group]], shift[:, place[group]]
-        near = np.exp(-task.scales[chosen][:, None] * shift) if not own or shift.any() else np.ones_like(shift)
-        together = count[group] > 1 if not own else np.ones(len(group), bool)
-        # A group at distance 0 takes the shift away; a row alone keeps it.
-        found.total[chosen] = np.where(together[:, None], total * near[:, :, None] + here, total)
-        found.shift[chosen] = np.where(together, 0.0, shift)
+        if place is not None:
+            total, shift = total[:, place], shift[:, place]
+        if own and not shift.any():
+            found.total[chosen] = total + here
+            continue
+        near = np.exp(-task.scales[chosen][:, None] * shift)
+        # A row or a group at distance 0 takes the shift away; a row alone keeps it.
+        some = np.ones_like(together) if own else together
+        found.total[chosen] = np.where(some[:, None], total * near[:, :, None] + here, total)
+        found.shift[chosen] = np.where(some, 0.0, shift)
+
+
+def _places(rows: Rows) -> Ints:
+    """Give the place of each row among those in the order of their bins."""
+    place = np.empty(len(rows.order), np.int64)
+    place[rows.order] = np.arange(len(rows.order))
+    return place
 
 
 def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
