@@ -7,19 +7,18 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import goldens
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from forged import changed, places, refused, store
 from trueup import storage
 from trueup.errors import FileError, TrueupError
-from trueup.modelfile import FORMAT, KIND, MANIFEST
+from trueup.modelfile import KIND, MANIFEST
 from trueup.modelfile.local import EDGES, GROUPS, ROWS, SPACE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "local"
@@ -218,38 +217,18 @@ def test_no_forged_array_does_harm(name, tmp_path):
 
 def test_golden_files_score_as_they_did():
     found = sorted(GOLDEN.glob("*.trueup"))
-    assert {path.stem for path in found} == {f"{name}-{version}" for name in FITS for version in range(1, FORMAT + 1)}
+    assert {path.stem for path in found} == goldens.names(FITS)
     for path in found:
-        told = json.loads(path.with_suffix(".json").read_text())
-        told["rows"]["day"] = np.array(told["rows"]["day"], "datetime64[D]")
+        told = goldens.told(path)
         np.testing.assert_allclose(tu.load(path).predict(told["rows"]), told["expected"], rtol=1e-6, atol=1e-7)
 
 
-USER = """
-import sys, json, numpy as np, trueup as tu
-for path in sys.argv[1:]:
-    told = json.loads(open(path[:-7] + ".json").read())
-    told["rows"]["day"] = np.array(told["rows"]["day"], "datetime64[D]")
-    model = tu.load(path)
-    model.predict(told["rows"]), model.explain({name: values[0] for name, values in told["rows"].items()}), repr(model)
-print([name for name in ("sklearn", "lightgbm") if name in sys.modules])
-"""
-
-
 def test_loading_and_scoring_take_neither_scikit_learn_nor_lightgbm():
-    files = [str(path) for path in sorted(GOLDEN.glob("*.trueup"))]
-    done = subprocess.run([sys.executable, "-c", USER, *files], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert goldens.heavy_packages(GOLDEN) == "[]"
 
 
-def make_golden():
-    """Write the golden files of the present format: run once for each, by hand, and never again."""
-    GOLDEN.mkdir(exist_ok=True)
+def make_golden(folder):
+    """Write the golden files; models are fitted in the folder."""
     for name in FITS:
-        fix, data, _ = fitted(name, GOLDEN)
-        (GOLDEN / "model").replace(GOLDEN / f"{name}-{FORMAT}.trueup")
-        shown = {key: column[:25] for key, column in data.items() if key != "y"}
-        plain = {key: [None if x != x else x for x in column.tolist()] for key, column in shown.items()}
-        plain["day"] = [str(day) for day in shown["day"]]
-        told = {"rows": plain, "expected": fix.predict(shown).tolist()}
-        (GOLDEN / f"{name}-{FORMAT}.json").write_text(json.dumps(told) + "\n")
+        fix, data, _ = fitted(name, folder)
+        goldens.write(GOLDEN, name, fix, {key: column[:25] for key, column in data.items() if key != "y"})
