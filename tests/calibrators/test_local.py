@@ -19,7 +19,7 @@ from trueup.calibrators.local.embedding import fit_embedding
 from trueup.calibrators.local.pooling import pool_rows
 from trueup.calibrators.maps.local import LocalMap
 from trueup.data.intake import read
-from trueup.errors import ArgumentError, DataError
+from trueup.errors import ArgumentError, DataError, NotFittedError
 from twins import three_se
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-7}  # what the sums of the kernel keep
@@ -293,12 +293,104 @@ def test_an_unseen_category_is_as_far_from_all_as_they_are_from_each_other():
     assert fix.predict_one({"p": 0.5, "country": "XX"}) == pytest.approx(full["y"].mean())  # all are as near
 
 
-def test_huge_and_infinite_numbers_are_far_and_nothing_breaks():
+def test_huge_numbers_are_far_and_nothing_breaks():
     data = plane(200)
     for own in ({"embedding": "columns"}, {}, {"components": None}):
         fix = tu.LoRe("p", ["a", "b"], gamma=0.3, **own).fit(data, data["y"])
-        found = fix.predict({"p": np.full(4, 0.4), "a": np.array([np.inf, -np.inf, 1e300, -1e300]), "b": np.zeros(4)})
+        found = fix.predict({"p": np.full(2, 0.4), "a": np.array([1e300, -1e300]), "b": np.zeros(2)})
         assert ((found >= 0) & (found <= 1)).all()
+
+
+@pytest.mark.parametrize("own", [{}, {"embedding": "columns"}, {"embedding": PCA(1)}, {"gamma": math.inf}])
+def test_infinite_numbers_are_refused_in_the_fit(own):
+    data = plane(50)
+    data["b"][[3, 7]] = np.inf, -np.inf
+    message = "feature 'b' is infinite in 2 of 50 rows(.|\n)*hint: write it as missing"
+    with pytest.raises(DataError, match=message):
+        tu.LoRe("p", ["a", "b"], **own).fit(data, data["y"])
+
+
+@pytest.mark.parametrize("own", [{}, {"embedding": "columns"}, {"embedding": PCA(1)}])
+def test_infinite_numbers_are_refused_later_too_in_frames_and_single_rows(own, tmp_path):
+    data = plane(50)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.3, **own).fit(data, data["y"])
+    models = [fix]
+    if not isinstance(fix.embedding, PCA):
+        tu.save(fix, tmp_path / "model")
+        models.append(tu.load(tmp_path / "model"))
+    row = {"a": 0.0, "b": np.inf, "p": 0.4}
+    for model in models:
+        with pytest.raises(DataError, match="feature 'b' is infinite in 1 of 2 rows"):
+            model.predict({"a": np.zeros(2), "b": np.array([np.inf, 0.0]), "p": np.full(2, 0.4)})
+        for ask in (model.predict_one, model.explain):
+            with pytest.raises(DataError, match="feature 'b' is infinite in 1 of 1 rows"):
+                ask(row)
+
+
+def test_infinite_numbers_have_a_group_and_do_no_harm_where_distances_do_not_count():
+    data = plane(200)
+    fix = tu.LoRe("p", ["a"], gamma=math.inf).fit(data, data["y"])
+    assert fix.predict_one({"a": np.inf, "p": 0.4}) == fix.predict_one({"a": 0.0, "p": 0.4})
+    data["a"][:40] = np.inf
+    fix = tu.LoRe("p", ["a"], embedding="groups", gamma=1, bins=1).fit(data, data["y"])
+    found = fix.predict(data)
+    assert len(set(found[:40])) == 1
+    assert found[0] == fix.predict_one({"a": np.inf, "p": 0.4})
+
+
+# ------------------------------------------------------------------ where rows lie
+
+
+@pytest.mark.parametrize("own", [{}, {"embedding": "columns"}, {"embedding": PCA(1)}, {"components": 1}])
+def test_points_are_those_that_neighbours_are_looked_for_by(own):
+    data, new = plane(), plane(60, seed=1)
+    fix = tu.LoRe("p", ["a", "b"], gamma=0.4, bins=6, **own).fit(data, data["y"])
+    points, at = fix.points(data), fix.points(new)
+    expected = twin(points, data["p"], data["y"], at, new["p"], 0.4, 6)
+    np.testing.assert_allclose(fix.predict(new), expected, **CLOSE)
+    # The signed error of the measure is what the fix takes away from the mean score nearby.
+    error = tu.metrics.lce(points, data["p"], data["y"], gamma=0.4, bins=6, at=(at, new["p"]), signed=True)
+    said = twin(points, data["p"], data["p"], at, new["p"], 0.4, 6)
+    np.testing.assert_allclose(said - error, fix.predict(new), rtol=1e-5, atol=1e-6)
+
+
+def test_points_do_not_depend_on_what_was_done_to_scores(monkeypatch):
+    from trueup.calibrators.maps import spaces
+
+    data = rows(n=300) | {"p": np.full(300, rows(n=300)["y"].mean())}
+    left, told, whole = (tu.LoRe("p", FEATURES, **own).fit(data, data["y"]) for own in (
+        {"shrinkage": 1e9}, {"gamma": 0.4}, {"gamma": math.inf},
+    ))  # fmt: skip
+    assert left.history_.chosen == 0
+    assert told.points(data).tobytes() == left.points(data).tobytes() == whole.points(data).tobytes()
+    assert left.points({name: column[:0] for name, column in data.items()}).shape == (0, left.points(data).shape[1])
+    monkeypatch.setattr(spaces, "CHUNK", 500)  # some rows at a time
+    assert left.points(data).tobytes() == told.points(data).tobytes()
+    assert (left.points(data)[5:6] == left.points({name: column[5:6] for name, column in data.items()})).all()
+
+
+def test_points_of_groups_are_labels_of_them():
+    data = rows(n=300)
+    fix = tu.LoRe("p", ["country", "new"], embedding="groups", gamma=1, bins=4).fit(data, data["y"])
+    label = fix.points(data)
+    key = [f"{one} {new}" for one, new in zip(data["country"], data["new"], strict=True)]
+    assert len(set(label)) == len(set(key)) == len(set(zip(label, key, strict=True)))
+    by_label, by_key = (
+        tu.metrics.mlce(phi, data["p"], data["y"], gamma=None, kernel="group") for phi in (label, np.array(key))
+    )
+    assert by_label == pytest.approx(by_key)
+    few = {name: column[data["new"] == np.True_] for name, column in data.items()}
+    fix = tu.LoRe("p", ["country", "new"], embedding="groups", gamma=1).fit(few, few["y"])
+    assert (fix.points(data)[data["new"] == np.False_] == 0).all()
+
+
+def test_points_need_a_fit_and_finite_numbers():
+    data = plane(50)
+    with pytest.raises(NotFittedError):
+        tu.LoRe("p", ["a", "b"]).points(data)
+    fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
+    with pytest.raises(DataError, match="feature 'a' is infinite in 50 of 50 rows"):
+        fix.points(data | {"a": np.full(50, np.inf)})
 
 
 # ------------------------------------------------------------------ what is chosen
@@ -503,11 +595,44 @@ def test_an_explanation_says_how_many_neighbours_there_are_and_what_came_of_them
     told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10).fit(data, y).explain({"a": 1.0, "p": 0.3})
     assert [part.condition for part in told.parts] == [
         "score from 0.2 to 0.3, worth 40 rows: 0.575 came true",
-        "its neighbours there, worth 20 rows: 0.9 came true",
+        "its neighbours there, together as near as 20 rows at its own point (effective size 20): 0.9 came true",
     ]
     told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10, move="shift", shrinkage=1).fit(data, y).explain({"a": 1.0, "p": 0.3})
-    assert told.parts[1].condition == "its neighbours there, worth 20 rows: outcomes are +0.6 from scores"
-    assert told.parts[2].condition == "drawn to the score, which counts for 1 row"
+    assert told.parts[1].condition.startswith("its neighbours there, together as near as 20 rows at its own point (")
+    assert told.parts[1].condition.endswith("): outcomes are +0.6 from scores")
+    assert told.parts[2].condition == "drawn to the score, which counts for 1 row beside 20: 4.8% of all"
+
+
+def test_neighbours_and_the_score_are_counted_in_the_same_unit():
+    # Points 2 apart, as many rows at each: two drawn at random are 1 apart, and gamma is in that unit.
+    data = {"a": np.repeat([0.0, 2.0], 12_000), "p": np.full(24_000, 0.3)}
+    y = np.arange(24_000) % 12_000 < np.where(data["a"] > 0, 6000, 3000)
+    fix = tu.LoRe("p", ["a"], gamma=0.5, bins=1, embedding="columns", shrinkage=1500).fit(data, y)
+    told = fix.explain({"a": 4.0, "p": 0.3})  # 2 from the nearer rows, 4 from the others
+    k = np.exp(-2 / 0.5) + np.exp(-4 / 0.5)
+    rate = (0.5 * np.exp(-2 / 0.5) + 0.25 * np.exp(-4 / 0.5)) / k
+    size = k**2 / (np.exp(-4 / 0.5) + np.exp(-8 / 0.5)) * 12_000
+    assert [part.condition for part in told.parts] == [
+        "score from 0 to 1, worth 24,000 rows: 0.375 came true",
+        f"its neighbours there, together as near as {12_000 * k:.4g} rows at its own point (effective size {size:,.0f}): "
+        f"{rate:.4g} came true",
+        f"drawn to the score, which counts for 1,500 rows beside {12_000 * k:.4g}: {1500 / (1500 + 12_000 * k):.1%} of all",
+    ]
+    assert told.after == pytest.approx((12_000 * k * rate + 1500 * 0.3) / (12_000 * k + 1500))
+    far = fix.explain({"a": 1e6, "p": 0.3}).parts
+    assert "together as near as less than 0.001 rows" in far[1].condition
+    assert far[2].condition.endswith("beside less than 0.001: 100.0% of all")
+
+
+def test_a_row_whose_group_is_not_there_is_told_of_the_whole_bin_only():
+    data = {"g": ["a"] * 10 + ["b"] * 10, "p": np.repeat([0.2, 0.8], 10)}
+    fix = tu.LoRe("p", ["g"], embedding="groups", gamma=1, bins=1, shrinkage=5).fit(data, np.arange(20) % 4 == 0)
+    known, new = (fix.explain({"g": name, "p": 0.2}).parts for name in ("a", "c"))
+    assert known[1].condition == "its group there, worth 10 rows: 0.3 came true"
+    assert [part.condition for part in new] == [
+        "score from 0 to 1, worth 20 rows: 0.25 came true",
+        "drawn to the score, which counts for 5 rows beside 20: 20.0% of all",
+    ]
 
 
 def test_an_explanation_says_where_the_fit_had_no_such_score():
@@ -527,6 +652,33 @@ def test_an_explanation_of_several_classes_adds_up_for_each():
     for c, name in enumerate(CLASSES):
         assert sum(part.change for part in told.parts if part.output == name) == pytest.approx(told.change[c])
     assert any(part.condition.startswith("confidence from ") for part in told.parts)
+
+
+def test_ten_classes_are_explained_in_a_few_lines():
+    random = np.random.default_rng(0)
+    P = random.dirichlet(np.full(10, 0.5), 500)
+    names = [f"q{c}" for c in range(10)]
+    y = np.array([random.choice(10, p=one) for one in P**0.5 / (P**0.5).sum(axis=1, keepdims=True)])
+    data = dict(zip(names, P.T, strict=True)) | {"a": random.normal(size=500)}
+    fix = tu.LoRe(names, ["a"], classes=list("ABCDEFGHIJ"), gamma=0.4, shrinkage=3).fit(
+        data, np.array(list("ABCDEFGHIJ"))[y]
+    )
+    lost = 0
+    for i in np.flatnonzero(P.min(axis=1) > 1e-4)[:20]:
+        told = fix.explain({name: column[i] for name, column in data.items()})
+        top = P[i].argmax()
+        called, before, after = "ABCDEFGHIJ"[top], P[i].max(), told.after[top]
+        assert [part.output for part in told.parts[:3]] == [called] * 3
+        assert {part.output for part in told.parts[3:]} == set("ABCDEFGHIJ") - {called}
+        for c, name in enumerate("ABCDEFGHIJ"):
+            assert sum(part.change for part in told.parts if part.output == name) == pytest.approx(told.change[c])
+        lines = repr(told).splitlines()
+        assert len(lines) == 5
+        assert " and 6 more: " in lines[-1]
+        assert f"{called}, which was called, goes from {before:.4g} to {after:.4g}; others share the rest" in lines[-1]
+        assert ("is now the highest" in lines[-1]) == (np.argmax(told.after) != top)
+        lost += np.argmax(told.after) != top
+    assert 0 < lost < 20
 
 
 # ------------------------------------------------------------------ transformers of other libraries

@@ -16,7 +16,7 @@ from trueup.errors import ArgumentError, DataError
 from trueup.kernels import laplace
 from trueup.metrics import bins as numbered
 from trueup.metrics import lce, lce_curve, local_errors, mce, mean_lce, mlce, top_label
-from trueup.metrics.local import neighbourhoods
+from trueup.metrics.local import draws, neighbourhoods
 from trueup.metrics.local.bands import Means, limits, log_pvalue
 
 CLOSE = 1e-6  # what the kernels promise
@@ -33,7 +33,9 @@ def samples(draw, dimensions=(1, 2, 3, 4, 7, 64)):
     p = random.choice([0.0, 0.03, 0.1, 0.5, 0.52, 1.0], n) if draw(st.booleans()) else random.random(n)
     w = random.choice([0.0, 0.5, 1.0, 3.0], n)
     w[random.integers(n)] = 1.0
-    return phi, p, random.choice([0.0, 0.25, 1.0], n, p=[0.5, 0.1, 0.4]), w
+    hit = random.choice([0.0, 0.25, 1.0], n, p=[0.5, 0.1, 0.4])
+    # Soft hits beside nothing but certain confidences are refused: they look swapped.
+    return phi, p, hit if ((p > 0) & (p < 1)).any() else np.round(hit), w
 
 
 def data(n=200, d=2, seed=0):
@@ -477,7 +479,8 @@ def test_a_large_error_on_three_neighbours_is_not_news():
     hit = np.r_[np.ones(3), np.tile([1.0, 0, 0], 134)[:400]]
     found = local_errors(phi, np.full(403, 0.5), hit, gamma=0.1)
     assert np.abs(found.error).argmax() < 3
-    assert (found.worst(400) >= 3).all()
+    assert (found.worst(400, apart=False) >= 3).all()
+    assert found.worst(400).tolist() == [3, 0]  # one row of each spot
     assert found.p_value[0] == pytest.approx(0.25, rel=1e-6)
     assert found.neighbourhoods == 2
 
@@ -529,6 +532,157 @@ def test_the_order_of_rows_does_not_matter_for_the_evidence():
     found, other = local_errors(phi, p, hit, gamma=0.4), local_errors(phi[order], p[order], hit[order], gamma=0.4)
     for name in ("size", "noise", "low", "high", "p_value", "p_adjusted"):
         np.testing.assert_allclose(getattr(other, name), getattr(found, name)[order], rtol=1e-6, atol=1e-9)
+
+
+def asked_ways(random, n):
+    """The ways to ask, each with its points: rows, weighted rows, rows without their own, other points, groups."""
+    group = random.choice(["a", "b", "c"], n)
+    return {
+        "rows": {"gamma": 0.4},
+        "weighted": {"gamma": 0.4, "weight": random.choice([0.0, 0.5, 1.0, 4.0], n)},
+        "left out": {"gamma": 0.4, "leave_one_out": True},
+        "elsewhere": {"gamma": 0.4, "at": (random.normal(size=(40, 2)), random.random(40))},
+        "bins": {"gamma": np.inf},
+        "groups": {"kernel": "group", "phi": group},
+    }
+
+
+WAYS = ["rows", "weighted", "left out", "elsewhere", "bins", "groups"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("together", [1, 5, 32])
+def test_draws_adjust_by_the_smallest_p_value_anywhere_stepping_down(way, together, monkeypatch):
+    monkeypatch.setattr(draws, "TOGETHER", together)
+    phi, p, _ = data(70)
+    told = {"bins": 3, **asked_ways(np.random.default_rng(20), 70)[way]}
+    phi, weight = told.pop("phi", phi), told.pop("weight", None)
+    hit = (np.random.default_rng(21).random(70) < 0.8 * p).astype(float)
+    found = local_errors(phi, p, hit, weight, draws=12, random_state=3, **told)
+    # Only rows with weight have outcomes.
+    random, kept = np.random.default_rng([3, draws.STREAM]), slice(None) if weight is None else weight > 0
+    drawn = []
+    for _ in range(12):
+        y = hit.copy()
+        y[kept] = random.random(len(p[kept])) < p[kept]
+        drawn.append(local_errors(phi, p, y, weight, **told).p_value)
+    twin = np.full(len(found), np.nan)
+    order, highest = np.argsort(found.p_value, kind="stable"), 0.0
+    order = order[found.size[order] > 0]
+    for k, row in enumerate(order):
+        count = sum((one[order[k:]] <= found.p_value[row] * (1 + 1e-4)).any() for one in drawn)
+        highest = twin[row] = max(highest, (1 + count) / 13)
+    np.testing.assert_allclose(found.p_adjusted, twin)
+    plain = local_errors(phi, p, hit, weight, **told)
+    for name in ("error", "size", "noise", "low", "high", "p_value"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
+
+
+@pytest.mark.parametrize(("way", "repetitions"), [("rows", 300), ("weighted", 100), ("groups", 100)])
+def test_draws_raise_as_many_alarms_as_promised_for_right_confidences(way, repetitions):
+    random = np.random.default_rng(22)
+    alarms = 0
+    for _ in range(repetitions):
+        phi, p = random.normal(size=(50, 2)), random.random(50)
+        told = asked_ways(random, 50)[way]
+        phi, weight = told.pop("phi", phi), told.pop("weight", None)
+        hit = (random.random(50) < p).astype(float)
+        told |= {"bins": 2, "draws": 19, "random_state": int(random.integers(10**6)), "threads": 1}
+        found = local_errors(phi, p, hit, weight, **told)
+        alarms += found.worst_p_adjusted <= 0.05
+    assert abs(alarms / repetitions - 0.05) <= twins.three_se(0.05, repetitions)
+
+
+def test_soft_hits_raise_no_more_alarms_than_promised():
+    random = np.random.default_rng(23)
+    alarms = 0
+    for seed in range(100):
+        phi, p = random.normal(size=(50, 2)), random.uniform(0.2, 0.8, 50)
+        soft = (random.random((3, 50)) < p).mean(axis=0)
+        found = local_errors(phi, p, soft, gamma=0.4, bins=2, draws=19, random_state=seed)
+        alarms += found.worst_p_adjusted <= 0.05
+    assert alarms / 100 <= 0.05 + twins.three_se(0.05, 100)
+
+
+def test_stepping_down_past_what_is_off_raises_no_more_false_alarms_than_promised():
+    random = np.random.default_rng(24)
+    found_off, false, repetitions = 0, 0, 200
+    group = np.repeat(["off", "b", "c", "d"], 25)
+    for seed in range(repetitions):
+        hit = (random.random(100) < np.where(group == "off", 0.95, 0.5)).astype(float)
+        found = local_errors(group, np.full(100, 0.5), hit, kernel="group", draws=59, random_state=seed)
+        found_off += found.p_adjusted[0] <= 0.05
+        false += bool((found.p_adjusted[group != "off"] <= 0.05).any())
+    assert found_off / repetitions >= 0.95
+    assert false / repetitions <= 0.05 + twins.three_se(0.05, repetitions)
+
+
+def test_draws_find_what_the_bound_cannot():
+    """Many points whose neighbourhoods overlap: the bound counts each, the draws know that they share their luck."""
+    random = np.random.default_rng(25)
+    cautious, found = [], []
+    for seed in range(10):
+        phi, p = random.normal(size=(1500, 2)), random.uniform(0.2, 0.8, 1500)
+        hit = (random.random(1500) < p - 0.04).astype(float)
+        options = {"gamma": 1.5, "bins": 1}
+        cautious.append(local_errors(phi, p, hit, **options).worst_p_adjusted)
+        found.append(local_errors(phi, p, hit, draws=199, random_state=seed, **options).worst_p_adjusted)
+    assert np.median(cautious) > 0.5
+    assert np.mean(np.array(found) < 0.05) >= 0.7
+
+
+def test_draws_are_the_same_for_one_seed_and_any_number_of_threads():
+    phi, p, hit = data(150, 4)
+    one, same, other = (
+        local_errors(phi, p, 1 - hit, gamma=0.4, draws=49, random_state=seed, threads=threads)
+        for seed, threads in ((1, 1), (1, 2), (2, 1))
+    )
+    np.testing.assert_array_equal(one.p_adjusted, same.p_adjusted)
+    assert (one.p_adjusted != other.p_adjusted).any()
+    assert one.worst_p_adjusted == one.p_adjusted.min() == 1 / 50
+
+
+def test_without_neighbours_there_is_nothing_to_draw():
+    alone = local_errors([0.0, 1.0], [0.1, 0.9], [1, 1], gamma=1, leave_one_out=True, draws=9)
+    assert np.isnan(alone.p_adjusted).all()
+
+
+def test_it_is_said_how_p_values_were_adjusted():
+    phi, p, hit = data(30)
+    assert repr(local_errors(phi, p, hit, gamma=1)).endswith("for having looked everywhere (by a bound)>")
+    found = local_errors(phi, p, hit, gamma=1, draws=199)
+    assert repr(found).endswith("for having looked everywhere (by 199 draws)>")
+    assert repr(local_errors(phi, p, hit, gamma=1, draws=1)).endswith("(by 1 draw)>")
+    assert found.to_dict()["draws"] == 199
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_worst_points_do_not_share_most_of_their_neighbourhoods(way):
+    phi, p, hit = data(80)
+    told = {"bins": 2, **asked_ways(np.random.default_rng(26), 80)[way]}
+    phi, weight = told.pop("phi", phi), told.pop("weight", None)
+    found = local_errors(phi, p, hit, weight, **told)
+    places, level = told.get("at", (phi, p))
+    cell = numbered(np.append(p, level), np.append(np.ones(80) if weight is None else weight, 0 * level), n_bins=2)[80:]
+    every = found.worst(80, apart=False).tolist()
+    twin = []
+    for row in every:
+        if way == "groups":
+            near = [places[row] == places[other] for other in twin]
+        else:
+            near = [np.abs(places[row] - places[other]).mean() < told["gamma"] * math.log(2) for other in twin]
+        if not any(close and cell[row] == cell[other] for close, other in zip(near, twin, strict=True)):
+            twin.append(row)
+    assert len(twin) < len(every)
+    assert found.worst(80).tolist() == twin
+    assert found.worst(3).tolist() == twin[:3]
+    assert found.worst(1).tolist() == every[:1]
+
+
+def test_where_points_lie_goes_into_no_frame_and_no_json():
+    found = local_errors(*data(20), gamma=1)
+    assert "places" not in found.to_dict()
+    assert "places" not in found.to_frame()
 
 
 def test_local_errors_speak_and_go_into_frames_and_json(frame):
@@ -595,7 +749,9 @@ OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
         ({"gamma": 0}, ArgumentError, "gamma must be a number above 0; got 0"),
         ({"gamma": -1.0}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": np.nan}, ArgumentError, "gamma must be a number above 0"),
-        ({"gamma": None}, ArgumentError, "gamma must be a number above 0; got None"),
+        ({"gamma": None}, ArgumentError, "the Laplace kernel needs gamma, which says how far a neighbourhood reaches"),
+        ({"confidence": [0, 1], "hit": [0.2, 0.3]}, DataError, "confidence and hit look swapped"),
+        ({"confidence": [True, False], "hit": [1, 0.3]}, DataError, "confidence and hit look swapped"),
         ({"gamma": "0.4"}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": True}, ArgumentError, "gamma must be a number above 0"),
         ({"gamma": 10**400}, ArgumentError, "gamma must be a number above 0"),
@@ -626,6 +782,46 @@ def test_what_cannot_be_measured_is_refused(measure, changed, error, message):
     rows = [given_.pop(name) for name in ("phi", "confidence", "hit")]
     with pytest.raises(error, match=message):
         measure(*rows, **given_)
+
+
+def test_swapped_arguments_are_told_the_right_order_and_certain_confidences_are_not_taken_for_them():
+    phi, p, hit = data(30)
+    for measure, told in ((lce, {"gamma": 1}), (lce_curve, {})):
+        with pytest.raises(DataError, match="every confidence is 0 or 1, and some hits lie between") as error:
+            measure(phi, hit, p, **told)
+        assert "the order is phi, confidence, hit" in str(error.value)
+    assert lce(phi, hit, hit, gamma=1).max() == 0
+    assert lce([0.0, 0.0], [0.5, 1.0], [0.25, 1.0], gamma=1, bins=2)[0] == 0.25
+
+
+def test_only_the_laplace_kernel_needs_a_gamma_and_it_is_told_how_to_choose_one():
+    p, hit = [0.4, 0.4, 0.4], [1, 0, 0]
+    for measure in (lce, mlce, mean_lce):
+        np.testing.assert_array_equal(
+            measure(["a", "a", "b"], p, hit, kernel="group"), measure(["a", "a", "b"], p, hit, gamma=None, kernel="group")
+        )
+    assert local_errors(["a", "a", "b"], p, hit, kernel="group").gamma is None
+    for measure in (lce, mlce, mean_lce, local_errors):
+        with pytest.raises(ArgumentError) as error:
+            measure([0.0, 1.0, 2.0], p, hit)
+        for word in ("needs gamma", "in units of phi", "mean distance of two rows", "fit_features", "lce_curve"):
+            assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"draws": -1}, "draws must be a whole number from 0 to 1,000,000; got -1"),
+        ({"draws": 10**7}, "draws must be a whole number from 0 to 1,000,000; got 10000000"),
+        ({"draws": 1.5}, "draws must be a whole number"),
+        ({"draws": True}, "draws must be a whole number"),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
+        ({"random_state": None}, "random_state must be a whole number of at least 0; got None"),
+    ],
+)
+def test_draws_that_make_no_sense_are_refused(told, message):
+    with pytest.raises(ArgumentError, match=message):
+        local_errors(*OK.values(), gamma=1, **told)
 
 
 def test_a_level_or_a_grid_that_makes_no_sense_is_refused():

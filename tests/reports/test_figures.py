@@ -12,6 +12,7 @@ import pytest
 
 from trueup import _optional
 from trueup.errors import ArgumentError, DataError, MissingPackageError
+from trueup.metrics import local_errors
 from trueup.reports import figures
 
 pytest.importorskip("matplotlib")
@@ -38,6 +39,10 @@ def lines(ax):
 
 def dots(ax):
     return [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+
+
+def bar_label(ax):
+    return ax.collections[-1].colorbar.ax.get_ylabel()
 
 
 def words(ax):
@@ -71,13 +76,74 @@ def test_errors_that_are_all_zero_can_be_drawn():
     assert line.get_ydata()[-1] == 1.0
 
 
-def test_rows_without_a_value_lie_beneath_in_grey_and_are_not_counted():
+def test_rows_without_a_value_lie_beneath_as_rings_and_are_not_counted():
     ax = figures.draw_landscape([[0, 0], [1, 1], [2, 2]], [0.1, np.nan, 0.2])
-    grey, marks = ax.collections
-    np.testing.assert_array_equal(grey.get_offsets(), [[1, 1]])
+    rings, marks = ax.collections
+    np.testing.assert_array_equal(rings.get_offsets(), [[1, 1]])
+    assert len(rings.get_facecolors()) == 0
     np.testing.assert_array_equal(marks.get_array(), [0.1, 0.2])
     (line,) = lines(figures.draw_lce_cdf([0.1, np.nan, 0.2]))
     np.testing.assert_array_equal(line.get_ydata(), [0, 0.5, 1])
+
+
+def test_the_axes_have_numbers_and_the_names_of_a_frame(frame):
+    phi = {"age": [20.0, 60.0], "income": [1.0, 3.0]}
+    ax = figures.draw_landscape(frame(phi), [0.1, 0.2])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("age", "income")
+    np.testing.assert_array_equal(ax.collections[0].get_offsets(), [[20, 1], [60, 3]])
+    plain = figures.draw_landscape(np.column_stack(list(phi.values())), [0.1, 0.2])
+    assert (plain.get_xlabel(), plain.get_ylabel()) == ("embedding, first column", "second column")
+    for drawn in (ax, plain):
+        drawn.figure.draw_without_rendering()
+        assert any(text.get_text() for text in drawn.get_xticklabels())
+        assert any(text.get_text() for text in drawn.get_yticklabels())
+
+
+def test_columns_without_names_leave_the_axes_as_they_are():
+    pandas = pytest.importorskip("pandas")
+    ax = figures.draw_landscape(pandas.DataFrame([[0.0, 0.0], [1.0, 1.0]]), [0.1, 0.2])
+    assert ax.get_xlabel() == "embedding, first column"
+
+
+@pytest.mark.parametrize("errors", [[0.0, 0.1, 0.2, 1.0], [0.0, -0.1, 0.2, -1.0]])
+def test_no_error_has_a_colour_that_white_hides(errors):
+    marks = figures.draw_landscape([[0, 0], [1, 1], [2, 2], [3, 3]], errors).collections[0]
+    marks.figure.draw_without_rendering()
+    by_size = marks.get_facecolors()[:, :3] @ [0.2126, 0.7152, 0.0722]
+    assert by_size[0] < 0.8
+    assert (np.diff(by_size) < 0).all()  # the worse the darker
+
+
+def test_local_errors_keep_their_colour_where_they_are_news():
+    # A row alone with a large error; three spots of 6, 40 and 40 rows: news by itself (2/64), for all looks, none.
+    phi = np.repeat([[0.0, 0], [1, 0], [2, 0], [3, 0]], [1, 6, 40, 40], axis=0)
+    hit = np.r_[1, np.ones(6), np.ones(36), np.zeros(4), np.tile([0, 1], 20)]
+    found = local_errors(phi, np.full(87, 0.5), hit, gamma=1e-3)
+    ax = figures.draw_landscape(phi, found)
+    under, marks = ax.collections
+    np.testing.assert_array_equal(under.get_offsets(), phi)
+    shade = dict(zip(marks.get_offsets()[:, 0].tolist(), marks.get_alpha().tolist(), strict=True))
+    assert shade == {0: figures.FAINT, 1: figures.HALF, 2: 1.0, 3: figures.FAINT}
+    assert marks.get_offsets()[-1, 0] == 2  # the most certain on top
+    assert (np.diff(marks.get_alpha()) >= 0).all()
+    assert (marks.get_array() >= 0).all()
+    assert "grey: may be chance" in bar_label(ax)
+
+
+def test_errors_that_may_be_chance_do_not_set_the_scale():
+    phi = np.repeat([[0.0, 0], [1, 0]], [1, 60], axis=0)
+    found = local_errors(phi, np.full(61, 0.5), np.r_[1, np.ones(48), np.zeros(12)], gamma=1e-3)
+    assert figures.draw_landscape(phi, found).collections[-1].get_clim() == (0.0, pytest.approx(0.3))
+    assert figures.draw_landscape(phi, found, highest=0.6).collections[-1].get_clim() == (0.0, 0.6)
+    calm = local_errors(phi[:3], [0.5] * 3, [1, 1, 0], gamma=1e-3)
+    assert figures.draw_landscape(phi[:3], calm).collections[-1].get_clim() == (0.0, 0.5)
+
+
+def test_points_without_neighbours_are_rings_among_local_errors():
+    found = local_errors([0.0, 0.0, 1.0], [0.5, 0.5, 0.9], [1, 0, 1], gamma=1, bins=2, leave_one_out=True)
+    rings, under, marks = figures.draw_landscape([[0, 0], [0, 0], [1, 1]], found).collections
+    np.testing.assert_array_equal(rings.get_offsets(), [[1, 1]])
+    assert len(under.get_offsets()) == len(marks.get_offsets()) == 2
 
 
 def test_the_cdf_rises_to_one_through_the_sorted_errors():
@@ -158,7 +224,19 @@ def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
         (lambda: figures.draw_landscape([[0, 0]], [0.1, 0.2]), r"got \(1, 2\) and 2 errors"),
         (lambda: figures.draw_landscape([0, 0], [0.1, 0.2]), r"phi must have 2 dimensions and rows; got shape \(2,\)"),
         (lambda: figures.draw_landscape([[0, np.inf]], [0.1]), "phi must be finite; got 1 values"),
-        (lambda: figures.draw_landscape([[0, 0]], ["much"]), "lce must be numbers"),
+        (
+            lambda: figures.draw_landscape([[0, 0]], ["much"]),
+            "lce must be numbers; got list\nhint: pass what metrics.lce or",
+        ),
+        (
+            lambda: figures.draw_landscape([[0, 0]], curve()),
+            "lce must be numbers; got Curve\nhint: pass what metrics.lce or",
+        ),
+        (
+            lambda: figures.draw_landscape([[0, 0]], 0.3),
+            r"lce must have 1 dimension .* shape \(\)\nhint: pass what metrics.lce",
+        ),
+        (lambda: figures.draw_landscape([0.1], [[0, 0]]), r"got shape \(1,\)\nhint: the order is phi, lce"),
         (lambda: figures.draw_lce_cdf([]), r"lce must have 1 dimension and rows; got shape \(0,\)"),
         (lambda: figures.draw_lce_cdf({"base": [np.nan]}), "lce of 'base' must be finite"),
         (lambda: figures.draw_lce_cdf([0.1], bin_error="small"), "bin_error must be numbers"),
@@ -179,6 +257,10 @@ def test_numbers_that_cannot_be_drawn_are_named(draw, message):
         (lambda: figures.draw_landscape([[0, 0]], [0.1], highest="most"), "highest must be a number above 0; got 'most'"),
         (lambda: figures.draw_landscape([[0, 0]], [0.1], ax="here"), "ax must be axes of matplotlib; got str"),
         (lambda: figures.draw_mlce({"a": [0.1, 0.2]}), "'a' must be a curve by metrics.lce_curve; got list"),
+        (
+            lambda: figures.draw_mlce(np.ones(3)),
+            "curves must be a curve by metrics.lce_curve; got ndarray\nhint: pass metrics.l",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_named(draw, message):

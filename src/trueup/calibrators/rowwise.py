@@ -33,6 +33,7 @@ NOTHING = "every row"
 LEVEL = "its level of the score"
 ROUNDING = "rounding to the grid"
 KEPT_WITHIN = "kept within {:g} and {:g}"
+NAMED = 3  # classes in one line
 TINY_CHANGE = 1e-12  # of a prediction: less is rounding
 TINY = 1e-30  # LightGBM sets 0 apart by a threshold of 1e-35
 
@@ -87,14 +88,32 @@ class RowExplanation:
         """Give everything as plain data."""
         return asdict(self)
 
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Write parts as condition, classes and change; classes that one condition moves alike share a line."""
+        alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for part in self.parts:
+            alike[part.condition, f"{part.change:+.4f}"].append(part.output)
+        return [(condition, _classes(outputs), change) for (condition, change), outputs in alike.items()]
+
     def __repr__(self) -> str:
-        shown = [f"{self.before} -> {self.after}"]
-        if isinstance(self.before, float) and isinstance(self.after, float) and isinstance(self.change, float):
+        if isinstance(self.before, tuple) and isinstance(self.after, tuple):
+            before, after = (", ".join(f"{one:.4g}" for one in values) for values in (self.before, self.after))
+            shown = [f"({before}) -> ({after})"]
+        else:
             shown = [f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"]
-        lines = [
-            f"  {part.change:+.4f}  {part.output + ': ' if part.output else ''}{part.condition}" for part in self.parts
-        ]
+        lines = [f"  {change}  {names + ': ' if names else ''}{condition}" for condition, names, change in self.lines()]
         return "\n".join([*shown, *lines])
+
+
+def _classes(names: Sequence[str]) -> str:
+    """Name the classes of one line, the first of many.
+
+    Examples
+    --------
+    >>> _classes(["cat"]), _classes(["cat", "dog", "elk", "fox", "owl"]), _classes([""])
+    ('cat', 'cat, dog, elk and 2 more', '')
+    """
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
 
 
 class _Condition:

@@ -74,12 +74,13 @@ def _ends(rounds: tuple[Round, ...], most: int) -> tuple[Round, ...]:
 
 def part_grid(found: RowExplanation, top: int) -> Grid:
     """Lay out the parts of the change of one prediction; what does not fit is one part."""
-    several = isinstance(found.change, tuple)
-    rows = [(one.condition, *([one.output] if several else []), f"{one.change:+.4f}") for one in found.parts[:top]]
+    if isinstance(found.change, tuple):
+        return Grid(("part", "class", "change"), [*found.lines()[:top]], widest=WIDEST_PART)
+    rows: list[tuple[str, ...]] = [(one.condition, f"{one.change:+.4f}") for one in found.parts[:top]]
     rest = found.parts[top:]
-    if rest and not several:
+    if rest:
         rows.append((f"{len(rest):,} more", f"{sum(one.change for one in rest):+.4f}"))
-    return Grid(("part", "class", "change") if several else ("part", "change"), rows, widest=WIDEST_PART)
+    return Grid(("part", "change"), rows, widest=WIDEST_PART)
 
 
 def model_data(model: Model) -> dict[str, Any]:

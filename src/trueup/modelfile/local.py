@@ -141,4 +141,5 @@ def _space(found: Any, schema: Schema, parts: Mapping[str, bytes], d: Any) -> Sp
     require(turned or d == width, "its dimensions are wrong")
     require(bool((np.abs(flat) <= 2.0).all()), "its space is no rotation")
     rotation = flat.reshape(width, d) if turned else None
-    return Space(Design(levels, fill, gaps, factor), FeatureMap(center, scale, rotation, float(unit)))
+    names = tuple(feature.name for feature in schema.features)
+    return Space(Design(levels, fill, gaps, factor, names), FeatureMap(center, scale, rotation, float(unit)))

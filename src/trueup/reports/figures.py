@@ -7,7 +7,7 @@ kept by anybody else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
-    from trueup.metrics.local import LceCurve
+    from trueup.metrics.local import LceCurve, LocalErrors
 
     Floats = NDArray[np.float64]
 
@@ -28,28 +28,36 @@ __all__ = ["draw_landscape", "draw_lce_cdf", "draw_mlce"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#888888")
 STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
 INK, GRID = "#333333", "#E4E4E4"
+# From a grey that is seen on white, for no error, to a dark end on either side: darker is worse, also without colour.
+CALM = "#C3C8CD"
+TOO_SURE = (CALM, "#F0A04B", "#D55E00", "#5C1D00")
+UNSURE = (CALM, "#6FB1DE", "#0072B2", "#00263F")
+FAINT, HALF = 0.12, 0.5  # what is left of the colour of errors that may be chance, and that are news only by themselves
 MOST_MARKS = 20_000  # rows from which a landscape is kept as pixels in files that keep lines
 
 
 def draw_landscape(
-    phi: ArrayLike, lce: ArrayLike, ax: Axes | None = None, *, highest: float | None = None, title: str = ""
+    phi: ArrayLike, lce: ArrayLike | LocalErrors, ax: Axes | None = None, *, highest: float | None = None, title: str = ""
 ) -> Axes:
     """Draw where in an embedding confidence is wrong: a point a row, its colour the local calibration error.
 
     After Luo et al. (2022), Figure 2, left. Rows of larger errors are drawn over others, rows without a value (those with
-    no neighbours) in grey beneath.
+    no neighbours) as empty rings beneath.
 
     Parameters
     ----------
     phi : array-like, shape (n, 2)
-        Where rows lie: the first two columns of a PCA, a t-SNE, two features.
-    lce : array-like, shape (n,)
+        Where rows lie: the first two columns of a PCA, a t-SNE, two features. The columns of a frame name the axes.
+    lce : array-like, shape (n,), or LocalErrors
         The error at each row, by ``metrics.lce``. Where some are negative they are signed, and colours tell too sure
-        (above 0) from not sure enough.
+        (above 0) from not sure enough. With what ``metrics.local_errors`` gives, the size of each error is drawn, and its
+        colour fades to grey unless it is news: in full where ``p_adjusted`` is at most 1 - level, half where only
+        ``p_value`` is.
     ax : matplotlib Axes, optional
         A new figure by default.
     highest : float, optional
-        The error that the scale of colours ends with; that of the worst row by default. Pictures side by side want one.
+        The error that the scale of colours ends with; by default that of the worst row, or of the worst that is news.
+        Pictures side by side want one.
     title : str, optional
         Which rows these are, such as "confidence 0.8 to 0.87".
 
@@ -60,7 +68,9 @@ def draw_landscape(
     >>> ax.get_title(loc="left")
     'two rows'
     """
-    place, error = _numbers(phi, "phi", 2), _numbers(lce, "lce", 1, gaps=True)
+    errors, shade = _shades(lce)
+    place = _numbers(phi, "phi", 2, hint="the order is phi, lce; phi has two columns, such as those of a PCA")
+    error = _numbers(errors, "lce", 1, gaps=True, hint="pass what metrics.lce or metrics.local_errors gives, one a row")
     if place.shape != (len(error), 2):
         raise DataError(
             f"phi must have two columns and a row for each error; got {place.shape} and {len(error)} errors",
@@ -68,23 +78,29 @@ def draw_landscape(
         )
     signed = bool((error < 0).any())
     some = np.isfinite(error)
-    top = float(np.abs(error[some]).max()) or 1.0 if highest is None else _positive(highest, "highest")
+    # Chance makes the largest errors of all: where it is known which are news, they alone set the scale.
+    news = error[some] if shade is None or not (shade[some] > FAINT).any() else error[some & (shade > FAINT)]
+    top = float(np.abs(news).max()) or 1.0 if highest is None else _positive(highest, "highest")
     ax = _axes(ax, 4.6, 4.0)
+    look: dict[str, Any] = {"s": _size(len(error)), "rasterized": len(error) > MOST_MARKS}
     if not some.all():
-        ax.scatter(place[~some, 0], place[~some, 1], s=_size(len(error)), color=GRID, linewidths=0, zorder=0)
-    order = np.flatnonzero(some)[np.argsort(np.abs(error[some]), kind="stable")]
+        ax.scatter(place[~some, 0], place[~some, 1], facecolors="none", edgecolors=CALM, linewidths=0.6, zorder=0, **look)
+    if shade is not None:
+        ax.scatter(place[some, 0], place[some, 1], color=CALM, linewidths=0, zorder=0.5, **look)
+    least = np.zeros(len(error)) if shade is None else shade
+    order = np.flatnonzero(some)[np.lexsort((np.abs(error[some]), least[some]))]
+    if shade is not None:
+        look["alpha"] = shade[order]
     marks = ax.scatter(
-        place[order, 0], place[order, 1], c=error[order], s=_size(len(error)), rasterized=len(error) > MOST_MARKS,
-        cmap="PuOr_r" if signed else "viridis_r", vmin=-top if signed else 0.0, vmax=top,
-        edgecolors="#888888", linewidths=0.3 if signed else 0.0,
+        place[order, 0], place[order, 1], c=error[order], cmap=_colours(signed=signed), vmin=-top if signed else 0.0,
+        vmax=top, linewidths=0, **look,
     )  # fmt: skip
-    bar = ax.figure.colorbar(marks, ax=ax, extend=_extend(error[some], top), shrink=0.9, pad=0.02)
+    bar = ax.figure.colorbar(marks, ax=ax, extend=_extend(news, top), shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
-    bar.set_label("local calibration error" + ("\n(above 0: too sure)" if signed else ""), color=INK)
+    note = "\n(above 0: too sure)" if signed else "" if shade is None else "\n(grey: may be chance)"
+    bar.set_label("local calibration error" + note, color=INK)
     bar.ax.tick_params(color=INK, labelcolor=INK, length=2)
-    _plain(ax, title, "embedding, first column", "second column")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    _plain(ax, title, *_names(phi, ("embedding, first column", "second column")))
     return ax
 
 
@@ -173,7 +189,10 @@ def draw_mlce(
     named = curves if isinstance(curves, Mapping) else {"": curves}
     for name, curve in named.items():
         if not all(hasattr(curve, part) for part in ("gamma", "mlce", "mean", "mce")):
-            raise ArgumentError(f"{name!r} must be a curve by metrics.lce_curve; got {type(curve).__name__}")
+            raise ArgumentError(
+                f"{repr(name) if name else 'curves'} must be a curve by metrics.lce_curve; got {type(curve).__name__}",
+                hint="pass metrics.lce_curve(phi, confidence, hit), or a mapping of names to such curves",
+            )
     ax = _axes(ax, 6.2, 3.6)
     for (name, curve), look in zip(named.items(), _looks(named), strict=True):
         gamma, error = np.asarray(curve.gamma, float), np.asarray(curve.mean if average else curve.mlce, float)
@@ -203,14 +222,39 @@ def _axes(ax: Axes | None, width: float, height: float) -> Axes:
     return ax
 
 
-def _numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False) -> Floats:
+def _shades(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, Floats | None]:
+    """Give the errors to draw and how much of its colour each keeps; None for errors that come without evidence."""
+    level, p, adjusted = (getattr(lce, name, None) for name in ("level", "p_value", "p_adjusted"))
+    if level is None or p is None or adjusted is None:
+        return cast("ArrayLike", lce), None
+    # A hair more than 1 - level, whose rounding would lose a p-value of 1/20 at a level of 0.95.
+    alarm = (1.0 - level) * (1.0 + 1e-9)
+    shade = np.select([np.asarray(adjusted) <= alarm, np.asarray(p) <= alarm], [1.0, HALF], FAINT)
+    return np.abs(cast("LocalErrors", lce).error), shade
+
+
+def _colours(*, signed: bool) -> Any:
+    """Give the scale of colours."""
+    colours = require("matplotlib.colors", extra="plots").LinearSegmentedColormap
+    return colours.from_list("errors", [*UNSURE[::-1], *TOO_SURE[1:]] if signed else TOO_SURE)
+
+
+def _names(phi: Any, otherwise: tuple[str, str]) -> tuple[str, str]:
+    """Read the names of the two columns of a frame."""
+    names = getattr(phi, "column_names", getattr(phi, "columns", None))  # the first of them in pyarrow alone
+    listed = [] if names is None else list(names)
+    return (listed[0], listed[1]) if [type(name) for name in listed] == [str, str] else otherwise
+
+
+def _numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False, hint: str | None = None) -> Floats:
     """Read an array of finite numbers; with ``gaps`` some of them, but not all, may be missing."""
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be numbers; got {type(values).__name__}") from error
+        raise DataError(f"{name} must be numbers; got {type(values).__name__}", hint=hint) from error
     if found.ndim != dimensions or not found.size:
-        raise DataError(f"{name} must have {dimensions} dimension{'s'[: dimensions - 1]} and rows; got shape {found.shape}")
+        many = f"{dimensions} dimension{'s'[: dimensions - 1]}"
+        raise DataError(f"{name} must have {many} and rows; got shape {found.shape}", hint=hint)
     bad = np.isinf(found) if gaps and not np.isnan(found).all() else ~np.isfinite(found)
     if bad.any():
         raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")

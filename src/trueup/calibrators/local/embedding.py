@@ -12,7 +12,7 @@ from sklearn.base import clone
 from trueup.calibrators import splits
 from trueup.calibrators.maps.grouped import number_cells
 from trueup.calibrators.maps.local import LocalMap
-from trueup.calibrators.maps.spaces import LARGEST, Design, Groups, Space, design_sizes
+from trueup.calibrators.maps.spaces import LARGEST, Design, Groups, Space, design_sizes, refuse_infinite
 from trueup.data.groups import cut_column
 from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.metrics.features import as_points, fit_features
@@ -45,11 +45,13 @@ def fit_embedding(told: Any, components: int | None, table: Table, units: Units)
     columns = [own.columns[feature.name] for feature in features]
     if not features:
         return Space()
+    names = tuple(feature.name for feature in features)
+    refuse_infinite(names, [table.columns[name] for name in names])
     if isinstance(told, str) and told == "columns":
         _only_numbers(table)
-        design = _fit_design(columns, table.schema.levels, units.weight, scaled=False, gaps=False)
+        design = _fit_design(names, columns, table.schema.levels, units.weight, scaled=False, gaps=False)
         return _fit_space(design, columns, None, units)
-    design = _fit_design(columns, table.schema.levels, units.weight, scaled=isinstance(told, str), gaps=True)
+    design = _fit_design(names, columns, table.schema.levels, units.weight, scaled=isinstance(told, str), gaps=True)
     if isinstance(told, str):
         return _fit_space(design, columns, components, units)
     return _fit_foreign(told, design, columns, units)
@@ -76,8 +78,9 @@ def _only_numbers(table: Table) -> None:
 
 
 def _fit_design(
-    columns: Sequence[NDArray[Any]], levels: tuple[int, ...], weight: Floats, *, scaled: bool, gaps: bool
-) -> Design:
+    names: tuple[str, ...], columns: Sequence[NDArray[Any]], levels: tuple[int, ...], weight: Floats, *,
+    scaled: bool, gaps: bool,
+) -> Design:  # fmt: skip
     """Find what stands in for missing numbers, and what makes every feature weigh the same.
 
     A number has a standard deviation of 1, and so has the sign of its gaps; the columns of a category together have a
@@ -99,7 +102,7 @@ def _fit_design(
             share = float(weight[missing].sum() / weight.sum())
             factor.append(np.array([_inverse(math.sqrt(share * (1.0 - share))) if not missing.all() else 0.0]))
     together = np.concatenate(factor)
-    return Design(levels, fill, holes, together if scaled else np.ones(len(together)))
+    return Design(levels, fill, holes, together if scaled else np.ones(len(together)), names)
 
 
 def _spread(values: Floats, weight: Floats) -> tuple[float, float]:
@@ -166,6 +169,10 @@ class ForeignSpace:
     def width(self) -> int:
         """Count the columns of the design."""
         return len(self.design.factor)
+
+    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Refuse infinite numbers."""
+        self.design.check(columns)
 
     def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
         """Lay the features out, and have them transformed."""

@@ -18,9 +18,10 @@ from trueup.calibrators.local.judging import RESET, SHIFT, Candidates
 from trueup.calibrators.local.pooling import pool_rows
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.local import LocalMap, confidence_of, even_edges, reset
-from trueup.calibrators.maps.spaces import Groups, Space
+from trueup.calibrators.maps.spaces import Groups, Space, place_all
 from trueup.calibrators.rounds import History, Holdout, Round
 from trueup.data.checks import one_of
+from trueup.data.intake import read_like
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -122,13 +123,17 @@ class LoRe(Calibrator):
         Each gamma, shrinkage and move that was judged, with its loss.
     model_ : Model
         What is saved and shipped. It holds the rows of the fit as points, and says how large that is.
+    embedding_ : Embedding
+        What takes features to points, also where scores are left unchanged; see `points`. Saved only as far as the model
+        needs it.
     history_ : History
         The loss before and after, of rows that have no say in their own score.
 
     Notes
     -----
     A missing number counts as the mean, and where the fit has met missing ones a column beside it says so (not for
-    "columns"). A missing category, or one not seen in the fit, is a level of its own.
+    "columns"). A missing category, or one not seen in the fit, is a level of its own. An infinite number is at no distance
+    from others: it is refused in the fit, and later wherever distances count. Groups take it: it is in the last, or first.
 
     Losses are by leave-one-out. Rows alike in features and prediction are left out together where there are up to ten of
     them, so that a copy never speaks for its original; more of them are what discrete data look like, and only one is left
@@ -152,6 +157,13 @@ class LoRe(Calibrator):
     >>> paper = tu.LoRe("prediction", features=["region", "age"], gamma=0.4).fit(data, data["outcome"])
     >>> paper.gamma_, paper.shrinkage_
     (0.4, 0.0)
+
+    Measure in the space that was fixed in:
+
+    >>> phi = fix.points(data)
+    >>> phi.shape
+    (20000, 14)
+    >>> error = tu.metrics.lce(phi, data["prediction"], data["outcome"], gamma=fix.gamma_)
     """
 
     def __init__(
@@ -199,6 +211,24 @@ class LoRe(Calibrator):
         found = self._fitted().map
         return found.shrinkage if isinstance(found, LocalMap) else math.inf
 
+    def points(self, X: Any) -> Floats | Longs:
+        """Say where rows lie: the space in which neighbours were looked for, as the phi of `trueup.metrics.lce`.
+
+        Parameters
+        ----------
+        X : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+            With the columns of the fit, those of the prediction too.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, d)
+            Also where scores were left unchanged. With ``embedding="groups"`` the number of each row's group instead,
+            shape (n,), for ``kernel="group"``; 0 for combinations that were not there in the fit.
+        """
+        table = read_like(X, self._fitted().schema)
+        columns = [table.columns[one.name] for one in table.schema.features]
+        return place_all(self.embedding_, columns, len(table))
+
     def _fit_map(self, table: Table, progress: Any) -> Fitted:  # noqa: ARG002
         self._check(table.schema.task)
         splits.enough_rows(table)
@@ -213,6 +243,7 @@ class LoRe(Calibrator):
         history = self._history(judged, all_judge=all_judge, kept=kept)
         found: Map = recipe.learn(own, units.weight, *judged.chosen[:3]) if kept else Unchanged()
         self.tried_: tuple[Tried, ...] = judged.tried
+        self.embedding_ = embedding
         return Fitted(found, history, after if kept else None)
 
     def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:

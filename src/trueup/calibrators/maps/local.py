@@ -6,12 +6,12 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.calibrators.maps.base import Map
-from trueup.calibrators.maps.spaces import Groups
+from trueup.calibrators.maps.spaces import CHUNK, Groups
 from trueup.kernels.binning import digitize
 from trueup.kernels.laplace import Sources, Sums
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LocalMap", "Neighbours", "confidence_of", "even_edges", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of",
 ]  # fmt: skip
-
-CHUNK = 2**23  # numbers that are laid out at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +158,7 @@ class LocalMap(Map):
     def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
         """Score rows, as many at a time as memory allows."""
         given, out = list(columns), np.empty(prediction.shape)
+        self.embedding.check(given)
         threads = None if workers is None else workers.threads
         step = max(1, CHUNK // self.embedding.width)
         for start in range(0, len(prediction), step):
@@ -175,7 +174,9 @@ class LocalMap(Map):
         P = np.array([prediction], np.float64)
         P = P[:, 0] if len(prediction) == 1 else P
         confidence, top = confidence_of(P)
-        return np.asarray(reset(P, top, self.rates([np.array([value]) for value in row], confidence, 1)).reshape(-1))
+        columns = [np.array([value]) for value in row]
+        self.embedding.check(columns)
+        return np.asarray(reset(P, top, self.rates(columns, confidence, 1)).reshape(-1))
 
     def describe(self) -> str:
         """Count rows, dimensions and bytes."""
@@ -199,21 +200,28 @@ class LocalMap(Map):
         P = np.array([prediction], np.float64)
         P = P[:, 0] if len(prediction) == 1 else P
         after = self.apply_one(list(row), list(prediction))
-        stages: list[tuple[str, float | None]] = [*self._stages(row, *confidence_of(P))]
+        confidence, top = confidence_of(P)
+        told = self._stages(row, confidence, top)
+        stages: list[tuple[str, float | None]] = [(one.words, one.rate) for one in told]
         # What comes last ends at the new score, to the last bit.
-        last_words = f"drawn to the score, which counts for {_rows(self.shrinkage)}" if self.shrinkage else stages.pop()[0]
-        parts, last = [], enter(P, link)[0]
-        _, top = confidence_of(P)
+        last_words = _draw(self.shrinkage, told[-1].rows) if self.shrinkage else stages.pop()[0]
+        own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
+        parts, start, end = [], *(enter(values.reshape(1, -1), link)[0] for values in (P, after))
+        last = start[own]
         for text, rate in [*stages, (last_words, None)]:
-            moved = after if rate is None else reset(P, top, np.array([rate])).reshape(-1)
-            here = enter(moved.reshape(1, -1), link)[0]
-            for c, label in enumerate(schema.classes or ("",)):
-                if here[c] != last[c]:
-                    parts.append(Part(text, float(here[c] - last[c]), label))
+            here = end[own] if rate is None else enter(np.array([rate]), link)[0, 0]
+            if here != last:
+                parts.append(Part(text, float(here - last), labels[own]))
             last = here
+        others = _share_rest(labels, own, float(confidence[0]), after)
+        parts += [
+            Part(others, float(end[c] - start[c]), label)
+            for c, label in enumerate(labels)
+            if c != own and end[c] != start[c]
+        ]
         return explain_change(link, prediction, after, tuple(parts), in_order=True)
 
-    def _stages(self, row: Sequence[float], confidence: Floats, top: Longs | None) -> list[tuple[str, float]]:
+    def _stages(self, row: Sequence[float], confidence: Floats, top: Longs | None) -> list[_Stage]:
         """Give the rate of the whole bin and that of the neighbours, each with the words for it."""
         near = self.neighbours
         points, group = self.embedding.place([np.array([value]) for value in row], 1)
@@ -225,33 +233,68 @@ class LocalMap(Map):
         low, high = np.concatenate([[0.0], self.edges, [1.0]])[at : at + 2]
         empty = int(number_bins(confidence, self.edges)[0]) != at
         band = f"{'no rows like it; nearest, ' * empty}{name} from {low:.6g} to {high:.6g}"
-        stages = [self._stage(band, rows, came, confidence)]
-        if math.isinf(self.gamma):
+        stages = [self._stage(f"{band}, worth {_rows(rows)}", rows, came / rows, confidence)]
+        if math.isinf(self.gamma) or (self.groups > 1 and own[0] == whole[0]):  # no group of its own there
             return stages
         scales = np.array([self.scale, 2 * self.scale])
         found = near.ask(points, own, scales)
+        share = float(found.total[0, 0, 1] / found.total[0, 0, 0])
+        together = float(found.total[0, 0, 0]) * math.exp(-self.scale * float(found.shift[0, 0]))
+        if isinstance(self.embedding, Groups):
+            return [*stages, self._stage(f"its group there, worth {_rows(together)}", together, share, confidence)]
         # Kish (1965): (sum k)^2 / sum k^2, where each row of the fit counts for one.
         apart = math.exp(min(2 * self.scale * float(found.shift[1, 0] - found.shift[0, 0]), 700.0))
         kish = float(found.total[0, 0, 0]) ** 2 / float(found.total[1, 0, 0]) * apart
-        which = "group" if isinstance(self.embedding, Groups) else "neighbours"
-        share = float(found.total[0, 0, 1] / found.total[0, 0, 0])
-        return [*stages, self._stage(f"its {which} there", kish, share * kish, confidence)]
+        who = (
+            f"its neighbours there, together as near as {_rows(together)} at its own point (effective size {_count(kish)})"
+        )
+        return [*stages, self._stage(who, together, share, confidence)]
 
-    def _stage(self, who: str, rows: float, came: float, confidence: Floats) -> tuple[str, float]:
+    def _stage(self, who: str, rows: float, share: float, confidence: Floats) -> _Stage:
         """Say what came of some rows, and give the confidence that they alone would make."""
         ones = np.ones(1)
-        after = float(self._mix(rows * ones, came * ones, ones, confidence, 0.0)[0])
-        share = came / rows
+        after = float(self._mix(ones, share * ones, ones, confidence, 0.0)[0])
         if self.shifts:
-            return f"{who}, worth {_rows(rows)}: outcomes are {share:+.4g} from scores", after
-        return f"{who}, worth {_rows(rows)}: {max(share, 0.0):.4g} came true", after
+            return _Stage(f"{who}: outcomes are {share:+.4g} from scores", after, rows)
+        return _Stage(f"{who}: {max(share, 0.0):.4g} came true", after, rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_near"}
 
 
+class _Stage(NamedTuple):
+    """What some rows say of one: the words, the confidence that they make, and the sum of their kernels."""
+
+    words: str
+    rate: float
+    rows: float
+
+
+def _draw(shrinkage: float, rows: float) -> str:
+    """Say how much the score counts beside its neighbours: m / (sum k + m)."""
+    part = shrinkage / (rows + shrinkage)
+    return f"drawn to the score, which counts for {_rows(shrinkage)} beside {_count(rows)}: {part:.1%} of all"
+
+
+def _share_rest(labels: Sequence[str], own: int, before: float, after: Floats) -> str:
+    """Say what is left for the classes that were not called."""
+    highest = int(after.argmax())
+    lost = f"; {labels[highest]} is now the highest" if highest != own else ""
+    left = f"{1 - before:.4g} before, {1 - float(after[own]):.4g} now"
+    return (
+        f"{labels[own]}, which was called, goes from {before:.4g} to {after[own]:.4g}; others share the rest, {left}{lost}"
+    )
+
+
 def _rows(many: float) -> str:
-    return f"{many:,.4g} row{'' if many == 1 else 's'}"
+    return f"{_count(many)} row{'' if many == 1 else 's'}"
+
+
+def _count(many: float) -> str:
+    """Write a number of rows, never as a power of ten."""
+    if many < 0.001:
+        return "less than 0.001"
+    return f"{many:,.0f}" if many >= 1000 else f"{many:,.4g}"
 
 
 def scale_of(gamma: float, dimensions: int) -> float:

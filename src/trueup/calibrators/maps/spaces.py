@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trueup.calibrators.maps.grouped import number_cells
+from trueup.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Longs = NDArray[np.int64]
 
-__all__ = ["FARTHEST", "LARGEST", "Design", "Embedding", "Groups", "Space", "design_sizes"]
+__all__ = [
+    "CHUNK", "FARTHEST", "LARGEST", "Design", "Embedding", "Groups", "Space", "design_sizes", "place_all",
+    "refuse_infinite",
+]  # fmt: skip
 
 LARGEST = 1e100  # a feature beyond it counts as this: squares must stay finite
+CHUNK = 2**23  # numbers that are laid out at once
 FARTHEST = 1e30  # on the scale of deviations
 
 
@@ -36,6 +41,9 @@ class Embedding(Protocol):
     @property
     def width(self) -> int:
         """Count the numbers that one row is laid out in."""
+
+    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Refuse features that have no place."""
 
     def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
         """Give the points of rows, (rows, d), and their groups; 0 is no group of its own."""
@@ -58,17 +66,24 @@ class Design:
         Whether a number has a column beside it that is 1 where it is missing.
     factor : ndarray of float64, shape (width,)
         What each column is multiplied by; 0 for one that says nothing.
+    names : tuple of str
+        Of the features.
     """
 
     levels: tuple[int, ...]
     fill: Floats
     gaps: NDArray[np.uint8]
     factor: Floats
+    names: tuple[str, ...]
 
     @property
     def sizes(self) -> list[int]:
         """Count the columns of each feature."""
         return design_sizes(self.levels, self.gaps)
+
+    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Refuse infinite numbers, which are as far from each other as from all the rest."""
+        refuse_infinite(self.names, columns)
 
     def lay(self, columns: Sequence[NDArray[Any]], rows: int) -> Floats:
         """Lay features out, (rows, width)."""
@@ -85,6 +100,18 @@ class Design:
                     X[:, at + 1] = missing * self.factor[at + 1]
             at += size
         return np.clip(X, -FARTHEST, FARTHEST, out=X)
+
+
+def refuse_infinite(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
+    """Refuse infinite numbers: they have no distance, and one of them would leave a column without a deviation."""
+    for name, column in zip(names, columns, strict=True):
+        many = int(np.isinf(column).sum())
+        if many:
+            raise DataError(
+                f"feature {name!r} is infinite in {many:,} of {len(column):,} rows: an infinite number is at no distance "
+                "from others",
+                hint="write it as missing, or as the largest number that makes sense; or leave the column out",
+            )
 
 
 def design_sizes(levels: Sequence[int], gaps: NDArray[np.uint8]) -> list[int]:
@@ -115,6 +142,11 @@ class Space:
     def width(self) -> int:
         """Count the columns of the design."""
         return 1 if self.design is None else len(self.design.factor)
+
+    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Refuse infinite numbers where distances count."""
+        if self.design is not None:
+            self.design.check(columns)
 
     def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
         """Lay the features out, and map them."""
@@ -154,6 +186,9 @@ class Groups:
         """Count the columns, one at least."""
         return max(len(self.cuts), 1)
 
+    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Take everything: an infinite number is in the last group, or in the first."""
+
     def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
         """Find the group of every row, 0 for a combination that was not there."""
         number = number_cells(self.cuts, columns, rows)
@@ -163,3 +198,14 @@ class Groups:
     def describe(self) -> str:
         """Count the groups."""
         return f"in {len(self.cells):,} group{'' if len(self.cells) == 1 else 's'}"
+
+
+def place_all(embedding: Embedding, columns: Sequence[NDArray[Any]], rows: int) -> NDArray[Any]:
+    """Give the points of rows, as many at a time as memory allows; their groups where rows have groups instead."""
+    embedding.check(columns)
+    step, which = max(1, CHUNK // embedding.width), int(isinstance(embedding, Groups))
+    found = [
+        embedding.place([column[at : at + step] for column in columns], min(step, rows - at))[which]
+        for at in range(0, max(rows, 1), step)
+    ]
+    return np.concatenate(found)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.data.intake import frame_like
 from trueup.errors import ArgumentError
+from trueup.metrics.local import draws as drawing
 from trueup.metrics.local.bands import Means, limits, log_pvalue
 from trueup.metrics.local.neighbourhoods import Kernel, Neighbourhoods, Options, ask, check_gamma
 
@@ -28,6 +30,23 @@ SLACK = 1e-4  # a p-value below its least by so small a share is that least, rou
 COLUMNS = ("error", "size", "noise", "low", "high", "sigma", "p_value", "p_adjusted")
 
 
+class Places(NamedTuple):
+    """Where the points lie: coordinates, bins (with groups), and what distances are multiplied by."""
+
+    points: Floats
+    cell: Ints
+    scale: float
+
+    def near(self, one: int, others: Ints) -> NDArray[np.bool_]:
+        """Say which other points count more than half at a point, in the same bin."""
+        found = self.cell[others] == self.cell[one]
+        same = np.flatnonzero(found)
+        with np.errstate(over="ignore"):
+            far = self.scale * np.abs(self.points[others[same]] - self.points[one]).sum(axis=1)
+        found[same] = far < math.log(2.0)
+        return np.asarray(found)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalErrors:
     """The signed local calibration error of each point, and how much of it may be chance.
@@ -36,13 +55,16 @@ class LocalErrors:
     noisy (Kish); ``noise`` the standard deviation of the error if the confidences were right, and ``sigma`` the error in
     units of it. ``low`` and ``high`` are pointwise limits of the error, at ``level``. ``p_value`` is two-sided, for right
     confidences, and never too small on average: it holds for any number of neighbours. ``p_adjusted`` accounts for having
-    looked at every point: the chance that right confidences would show as much evidence anywhere is no larger. All are
-    NaN, and ``size`` 0, where there are no neighbours. ``neighbourhoods`` counts those that differ.
+    looked at every point: the chance that right confidences would show as much evidence anywhere is no larger; it comes
+    from a bound, or from ``draws`` drawn outcomes where there are any. All are NaN, and ``size`` 0, where there are no
+    neighbours. ``neighbourhoods`` counts those that differ.
     """
 
     gamma: float | None
     level: float
     neighbourhoods: int
+    draws: int
+    places: Places
     error: Floats
     size: Floats
     noise: Floats
@@ -57,37 +79,55 @@ class LocalErrors:
     def __len__(self) -> int:
         return len(self.error)
 
-    def worst(self, k: int = 10) -> Ints:
+    def worst(self, k: int = 10, *, apart: bool = True) -> Ints:
         """Give the k points with the most evidence against them, most first: by p-value, and by noise units among equals.
 
         A large error among three neighbours is no evidence; a small one among thousands may be.
+
+        Parameters
+        ----------
+        k : int
+            How many points, at most.
+        apart : bool
+            Whether to pass over points that share most of their neighbourhood with one already listed: those in the same
+            bin at which that one has a kernel above 1/2, |phi - phi'|_1 < d gamma ln 2; for groups, the same bin and
+            group. Fewer than k may be left.
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 0:
             raise ArgumentError(f"k must be a whole number of at least 0; got {k!r}")
         order = np.lexsort((-np.abs(self.sigma), self.log_p))
-        return np.asarray(order[~np.isnan(self.error[order])][:k], np.int64)
+        order = np.asarray(order[~np.isnan(self.error[order])], np.int64)
+        if not apart:
+            return order[:k]
+        listed: list[int] = []
+        while len(order) and len(listed) < k:
+            listed.append(int(order[0]))
+            if len(listed) < k:
+                order = order[1:][~self.places.near(listed[-1], order[1:])]
+        return np.array(listed, np.int64)
 
     @property
     def worst_p_adjusted(self) -> float:
         """The smallest adjusted p-value: a test of local calibration as a whole. NaN if no point has neighbours."""
-        first = self.worst(1)
+        first = self.worst(1, apart=False)
         return float(self.p_adjusted[first[0]]) if len(first) else np.nan
 
     def __repr__(self) -> str:
         points = f"{len(self):,} point{'' if len(self) == 1 else 's'}"
-        first = self.worst(1)
+        first = self.worst(1, apart=False)
         if not len(first):
             return f"<LocalErrors of {points}, none of them with neighbours>"
         row = int(first[0])
         found = f"{self.error[row]:+.3g} ({self.low[row]:+.3g} to {self.high[row]:+.3g}; {self.size[row]:,.1f} rows' worth)"
-        looked = f"p {self.p_value[row]:.2g}, {self.p_adjusted[row]:.2g} for having looked everywhere"
+        how = f"{self.draws:,} draw{'' if self.draws == 1 else 's'}" if self.draws else "a bound"
+        looked = f"p {self.p_value[row]:.2g}, {self.p_adjusted[row]:.2g} for having looked everywhere (by {how})"
         return f"<LocalErrors of {points}: most evidence at row {row}, {found}; {looked}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a point, fit for JSON: what is not finite becomes None."""
         plain = {name: [v if np.isfinite(v) else None for v in getattr(self, name).tolist()] for name in COLUMNS}
         gamma = self.gamma if self.gamma is not None and np.isfinite(self.gamma) else None
-        return {"gamma": gamma, "level": self.level, "neighbourhoods": self.neighbourhoods, **plain}
+        return {"gamma": gamma, "level": self.level, "neighbourhoods": self.neighbourhoods, "draws": self.draws, **plain}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a point, in their order, in a frame of the library of ``like``; a dict of arrays for None."""
@@ -96,13 +136,23 @@ class LocalErrors:
 
 def local_errors(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
-    gamma: float | None, bins: int = 15, level: float = 0.95, strategy: Strategy = "width", at: At | None = None,
+    gamma: float | None = None, bins: int = 15, level: float = 0.95, strategy: Strategy = "width", at: At | None = None,
     leave_one_out: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None, threads: int | None = None,
-    device: str = "cpu",
+    device: str = "cpu", draws: int = 0, random_state: int = 0,
 ) -> LocalErrors:  # fmt: skip
     """Measure local calibration errors with their effective sample sizes, limits and p-values.
 
-    Takes what `lce` takes, and the ``level`` of the limits.
+    Takes what `lce` takes, and three more.
+
+    Parameters
+    ----------
+    level : float
+        That of the limits.
+    draws : int
+        How many times outcomes are drawn to adjust the p-values for having looked at every point; 0 adjusts by a bound,
+        which costs nothing and is far too cautious where neighbourhoods overlap. 199 or 999 are usual.
+    random_state : int
+        Seed of the draws.
 
     Notes
     -----
@@ -117,10 +167,15 @@ def local_errors(
     The limits are those errors that the same bounds do not rule out, if the neighbours of a point are about equally far
     off. They leave out 0 where the p-value is below 1 - level.
 
-    The adjusted p-value is p M(p), where M(p) counts the different neighbourhoods that could have had a p-value of p or
-    less (Tarone 1990, "A modified Bonferroni method for discrete data"): those of few rows, which cannot, cost nothing.
-    It is conservative, since neighbourhoods overlap. Points share a neighbourhood if they lie on the same spot, in the
-    same bin; with ``leave_one_out`` none do.
+    By the bound the adjusted p-value is p M(p), where M(p) counts the different neighbourhoods that could have had a
+    p-value of p or less (Tarone 1990, "A modified Bonferroni method for discrete data"): those of few rows, which cannot,
+    cost nothing. It is conservative, since neighbourhoods overlap. Points share a neighbourhood if they lie on the same
+    spot, in the same bin; with ``leave_one_out`` none do.
+
+    By ``draws`` it is the share of draws, the rows themselves counted as one, in which outcomes drawn from the confidences
+    have a p-value as small at any point, stepping down (Westfall and Young 1993, "Resampling-based multiple testing"). It
+    knows how neighbourhoods overlap, and is never below 1 / (draws + 1). Outcomes between 0 and 1 vary less than those
+    drawn. The draws fall to the rows in their order: rows in another order have other draws of the same distribution.
 
     Examples
     --------
@@ -134,24 +189,39 @@ def local_errors(
     """
     if isinstance(level, bool) or not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
         raise ArgumentError(f"level must lie between 0 and 1; got {level!r}", hint="0.95 gives a 95% band")
+    drawing.check(draws, random_state)
     options = Options(bins, strategy, at, leave_one_out, kernel, tolerance, threads, device)
     reach = check_gamma(gamma, kernel)
     asked = ask(phi, confidence, hit, weight, options)
     means, error, noise, some = _means(asked, reach)
     seen = np.clip(means.expected - error, 0.0, 1.0)
     log_p = log_pvalue(means, seen)
-    least = np.minimum(log_pvalue(means, np.zeros(len(seen))), log_pvalue(means, np.ones(len(seen))))
     number = asked.distinct(blind=np.isinf(reach))[some]
-    first = np.unique(number, return_index=True)[1]
-    might = np.searchsorted(np.sort(least[first]), log_p + SLACK, side="right")
+    first, which = np.unique(number, return_index=True, return_inverse=True)[1:]
+    if draws:
+        alone, points = Means(*(column[first] for column in means)), np.flatnonzero(some)[first]
+        limit = log_p[first] + SLACK
+        adjusted = drawing.adjust(asked, asked.scale(reach), points, alone, limit, int(draws), int(random_state))[which]
+    else:
+        adjusted = _bound(means, log_p, first)
     lowest, highest = limits(means, seen, float(level))
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = np.where(error == 0, 0.0, error / noise)
-    adjusted = np.minimum(1.0, np.exp(log_p) * np.maximum(might, 1))
     found = (
         error, means.size, noise, means.expected - highest, means.expected - lowest, sigma, np.exp(log_p), adjusted, log_p,
     )  # fmt: skip
-    return LocalErrors(None if gamma is None else reach, float(level), len(first), *_placed(found, some))
+    places = Places(asked.asked, asked.asked_cell, asked.scale(reach))
+    return LocalErrors(
+        None if gamma is None else reach, float(level), len(first), int(draws), places, *_placed(found, some)
+    )
+
+
+def _bound(means: Means, log_p: Floats, first: Ints) -> Floats:
+    """Multiply p-values by the number of neighbourhoods, one point of each in ``first``, that could have one as small."""
+    alone = Means(*(column[first] for column in means))
+    least = np.minimum(log_pvalue(alone, np.zeros(len(first))), log_pvalue(alone, np.ones(len(first))))
+    might = np.searchsorted(np.sort(least), log_p + SLACK, side="right")
+    return np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(might, 1)))
 
 
 def _means(asked: Neighbourhoods, gamma: float) -> tuple[Means, Floats, Floats, NDArray[np.bool_]]:

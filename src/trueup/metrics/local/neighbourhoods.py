@@ -122,6 +122,11 @@ def ask(
     if not len(points) == len(p) == len(y) == len(w):
         lengths = ", ".join(str(len(one)) for one in (points, p, y, w)[: 3 if weight is None else 4])
         raise DataError(f"phi, confidence, hit and weight must be equally long; got {lengths}", hint="one entry a row")
+    if not ((p > 0) & (p < 1)).any() and ((y > 0) & (y < 1)).any():
+        raise DataError(
+            "confidence and hit look swapped: every confidence is 0 or 1, and some hits lie between",
+            hint="the order is phi, confidence, hit: probabilities first, then what came true",
+        )
     w = _checked_weights(w)
     asked, level = (points, p) if options.at is None else _other_points(options.at, points, group=group)
     # Other points are numbered along with the rows, as rows without weight: bins of equal mass have no other edges.
@@ -144,8 +149,16 @@ def check_gamma(gamma: float | None, kernel: Kernel) -> float:
     """Check gamma; labels of groups have none, and count alike as with an infinite one."""
     if kernel == "group":
         if gamma is not None:
-            raise ArgumentError(f"gamma goes with the Laplace kernel; got {gamma!r}", hint='pass None for kernel="group"')
+            raise ArgumentError(
+                f"gamma goes with the Laplace kernel; got {gamma!r}", hint='leave it out for kernel="group"'
+            )
         return np.inf
+    if gamma is None:
+        raise ArgumentError(
+            "the Laplace kernel needs gamma, which says how far a neighbourhood reaches",
+            hint="in units of phi, a column: gamma=0.4 is 0.4 of the mean distance of two rows, if phi comes from "
+            "fit_features; lce_curve shows the errors for many gammas, to choose one",
+        )
     value = _real(gamma)
     if not value > 0:
         raise ArgumentError(

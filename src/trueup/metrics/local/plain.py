@@ -22,9 +22,9 @@ __all__ = ["average", "lce", "mean_lce", "mlce", "signed_errors", "top_label"]
 
 def lce(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
-    gamma: float | None, bins: int = 15, strategy: Strategy = "width", at: At | None = None, leave_one_out: bool = False,
-    signed: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None, threads: int | None = None,
-    device: str = "cpu",
+    gamma: float | None = None, bins: int = 15, strategy: Strategy = "width", at: At | None = None,
+    leave_one_out: bool = False, signed: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None,
+    threads: int | None = None, device: str = "cpu",
 ) -> Floats:  # fmt: skip
     """Measure the local calibration error of each row: mean confidence against mean hit among the rows like it.
 
@@ -38,10 +38,11 @@ def lce(
         `top_label`.
     weight : array-like, shape (n,), optional
         A weight of 2 is the row twice. A row of weight 0 has no influence, and a value nonetheless.
-    gamma : float or None
+    gamma : float, optional
         How far a neighbourhood reaches, above 0: a row at distance |phi - phi'|_1 = d gamma counts 1/e of one on the spot.
         Infinite, it is the whole bin. It means nothing without the scaling of phi: with `fit_features`, whose rows lie
-        at a mean distance of d, it is a share of that distance. None for groups.
+        at a mean distance of d, it is a share of that distance. The Laplace kernel needs one, and `lce_curve` helps to
+        choose it; groups have none.
     bins, strategy
         Only rows in the same bin of confidence are neighbours; the bins are those of `trueup.metrics.bins`.
     at : (phi, confidence), optional
@@ -88,8 +89,9 @@ def lce(
 
 def mlce(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
-    gamma: float | None, bins: int = 15, strategy: Strategy = "width", at: At | None = None, leave_one_out: bool = False,
-    kernel: Kernel = "laplace", tolerance: float | None = None, threads: int | None = None, device: str = "cpu",
+    gamma: float | None = None, bins: int = 15, strategy: Strategy = "width", at: At | None = None,
+    leave_one_out: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None,
+    threads: int | None = None, device: str = "cpu",
 ) -> float:  # fmt: skip
     """Measure the maximum local calibration error (Luo et al. 2022, equation 5): the largest `lce` of any point.
 
@@ -108,8 +110,9 @@ def mlce(
 
 def mean_lce(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
-    gamma: float | None, bins: int = 15, strategy: Strategy = "width", at: At | None = None, leave_one_out: bool = False,
-    kernel: Kernel = "laplace", tolerance: float | None = None, threads: int | None = None, device: str = "cpu",
+    gamma: float | None = None, bins: int = 15, strategy: Strategy = "width", at: At | None = None,
+    leave_one_out: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None,
+    threads: int | None = None, device: str = "cpu",
 ) -> float:  # fmt: skip
     """Measure the mean local calibration error: the mean `lce` of the rows, by weight; of the points of ``at``, plain.
 
