@@ -14,7 +14,7 @@ import numpy as np
 
 from trueup.data.checks import LARGEST_VALUE, one_of, where
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.inputs import numbers
+from trueup.metrics.inputs import checked_weights, numbers
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -181,10 +181,7 @@ def _weights(weight: ArrayLike | None, rows: int) -> Floats:
     w = numbers(weight, "weight")
     if len(w) != rows:
         raise DataError(f"X and weight must be equally long; got {rows} and {len(w)}", hint="one entry a row")
-    if (bad := w < 0).any():
-        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
-    if not w.any():
-        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
+    w = checked_weights(w)
     scaled: Floats = w / w.max()
     return scaled
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Scored", "numbers", "scored", "scored_classes"]
+__all__ = ["Scored", "checked_weights", "numbers", "scored", "scored_classes"]
 
 
 class Scored(NamedTuple):
@@ -58,17 +58,26 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
                     f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {where(bad)}",
                     hint="outcomes are 0, 1 or between; scores are probabilities, not logits or percentages",
                 )
-    bad = ws < 0
-    if bad.any():
-        raise DataError(f"weight must not be negative; got {ws[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
-    if not ws.any():
-        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
-    most = float(ws.max())
-    if not 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT:
-        # Third powers of such weights would overflow or vanish. A power of two changes nothing but the unit.
-        ws = np.ldexp(ws, -math.frexp(most)[1])
+    ws = checked_weights(ws)
     keep = ws > 0
     return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
+
+
+def checked_weights(w: Floats) -> Floats:
+    """Check weights, and measure them in another unit where powers of them would overflow or vanish.
+
+    Examples
+    --------
+    >>> checked_weights(np.array([0.0, 2.0, 1.0]))
+    array([0., 2., 1.])
+    """
+    if (bad := w < 0).any():
+        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
+    if not w.any():
+        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
+    most = float(w.max())
+    # Third powers of such weights would overflow or vanish. A power of two changes nothing but the unit.
+    return w if 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
 
 
 def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:

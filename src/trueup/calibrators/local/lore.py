@@ -370,7 +370,9 @@ def _check_number(name: str, value: Any, least: float, most: float, ends: str = 
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not number or not (least <= value <= most or (ends and value == math.inf)):
         upto = f"from {least:g} to {most:g}{', ' * bool(ends)}{ends}"
-        raise ArgumentError(f'{name} must be "auto" or a number {upto}; got {value!r}')
+        raise ArgumentError(
+            f'{name} must be "auto" or a number {upto}; got {value!r}', hint='"auto" chooses the best of several'
+        )
 
 
 def _check_transformer(found: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.calibrators import splits
+from trueup.kernels.laplace.equal import as_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +59,7 @@ def pool_rows(table: Table) -> Units:
     total = np.add.reduceat(weight[order], starts)
     counted = splits.are_counts(weight)
     rows = np.rint(total).astype(np.int64) if counted else np.diff(starts, append=len(order))
-    but_outcome = _bytes(content[order[starts], :-1])
+    but_outcome = as_bytes(content[order[starts], :-1])
     alike = np.cumsum(np.append(False, but_outcome[1:] != but_outcome[:-1]))
     return Units(order[starts], unit, alike, total, rows)
 
@@ -66,12 +67,7 @@ def pool_rows(table: Table) -> Units:
 def sort_alike(content: Floats, weight: Floats | None = None) -> tuple[Longs, Longs]:
     """Sort rows by their bytes; say where runs of equal rows begin. Equal rows come in the order of their weights."""
     before = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
-    found = _bytes(content[before])
+    found = as_bytes(content[before])
     order = np.argsort(found, kind="stable")
     found = found[order]
     return before[order], np.flatnonzero(np.append(True, found[1:] != found[:-1])[: len(found)])
-
-
-def _bytes(content: Floats) -> NDArray[np.void]:
-    rows = np.ascontiguousarray(content)
-    return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_WEIGHT, one_of, where
+from trueup.data.checks import one_of, where
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, sums
+from trueup.kernels.laplace.equal import as_bytes
 from trueup.metrics.binned import _number
 from trueup.metrics.features import as_points
 from trueup.metrics.grouped import as_labels, labelled
-from trueup.metrics.inputs import numbers
+from trueup.metrics.inputs import checked_weights, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,8 +106,7 @@ class Neighbourhoods:
         if blind:
             return self.asked_cell
         # Adding 0 makes one of the two zeros; whole rows are then compared as bytes.
-        keys = np.ascontiguousarray(np.column_stack([self.asked + 0.0, self.asked_cell]))
-        packed = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
+        packed = as_bytes(np.column_stack([self.asked + 0.0, self.asked_cell]))
         return np.unique(packed, return_inverse=True)[1].astype(np.int64).ravel()
 
 
@@ -127,7 +127,7 @@ def ask(
             "confidence and hit look swapped: every confidence is 0 or 1, and some hits lie between",
             hint="the order is phi, confidence, hit: probabilities first, then what came true",
         )
-    w = _checked_weights(w)
+    w = checked_weights(w)
     asked, level = (points, p) if options.at is None else _other_points(options.at, points, group=group)
     # Other points are numbered along with the rows, as rows without weight: bins of equal mass have no other edges.
     both, masses = (p, w) if options.at is None else (np.append(p, level), np.append(w, np.zeros(len(level))))
@@ -184,7 +184,8 @@ def _check_options(options: Options) -> None:
         if name == "threads" and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
+            hint = "15 is usual, 5 for few rows" if name == "bins" else "leave it out to use all cores"
+            raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}", hint=hint)
     if options.bins > MOST_BINS:
         raise ArgumentError(f"bins must be at most {MOST_BINS:,}; got {options.bins}", hint="15 is usual, 5 for few rows")
     if options.tolerance is not None and not 0 < _real(options.tolerance) < 1:
@@ -207,16 +208,6 @@ def _shares(values: ArrayLike, name: str) -> Floats:
             hint="confidences are probabilities; hit is 1 where the prediction came true: top_label gives both",
         )
     return array
-
-
-def _checked_weights(w: Floats) -> Floats:
-    """Check weights, and measure them in another unit where their sums would overflow or vanish."""
-    if (bad := w < 0).any():
-        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
-    if not w.any():
-        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
-    most = float(w.max())
-    return w if 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
 
 
 def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -242,7 +233,10 @@ def _other_points(at: At, points: NDArray[Any], *, group: bool) -> tuple[NDArray
             f"the phi and the confidence of at must be equally long; got {len(asked)} and {len(level)}", hint="one a point"
         )
     if asked.shape[1:] != points.shape[1:]:
-        raise DataError(f"the phi of at must have {points.shape[1]} columns, as phi has; got {asked.shape[1]}")
+        raise DataError(
+            f"the phi of at must have {points.shape[1]} columns, as phi has; got {asked.shape[1]}",
+            hint="make both by the same feature map",
+        )
     return asked, level
 
 
