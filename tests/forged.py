@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 
+import numpy as np
 import pytest
 
 import trueup as tu
@@ -12,7 +13,7 @@ from trueup import storage
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND
 
-__all__ = ["GONE", "STRANGE", "changed", "places", "refused", "store", "usable"]
+__all__ = ["GONE", "STRANGE", "changed", "in_part", "places", "put", "refused", "store", "usable"]
 
 GONE = object()
 STRANGE = [GONE, None, [], {}, [[]], "", "NaN", "x", True, 0, -1, 1, 2.5, -1e300, 10**30, 10**400, ["a", "a"], {"a": None}]
@@ -61,3 +62,19 @@ def changed(manifest, place, value):
     else:
         holder[place[-1]] = value
     return out
+
+
+def in_part(parts, kinds, name, change):
+    """Give a part with its numbers changed, by a function that writes to them or gives others."""
+    array = np.frombuffer(parts[name], kinds[name]).copy()
+    found = change(array)
+    return {name: (array if found is None else found).tobytes()}
+
+
+def put(at, value):
+    """Make a change that writes one value."""
+
+    def change(array):
+        array[at] = value
+
+    return change

@@ -11,8 +11,10 @@ import random
 import numpy as np
 import pytest
 
+import forged
 import trueup as tu
 from checks import rows
+from forged import put
 from trueup import storage
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
@@ -77,16 +79,7 @@ def changed_scale(parts, **own):
 
 
 def changed(parts, name, change):
-    array = np.frombuffer(parts[name], PARTS[name]).copy()
-    found = change(array)
-    return {name: (array if found is None else found).tobytes()}
-
-
-def put(at, value):
-    def change(array):
-        array[at] = value
-
-    return change
+    return forged.in_part(parts, PARTS, name, change)
 
 
 FORGED = [

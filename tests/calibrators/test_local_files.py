@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import forged
 import goldens
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
-from forged import changed, places, refused, store
+from forged import changed, places, put, refused, store
 from trueup import storage
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
@@ -80,16 +81,7 @@ def in_map(parts, *path, value):
 
 
 def in_part(parts, name, change):
-    array = np.frombuffer(parts[name], KINDS[name]).copy()
-    found = change(array)
-    return {name: (array if found is None else found).tobytes()}
-
-
-def put(at, value):
-    def change(array):
-        array[at] = value
-
-    return change
+    return forged.in_part(parts, KINDS, name, change)
 
 
 FORGED = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trueup.errors import MissingPackageError, TrueupWarning
-from trueup.kernels.laplace import EXACT, Sources, cuda, summing, sums, tiles
+from trueup.errors import MissingPackageError, TrueupError, TrueupWarning
+from trueup.kernels.laplace import EXACT, Sources, cuda, nvrtc, summing, sums, tiles
 from trueup.kernels.laplace import rows as laid_rows
 from trueup.metrics import lce, lce_curve, local_errors, mean_lce, mlce
 
@@ -245,7 +246,7 @@ def test_tiles_of_the_card_keep_the_promise_in_float32(d, monkeypatch):
 def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
     points, columns, number = rows(12, 30, 4)
     given = points, columns, number, np.array([1.0])
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingPackageError, match="torch") as error:
         sums(*given, device="cuda")
     assert "trueup[gpu]" in str(error.value)
@@ -254,7 +255,7 @@ def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
         class cuda:  # noqa: N801
             is_available = staticmethod(lambda: False)
 
-    monkeypatch.setitem(__import__("sys").modules, "torch", Torch)
+    monkeypatch.setitem(sys.modules, "torch", Torch)
     with pytest.warns(TrueupWarning, match="no graphics card"):
         found = sums(*given, device="cuda")
     assert (found.total == sums(*given).total).all()
@@ -350,3 +351,59 @@ def test_only_scales_with_sums_that_all_but_vanish_are_summed_again(monkeypatch)
     points, columns, number = rows(19, 300, 6)
     agree(points, columns, number, np.array([0.1, 12.0, 2.0, 13.0]), own=False)
     assert asked == [[12.0, 13.0]]
+
+
+class Compiler:
+    """Stands in for the runtime compiler: fails where it is told to."""
+
+    def __init__(self, create=0, compiled=0):
+        self.create, self.compiled = create, compiled
+
+    def __getattr__(self, name):
+        def call(*given):
+            if name == "nvrtcGetProgramLogSize":
+                given[1]._obj.value = 10
+            elif name == "nvrtcGetProgramLog":
+                given[1].value = b"a mistake"
+            return {"nvrtcCreateProgram": self.create, "nvrtcCompileProgram": self.compiled}.get(name, 0)
+
+        return call
+
+
+@pytest.mark.parametrize(("compiler", "said"), [
+    (Compiler(create=5), "refused the program with error 5"),
+    (Compiler(compiled=6), "failed with error 6: a mistake"),
+])  # fmt: skip
+def test_what_cannot_be_compiled_for_a_card_is_told(compiler, said, monkeypatch):
+    monkeypatch.setattr(nvrtc, "_library", lambda: compiler)
+    with pytest.raises(TrueupError, match=said) as error:
+        nvrtc.compile_source("void f() {}", "sm_90")
+    assert "needs no card" in str(error.value)
+
+
+def test_a_driver_that_refuses_is_told(monkeypatch):
+    class Driver:
+        def __init__(self, name):
+            pass
+
+        def cuModuleLoadData(self, *given):  # noqa: N802
+            return 209
+
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", Driver)
+    with pytest.raises(TrueupError, match="refused cuModuleLoadData with error 209"):
+        nvrtc.Kernel(b"", "sums")
+
+
+def test_no_runtime_compiler_is_told(monkeypatch):
+    class Torch:
+        class version:  # noqa: N801
+            cuda = None
+
+    def none(name):
+        raise OSError(name)
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", none)
+    with pytest.raises(TrueupError, match="NVRTC") as error:
+        nvrtc._library.__wrapped__()
+    assert "CUDA build of torch" in str(error.value)
