@@ -13,6 +13,7 @@ import math
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def growth() -> tuple[dict, dict]:
     figures: dict = {}
     for dimensions in (1, 2, 3):
         for rows in (10_000, SMALL, 300_000, LARGE):
-            code = CHILD.format(here=str(__import__("pathlib").Path(__file__).parent))
+            code = CHILD.format(here=str(Path(__file__).parent))
             command = [sys.executable, "-c", code, str(rows), str(dimensions)]
             best = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
             figures.setdefault(f"{dimensions} dimensions", {})[f"{rows:,} rows"] = best

@@ -17,6 +17,7 @@ import numpy as np
 from trueup._optional import require
 from trueup.errors import TrueupWarning
 from trueup.kernels.laplace.nvrtc import build
+from trueup.kernels.laplace.tiles import LOG2E, unit_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +34,6 @@ DEEPEST = 52  # dimensions of a chunk, at most
 RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
 SAMPLE = 10_000  # rows tell of the usual distance
 MOST_COLUMNS = 3  # as many as shared memory has room for
-LOG2E = math.log2(math.e)
 FINE = 1e-6  # how far the roundings of a distance of the usual size may move a kernel's value, as a share
 
 
@@ -58,30 +58,27 @@ def fine_enough(points: Floats, middle: Floats, scale: float) -> bool:
     return bool(2 * size * 2.0**-24 * (1 + math.sqrt(points.shape[1]) / 3) <= FINE)
 
 
-def sum_among(points: Floats, columns: Floats, starts: Ints, scales: Floats) -> Floats:
+def sum_among(points: Floats, middle: Floats, columns: Floats, starts: Ints, scales: Floats) -> Floats:
     """Sum the columns of all other rows of each row's bin, shape (scales, rows, columns), plainly: sums may vanish."""
     order, real, blocks = _pad(starts)
     tasks = _tasks([(one, one, stop) for start, stop in pairwise(blocks) for one in range(start, stop)])
-    X = _upload(points, order, points)
-    unit = _unit(columns)
+    X = _upload(points, order, middle)
+    unit = unit_of(columns)
     return _sums(X, _columns(columns * unit, order, real), X, tasks, scales, real, among=True) / unit
 
 
-def sum_at(points: Floats, columns: Floats, starts: Ints, targets: Floats, target_starts: Ints, scales: Floats) -> Floats:
+def sum_at(
+    points: Floats, middle: Floats, columns: Floats, starts: Ints, targets: Floats, target_starts: Ints, scales: Floats
+) -> Floats:
     """Sum the columns of each target's bin, shape (scales, targets, columns), plainly: sums may vanish."""
     order, real, blocks = _pad(starts)
     asked, there, places = _pad(target_starts)
     tasks = _tasks([
         (one, blocks[k], blocks[k + 1]) for k in range(len(blocks) - 1) for one in range(places[k], places[k + 1])
     ])  # fmt: skip
-    X, Y = _upload(points, order, points), _upload(targets, asked, points)
-    unit = _unit(columns)
+    X, Y = _upload(points, order, middle), _upload(targets, asked, middle)
+    unit = unit_of(columns)
     return _sums(X, _columns(columns * unit, order, real), Y, tasks, scales, there, among=False) / unit
-
-
-def _unit(columns: Floats) -> float:
-    """Give a power of two that brings the largest number near 1: float32 has no room for very large ones."""
-    return 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
 
 
 def _pad(starts: Ints) -> tuple[Ints, NDArray[np.bool_], list[int]]:
@@ -103,13 +100,10 @@ def _tasks(whole: list[tuple[int, int, int]]) -> NDArray[np.int32]:
     return np.column_stack([given[of, 0], first, np.minimum(first + RUN, given[of, 2])]).astype(np.int32)
 
 
-def _upload(values: Floats, order: Ints, among: Floats | None = None) -> Any:
-    """Put rows on the card as (columns, places) of float32, counted from the middle of all rows."""
+def _upload(values: Floats, order: Ints, middle: Floats | float = 0.0) -> Any:
+    """Put rows on the card as (columns, places) of float32, counted from the middle."""
     torch = require("torch", extra="gpu")
-    whole = torch.as_tensor(values).to("cuda")
-    if among is not None:
-        rows = whole if among is values else torch.as_tensor(among).to("cuda")
-        whole = whole - (rows.amin(dim=0) + rows.amax(dim=0)) / 2
+    whole = torch.as_tensor(values).to("cuda") - torch.as_tensor(middle).to("cuda")
     return whole.T.to(torch.float32)[:, torch.as_tensor(order).to("cuda")].contiguous()
 
 

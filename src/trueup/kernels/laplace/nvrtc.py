@@ -18,6 +18,7 @@ from trueup.errors import TrueupError
 __all__ = ["Kernel", "build"]
 
 MOST_SHARED = 8  # the driver's number of the attribute: dynamic shared memory, at most
+INSTEAD = 'device="cpu" needs no card'
 VERSIONS = ("13", "12", "11.2")
 
 
@@ -47,7 +48,7 @@ class Kernel:
 
     def _call(self, name: str, *values: Any) -> None:
         if code := getattr(self._driver, name)(*values):
-            raise TrueupError(f"the driver of the graphics card refused {name} with error {code}")
+            raise TrueupError(f"the driver of the graphics card refused {name} with error {code}", hint=INSTEAD)
 
 
 @cache
@@ -63,7 +64,7 @@ def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
     options = [f"--gpu-architecture={architecture}", *(f"-D{one}" for one in definitions)]
     listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     if code := library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None):
-        raise TrueupError(f"the runtime compiler of CUDA refused the program with error {code}")
+        raise TrueupError(f"the runtime compiler of CUDA refused the program with error {code}", hint=INSTEAD)
     failed = library.nvrtcCompileProgram(program, len(options), listed)
     what = "ProgramLog" if failed else "CUBIN"
     size = ctypes.c_size_t()
@@ -72,7 +73,8 @@ def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
     getattr(library, f"nvrtcGet{what}")(program, content)
     library.nvrtcDestroyProgram(ctypes.byref(program))
     if failed:
-        raise TrueupError(f"the runtime compiler of CUDA failed (error {failed}): {content.value.decode()[:2000]}")
+        log = content.value.decode(errors="replace")[:2000]
+        raise TrueupError(f"the runtime compiler of CUDA failed with error {failed}: {log}", hint=INSTEAD)
     return content.raw
 
 

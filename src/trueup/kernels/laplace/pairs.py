@@ -29,13 +29,8 @@ BLOCK = 128  # rows of a block
 LANES = 16  # partial sums of a block: added lane by lane, then in float64
 TOGETHER = 4  # targets that share what is read of a block; also by how many the dimensions are padded
 # 2^-x for 0 <= x < 1: interpolated at seven Chebyshev nodes, off by less than 3e-9.
-POWER = tuple(
-    float(c)
-    for c in np.polynomial.chebyshev.Chebyshev.interpolate(lambda x: 2.0**-x, 6, [0, 1])
-    .convert(kind=np.polynomial.Polynomial)
-    .coef.astype(np.float32)
-)
-P0, P1, P2, P3, P4, P5, P6 = (np.float32(c) for c in POWER)
+_SERIES = np.polynomial.chebyshev.Chebyshev.interpolate(lambda x: 2.0**-x, 6, [0, 1])
+P0, P1, P2, P3, P4, P5, P6 = _SERIES.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
 FARTHEST = 127.0  # 2^-127 counts as nothing
 ROUNDED = 1 + 1e-12  # a row and its box may be as far away but for roundings: added up in different orders
 BIAS = 127

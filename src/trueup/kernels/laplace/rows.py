@@ -56,6 +56,11 @@ class Rows:
         """Give the lowest and the highest corner of all rows."""
         return self.points.min(axis=0), self.points.max(axis=0)
 
+    @property
+    def middle(self) -> Floats:
+        """Give the point that a card counts coordinates from."""
+        return (self.box[0] + self.box[1]) / 2
+
     @cached_property
     def clever(self) -> bool:
         """Say whether there is a way that need not meet all pairs."""
@@ -81,7 +86,7 @@ class Rows:
 
     def on_card(self, scale: float) -> bool:
         """Say whether a graphics card may sum them at this scale."""
-        return cuda.fine_enough(self.points, (self.box[0] + self.box[1]) / 2, scale)
+        return cuda.fine_enough(self.points, self.middle, scale)
 
     def parts(self, scales: Floats) -> Iterator[Ints]:
         """Part the scales: those of 0, those at which distances may be whole numbers, the others; not too many at once."""

@@ -149,7 +149,7 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
     # At distance 0 of a row: its whole group, or the others of it.
     here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
-    together = count[group] > 1
+    together = np.ones(len(group), bool) if own else count[group] > 1
     for chosen in rows.parts(task.scales):
         total, shift = _others(rows, alone, task.scales[chosen], task)
         if place is not None:
@@ -159,9 +159,8 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
             continue
         near = np.exp(-task.scales[chosen][:, None] * shift)
         # A row or a group at distance 0 takes the shift away; a row alone keeps it.
-        some = np.ones_like(together) if own else together
-        found.total[chosen] = np.where(some[:, None], total * near[:, :, None] + here, total)
-        found.shift[chosen] = np.where(some, 0.0, shift)
+        found.total[chosen] = np.where(together[:, None], total * near[:, :, None] + here, total)
+        found.shift[chosen] = np.where(together, 0.0, shift)
 
 
 def _places(rows: Rows) -> Ints:
@@ -178,7 +177,7 @@ def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
         return Sums(add_others(rows.columns, rows.numbers)[None].repeat(len(scales), axis=0), shift)
     least = float(scales.min())
     if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
-        total, thin = cuda.sum_among(rows.points, rows.columns, rows.starts, scales), THIN["cuda"]
+        total, thin = cuda.sum_among(rows.points, rows.middle, rows.columns, rows.starts, scales), THIN["cuda"]
     elif rows.clever:
         total, thin = rows.low(None, None, scales, task.workers), THIN["clever"]
     elif rows.even and rows.fine(float(scales.max())):
@@ -203,11 +202,11 @@ def _mend(
         return
     some = np.searchsorted(at, starts)
     cut = rows.cut(float(scales.min()), task.tolerance)
-    left_out = at if skip else None
-    fine = rows.fine(float(scales.max()))
-    kind = {"fine": fine, "even": rows.even}
     of = np.flatnonzero(weak.any(axis=1))  # no sum depends on which other scales are summed again
-    total, shift = sum_at(rows.blocks, points[at], some, scales[of], cut, task.workers, skip=left_out, **kind)
+    total, shift = sum_at(
+        rows.blocks, points[at], some, scales[of], cut, task.workers,
+        fine=rows.fine(float(scales.max())), even=rows.even, skip=at if skip else None,
+    )  # fmt: skip
     for k, g in enumerate(of):
         take = weak[g, at]
         found.total[g, at[take]], found.shift[g, at[take]] = total[k, take], shift[take]
@@ -219,7 +218,7 @@ def _at(rows: Rows, targets: Rows, scales: Floats, task: Task) -> Sums:
     if not scales[0]:
         return Sums(rows.totals[targets.numbers][None].repeat(len(scales), axis=0), shift)
     if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
-        given = rows.points, rows.columns, rows.starts, targets.points, targets.starts
+        given = rows.points, rows.middle, rows.columns, rows.starts, targets.points, targets.starts
         total, thin = cuda.sum_at(*given, scales), THIN["cuda"]
     elif rows.clever:
         total, thin = rows.low(targets.points, targets.starts, scales, task.workers), THIN["clever"]

@@ -165,6 +165,11 @@ def _totals(rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32))
 
 
+def unit_of(columns: Floats) -> float:
+    """Give a power of two that brings the largest number near 1: float32 has no room for very large ones."""
+    return 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
+
+
 def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) -> Floats:
     """Sum the columns of all other rows of each row's bin, shape (scales, n, c), plainly: sums may vanish.
 
@@ -172,7 +177,7 @@ def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) ->
     """
     step, shift = _binary_step(blocks, scales)
     laid, columns = blocks.steps if shift < 0 else blocks.lay(blocks.in_steps(blocks.points, step)), blocks.columns
-    unit = 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
+    unit = unit_of(columns)
     C = np.where(blocks.real[:, None], columns[blocks.order] * unit, 0).astype(np.float32)
     shape = (len(scales), columns.shape[1], len(C))
     copies = int(np.clip(COPIES // (8 * math.prod(shape)), 4, 64))
