@@ -14,7 +14,7 @@ import pytest
 import forged
 import trueup as tu
 from checks import rows
-from forged import put
+from forged import put, store
 from trueup import storage
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
@@ -48,11 +48,6 @@ def fitted(name, folder):
     fix = FITS[name]().fit(data, np.random.default_rng(1).random(400) if name == "mean" else data["y"])
     tu.save(fix, folder / "model")
     return fix, data, storage.read(folder / "model", kind=KIND)
-
-
-def store(path, parts):
-    path.unlink(missing_ok=True)
-    storage.write(path, parts, kind=KIND)
 
 
 def test_level_sets_come_back_exactly(saved, tmp_path):
