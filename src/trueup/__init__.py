@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trueup import metrics
+    from trueup import decisions, metrics
     from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
@@ -55,6 +55,7 @@ __all__ = [
     "Temperature",
     "Validation",
     "audit",
+    "decisions",
     "figures",
     "load",
     "metrics",
@@ -88,6 +89,7 @@ _HOMES = {
     "Temperature": "trueup.calibrators.curves.scaling",
     "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
+    "decisions": "",
     "figures": "trueup.reports",
     "load": "trueup.modelfile",
     "metrics": "",
@@ -106,7 +108,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
-    if name in ("figures", "metrics", "simulate"):
+    if name in ("decisions", "figures", "metrics", "simulate"):
         found: Any = importlib.import_module(f"{home or 'trueup'}.{name}")
     else:
         found = getattr(importlib.import_module(home), name)

@@ -15,6 +15,7 @@ __all__ = [
     "MissingPackageError",
     "NotFittedError",
     "OneClassWarning",
+    "ShiftWarning",
     "TrainingRowsWarning",
     "TrueupError",
     "TrueupWarning",
@@ -91,6 +92,10 @@ class TrainingRowsWarning(TrueupWarning):
 
 class HardPredictionWarning(TrueupWarning):
     """Every prediction is 0 or 1: labels rather than probabilities, or outcome and prediction swapped."""
+
+
+class ShiftWarning(TrueupWarning):
+    """Scores come from elsewhere than the labelled ones did: what was measured there need not hold here."""
 
 
 class IdentifierWarning(TrueupWarning):

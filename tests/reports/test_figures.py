@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from pictures import dots, lines, words
 from trueup import _optional
 from trueup.errors import ArgumentError, DataError, MissingPackageError
 from trueup.metrics import local_errors
 from trueup.reports import figures
+from trueup.reports.figures.local import FAINT, HALF
 
 pytest.importorskip("matplotlib")
 
@@ -33,21 +35,8 @@ def curve(mlce=(0.9, 0.5, 0.2), mce=0.1):
     return Curve(np.geomspace(0.1, 10, len(mlce)), mlce, mlce / 2, mce)
 
 
-def lines(ax):
-    return [line for line in ax.get_lines() if line.get_linestyle() != "None"]
-
-
-def dots(ax):
-    return [line for line in ax.get_lines() if line.get_linestyle() == "None"]
-
-
 def bar_label(ax):
     return ax.collections[-1].colorbar.ax.get_ylabel()
-
-
-def words(ax):
-    legend = ax.get_legend()
-    return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 
 
 def test_a_landscape_puts_each_row_where_it_lies_and_the_worst_on_top():
@@ -123,7 +112,7 @@ def test_local_errors_keep_their_colour_where_they_are_news():
     under, marks = ax.collections
     np.testing.assert_array_equal(under.get_offsets(), phi)
     shade = dict(zip(marks.get_offsets()[:, 0].tolist(), marks.get_alpha().tolist(), strict=True))
-    assert shade == {0: figures.FAINT, 1: figures.HALF, 2: 1.0, 3: figures.FAINT}
+    assert shade == {0: FAINT, 1: HALF, 2: 1.0, 3: FAINT}
     assert marks.get_offsets()[-1, 0] == 2  # the most certain on top
     assert (np.diff(marks.get_alpha()) >= 0).all()
     assert (marks.get_array() >= 0).all()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.data.table import Table
+    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -37,11 +38,15 @@ __all__ = ["Calibrator", "Fitted"]
 
 
 class Fitted(NamedTuple):
-    """What a recipe makes of a Table; ``after`` are the corrected scores of its rows, where they are at hand."""
+    """What a recipe makes of a Table; ``after`` are the corrected scores of its rows, where they are at hand.
+
+    ``held`` are the rows that judged, each scored by a model that was not trained on it.
+    """
 
     map: Map
     history: History
     after: Floats | None = None
+    held: Scored | None = None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -93,6 +98,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         explanation = self._explain(table, found) if after is None else self._compare(table, found, after)
         self.model_ = Model(table.schema, fitted.map, fitted.history, explanation, about)
         self.history_ = fitted.history
+        self.held_out_ = fitted.held
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
         return self
 

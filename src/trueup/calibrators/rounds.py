@@ -13,7 +13,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -210,7 +210,7 @@ class History:
 
 
 def choose_rounds(
-    losses: Iterable[Floats], weight: Floats | None, *, patience: int = 1
+    losses: Iterable[Floats], weight: Floats | None, *, patience: int = 1, better: Callable[[], None] | None = None
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Read the losses of the judging rows round by round, and say which round is the best.
 
@@ -221,6 +221,8 @@ def choose_rounds(
     weight : ndarray or None
     patience : int
         How many rounds without a gain end the search.
+    better : callable, optional
+        Called where a round is the best so far, before the next is asked for.
 
     Returns
     -------
@@ -248,6 +250,8 @@ def choose_rounds(
         needed = (LATER if chosen else FIRST) * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
         if gain > max(needed, LEAST_GAIN * abs(judged[0][0])):
             best, chosen = found, at
+            if better is not None:
+                better()
         elif at - chosen >= patience:
             break
     return chosen, judged

@@ -11,6 +11,7 @@ import numpy as np
 from trueup.calibrators.rounds import Holdout, Split
 from trueup.data.dealing import deal
 from trueup.errors import DataError, TrainingRowsWarning
+from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "append_rows", "are_counts", "counted", "divide", "enough_rows", "parts_of", "warn_of_training_rows", "weigh",
+    "append_rows", "are_counts", "counted", "divide", "enough_rows", "hold_out", "parts_of", "warn_of_training_rows",
+    "weigh",
 ]  # fmt: skip
 
 FEWEST_ROWS = 10
@@ -97,6 +99,26 @@ def append_rows(table: Table, more: Table) -> Table:
         table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
         outcome=np.concatenate([table.outcome, more.outcome]), weight=weight, kept=None,
     )  # fmt: skip
+
+
+def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Scored | None:
+    """Keep what became of the rows that judged, in the order of the table; None unless the task is binary.
+
+    Parameters
+    ----------
+    table : Table
+        All rows, those of a given validation included.
+    rows : ndarray of int64
+        Which of them judged.
+    scores : ndarray, shape (len(rows),)
+        What they are scored by a model that was not trained on them.
+    """
+    if table.schema.task != "binary":
+        return None
+    assert table.outcome is not None
+    order = np.argsort(rows, kind="stable")
+    at = rows[order]
+    return Scored(table.outcome[at], scores[order], np.ones(len(at)) if table.weight is None else table.weight[at])
 
 
 def _split(train: NDArray[np.bool_]) -> Split:

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup.cli import console
+from trueup.cli.helptexts import (
+    ABOUT,
+    AUDIT,
+    AUDIT_EXAMPLES,
+    DECIDE,
+    DECIDE_EXAMPLES,
+    DEMO,
+    EXPLAIN,
+    EXPLAIN_EXAMPLES,
+    FIT,
+    FIT_EXAMPLES,
+    METHOD_HELP,
+    PREDICT,
+    PREDICT_EXAMPLES,
+)
 from trueup.cli.methods import METHODS
 
 if TYPE_CHECKING:
@@ -16,90 +32,6 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 __all__ = ["build_parser"]
-
-ABOUT = """\
-True up any model: say where its scores are wrong, with p-values that hold, and put them right.
-
-  trueup demo
-  trueup audit scores.parquet --outcome y --prediction p --by country,device
-  trueup fit scores.parquet --outcome y --prediction p --features country,device -o model.trueup
-  trueup predict model.trueup new.parquet -o scored.parquet
-  trueup explain model.trueup
-"""
-
-AUDIT = """\
-Test whether scores are calibrated: on all rows, on every value of the columns named
-by --by, and on every combination of them. Says which segments are off beyond chance.
-"""
-
-EXAMPLES = """\
-examples:
-  trueup audit scores.parquet --outcome clicked --prediction p --by country,device,age
-  trueup audit 'day-*.csv' --outcome y --prediction p --bins age=18:30:50 --bins opened=month
-  trueup audit scores.csv --outcome species --prediction p_cat,p_dog,p_fox
-  trueup audit scores.csv --outcome y --prediction p --report audit.html --fail-if miscalibrated
-  trueup audit --sql "SELECT y, p, country FROM 'scores.parquet' WHERE day >= '2024-01-01'" \\
-      --outcome y --prediction p --json - | jq .verdict
-
-names: a list is separated by commas, and its option may be repeated. A name that is there as
-  it is written is not split: --by a --by "b,c" names the column "b,c" where there is one.
-
-exit codes: 0 fine; 1 --fail-if found what it names; 2 bad input or usage; 3 a fault in trueup;
-  130 interrupted.
-"""
-
-FIT = """\
-Learn what is wrong with scores on the segments that the features make, and save a small model
-that puts it right. Rows judge it that it has not seen: where nothing helps, it changes nothing
-(curves of the score alone, isotonic to histogram, are judged only with --judge).
-Fit it on rows that the model of the scores was not trained on.
-"""
-
-METHOD_HELP = """mcgrad (default): boosted trees over features and score; auto: the simplest of several that is good
-enough, which may be none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for
-saturation; hkrr, multiaccuracy: a list of patches to read; lore: the outcomes of rows nearby; isotonic, platt,
-temperature, beta, histogram: a curve of the score alone"""
-
-FIT_EXAMPLES = """\
-examples:
-  trueup fit scores.parquet --outcome clicked --prediction p --features country,device,age -o model.trueup
-  trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
-  trueup fit scores.csv --outcome species --prediction p_cat,p_dog,p_fox -o model.trueup
-  trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
-  trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
-  trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
-  trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
-"""
-
-PREDICT = """\
-Correct the scores of files by a model: write everything that is in them, and the corrected
-score beside it. The file that is written is there whole or not at all.
-"""
-
-PREDICT_EXAMPLES = """\
-examples:
-  trueup predict model.trueup new.parquet -o scored.parquet
-  trueup predict model.trueup 'day-*.csv' -o scored.csv --as p_fixed
-  trueup predict model.trueup new.jsonl -o scored.csv.gz --only
-  trueup predict model.trueup --sql "FROM 'new.parquet' WHERE day >= '2024-01-01'" -o scored.parquet
-"""
-
-EXPLAIN = """\
-Say what a model is: where it comes from, which segments it corrects and by how much, and how it
-was judged. With --row, say which conditions move one prediction; the parts add up to the change.
-"""
-
-EXPLAIN_EXAMPLES = """\
-examples:
-  trueup explain model.trueup
-  trueup explain model.trueup --row '{"p": 0.2, "country": "BR", "age": 31}'
-  trueup explain model.trueup --json - | jq .explanation.corrections
-"""
-
-DEMO = """\
-Audit simulated loan scores in which errors were planted, fit a correction to half of the loans,
-audit again on the other half, and write both audits to one page and the model beside it.
-"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -174,6 +106,19 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"a number is needed; got {text!r}") from None
 
 
+def _within(low: float, high: float, *, ends: bool) -> Callable[[str], float]:
+    """Read a number between two others, which may be reached or not; infinity and nan never are numbers."""
+
+    def number(text: str) -> float:
+        value = _number(text)
+        if not math.isfinite(value) or not (low <= value <= high if ends else low < value < high):
+            between = "finite number" if math.isinf(high) else f"number between {low:g} and {high:g}"
+            raise argparse.ArgumentTypeError(f"a {between} is needed; got {text!r}")
+        return value
+
+    return number
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of the whole command."""
     parser = Parser(prog="trueup", description=ABOUT)
@@ -183,6 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_fit(verbs)
     _add_predict(verbs)
     _add_explain(verbs)
+    _add_decide(verbs)
     _add_demo(verbs)
     parser.epilog = "trueup VERB --help shows what a verb takes"
     return parser
@@ -190,7 +136,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_audit(verbs: argparse._SubParsersAction[Any]) -> None:
     audit = verbs.add_parser(
-        "audit", help="audit the scores in files or a query", description=AUDIT, epilog=EXAMPLES,
+        "audit", help="audit the scores in files or a query", description=AUDIT, epilog=AUDIT_EXAMPLES,
         usage="trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [options]",
     )  # fmt: skip
     _add_rows(audit.add_argument_group("rows"))
@@ -273,6 +219,67 @@ def _add_explain(verbs: argparse._SubParsersAction[Any]) -> None:
     _add_debug(explain)
 
 
+def _add_decide(verbs: argparse._SubParsersAction[Any]) -> None:
+    decide = verbs.add_parser(
+        "decide", help="find the cheapest threshold, and say what it will cost", description=DECIDE,
+        epilog=DECIDE_EXAMPLES,
+        usage="trueup decide FILE [FILE ...] --prediction P --cost-fn X --cost-fp Y [options]",
+    )  # fmt: skip
+    rows = decide.add_argument_group("rows")
+    _add_rows(rows)
+    rows.add_argument(
+        "--prediction", required=True, action="append", metavar="P", help="the score: a probability of the outcome 1"
+    )
+    rows.add_argument("--weight", metavar="W", help="importance weights, of labelled rows too")
+    _add_costs(decide.add_argument_group("costs").add_argument)
+    labelled = decide.add_argument_group("labelled rows")
+    labelled.add_argument(
+        "--labelled", action="append", metavar="FILE",
+        help="rows with outcomes that did not teach the model; they correct the cost and bound its error",
+    )  # fmt: skip
+    labelled.add_argument("--outcome", metavar="Y", help="what happened in them: 0/1, or a probability")
+    _add_unlabelled(labelled)
+    segments = decide.add_argument_group("segments")
+    segments.add_argument("--by", action="append", metavar="A,B", help="tell the cost of each combination of their values")
+    _add_bins(segments)
+    _add_categorical(segments)
+    output = decide.add_argument_group("output")
+    _add_interval(output.add_argument)
+    output.add_argument("--top", type=_at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
+    output.add_argument(
+        "-o", "--output", metavar="PICTURE",
+        help="draw the cost of each threshold: .svg, .png or .pdf (needs the extra plots)",
+    )  # fmt: skip
+    _add_json(output)
+    _add_common(output, "print one line, and no progress")
+
+
+def _add_costs(add: Callable[..., Any]) -> None:
+    number = _within(-math.inf, math.inf, ends=True)
+    add("--cost-fn", type=number, metavar="X", help="of a positive row that is passed over")
+    add("--cost-fp", type=number, metavar="X", help="of a negative row that is acted on")
+    add("--cost-tp", type=number, metavar="X", help="of a positive row that is acted on (default 0; below 0 a gain)")
+    add("--cost-tn", type=number, metavar="X", help="of a negative row that is passed over (default 0)")
+    add(
+        "--action", action="append", metavar="NAME:X,Y",
+        help="something to do, in place of these: its cost on a positive and on a negative row; at least two",
+    )  # fmt: skip
+    add("--threshold", type=_within(0, 1, ends=True), metavar="T", help="judge this rule: act where the score is T or more")
+    add("--capacity", action="append", metavar="N", help="act on no more rows than N; for an --action NAME=N")
+    add("--fixed-cost", action="append", metavar="X", help="of acting at all, once; for an --action NAME=X")
+
+
+def _add_interval(add: Callable[..., Any]) -> None:
+    add(
+        "--level", type=_within(0, 1, ends=False), default=0.9, metavar="A",
+        help="how often an interval is to hold (default 0.9)",
+    )  # fmt: skip
+    add(
+        "--target", default="rows", choices=("rows", "population"), metavar="OF",
+        help="rows (default): the total that these rows will cost; population: the cost a row of rows to come",
+    )  # fmt: skip
+
+
 def _add_rows(group: argparse._ArgumentGroup) -> None:
     group.add_argument("files", nargs="*", metavar="FILE", help="Parquet, CSV or JSON; a pattern such as 'day-*.csv'")
     group.add_argument("--sql", metavar="QUERY", help="a query in DuckDB's SQL; it sees FILEs as the table data")
@@ -311,9 +318,21 @@ def _add_columns(group: argparse._ArgumentGroup) -> None:
         "--task", default="auto", choices=("auto", "binary", "regression"), metavar="TASK",
         help="auto (default), binary, or regression for outcomes that are amounts",
     )  # fmt: skip
-    add(
+    _add_unlabelled(group)
+
+
+def _add_unlabelled(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--unlabelled", default="error", choices=("error", "drop"), metavar="HOW",
         help="rows without an outcome: error (default) refuses them, drop sets them aside",
+    )  # fmt: skip
+
+
+def _add_bins(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--bins", action="append", metavar="SPEC",
+        help="how numbers and dates are cut: 10 (default) for all; age=5 or age=18:30:50 for one column "
+        "(age=18: is one edge); opened=month, or year, quarter (default), week, day",
     )  # fmt: skip
 
 
@@ -327,11 +346,7 @@ def _add_segments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="how many columns a segment combines: 1, 2 (default) or 3",
     )
-    add(
-        "--bins", action="append", metavar="SPEC",
-        help="how numbers and dates are cut: 10 (default) for all; age=5 or age=18:30:50 for one column "
-        "(age=18: is one edge); opened=month, or year, quarter (default), week, day",
-    )  # fmt: skip
+    _add_bins(group)
     _add_categorical(group)
     add("--min-rows", type=_at_least(1), default=50, metavar="N", help="smaller segments are not tested (default 50)")
     add(

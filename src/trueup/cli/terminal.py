@@ -24,7 +24,7 @@ DROPPED_FIRST = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
 
 
 class Grid(NamedTuple):
-    """A table: the first column is text, the others are numbers as they are to be shown.
+    """A table: the first column is text, the others are numbers as they are to be shown, or the last one bars.
 
     ``dropped`` names what is left out where the terminal is narrow, in this order.
     """
@@ -33,6 +33,7 @@ class Grid(NamedTuple):
     rows: list[tuple[str, ...]]
     dropped: tuple[str, ...] = ()
     widest: int = WIDEST_NAME
+    bars: bool = False
 
 
 def show_audit(found: Audit, *, top: int, quiet: bool = False) -> None:
@@ -68,16 +69,19 @@ def _table(found: Audit, top: int, width: int) -> RenderableType:
     names, rows = headings(found), table_rows(worst)
     kept = _kept(names, rows, width, DROPPED_FIRST)
     off = [finding.p_adjusted <= found.settings.alpha for finding in worst]
-    return _laid_out(names, rows, kept, ["red" if one else "" for one in off])
+    return _laid_out(Grid(names, rows), kept, ["red" if one else "" for one in off])
 
 
-def _laid_out(names: tuple[str, ...], rows: list[tuple[str, ...]], kept: list[int], styles: list[str]) -> RenderableType:
+def _laid_out(grid: Grid, kept: list[int], styles: list[str]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    names, rows = grid.headings, grid.rows
+    left = {0, *([len(names) - 1] if grid.bars else [])}
+
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for at in kept:
-        table.add_column(Text(names[at]), justify="left" if at == 0 else "right", no_wrap=at > 0, overflow="fold")
+        table.add_column(Text(names[at]), justify="left" if at in left else "right", no_wrap=at > 0, overflow="fold")
     for row, style in zip(rows, styles, strict=True):
         table.add_row(*[Text(shorten(row[at], 200) if at == 0 else row[at]) for at in kept], style=style)
     return table
@@ -112,7 +116,7 @@ def _show_parts(parts: Sequence[str | Grid], stream: TextIO) -> None:
             screen.print(Text(console.printable(part), style="" if at else "bold"), soft_wrap=part.startswith("  trueup "))
         else:
             kept = _kept(part.headings, part.rows, screen.width, [(word,) for word in part.dropped])
-            screen.print(_laid_out(part.headings, part.rows, kept, [""] * len(part.rows)))
+            screen.print(_laid_out(part, kept, [""] * len(part.rows)))
 
 
 def _plain(grid: Grid) -> str:
@@ -121,5 +125,6 @@ def _plain(grid: Grid) -> str:
     lines = []
     for row in rows:
         first, *others = zip(row, widths, strict=True)
-        lines.append("  ".join([first[0].ljust(first[1]), *(cell.rjust(wide) for cell, wide in others)]).rstrip())
+        cells = [first[0].ljust(first[1]), *(cell.rjust(wide) for cell, wide in others)]
+        lines.append("  ".join([*cells[:-1], row[-1]] if grid.bars else cells).rstrip())
     return "\n".join(lines)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.rounds import Split
     from trueup.data.schema import Task
     from trueup.data.table import Table
+    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -111,6 +112,9 @@ class Auto(Calibrator):
         What is saved and shipped.
     history_ : History
         That of the chosen method on all rows. A curve of the score that holds nothing out has the losses of the choice.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`, of the chosen method on all rows; where that holds nothing out itself, a curve of the score
+        and identity have the rows of the choice.
 
     Notes
     -----
@@ -179,6 +183,7 @@ class Auto(Calibrator):
         tried = [_Tried(name, title, recipe) for name, title, recipe in self._resolve(table.schema.task)]
         splits.enough_rows(table)
         parts = splits.divide(table, CrossValidation(int(self.folds)), int(self.random_state))
+        judged: list[Split] = []
         if min(len(part.train) for part in parts) < splits.FEWEST_ROWS:
             choice, before = _too_few(table, tried[0])
         else:
@@ -186,7 +191,7 @@ class Auto(Calibrator):
             choice, before = self._choose(table, tried, judged, progress)
         winner = next(one for one in tried if one.name == choice.method)
         fitted, self.choice_ = _settle(table, winner, choice, before)
-        return fitted
+        return fitted if fitted.held is not None else fitted._replace(held=_held(table, winner.recipe, judged))
 
     def _choose(self, table: Table, tried: list[_Tried], parts: list[Split], progress: Any) -> tuple[Choice, float]:
         """Judge every method by every fold; gives the choice, and the loss of the scores as they are."""
@@ -314,7 +319,8 @@ def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tupl
     history = fitted.history
     if not history.chosen:
         said = f"{choice.sentence}; but fitted to all rows it changes nothing ({history.reason})"
-        return Fitted(Unchanged(), replace(history, reason=said)), replace(choice, sentence=said)
+        unchanged = Fitted(Unchanged(), replace(history, reason=said), held=fitted.held)
+        return unchanged, replace(choice, sentence=said)
     own = next((one for one in choice.candidates if one.chosen), None)
     if isinstance(winner.recipe, Classic) and winner.recipe.stopping is None and own is not None:
         rounds = nothing, Round(1, 0, 1.0, own.loss, own.gain, own.gain_error, kept=True)
@@ -322,6 +328,18 @@ def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tupl
     else:
         history = replace(history, reason=f"{choice.sentence}; {history.reason}")
     return fitted._replace(history=history), choice
+
+
+def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> Scored | None:
+    """Keep the rows of the choice, for a winner that holds none out itself: scores as they are, or of curves fitted again.
+
+    Fitting them again takes next to no time, and keeping the scores of all that is tried would take room. Trees and patches
+    that were told to hold nothing out have nothing to show.
+    """
+    if not parts or table.schema.task != "binary" or not (winner is None or isinstance(winner, Classic)):
+        return None
+    rows = np.concatenate([part.valid for part in parts])
+    return splits.hold_out(table, rows, table.prediction[rows] if winner is None else winner._out_of_fold(table, parts)[0])
 
 
 def _recipe(one: Any) -> Calibrator | None:

@@ -58,6 +58,8 @@ class Isotonic(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     Notes
     -----
@@ -148,6 +150,8 @@ class Histogram(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     Notes
     -----

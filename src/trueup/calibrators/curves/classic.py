@@ -13,7 +13,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.scores import CHUNK, Curves, ScoreMap, join_outputs
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
-from trueup.calibrators.splits import are_counts
+from trueup.calibrators.splits import are_counts, hold_out
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.losses import log_losses
@@ -21,10 +21,13 @@ from trueup.kernels.pooling import effective_rows, pool
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.maps.base import Map
+    from trueup.calibrators.rounds import Split
     from trueup.data.schema import Task
     from trueup.data.table import Table
     from trueup.kernels.pooling import Pooled
@@ -114,15 +117,22 @@ class Judged(Calibrator):
             found = self._learn(table)
             after = _apply(found, table)
             return Fitted(found, self._judge(table, after), after)
+        scores, found = self._out_of_fold(whole, splits)
+        rows = np.concatenate([split.valid for split in splits])
+        held = whole.take(rows)
+        history = self._judge(held, scores)
+        if not history.chosen:
+            return Fitted(Unchanged(), history, held=hold_out(whole, rows, held.prediction))
+        kept = self._learn(table) if isinstance(self.stopping, CrossValidation) else found
+        return Fitted(kept, history, held=hold_out(whole, rows, scores))
+
+    def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[Floats, Map]:
+        """Score the rows that judge, each by a map that was not fitted to it; give the last of the maps too."""
         scores = []
         for split in splits:
-            found = self._learn(whole.take(split.train))
-            scores.append(_apply(found, whole.take(split.valid)))
-        held = whole.take(np.concatenate([split.valid for split in splits]))
-        history = self._judge(held, np.concatenate(scores))
-        if not history.chosen:
-            return Fitted(Unchanged(), history)
-        return Fitted(self._learn(table) if isinstance(self.stopping, CrossValidation) else found, history)
+            found = self._learn(table.take(split.train))
+            scores.append(_apply(found, table.take(split.valid)))
+        return np.concatenate(scores), found
 
     def _judge(self, judging: Table, after: Floats) -> History:
         """Hold the losses of the rows that judge against those of the base score."""

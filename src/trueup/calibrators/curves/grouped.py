@@ -87,6 +87,8 @@ class Grouped(Judged):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     References
     ----------

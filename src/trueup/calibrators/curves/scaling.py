@@ -80,6 +80,8 @@ class Platt(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     Notes
     -----
@@ -168,6 +170,8 @@ class Temperature(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     References
     ----------
@@ -266,6 +270,8 @@ class Beta(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     References
     ----------

@@ -297,6 +297,7 @@ class Search:
         self.models, self.parts, self.table, self.loss = models, parts, table, loss
         self.workers, self.progress = workers, progress
         self.inner = Workers(max(1, workers.threads // len(models)))
+        self.best: Floats | None = None
 
     def one_more(self) -> None:
         """Fit one more round of every model."""
@@ -316,6 +317,8 @@ class Search:
     ) -> tuple[int, list[tuple[float, float, float]], str]:
         """Fit rounds until they bring nothing; say which is best, how each was judged, and why it ended.
 
+        The scores that the best gives to the rows that judge are kept.
+
         Without rows that judge, rounds go on while the training error falls, and the one in which it does not is dropped.
         """
         start = np.concatenate([self._losses(part, base) for part in self.parts])
@@ -333,6 +336,7 @@ class Search:
                 self.progress(at, most)
             if found[-1][0] < lowest - LESS * abs(lowest):
                 best, chosen, lowest = now, at, found[-1][0]
+                self.best = self._held() if judged else None
             # Other rows are at the gates in each of so many rounds: what one part does not confirm, the next may.
             idle = at >= GATES and not any(one.kept.any() for model in self.models for one in model.rounds[-GATES:])
             if idle or at - chosen >= (patience if judged else 1):
@@ -341,6 +345,9 @@ class Search:
         if judged and not choose_rounds([start, best], weight)[0]:
             chosen = 0
         return chosen, found, ended
+
+    def _held(self) -> Floats:
+        return np.concatenate([self._scores(m)[p.valid] for p, m in zip(self.parts, self.models, strict=True)])
 
     def _rows(self, part: Split) -> Longs:
         return part.valid if len(part.valid) else part.train

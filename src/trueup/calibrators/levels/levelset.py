@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
+    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -102,6 +103,8 @@ class LSBoost(Calibrator):
     ----------
     model_ : Model
     history_ : History
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     References
     ----------
@@ -204,12 +207,22 @@ class LSBoost(Calibrator):
         search = Search(models, parts, whole, loss, Workers(self.threads), progress)
         history = self._literal(search) if literal else self._practical(search, self._base(whole, scale))
         levels = table.schema.levels
+        held = self._held(search, whole, F, history.chosen)
         if not history.chosen and scale.start is None and not literal:
-            return Fitted(Unchanged(), history)
+            return Fitted(Unchanged(), history, held=held)
         if history.chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             models = [self._again(models[0], F, history.chosen)]
         make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
-        return Fitted(make(models, history.chosen, levels), history)
+        return Fitted(make(models, history.chosen, levels), history, held=held)
+
+    def _held(self, search: Search, whole: Table, F: Floats, chosen: int) -> Scored | None:
+        """Keep the rows that judged; without a prediction all scores start from the mean outcome of the rows of the fit."""
+        rows = np.concatenate([part.valid for part in search.parts])
+        if not len(rows):
+            return None
+        scale = search.models[0].rules.scale
+        base = whole.prediction if scale.start is None else scale.offset + scale.unit * F
+        return splits.hold_out(whole, rows, search.best if chosen and search.best is not None else base[rows])
 
     def _again(self, one: Boosted, F: Floats, rounds: int) -> Boosted:
         """Fit so many rounds once more, on all rows."""

@@ -128,6 +128,8 @@ class LoRe(Calibrator):
         needs it.
     history_ : History
         The loss before and after, of rows that have no say in their own score.
+    held_out_ : Scored or None
+        These rows and scores, as in `trueup.MCGrad`.
 
     Notes
     -----
@@ -238,13 +240,15 @@ class LoRe(Calibrator):
         recipe = _Recipe(embedding, self._cut_scores(few, units), self._candidates(embedding), self.threads)
         own = judging.place_rows(few, embedding, recipe.edges)
         all_judge = len(units.first) <= ALL
-        judged, after = recipe.judge_all(own, units, table) if all_judge else recipe.judge_some(table)
+        learn, rows = (None, np.arange(len(table))) if all_judge else _held(table)
+        judged, after = recipe.judge_all(own, units, table) if learn is None else recipe.judge_some(table, learn, rows)
         kept = judged.kept or not isinstance(self.gamma, str)
         history = self._history(judged, all_judge=all_judge, kept=kept)
         found: Map = recipe.learn(own, units.weight, *judged.chosen[:3]) if kept else Unchanged()
         self.tried_: tuple[Tried, ...] = judged.tried
         self.embedding_ = embedding
-        return Fitted(found, history, after if kept else None)
+        held = splits.hold_out(table, rows, after if kept else table.prediction[rows])
+        return Fitted(found, history, after if kept else None, held)
 
     def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:
         some = table if len(after) == len(table) else table.take(_held(table)[1])
@@ -336,9 +340,9 @@ class _Recipe:
         votes = judging.leave_one_out(own, units, self.candidates.gammas, self.embedding, self.threads)
         return self._choose(votes, own, units, table)
 
-    def judge_some(self, table: Table) -> tuple[Judged, Floats]:
+    def judge_some(self, table: Table, learn_from: Longs, held_out: Longs) -> tuple[Judged, Floats]:
         """Judge by rows that are held out; give their scores too."""
-        sides = [table.take(rows) for rows in _held(table)]
+        sides = [table.take(rows) for rows in (learn_from, held_out)]
         units, judges = (pool_rows(side) for side in sides)
         placed, held = (
             judging.place_rows(side.take(pooled.first), self.embedding, self.edges)

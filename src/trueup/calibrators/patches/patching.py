@@ -13,7 +13,7 @@ from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.patches.rows import arrange
 from trueup.calibrators.patches.search import Rule, Search
 from trueup.calibrators.rounds import CrossValidation, History, describe
-from trueup.calibrators.splits import counted, weigh
+from trueup.calibrators.splits import counted, hold_out, weigh
 from trueup.data.checks import one_of
 from trueup.data.groups import cut_column
 from trueup.errors import ArgumentError
@@ -83,7 +83,8 @@ class _Patching(Calibrator):
         edges = tuple(np.empty(0) if cut.edges is None else cut.edges for cut in cuts)
         found = Patches(link, table.schema.levels, edges, tuple(search.patches), clip)
         reason = self._reason(search, found.describe())
-        return Fitted(found, History(tuple(search.tried), found.steps, reason, describe(self.stopping), loss.measure))
+        history = History(tuple(search.tried), found.steps, reason, describe(self.stopping), loss.measure)
+        return Fitted(found, history, held=hold_out(whole, *search.held()) if judged else None)
 
     def _tolerated(self, table: Table, weight: Floats) -> float:
         """Put alpha on the scale of the outcome: of real outcomes it is a share of the standard deviation."""
@@ -170,6 +171,8 @@ class HKRR(_Patching):
         What is saved and shipped.
     history_ : History
         The held-out loss after every patch, and why there are no more.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
 
     Notes
     -----
@@ -283,7 +286,7 @@ class Multiaccuracy(_Patching):
 
     Attributes
     ----------
-    patches_, model_, history_
+    patches_, model_, history_, held_out_
         As in `HKRR`.
 
     References

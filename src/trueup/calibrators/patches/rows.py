@@ -51,6 +51,8 @@ class Rows:
     groups : list of Group
     splits : list of (ndarray of bool, ndarray of bool)
         Which rows are learned from, and which judge.
+    order : ndarray of int64, shape (n,)
+        Where each row stands in the table.
     """
 
     p: Floats
@@ -63,6 +65,7 @@ class Rows:
     count: Floats
     groups: list[Group]
     splits: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
+    order: Longs
 
 
 def arrange(table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: int, weight: Floats, least: float) -> Rows:
@@ -95,7 +98,7 @@ def arrange(table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: i
         masks.append((train[order], valid[order]))
     return Rows(
         p, y, weight, member, sought[new], _summed(pool, w), _summed(pool, w**2), _summed(pool, np.ones(len(w))), groups,
-        masks,
+        masks, order,
     )  # fmt: skip
 
 

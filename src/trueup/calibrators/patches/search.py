@@ -288,6 +288,15 @@ class Search:
             return float(np.average(self.losses[self.judging], weights=self.rows.weight[self.judging]))
         return float(np.average(self.losses, weights=self.rows.total))
 
+    def held(self) -> tuple[Longs, Floats]:
+        """Give the rows that judge, by their place in the table, and their scores by patches sized without them."""
+        base = to_logits(self.rows.p) if self.rule.link == "logit" else self.rows.p
+        scores = self.rows.p.copy()
+        for state, (_, valid) in zip(self.states, self.rows.splits, strict=True):
+            at = np.flatnonzero(valid & (state != base))  # a row that no patch is for keeps its score to the last bit
+            scores[at] = self._leave(state[at])
+        return self.rows.order[self.judging], scores[self.judging]
+
     # -------------------------------------------------------------- scales
 
     def _leave(self, value: Floats) -> Floats:

@@ -6,12 +6,13 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import expit
 
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
-from trueup.calibrators.splits import weigh
+from trueup.calibrators.splits import hold_out, weigh
 from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
@@ -92,6 +93,10 @@ class MCGrad(Calibrator):
         What is saved and shipped.
     history_ : History
         The held-out loss of every round, what was chosen, and why.
+    held_out_ : Scored or None
+        Outcomes ``y``, scores ``p`` and weights ``w`` of the rows that judged, in their order, each scored by a model that
+        was not trained on it. `trueup.decisions` takes them as ``bound=calibrator``. None where nothing was held out, and
+        where the task is not binary. Not saved with the model.
 
     Notes
     -----
@@ -171,14 +176,19 @@ class MCGrad(Calibrator):
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = grown.refit(kept)
         cascade = Cascade(loss.link, grown.levels, growth.outputs, kept)
+        rows, best = grown.judged, grown.best
         del grown
-        return Fitted(cascade, history)
+        scores = whole.prediction[rows] if best is None else expit(best[:, 0])
+        return Fitted(cascade, history, held=None if fixed else hold_out(whole, rows, scores))
 
     def _judge(self, grown: Cascades, most: int, weight: Floats | None) -> History:
         rows = grown.judged
         tried = itertools.islice(grown.losses(), most + 1)
         patience = most if self.stopping is None else self.stopping.patience
-        chosen, judged = choose_rounds(tried, None if weight is None else weight[rows], patience=patience)
+        honest = self.stopping is not None and grown.table.schema.task == "binary"  # the scores, not the losses alone
+        chosen, judged = choose_rounds(
+            tried, None if weight is None else weight[rows], patience=patience, better=grown.remember if honest else None
+        )
         chosen = most if self.stopping is None else chosen
         described = [Round(0, 0, 1.0, judged[0][0], 0.0, 0.0, kept=True)]
         for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], grown.rounds, strict=True), start=1):

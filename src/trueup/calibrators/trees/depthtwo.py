@@ -12,7 +12,7 @@ from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe, paired_gain
-from trueup.calibrators.splits import weigh
+from trueup.calibrators.splits import hold_out, weigh
 from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.calibrators.trees.saturation import Saturation, measure
 from trueup.data.intake import frame_like
@@ -131,6 +131,8 @@ class DepthTwo(Calibrator):
         What is saved and shipped.
     history_ : History
         The held-out squared error before and after, what was chosen, and why.
+    held_out_ : Scored or None
+        As in `trueup.MCGrad`.
     sweep_ : Sweep
         The learning rates that were tried.
     saturation_ : Saturation or None
@@ -223,7 +225,9 @@ class DepthTwo(Calibrator):
         self.sweep_, self.saturation_ = first.result, saturation
         if saturation is not None:
             history = replace(history, reason=f"{history.reason}; {saturation.sentence}")
-        return Fitted(cascade, history)
+        rows = start.judged
+        scores = first.best.scores if history.chosen else whole.prediction[rows]
+        return Fitted(cascade, history, held=None if fixed else hold_out(whole, rows, scores))
 
     def _sweep(self, start: Cascades) -> _Swept:
         """Try learning rates: two in the middle, then one after another on the better side of them."""

@@ -84,6 +84,7 @@ class Cascades:
     rescale: bool = True
     starts: Sequence[Floats] | None = None
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
+    best: Floats | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._growing = Workers(self.workers.threads, begin=quiet)
@@ -138,6 +139,10 @@ class Cascades:
     def held(self) -> Floats:
         """Give the scores of the rows that judge, on the scale of the trees, each by a cascade that has not seen it."""
         return self._of_judged(self.F)
+
+    def remember(self) -> None:
+        """Keep these scores as the best so far; what was kept before goes."""
+        self.best = self.held()
 
     def grow(self, theta: float | None = None) -> None:
         """Grow one more round, with the factor that is best or with a given one."""

@@ -64,6 +64,8 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
         Fitted on all rows; with "prefit" the one that was given.
     calibrator_ : calibrator
         Fitted on the out-of-fold predictions. ``tu.save`` takes it.
+    held_out_ : Scored or None
+        That of the calibrator, as in `trueup.MCGrad`: 1 is the second of two classes.
     classes_ : ndarray
     n_features_in_ : int
     feature_names_in_ : ndarray
@@ -146,6 +148,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
         calibrator, layout = self._learn(X, rows, scores, _outcome(classes, code), weight)
         self.estimator_, self.calibrator_, self.classes_ = whole, calibrator, classes
         self._reading_, self._curve_, self._layout_ = reading, curve, layout
+        self.held_out_ = calibrator.held_out_
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -285,6 +288,7 @@ class CalibratedRegressor(RegressorMixin, Calibrated):  # type: ignore[misc]
         whole, rows, scores = self._fit(X, outcome, np.zeros(len(outcome)), weight, Reading("predict"), params)
         calibrator, layout = self._learn(X, rows, scores, Outcome("regression", outcome, outcome), weight)
         self.estimator_, self.calibrator_, self._layout_ = whole, calibrator, layout
+        self.held_out_ = calibrator.held_out_
         return self
 
     def predict(self, X: Any) -> Floats:

@@ -1,8 +1,4 @@
-"""Pictures of results, by matplotlib (the extra ``plots``): each function draws on axes and gives them back.
-
-None of them touches pyplot: without ``ax`` they make a figure of their own, ``ax.figure``, which needs no screen and is not
-kept by anybody else.
-"""
+"""Pictures of local calibration: where confidence is wrong, how errors are spread, how they shrink with the bandwidth."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ import numpy as np
 
 from trueup._optional import require
 from trueup.errors import ArgumentError, DataError
+from trueup.reports.figures.style import CALM, INK, axes_of, by_name, legend, looks, numbers, plain, positive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_landscape", "draw_lce_cdf", "draw_mlce"]
 
-# Okabe & Ito's colours and a grey, told apart by all kinds of sight; the strokes tell lines apart without any colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#888888")
-STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
-INK, GRID = "#333333", "#E4E4E4"
 # From a grey that is seen on white, for no error, to a dark end on either side: darker is worse, also without colour.
-CALM = "#C3C8CD"
 TOO_SURE = (CALM, "#F0A04B", "#D55E00", "#5C1D00")
 UNSURE = (CALM, "#6FB1DE", "#0072B2", "#00263F")
 FAINT, HALF = 0.12, 0.5  # what is left of the colour of errors that may be chance, and that are news only by themselves
+LCE_CURVE = "pass metrics.lce_curve(phi, confidence, hit), or a mapping of names to such curves"
 MOST_MARKS = 20_000  # rows from which a landscape is kept as pixels in files that keep lines
 
 
@@ -69,8 +62,8 @@ def draw_landscape(
     'two rows'
     """
     errors, shade = _shades(lce)
-    place = _numbers(phi, "phi", 2, hint="the order is phi, lce; phi has two columns, such as those of a PCA")
-    error = _numbers(errors, "lce", 1, gaps=True, hint="pass what metrics.lce or metrics.local_errors gives, one a row")
+    place = numbers(phi, "phi", 2, hint="the order is phi, lce; phi has two columns, such as those of a PCA")
+    error = numbers(errors, "lce", 1, gaps=True, hint="pass what metrics.lce or metrics.local_errors gives, one a row")
     if place.shape != (len(error), 2):
         raise DataError(
             f"phi must have two columns and a row for each error; got {place.shape} and {len(error)} errors",
@@ -80,8 +73,8 @@ def draw_landscape(
     some = np.isfinite(error)
     # Chance makes the largest errors of all: where it is known which are news, they alone set the scale.
     news = error[some] if shade is None or not (shade[some] > FAINT).any() else error[some & (shade > FAINT)]
-    top = float(np.abs(news).max()) or 1.0 if highest is None else _positive(highest, "highest")
-    ax = _axes(ax, 4.6, 4.0)
+    top = float(np.abs(news).max()) or 1.0 if highest is None else positive(highest, "highest")
+    ax = axes_of(ax, 4.6, 4.0)
     look: dict[str, Any] = {"s": _size(len(error)), "rasterized": len(error) > MOST_MARKS}
     if not some.all():
         ax.scatter(place[~some, 0], place[~some, 1], facecolors="none", edgecolors=CALM, linewidths=0.6, zorder=0, **look)
@@ -100,7 +93,7 @@ def draw_landscape(
     note = "\n(above 0: too sure)" if signed else "" if shade is None else "\n(grey: may be chance)"
     bar.set_label("local calibration error" + note, color=INK)
     bar.ax.tick_params(color=INK, labelcolor=INK, length=2)
-    _plain(ax, title, *_names(phi, ("embedding, first column", "second column")))
+    plain(ax, title, *_names(phi, ("embedding, first column", "second column")))
     return ax
 
 
@@ -137,9 +130,9 @@ def draw_lce_cdf(
         strangers = [name for name in bin_error if name not in named]
         if strangers:
             raise ArgumentError(f"bin_error names {strangers[0]!r}, which has no errors", hint=f"names are {list(named)}")
-    ax = _axes(ax, 6.2, 3.6)
-    for (name, values), look in zip(named.items(), _looks(named), strict=True):
-        error = np.abs(_numbers(values, f"lce of {name!r}" if name else "lce", 1, gaps=True))
+    ax = axes_of(ax, 6.2, 3.6)
+    for (name, values), look in zip(named.items(), looks(named), strict=True):
+        error = np.abs(numbers(values, f"lce of {name!r}" if name else "lce", 1, gaps=True))
         error = np.sort(error[np.isfinite(error)])
         share = np.arange(1, len(error) + 1) / len(error)
         ax.step(np.append(0.0, error), np.append(0.0, share), where="post", label=name or None, **look)
@@ -148,13 +141,13 @@ def draw_lce_cdf(
         ax.plot([mean], [at], marker="o", markersize=6, color=look["color"], linestyle="none", markeredgecolor="white")
         whole = bin_error.get(name) if isinstance(bin_error, Mapping) else bin_error
         if whole is not None:
-            across = float(np.abs(_numbers([whole], "bin_error", 1))[0])
+            across = float(np.abs(numbers([whole], "bin_error", 1))[0])
             ax.plot([across] * 2, [0.0, 0.12], color=look["color"], linewidth=2.5, solid_capstyle="butt")
     marks = "dot: mean" + ("" if bin_error is None else "; stroke: error of the bin")
-    _plain(ax, title, f"local calibration error\n({marks})", "share of rows")
+    plain(ax, title, f"local calibration error\n({marks})", "share of rows")
     ax.set_ylim(0.0, 1.0)
     ax.set_xlim(left=0.0)
-    _legend(ax, named)
+    legend(ax, named)
     return ax
 
 
@@ -186,15 +179,9 @@ def draw_mlce(
     >>> ax.get_xscale()
     'log'
     """
-    named = curves if isinstance(curves, Mapping) else {"": curves}
-    for name, curve in named.items():
-        if not all(hasattr(curve, part) for part in ("gamma", "mlce", "mean", "mce")):
-            raise ArgumentError(
-                f"{repr(name) if name else 'curves'} must be a curve by metrics.lce_curve; got {type(curve).__name__}",
-                hint="pass metrics.lce_curve(phi, confidence, hit), or a mapping of names to such curves",
-            )
-    ax = _axes(ax, 6.2, 3.6)
-    for (name, curve), look in zip(named.items(), _looks(named), strict=True):
+    named = by_name(curves, "curves", "curve by metrics.lce_curve", ("gamma", "mlce", "mean", "mce"), LCE_CURVE)
+    ax = axes_of(ax, 6.2, 3.6)
+    for (name, curve), look in zip(named.items(), looks(named), strict=True):
         gamma, error = np.asarray(curve.gamma, float), np.asarray(curve.mean if average else curve.mlce, float)
         order = np.argsort(gamma)
         ax.plot(gamma[order], error[order], label=name or None, **look)
@@ -207,18 +194,8 @@ def draw_mlce(
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_ylim(bottom=0.0)
     across, what = ("bandwidth γ", "mean") if average else ("bandwidth γ (triangles: MCE, its limit)", "largest")
-    _plain(ax, title, across, f"{what} local calibration error")
-    _legend(ax, named)
-    return ax
-
-
-def _axes(ax: Axes | None, width: float, height: float) -> Axes:
-    figure = require("matplotlib.figure", extra="plots")
-    if ax is None:
-        made: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
-        return made
-    if not hasattr(ax, "get_yaxis_transform"):
-        raise ArgumentError(f"ax must be axes of matplotlib; got {type(ax).__name__}", hint="for a figure, figure.gca()")
+    plain(ax, title, across, f"{what} local calibration error")
+    legend(ax, named)
     return ax
 
 
@@ -246,42 +223,6 @@ def _names(phi: Any, otherwise: tuple[str, str]) -> tuple[str, str]:
     return (listed[0], listed[1]) if [type(name) for name in listed] == [str, str] else otherwise
 
 
-def _numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False, hint: str | None = None) -> Floats:
-    """Read an array of finite numbers; with ``gaps`` some of them, but not all, may be missing."""
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be numbers; got {type(values).__name__}", hint=hint) from error
-    if found.ndim != dimensions or not found.size:
-        many = f"{dimensions} dimension{'s'[: dimensions - 1]}"
-        raise DataError(f"{name} must have {many} and rows; got shape {found.shape}", hint=hint)
-    bad = np.isinf(found) if gaps and not np.isnan(found).all() else ~np.isfinite(found)
-    if bad.any():
-        raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")
-    return found
-
-
-def _positive(value: float, name: str) -> float:
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = np.nan
-    if not 0 < found < np.inf:
-        raise ArgumentError(f"{name} must be a number above 0; got {value!r}")
-    return found
-
-
-def _looks(named: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give each line its colour and stroke."""
-    if not named:
-        raise ArgumentError("there is nothing to draw: the mapping is empty")
-    turns = [divmod(at, len(COLOURS)) for at in range(len(named))]
-    # After one turn of the colours strokes are shifted, so that no two lines look the same.
-    return [
-        {"color": COLOURS[at], "linestyle": STROKES[(at + turn) % len(STROKES)], "linewidth": 1.8} for turn, at in turns
-    ]
-
-
 def _size(rows: int) -> float:
     return float(np.clip(12_000 / rows, 3.0, 40.0))
 
@@ -289,21 +230,3 @@ def _size(rows: int) -> float:
 def _extend(error: Floats, top: float) -> str:
     over, under = bool(error.max() > top), bool(error.min() < -top)
     return "both" if over and under else "max" if over else "min" if under else "neither"
-
-
-def _plain(ax: Axes, title: str, across: str, up: str) -> None:
-    """Leave what is read: two axes, faint lines across, words in one ink."""
-    ax.set_title(title, loc="left", fontsize=11, color=INK)
-    ax.set_xlabel(across, color=INK)
-    ax.set_ylabel(up, color=INK)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color("#999999")
-    ax.tick_params(color="#999999", labelcolor=INK)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-
-
-def _legend(ax: Axes, named: Mapping[str, Any]) -> None:
-    """Name the lines beside the axes: within, they run everywhere."""
-    if "" not in named:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, labelcolor=INK, handlelength=2.6)

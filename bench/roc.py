@@ -1,0 +1,201 @@
+"""ROC and precision-recall curves estimated without labels, beside the true ones (Gao, Parameswaran & Peng 2017, Figure 4).
+
+python bench/roc.py
+
+Adult: a random forest, calibrated by isotonic regression on 2,000 rows. A further 2,000 labelled rows bound what is left of
+its errors, c(f). The curves of all other rows are then estimated from their scores alone and held against their labels.
+Two bands: ours, by an upper bound on c(f) and with the noise of labels, which is to hold the whole curve nine times in ten;
+and the paper's, by the measure c_emp of the validation rows as it is. The picture goes to docs/pictures/.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+
+import trueup as tu
+from cases import DATA, SOURCES
+from common import HERE, check, save
+from trueup.reports.figures.rates import band
+from trueup.reports.figures.style import INK
+
+if TYPE_CHECKING:
+    from trueup.decisions import ExpectedCurve
+
+SEEDS, TREES, LEVEL = 20, 100, 0.9
+TRAIN, CALIBRATION, VALIDATION = 32_561, 2_000, 2_000  # to train on: as many as in the data's own split
+PICTURE = HERE.parent / "docs" / "pictures" / "roc.png"
+KINDS = {"roc": ("AUC", "FPR", "TPR"), "pr": ("average precision", "recall", "precision")}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Outcomes and calibrated scores of one seed's rows."""
+
+    calibration: tuple[np.ndarray, np.ndarray]
+    validation: tuple[np.ndarray, np.ndarray]
+    rest: tuple[np.ndarray, np.ndarray]
+
+
+def parts(frame: pd.DataFrame, y: np.ndarray, seed: int) -> Parts:
+    """Train the forest, calibrate it, and score the rows that neither has seen."""
+    order = np.random.default_rng([seed, 7]).permutation(len(frame))
+    train, taught, judged, rest = np.split(order, np.cumsum([TRAIN, CALIBRATION, VALIDATION]))
+    categorical = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
+    forest = make_pipeline(
+        make_column_transformer((codes, categorical), remainder="passthrough"),
+        RandomForestClassifier(TREES, n_jobs=2, random_state=seed),
+    )
+    forest.fit(frame.iloc[train], y[train])
+    p = forest.predict_proba(frame)[:, 1]
+    isotonic = tu.Isotonic().fit(p[taught], y[taught])
+    return Parts(*((y[at], isotonic.predict(p[at])) for at in (taught, judged, rest)))
+
+
+def realised(kind: str, y: np.ndarray, p: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Give the true curve at the thresholds of an estimated one, and the area under it."""
+    called = p[:, None] >= thresholds
+    hits, alarms = (y[:, None] * called).sum(axis=0), ((1 - y)[:, None] * called).sum(axis=0)
+    recall = hits / hits[-1]
+    if kind == "pr":
+        with np.errstate(invalid="ignore"):
+            precision = hits / (hits + alarms)
+        return recall, precision, float(np.diff(recall) @ precision[1:])
+    fpr = alarms / alarms[-1]
+    return fpr, recall, float(np.diff(fpr) @ (recall[1:] + recall[:-1]) / 2)
+
+
+def with_plain_measure(curve: ExpectedCurve, p: np.ndarray, c: float) -> ExpectedCurve:
+    """Give the curve the paper's band: n c over what each rate is divided by, and no noise of labels."""
+    called = (p[:, None] >= curve.threshold).sum(axis=0)
+    with np.errstate(divide="ignore"):
+        wide = {"fpr": len(p) * c / (1 - p).sum(), "tpr": len(p) * c / p.sum(), "precision": len(p) * c / called}
+    across, up = (wide["fpr"], wide["tpr"]) if curve.kind == "roc" else (wide["tpr"], wide["precision"])
+    sides = {
+        "x_low": curve.x - across, "x_high": curve.x + across, "y_low": curve.y - up, "y_high": curve.y + up,
+    }  # fmt: skip
+    return replace(curve, **{name: np.clip(side, 0, 1) for name, side in sides.items()})
+
+
+def inside(curve: ExpectedCurve, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Say at which thresholds the true point is within the limits of both its coordinates.
+
+    Ends that all curves have, or that are not defined, do not count; a hair is for rounding.
+    """
+    hair = 1e-12
+    held = (curve.x_low - hair <= x) & (x <= curve.x_high + hair) & (curve.y_low - hair <= y) & (y <= curve.y_high + hair)
+    return held[1:-1] if curve.kind == "roc" else held[1:]
+
+
+def measured(kind: str, found: Parts) -> dict[str, Any]:
+    """Hold one estimated curve against the true one."""
+    y, p = found.rest
+    estimate = tu.decisions.expected_roc if kind == "roc" else tu.decisions.expected_pr
+    curve = estimate(p, bound=found.validation, level=LEVEL)
+    bound = tu.metrics.calibration_bound(*found.validation, delta=(1 - LEVEL) / 2)
+    plain = with_plain_measure(curve, p, bound.value)
+    x_true, y_true, area = realised(kind, y, p, curve.threshold)
+    _, across, up = KINDS[kind]
+    ours, papers = inside(curve, x_true, y_true), inside(plain, x_true, y_true)
+    return {
+        "area": area, "estimate": curve.area, "low": curve.area_low, "high": curve.area_high,
+        "area held": bool(curve.area_low <= area <= curve.area_high),
+        f"largest distance of {across}": float(np.nanmax(np.abs(curve.x - x_true))),
+        f"largest distance of {up}": float(np.nanmax(np.abs(curve.y - y_true))),
+        "thresholds": len(curve.threshold),
+        "inside": float(ours.mean()), "all inside": bool(ours.all()), "half-width": _half_width(curve),
+        "inside by c_emp": float(papers.mean()), "all inside by c_emp": bool(papers.all()),
+        "half-width by c_emp": _half_width(plain),
+        "error": curve.error, "c upper": bound.upper, "c_emp": bound.value,
+    }  # fmt: skip
+
+
+def _half_width(curve: ExpectedCurve) -> float:
+    return float(np.mean((curve.y_high - curve.y_low)[1:])) / 2
+
+
+def picture(found: Parts) -> None:
+    """Draw one seed in the manner of the paper: estimated, true, and the curve of the calibration rows, with both bands."""
+    from matplotlib.figure import Figure
+
+    axes = Figure(figsize=(10, 5), layout="constrained", facecolor="white").subplots(1, 2)
+    y, p = found.rest
+    c = tu.metrics.calibration_bound(*found.validation).value
+    for kind, ax in zip(KINDS, axes, strict=True):
+        curve = getattr(tu.decisions, f"expected_{kind}")(p, bound=found.validation, level=LEVEL)
+        plain = with_plain_measure(curve, p, c)
+        draw = getattr(tu.figures, f"draw_{kind}")
+        draw(curve, ax, truth=(y, p), title=f"adult, random forest: {len(y):,} rows without labels")
+        ax.fill(*band(plain), color="#0072B2", alpha=0.22, linewidth=0, label="band by c_emp, as in the paper")
+        taught = np.append(math.inf, np.unique(found.calibration[1])[::-1])
+        x_taught, y_taught, area = realised(kind, *found.calibration, taught)
+        ax.plot(
+            x_taught, y_taught, color="#E69F00", linewidth=1.2, linestyle="--",
+            label=f"calibration rows: {KINDS[kind][0]} {area:.3f}",
+        )  # fmt: skip
+        place = "lower right" if kind == "roc" else "lower left"
+        ax.legend(loc=place, frameon=False, fontsize=9, labelcolor=INK)
+    axes[0].figure.savefig(PICTURE, dpi=90)
+    print(f"picture in {PICTURE.relative_to(HERE.parent)}")
+
+
+def told(kind: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sum the seeds up, and print a table."""
+    area, across, up = KINDS[kind]
+    mean = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+    off = [abs(run["area"] - run["estimate"]) for run in runs]
+    worst = {axis: max(run[f"largest distance of {axis}"] for run in runs) for axis in (across, up)}
+    print(f"{area}: true {mean['area']:.4f}, estimated {mean['estimate']:.4f} ({mean['low']:.4f} to {mean['high']:.4f})")
+    print(f"  off by {np.mean(off):.4f} on average, {max(off):.4f} at most")
+    for axis in (across, up):
+        print(
+            f"  largest distance of {axis}: {mean[f'largest distance of {axis}']:.4f} on average, {worst[axis]:.4f} at most"
+        )
+    print(f"  {'band':<28}{'thresholds inside':>18}{'curves inside':>15}{'half-width of ' + up:>24}")
+    for name, suffix in (("upper bound and label noise", ""), ("c_emp, as in the paper", " by c_emp")):
+        print(
+            f"  {name:<28}{mean['inside' + suffix]:>18.4f}{mean['all inside' + suffix]:>15.2f}"
+            f"{mean['half-width' + suffix]:>24.4f}"
+        )
+    return {"mean": mean, "area off": {"mean": float(np.mean(off)), "most": max(off)}, "farthest": worst, "seeds": runs}
+
+
+def main() -> None:
+    source = next(one for one in SOURCES if one.name == "adult")
+    frame = pd.read_parquet(DATA / "adult.parquet")
+    y = frame[source.label].to_numpy(float)
+    frame = frame.drop(columns=[source.label, *source.leave_out])
+    start, runs = time.perf_counter(), {kind: [] for kind in KINDS}
+    for seed in range(SEEDS):
+        found = parts(frame, y, seed)
+        for kind in KINDS:
+            runs[kind].append(measured(kind, found))
+        if seed == 0:
+            picture(found)
+    seconds = time.perf_counter() - start
+    figures, checks = {kind: told(kind, runs[kind]) for kind in KINDS}, {}
+    least = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / SEEDS)
+    for kind, (area, _, _) in KINDS.items():
+        mean, name = figures[kind]["mean"], kind.upper()
+        for what, key, bar in (
+            ("share of thresholds where the true curve is inside the band", "inside", LEVEL),
+            ("share of seeds whose whole true curve is inside", "all inside", least),
+            (f"share of seeds whose true {area} is within its limits", "area held", least),
+        ):
+            checks[f"{name}: {what}"] = check(f"{name}: {what}", mean[key], bar, at_most=False)
+    rows = {"training": TRAIN, "calibration": CALIBRATION, "validation": VALIDATION, "without labels": len(found.rest[0])}
+    save("roc", {"rows": rows, "level": LEVEL, "seconds": seconds, **figures, "checks": checks})
+
+
+if __name__ == "__main__":
+    main()

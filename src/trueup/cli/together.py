@@ -1,0 +1,173 @@
+"""Rows to decide on, and labelled ones beside them, cut into the same segments."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.cli.names import Columns, parse_bins
+from trueup.data.files import column_names, read_files
+from trueup.data.groups import cut_column
+from trueup.data.intake import read
+from trueup.data.segments import DEFAULT_BINS, cut_edges, named_bins, segment_column
+from trueup.errors import ArgumentError, ColumnError, IdentifierWarning, TrueupError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.data.schema import Feature
+    from trueup.data.table import Table
+
+    Floats = NDArray[np.float64]
+    Codes = NDArray[np.int64]
+
+__all__ = ["Rows", "read_rows"]
+
+
+class Rows(NamedTuple):
+    """What was read.
+
+    ``segments`` are the names of those that rows are of, ``codes`` the one of each row; no names where none were asked
+    for. ``their_codes`` are those of the labelled rows, -1 for one that is of no segment that is decided on.
+    """
+
+    prediction: str
+    table: Table
+    labelled: Table | None
+    by: list[str]
+    segments: list[str]
+    codes: Codes
+    their_codes: Codes
+
+
+def read_rows(arguments: argparse.Namespace) -> Rows:
+    """Read the rows without outcomes and the labelled ones, and cut both alike."""
+    prediction, by, table = _read(arguments, arguments.files or None, arguments.sql, None)
+    labelled = None
+    if arguments.labelled is not None:
+        with _of_labelled_rows():
+            labelled = _read(arguments, arguments.labelled, None, arguments.outcome)[2]
+    names, codes = [""], np.zeros(len(table), np.int64)
+    theirs = np.zeros(0 if labelled is None else len(labelled), np.int64)
+    bins = _bins(arguments, table)
+    for feature in table.schema.features:
+        own = segment_column(table, feature, bins)
+        their = theirs[:0] if labelled is None else _cut_alike(feature, table, labelled, bins, own.labels)
+        names, codes, theirs = _cross((names, codes, theirs), (own.labels, own.codes, their))
+    return Rows(prediction, table, labelled, by, names if by else [], codes, theirs)
+
+
+def _read(
+    arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None, outcome: str | None
+) -> tuple[str, list[str], Table]:
+    """Read the columns that are needed, and no others."""
+    columns = Columns(column_names(paths, sql))
+    found = columns.several(arguments.prediction, "prediction")
+    if len(found) != 1:
+        raise ArgumentError(
+            f"a decision is made by one prediction; got {len(found)}: {', '.join(found[:6])}",
+            hint="name the column with the probability of the outcome that costs",
+        )
+    by = columns.several(arguments.by or [], "segment column")
+    y = None if outcome is None else columns.one(outcome, "outcome")
+    weight = None if arguments.weight is None else columns.one(arguments.weight, "weight")
+    needed = list(dict.fromkeys([*found, *([y] if y else []), *([weight] if weight else []), *by]))
+    text = [name for name in columns.several(arguments.categorical or [], "categorical") if name in by]
+    data = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
+    with _in_own_words(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentifierWarning)  # an error below
+        table = read(
+            data, outcome=y, prediction=found[0], weight=weight, features=by, task="binary", categorical=text,
+            unlabelled=arguments.unlabelled,
+        )  # fmt: skip
+    for name, reason in table.left_out.items():
+        raise ColumnError(f"column {name!r} forms no segments: {reason}", hint="leave it out of --by")
+    return found[0], by, table
+
+
+@contextlib.contextmanager
+def _of_labelled_rows() -> Iterator[None]:
+    """Say of an error that it is about the labelled rows."""
+    try:
+        yield
+    except TrueupError as error:
+        raise type(error)(f"labelled rows: {error.message}", hint=error.hint) from error
+
+
+@contextlib.contextmanager
+def _in_own_words() -> Iterator[None]:
+    """Advise no task: a decision is about probabilities and what did or did not happen."""
+    try:
+        yield
+    except TrueupError as error:
+        advice = error.hint or ""
+        if "task=" in advice:
+            advice = f"{advice.partition(';')[0]}; " if advice.startswith("pass logits") else ""
+            advice += "a decision needs probabilities, and outcomes that are 0 or 1"
+        raise type(error)(error.message, hint=advice or None) from error
+
+
+def _bins(arguments: argparse.Namespace, table: Table) -> Any:
+    usual, single = parse_bins(arguments.bins or [])
+    count = DEFAULT_BINS if usual is None else usual
+    numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
+    return named_bins(table, {**dict.fromkeys(numeric, count), **single} if single else count)
+
+
+def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> Codes:
+    """Give labelled rows the segment of one column that they are in, as the other rows are cut; -1 for none."""
+    ours, theirs = table.columns[feature.name], labelled.columns[feature.name]
+    other = next(one for one in labelled.schema.features if one.name == feature.name)
+    told = bins.get(feature.name) if isinstance(bins, dict) else bins if feature.kind == "numeric" else None
+    if _blank(theirs):
+        found: tuple[tuple[str, ...], NDArray[Any]] = ((f"{feature.name} is missing",), np.zeros(len(theirs), np.int64))
+    elif other.kind != feature.kind and not _blank(ours):
+        kinds = {"numeric": "numbers", "date": "dates", "categorical": "texts"}
+        raise ColumnError(
+            f"labelled rows: column {feature.name!r} holds {kinds[other.kind]}, and {kinds[feature.kind]} in the others",
+            hint=f"read it as text in both, with --categorical {feature.name}, or write it alike",
+        )
+    elif isinstance(told, int) and feature.kind == other.kind:
+        cut = cut_column(feature, ours, told)
+        apart, _ = cut_edges(ours[~np.isnan(ours)], told)
+        codes = cut.codes(theirs)
+        # Where values are kept apart, another value is of no segment, and not of that of its neighbour.
+        found = cut.labels, codes if apart is None else np.where(np.isnan(theirs) | np.isin(theirs, apart), codes, -1)
+    else:
+        own = segment_column(labelled, other, bins if other.kind == feature.kind else DEFAULT_BINS)
+        found = own.labels, own.codes
+    place = {label: at for at, label in enumerate(labels)}
+    return np.asarray(np.array([*(place.get(label, -1) for label in found[0]), -1])[found[1]], np.int64)
+
+
+def _blank(column: NDArray[Any]) -> bool:
+    """Say whether all values are missing; such a column may be read as of any kind."""
+    return bool((np.isnan(column) if column.dtype.kind == "f" else column < 0).all())
+
+
+Cut = tuple["Sequence[str]", "NDArray[Any]", "NDArray[Any]"]
+
+
+def _cross(before: Cut, more: Cut) -> tuple[list[str], Codes, Codes]:
+    """Combine segments with those of one more column; keep the ones that rows are in.
+
+    Examples
+    --------
+    >>> more = (["b=x", "b=y"], np.array([1, 1]), np.array([0]))
+    >>> names, ours, theirs = _cross((["a=1"], np.array([0, 0]), np.array([0])), more)
+    >>> names, ours.tolist(), theirs.tolist()
+    (['a=1 & b=y'], [0, 0], [-1])
+    """
+    many = len(more[0])
+    ours, their = (left.astype(np.int64) * many + right for left, right in zip(before[1:], more[1:], strict=True))
+    pairs, codes = np.unique(ours, return_inverse=True)
+    names = [" & ".join(filter(None, (before[0][pair // many], more[0][pair % many]))) for pair in pairs.tolist()]
+    their = np.where((before[2] >= 0) & (more[2] >= 0), their, -1)
+    place = np.minimum(np.searchsorted(pairs, their), len(pairs) - 1)
+    return names, codes.astype(np.int64), np.where(pairs[place] == their, place, -1)

@@ -1,0 +1,363 @@
+"""ROC and precision-recall curves of rows without labels, with bands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from trueup.data.intake import frame_like
+from trueup.decisions.evidence import KEPT, as_bound, compare_with, spread, upper_bound
+from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, unlabelled
+from trueup.errors import ArgumentError
+from trueup.kernels.sorting import argsort
+from trueup.metrics.inference import range_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from trueup.decisions.evidence import Bound
+    from trueup.decisions.inputs import Unlabelled
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["CurvePoint", "ExpectedCurve", "expected_pr", "expected_roc"]
+
+Kind = Literal["roc", "pr"]
+AXES = {"roc": ("fpr", "tpr"), "pr": ("recall", "precision")}
+SHOWN = 1001  # points that a dict holds, at most
+COLUMNS = ("threshold", "x", "x_low", "x_high", "y", "y_low", "y_high")
+
+
+class CurvePoint(NamedTuple):
+    """One point of a curve with its limits; rows are called positive whose score is the threshold or more."""
+
+    threshold: float
+    x: float
+    x_low: float
+    x_high: float
+    y: float
+    y_low: float
+    y_high: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedCurve:
+    """A curve of rows without labels, with limits that hold at all thresholds at once.
+
+    Attributes
+    ----------
+    kind : {"roc", "pr"}
+    threshold : ndarray
+        Descending, one a distinct score; rows are called positive whose score is that or more. The first is infinite: it
+        calls none.
+    x, y : ndarray
+        False and true positive rate ("roc"), or recall and precision ("pr"). NaN where there is nothing to divide by: rates
+        of positives where all scores are 0, rates of negatives where all are 1, precision where none is called.
+    x_low, x_high, y_low, y_high : ndarray
+        Limits; 0 and 1 where the estimate is NaN.
+    area, area_low, area_high : float
+        The area under the curve (AUC), ties counted half, or average precision, the step sum.
+    error : float
+        By how much, as a share of all rows, the positives (or negatives) in any interval of scores may be off.
+    parts : mapping of str to float
+        What the error is made of: "calibration", where there is evidence, and "label noise" (target "rows") or "sampling"
+        (target "population").
+    level : float
+        How often all limits hold at once.
+    target : {"rows", "population"}
+    told : str
+        Where the calibration part comes from; empty where scores are taken at their word.
+    distance : float
+        Of the distribution of the scores from that of the labelled ones (Kolmogorov); NaN where there are none.
+    by_segment : mapping of str to ExpectedCurve
+        Each segment by itself, its limits as sure as those of the whole.
+    """
+
+    kind: Kind
+    threshold: Floats
+    x: Floats
+    y: Floats
+    x_low: Floats
+    x_high: Floats
+    y_low: Floats
+    y_high: Floats
+    area: float
+    area_low: float
+    area_high: float
+    error: float
+    parts: Mapping[str, float]
+    level: float
+    target: Target
+    told: str
+    distance: float
+    by_segment: Mapping[str, ExpectedCurve] = field(default_factory=dict)
+
+    def at(self, threshold: float) -> CurvePoint:
+        """Give the point where rows of this score or more are called positive.
+
+        Examples
+        --------
+        >>> point = expected_roc([0.1, 0.4, 0.8]).at(0.4)
+        >>> round(point.x, 3), round(point.y, 3)
+        (0.471, 0.923)
+        """
+        if not is_number(threshold) or not (0 <= threshold <= 1 or threshold == math.inf):
+            raise ArgumentError(
+                f"the threshold must lie in [0, 1], as scores do; got {threshold!r:.60}",
+                hint="write curve.at(0.2); infinity calls no row positive",
+            )
+        here = int(np.searchsorted(-self.threshold, -float(threshold), side="right")) - 1
+        return CurvePoint(float(threshold), *(float(getattr(self, name)[here]) for name in COLUMNS[1:]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values fit for JSON: what is not finite becomes None.
+
+        Of a curve with more than 1,001 points as many are kept, evenly along thresholds and positives; both ends are.
+        """
+        kept = self._thinned()
+        points = {name: getattr(self, name)[kept] for name in COLUMNS}
+        rest = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in points}
+        rest["by_segment"] = {name: one.to_dict() for name, one in self.by_segment.items()}
+        return {name: plain(value) for name, value in {"kind": self.kind, **points, **rest}.items()}
+
+    def _thinned(self) -> Ints:
+        """Choose the points to show."""
+        many = len(self.threshold)
+        if many <= SHOWN:
+            return np.arange(many)
+        found = self.y if self.kind == "roc" else self.x
+        along = np.arange(many) / many + np.nan_to_num(found)
+        near = np.searchsorted(along, np.linspace(along[0], along[-1], SHOWN)[:-1])
+        return np.unique(np.append(near, many - 1))
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give one line a threshold, all of them, in the library of ``like``; a dict of arrays without it."""
+        across, up = AXES[self.kind]
+        named = {name: name.replace("x", across, 1).replace("y", up, 1) for name in COLUMNS[1:]}
+        columns = {"threshold": self.threshold.copy()}
+        return frame_like(columns | {name: getattr(self, at).copy() for at, name in named.items()}, like)
+
+    def __repr__(self) -> str:
+        name = "AUC" if self.kind == "roc" else "average precision"
+        told = self.told or "scores taken at their word"
+        parts = ", ".join(f"{part} {size:.3g}" for part, size in self.parts.items())
+        span = f"{self.area_low:.4g} to {self.area_high:.4g} at {100 * self.level:g}%"
+        return f"<ExpectedCurve {name} {self.area:.4g}, {span} ({parts}; {told})>"
+
+
+def expected_roc(
+    p: ArrayLike, bound: Any = None, *,
+    level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
+) -> ExpectedCurve:  # fmt: skip
+    """Draw the ROC curve of rows without labels, with limits that hold at all thresholds at once.
+
+    Parameters
+    ----------
+    p : array-like, shape (n,)
+        Scores of the rows.
+    bound : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
+        What is known of the scores' errors: labelled rows that did not teach the model, or a bound on c(f). Without it the
+        scores are taken at their word.
+    level : float
+    target : {"rows", "population"}
+        The curve that these rows will turn out to have, or that of the population they come from.
+    weight : array-like, optional
+    segments : array-like of labels, or mapping of column to values, optional
+        The segment of each row. Each has a curve by what the bound knows of it; the whole goes by the bound of all rows.
+
+    Warns
+    -----
+    ShiftWarning
+        Where the scores come from elsewhere than the labelled ones.
+
+    Notes
+    -----
+    TPR(t) = sum f 1[f >= t] / sum f, FPR(t) = sum (1 - f) 1[f >= t] / sum (1 - f) (Gao, Parameswaran & Peng 2017, section
+    3.3). Let A and B be the positives with scores from t on and below it, as shares of all rows, and let the share in no
+    interval be off by more than c. Then TPR = A / (A + B) is largest with c more in A and c less in B, and is then above
+    its estimate by c / (A + B): the limits are TPR +- n c / sum f and FPR +- n c / sum (1 - f), and both hold together, at
+    all t. They are cut where there are no rows to be positive: A lies between 0 and the share of rows called.
+
+    For these rows, c is the bound on c(f), plus q sqrt(sum w^2 v) / W for what their labels happen to be, q the quantile of
+    the range of Brownian motion. Here v = f (1 - f) where scores are right. Where an interval may be off by c, E[(y - f)^2]
+    = E[f (1 - f)] + E[(1 - 2 f) (y - f)] is above that by up to c (|g_0| + |g_1| + |g_0 - g_1|) / 2, g the values of
+    1 - 2 f at both ends of the scores; v has that much more.
+
+    For the population, scores are a sample: sum w f over any interval is off by at most q sqrt(V), V a bound on sum w^2 f^2
+    that holds for few rows too, and sum w (1 - f) likewise. (A centred sum varies less in every direction than one that is
+    not, so that by Anderson's inequality, 1955, the quantile for Brownian motion is on the safe side.) Where positives are
+    few that is narrower than the bound of Dvoretzky, Kiefer & Wolfowitz (1956), which does not know that f is small.
+
+    What may go wrong is shared equally between calibration and the other part, and there between positives and negatives.
+    The AUC is smallest along (largest FPR, smallest TPR): moving a point of a rising curve right or down takes area away.
+
+    Examples
+    --------
+    >>> expected_roc([0.1, 0.4, 0.8])
+    <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (label noise 0.523; scores taken at their word)>
+    """
+    return _draw("roc", p, bound, level, target, weight, segments)
+
+
+def expected_pr(
+    p: ArrayLike, bound: Any = None, *,
+    level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
+) -> ExpectedCurve:  # fmt: skip
+    """Draw the precision-recall curve of rows without labels, with limits that hold at all thresholds at once.
+
+    Parameters
+    ----------
+    p, bound, level, target, weight, segments
+        As for `expected_roc`; so are warnings, and what the limits are made of.
+
+    Notes
+    -----
+    Recall is the TPR of `expected_roc`; precision(t) = sum f 1[f >= t] / N_t, N_t the rows called, and +- n c / N_t. Where
+    none is called, precision is NaN between 0 and 1. Average precision is the sum of precision times the growth of recall.
+    Its limits: a recall of r is first reached at some threshold where recall may be r or more, and before which it may be
+    less. Of the limits of precision at those thresholds the lowest and the highest are taken, and added up over r. The
+    lower limit of precision first rises and then falls, the upper one falls, so that both are found at the ends.
+
+    Examples
+    --------
+    >>> curve = expected_pr([0.1, 0.4, 0.8])
+    >>> curve.y.round(3), round(curve.area, 3)
+    (array([  nan, 0.8  , 0.6  , 0.433]), 0.71)
+    """
+    return _draw("pr", p, bound, level, target, weight, segments)
+
+
+class _Range(NamedTuple):
+    """An estimate a threshold, with its limits."""
+
+    estimate: Floats
+    low: Floats
+    high: Floats
+
+
+class _Error(NamedTuple):
+    """By how much a share of positives, and one of negatives, may be off in any interval."""
+
+    positives: float
+    negatives: float
+    parts: Mapping[str, float]
+    told: str
+
+
+def _draw(
+    kind: Kind, p: ArrayLike, bound: Any, level: float, target: Target, weight: ArrayLike | None, segments: Any
+) -> ExpectedCurve:
+    """Check what is given, and draw the whole and its segments."""
+    check_target(target)
+    check_level(level)
+    rows = unlabelled(p, weight, segments)
+    known = as_bound(bound)
+    distance = compare_with(known, rows.p)
+
+    def one(part: Unlabelled, name: str | None, distance: float, single: Mapping[str, ExpectedCurve]) -> ExpectedCurve:
+        error = _error(part, known, level, target, name)
+        threshold, across, up, areas = _curve(kind, part, error, target)
+        limits = (across.estimate, up.estimate, across.low, across.high, up.low, up.high)
+        most = max(error.positives, error.negatives)
+        return ExpectedCurve(
+            kind, threshold, *limits, *areas, most, error.parts, level, target, error.told, distance, single
+        )
+
+    return one(rows, None, distance, {name: one(part, name, math.nan, {}) for name, part in rows.parts()})
+
+
+def _error(rows: Unlabelled, known: Bound | None, level: float, target: Target, segment: str | None) -> _Error:
+    """Bound what shares of rows in an interval of scores may be off by."""
+    p, w = rows.p, rows.w
+    total = float(w.sum())
+    failing = (1 - level) / (1 if known is None else 2)
+    c, told = (0.0, "") if known is None else upper_bound(known, failing, segment)
+    if target == "rows":
+        ends = 1 - 2 * np.array([p.min(), p.max()])
+        more = c * (np.abs(ends).sum() + np.ptp(ends)) / 2
+        name, reach = "label noise", range_quantile(failing) / total
+        sides = [reach * math.sqrt(float(np.sum(w**2 * (p * (1 - p) + more))))] * 2
+    else:
+        name, reach = "sampling", range_quantile(KEPT * failing / 2) / total
+        sides = [reach * spread(w * share, float(w.max()), failing / 2) for share in (p, 1 - p)]
+    parts = ({} if known is None else {"calibration": c}) | {name: max(sides)}
+    return _Error(c + sides[0], c + sides[1], parts, told)
+
+
+def _curve(
+    kind: Kind, rows: Unlabelled, error: _Error, target: Target
+) -> tuple[Floats, _Range, _Range, tuple[float, float, float]]:
+    """Give thresholds, both axes with their limits, and the area with its own."""
+    order = argsort(-rows.p)
+    p, w = rows.p[order], rows.w[order]
+    last = np.flatnonzero(np.append(p[1:] != p[:-1], True))
+    called, positive, negative = (np.append(0.0, np.cumsum(column)[last]) for column in (w, w * p, w * (1 - p)))
+    total = called[-1]
+    rows_only = target == "rows"  # there, no more are positive than are called; a population may have called others
+    most, rest = (called / total, 1 - called / total) if rows_only else (np.inf, np.inf)
+    tp, fp, fn, tn = (
+        _around(mass / total, off, limit)
+        for mass, off, limit in (
+            (positive, error.positives, most), (negative, error.negatives, most),
+            (positive[-1] - positive, error.positives, rest), (negative[-1] - negative, error.negatives, rest),
+        )
+    )  # fmt: skip
+    threshold, recall = np.append(math.inf, p[last]), _rising(_share(tp, fn))
+    if kind == "roc":
+        across = _rising(_share(fp, tn))
+        areas = (
+            _under(across.estimate, recall.estimate), _under(across.high, recall.low), _under(across.low, recall.high)
+        )  # fmt: skip
+        return threshold, across, recall, areas
+    precision = _share(tp, fp)
+    return threshold, recall, precision, _average_precision(recall, precision)
+
+
+def _around(mass: Floats, error: float, most: Any) -> _Range:
+    """Give what a share of rows may be: not below 0, nor above the rows that are there."""
+    return _Range(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
+
+
+def _share(one: _Range, other: _Range) -> _Range:
+    """Give one over the sum of both; where nothing is expected in either it is NaN, between 0 and 1."""
+
+    def divide(a: Floats, b: Floats, empty: Any) -> Floats:
+        whole = a + b
+        return np.where(whole > 0, a / np.where(whole > 0, whole, 1.0), empty)
+
+    estimate = divide(one.estimate, other.estimate, math.nan)
+    # A limit is empty only where all rows are called, or none: the estimate then is what it must be.
+    low, high = divide(one.low, other.high, estimate), divide(one.high, other.low, estimate)
+    unknown = np.isnan(estimate)
+    low, high = np.where(unknown, 0.0, np.fmin(low, estimate)), np.where(unknown, 1.0, np.fmax(high, estimate))
+    return _Range(estimate, low, high)
+
+
+def _rising(rate: _Range) -> _Range:
+    """Make sure that a rate rises to the last bit, as it must."""
+    return _Range(*(np.maximum.accumulate(column) for column in rate))
+
+
+def _under(x: Floats, y: Floats) -> float:
+    """Give the area under a line from (0, 0) to (1, 1)."""
+    xs, ys = (np.concatenate([[0.0], side, [1.0]]) for side in (x, y))
+    return float(np.clip(np.sum(np.diff(xs) * (ys[1:] + ys[:-1])) / 2, 0, 1))
+
+
+def _average_precision(recall: _Range, precision: _Range) -> tuple[float, float, float]:
+    """Give average precision with its limits."""
+    area = float(np.sum(np.diff(recall.estimate) * precision.estimate[1:]))
+    cuts = np.unique(np.concatenate([[0.0, 1.0], recall.low, recall.high]))
+    between, width = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
+    end = len(recall.low) - 1
+    first = np.minimum(np.searchsorted(recall.high, between), end)
+    last = np.minimum(np.searchsorted(recall.low, between), end)
+    low = float(width @ np.minimum(precision.low[first], precision.low[last]))
+    high = float(width @ precision.high[first])
+    return area, min(low, area) if area == area else low, max(high, area) if area == area else high

@@ -1,0 +1,233 @@
+"""What labelled rows say of a score's errors, for decisions on rows without labels."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from trueup.decisions.inputs import Segments, is_number, segments_of
+from trueup.decisions.moved import FREE, STEPS, warn_of_moved_scores
+from trueup.errors import ArgumentError, NotFittedError
+from trueup.metrics.cumulative import CalibrationBound, calibration_bound
+from trueup.metrics.inference import range_quantile
+from trueup.metrics.inputs import Scored, scored
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from trueup.decisions.rules import Rule
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile", "spread",
+    "swing", "upper_bound",
+]  # fmt: skip
+
+KEPT = 0.8  # of what may go wrong; the rest is for the spread to be larger than it looked
+
+
+@runtime_checkable
+class Audited(Protocol):
+    """What decisions ask of an audit: its whole, and its segments by name."""
+
+    @property
+    def overall(self) -> Any:
+        """The finding of all rows."""
+
+    def __getitem__(self, segment: str) -> Any: ...
+
+
+@runtime_checkable
+class HeldOut(Protocol):
+    """What decisions ask of a fitted calibrator: rows it was not taught by, with the scores that it gives them."""
+
+    held_out_: Scored | None
+
+
+class Labelled:
+    """Rows whose outcome is known, with the scores of the model that is decided with; none of them taught it.
+
+    Parameters
+    ----------
+    y, p : array-like, shape (n,)
+        Outcomes and scores.
+    weight : array-like, shape (n,), optional
+    segments : array-like of labels, or mapping of column to values, optional
+        The segment of each row, so that each is judged by its own rows.
+
+    Examples
+    --------
+    >>> Labelled([0, 1, 1], [0.2, 0.6, 0.7])
+    <Labelled 3 rows>
+    """
+
+    def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
+        self.rows: Scored = scored(y, p, weight)
+        self.free = FREE
+        kept = np.ones(np.size(y), bool) if weight is None else np.asarray(weight, np.float64) > 0
+        self.segments: Segments | None = None if segments is None else segments_of(segments, kept)
+
+    def of(self, segment: str | None) -> Scored:
+        """Give the rows of one segment; all where it is None."""
+        if segment is None:
+            return self.rows
+        if self.segments is None:
+            hint = "pass bound=tu.decisions.Labelled(y, p, segments=...)"
+            raise ArgumentError("the labelled rows have no segments, the others have", hint=hint)
+        here = self.segments.of(segment)
+        if not here.any():
+            known = ", ".join(self.segments.names[:8])
+            hint = f"label some rows of it, or leave segments out; labelled are {known}"
+            raise ArgumentError(f"no labelled row is of segment {segment!r}", hint=hint)
+        return Scored(*(column[here] for column in self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows.y)
+
+    def __repr__(self) -> str:
+        return f"<Labelled {len(self):,} row{'' if len(self) == 1 else 's'}>"
+
+
+Bound = Labelled | CalibrationBound | Audited | float
+
+
+class Evidence(NamedTuple):
+    """What is known of the error of a rule's cost, in units of one row.
+
+    ``mean`` is how much more a row costs than its score says, by ``rows`` labelled rows; one row is off by ``deviation``
+    (None where labelled rows are not at hand). ``bound`` limits what the mean itself may be off by, for any rule, and is
+    added; ``told`` says where all that comes from.
+    """
+
+    mean: float
+    deviation: float | None
+    rows: float
+    bound: float
+    told: str
+
+
+def as_bound(bound: Any) -> Bound | None:
+    """Check what is given as a bound; a tuple becomes `Labelled`, and so do the rows that a calibrator held out."""
+    if bound is None or isinstance(bound, (Labelled, CalibrationBound)):
+        return bound
+    if isinstance(bound, tuple) and len(bound) in (2, 3):
+        return Labelled(*bound)
+    if isinstance(bound, HeldOut):
+        return _held_out(bound)
+    if isinstance(bound, Audited):
+        return bound
+    if is_number(bound) and 0 <= bound <= 1:
+        return float(bound)
+    _refuse_unfitted(bound)
+    raise ArgumentError(
+        f"bound must be labelled rows, an audit, a calibration bound or a number in [0, 1]; got {bound!r:.80}",
+        hint="pass bound=(y, p) with outcomes and scores of labelled rows that did not teach the model",
+    )
+
+
+def _refuse_unfitted(bound: Any) -> None:
+    """Say so where a calibrator was given that has not been fitted: it has no held-out rows yet."""
+    if hasattr(bound, "fit") and hasattr(bound, "explain") and not isinstance(bound, type):
+        raise NotFittedError(f"this {type(bound).__name__} is not fitted yet", hint="call fit(frame, outcome) first")
+
+
+def _held_out(calibrator: HeldOut) -> Labelled:
+    rows = calibrator.held_out_
+    if rows is None:
+        raise ArgumentError(
+            f"this {type(calibrator).__name__} held no rows out, so nothing is known of its errors",
+            hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, or pass bound=(y, p) with labelled rows "
+            "that it was not fitted on",
+        )
+    found = Labelled(rows.y, rows.p, rows.w)
+    found.free = STEPS
+    return found
+
+
+def quantile(failing: float) -> float:
+    """Give the normal quantile that a side goes wrong beyond with this probability, a little of it kept for few events."""
+    return NormalDist().inv_cdf(1 - KEPT * failing)
+
+
+def spread(errors: Floats, most: float, failing: float) -> float:
+    """Bound the root of the sum of the variances of errors, from their squares: it holds for few events too.
+
+    V = (sqrt(S + m^2 L/2) + m sqrt(L/2))^2, S the sum of the squares, m the largest error there can be, L = ln(5/failing).
+    """
+    room = math.log(5 / failing) / 2
+    return math.sqrt(float(np.sum(errors**2)) + most**2 * room) + most * math.sqrt(room)
+
+
+def swing(rule: Rule) -> float:
+    """Give by how much at most a rule's cost is off, a row, where the scores are off by 1 over some interval.
+
+    Notes
+    -----
+    With C_j the cumulative difference at the end of the j-th interval, the error is sum_j D_j (C_j - C_{j-1}), that
+    is sum_j C_j (D_j - D_{j+1}) with nought beyond both ends. The factors add up to 0, and all C lie in a range of c: the
+    error is at most c times half of sum_j |D_j - D_{j+1}|, and some C reaches that. It is never above sum |D_j|, the factor
+    of Claim 1 (Gao, Parameswaran & Peng 2017), and equal to it where signs alternate, as for costs of fn and fp.
+    """
+    return float(np.abs(np.diff(rule.differences, prepend=0.0, append=0.0)).sum() / 2)
+
+
+def as_evidence(bound: Bound, rule: Rule, level: float, segment: str | None = None, *, searched: bool = False) -> Evidence:
+    """Say what is known of the error of a rule's cost; ``searched`` where the labelled rows had a say in choosing it."""
+    sides = (1 - level) / 2
+    if not isinstance(bound, Labelled):
+        most, told = upper_bound(bound, sides, segment)
+        return Evidence(0.0, None, math.inf, most * swing(rule), told)
+    rows = bound.of(segment)
+    differences, total = rule.differences, rows.w.sum()
+    errors = rows.w * differences[rule.places(rows.p)] * (rows.y - rows.p)
+    many, heaviest = float(total**2 / np.sum(rows.w**2)), float(rows.w.max())
+    deviation = spread(errors, heaviest * float(np.abs(differences).max()), sides) / total * math.sqrt(many)
+    told = f"{len(rows.y):,} labelled rows"
+    if not searched:
+        return Evidence(float(errors.sum() / total), deviation, many, 0.0, told)
+    # The mean of any rule's errors, at once: all are sums over intervals, whose noise is the range of Brownian motion.
+    reach = range_quantile(KEPT * sides) * spread(rows.w * (rows.y - rows.p), heaviest, sides) / float(total)
+    return Evidence(
+        float(errors.sum() / total), deviation, math.inf, reach * swing(rule), f"{told}, for every rule at once"
+    )
+
+
+def upper_bound(bound: Bound, failing: float, segment: str | None = None) -> tuple[float, str]:
+    """Bound c(f) from above, and say where from. A bound that is given holds with the probability that it has."""
+    if isinstance(bound, Labelled):
+        rows = bound.of(segment)
+        most = calibration_bound(rows.y, rows.p, rows.w, delta=failing).upper
+        return most, f"c at most {most:.4g}, from {len(rows.y):,} labelled rows"
+    if isinstance(bound, CalibrationBound):
+        if segment is not None:
+            hint = "pass labelled rows with segments, or an audit, or leave segments out"
+            raise ArgumentError("a calibration bound of all rows says nothing of a segment", hint=hint)
+        return bound.upper, f"c at most {bound.upper:.4g} ({100 * (1 - bound.delta):g}%, {bound.method})"
+    if isinstance(bound, Audited):
+        return _from_audit(bound.overall if segment is None else bound[segment], failing)
+    return bound, f"c at most {bound:g}, as given"
+
+
+def _from_audit(found: Any, failing: float) -> tuple[float, str]:
+    """Bound c of a segment by what an audit kept of it: the range, and its noise if the scores were right.
+
+    Where more happened than was expected, the noise is larger by as much.
+    """
+    right, seen = (share * (1 - share) for share in (found.expected, found.observed))
+    known = 0 < found.sigma < math.inf
+    noise = found.ecce / found.sigma if known else math.sqrt(right / found.n)
+    noise *= math.sqrt(max(1.0, seen / right)) if right > 0 else 1.0
+    room = math.sqrt(math.log(5 / failing) / 2) / found.n
+    most = min(1.0, float(found.ecce) + quantile(failing) * (math.hypot(noise, room) + room))
+    return most, f"c at most {most:.4g}, from the audit of {found.segment}"
+
+
+def compare_with(bound: Bound | None, p: Floats) -> float:
+    """Warn where scores have left those of the labelled rows; give how far they are apart, NaN where none are known."""
+    if not isinstance(bound, Labelled):
+        return math.nan
+    return warn_of_moved_scores(bound.rows.p, p, bound.free).distance

@@ -1,0 +1,183 @@
+"""What every decision asks of its arguments, checked once and in the same words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from trueup.data.checks import LARGEST_WEIGHT, one_of
+from trueup.errors import ArgumentError, DataError
+from trueup.metrics.inputs import numbers, scored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "Segments",
+    "Target",
+    "Unlabelled",
+    "check_level",
+    "check_target",
+    "is_number",
+    "number",
+    "plain",
+    "segments_of",
+    "unlabelled",
+]
+
+Target = Literal["rows", "population"]
+
+
+class Segments(NamedTuple):
+    """The segment of each row: names, ascending, and the place of each row's among them."""
+
+    names: tuple[str, ...]
+    codes: NDArray[np.int64]
+
+    def of(self, name: str) -> NDArray[np.bool_]:
+        """Say which rows are of a segment; none where nobody is."""
+        return np.asarray(self.codes == self.names.index(name)) if name in self.names else np.zeros(len(self.codes), bool)
+
+
+class Unlabelled(NamedTuple):
+    """Scores and weights of rows whose outcome is not known, and perhaps their segments."""
+
+    p: Floats
+    w: Floats
+    segments: Segments | None = None
+
+    def parts(self) -> Iterator[tuple[str, Unlabelled]]:
+        """Give the rows of each segment, by its name."""
+        if self.segments is None:
+            return
+        names, codes = self.segments
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+        for name, here in zip(names, np.split(order, ends[:-1]), strict=True):
+            yield name, Unlabelled(self.p[here], self.w[here])
+
+
+def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> Unlabelled:
+    """Check scores, weights and segments, and leave out rows of weight 0.
+
+    Parameters
+    ----------
+    p : array-like, shape (n,)
+        In [0, 1].
+    weight : array-like, shape (n,), optional
+    segments : array-like of labels, or mapping of column to values, optional
+        See `segments_of`.
+
+    Examples
+    --------
+    >>> unlabelled([0.2, 0.7], segments=["north", "south"]).segments.names
+    ('north', 'south')
+    """
+    many = np.size(p)
+    rows = scored(np.zeros(many), p, weight)
+    kept = np.ones(many, bool)
+    if weight is not None:
+        given = numbers(weight, "weight")
+        kept = given > 0
+        if given.max() > LARGEST_WEIGHT or given.max() < 1 / LARGEST_WEIGHT:
+            raise DataError(
+                f"weights are too far from 1 to add up; got {given.max():g}", hint="measure them in another unit"
+            )
+    return Unlabelled(rows.p, rows.w, None if segments is None else segments_of(segments, kept))
+
+
+def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
+    """Read the segment of each row, and keep those of some.
+
+    Parameters
+    ----------
+    segments : array-like of labels, or mapping of column to values
+        A mapping names segments as an audit does: {"region": [..], "device": [..]} gives "region=north & device=tv".
+    kept : ndarray of bool
+        One entry for each row that segments are given for.
+
+    Examples
+    --------
+    >>> segments_of({"region": ["n", "s"]}, np.array([True, True])).names
+    ('region=n', 'region=s')
+    """
+    if isinstance(segments, Mapping):
+        if not segments:
+            raise ArgumentError("segments name no column", hint='write segments={"region": frame["region"]}')
+        columns = [_labels(values, kept, f"{name}=", str(name)) for name, values in segments.items()]
+    else:
+        columns = [_labels(segments, kept, "", "segments")]
+    names, codes = columns[0]
+    for more, other in columns[1:]:
+        pairs, codes = np.unique(codes * len(more) + other, return_inverse=True)
+        names = [f"{names[pair // len(more)]} & {more[pair % len(more)]}" for pair in pairs.tolist()]
+    order = np.argsort(np.array(names, object), kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return Segments(tuple(names[at] for at in order.tolist()), place[codes])
+
+
+def _labels(values: Any, kept: NDArray[np.bool_], before: str, name: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Number the labels of one column."""
+    given = np.asarray(values)
+    if given.shape != kept.shape:
+        raise DataError(
+            f"{name} must have one label a row; got shape {given.shape} for {len(kept):,} rows",
+            hint="give each row a label",
+        )
+    if given.dtype == object:
+        given = np.array([str(value) for value in given.tolist()])
+    found, codes = np.unique(given[kept], return_inverse=True)
+    return [f"{before}{value}" for value in found.tolist()], np.asarray(codes, np.int64)
+
+
+def is_number(value: Any) -> bool:
+    """Say whether something is one number, and not a truth value."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def number(value: Any, name: str, hint: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Check a finite number between two ends.
+
+    Examples
+    --------
+    >>> number(3, "the cost", "a number", low=0)
+    3.0
+    """
+    if not is_number(value) or not math.isfinite(value) or not low <= value <= high:
+        asked = "a finite number"
+        if low > -math.inf or high < math.inf:
+            asked += f" of at least {low:g}" if high == math.inf else f" between {low:g} and {high:g}"
+        raise ArgumentError(f"{name} must be {asked}; got {value!r:.60}", hint=hint)
+    return float(value)
+
+
+def check_level(level: Any) -> None:
+    """Check the share of intervals that are to hold."""
+    if not is_number(level) or not 0 < level < 1:
+        raise ArgumentError(f"level must lie between 0 and 1; got {level!r}", hint="0.9: intervals that hold 9 times in 10")
+
+
+def check_target(target: Any) -> None:
+    """Check what is to be told: of these rows, or of the population they come from."""
+    one_of("target", target, ("rows", "population"))
+
+
+def plain(value: Any) -> Any:
+    """Give a value as JSON can hold it: what is not finite becomes None, an array a list."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,378 @@
+"""The rows that judged a fit, with scores of models that were not trained on them: evidence for decisions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+import trueup as tu
+import trueup.decisions as td
+from checks import CLASSES, FEATURES, rows, take
+from trueup.calibrators import splits
+from trueup.calibrators.losses import loss_of
+from trueup.calibrators.rounds import choose_rounds
+from trueup.data.intake import read
+from trueup.errors import ArgumentError, NotFittedError, ShiftWarning
+
+CV, HELD = tu.CrossValidation(3), tu.Holdout(0.3)
+COSTS = {"fn": 4, "fp": 1}
+
+
+def mcgrad(**own):
+    return tu.MCGrad(**{"prediction": "p", "features": FEATURES, "threads": 1, "stopping": CV} | own)
+
+
+def depthtwo(**own):
+    given = {"prediction": "p", "features": FEATURES, "threads": 1, "stopping": CV, "learning_rate": 0.3}
+    return tu.DepthTwo(**given | {"saturation": False} | own)
+
+
+def lsboost(**own):
+    return tu.LSBoost(**{"prediction": "p", "features": FEATURES, "threads": 1, "stopping": CV, "min_rows": 60} | own)
+
+
+def platt(**own):
+    return tu.Platt(**{"prediction": "p", "stopping": CV} | own)
+
+
+def isotonic(**own):
+    return tu.Isotonic(**{"prediction": "p", "stopping": CV} | own)
+
+
+def grouped(**own):
+    return tu.Grouped(tu.Platt(), ["country"], **{"prediction": "p", "stopping": CV, "shrinkage": 20.0} | own)
+
+
+def hkrr(**own):
+    return tu.HKRR(**{"prediction": "p", "features": FEATURES, "levels": 4, "stopping": CV} | own)
+
+
+def multiaccuracy(**own):
+    return tu.Multiaccuracy(**{"prediction": "p", "features": FEATURES, "stopping": CV} | own)
+
+
+JUDGED = {
+    "mcgrad": mcgrad, "depthtwo": depthtwo, "lsboost": lsboost, "platt": platt, "isotonic": isotonic, "grouped": grouped,
+    "hkrr": hkrr, "multiaccuracy": multiaccuracy,
+}  # fmt: skip
+
+
+def mean_loss(fix):
+    """Give the loss of the held-out rows, by the measure of the history."""
+    loss = loss_of("regression" if fix.history_.measure == "squared error" else "binary")
+    y, p, w = fix.held_out_
+    return float(np.average(loss.each(y, loss.enter(p)), weights=w))
+
+
+def right(n=700, seed=0):
+    """Make rows whose scores need no correction."""
+    data = rows(n=n, seed=seed)
+    return data | {"y": (np.random.default_rng(seed).random(n) < data["p"]).astype(int)}
+
+
+# ------------------------------------------------------------------ which rows, and which scores
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_all_rows_of_a_cross_validation_are_there_in_their_order(name):
+    data = rows()
+    fix = JUDGED[name]().fit(data, data["y"])
+    y, p, w = fix.held_out_
+    np.testing.assert_array_equal(y, data["y"])
+    assert (w == 1).all()
+    assert p.dtype == np.float64
+    assert mean_loss(fix) == pytest.approx(fix.history_.rounds[fix.history_.chosen].loss, abs=1e-9)
+    if name not in ("isotonic", "platt"):  # which correct nothing here
+        assert fix.history_.chosen
+        assert 0 < np.abs(p - fix.predict(data)).max() < 0.5  # not the scores of the model of all rows, but like them
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_rows_that_were_held_out_have_the_scores_of_the_model(name):
+    # One model was trained, and not on these rows: it is the one that predicts.
+    data, weight = rows(n=1200), np.linspace(0.5, 1.5, 1200)
+    fix = JUDGED[name](stopping=HELD).fit(data, data["y"], sample_weight=weight)
+    given = {"prediction": "p", "features": fix.get_params().get("features", ()) or ()}
+    if name == "grouped":
+        given["features"] = ["country"]
+    table = read(data, outcome=data["y"], weight=weight, task="auto", **given)
+    at = splits.divide(table, HELD, 0)[0].valid
+    y, p, w = fix.held_out_
+    np.testing.assert_array_equal(y, data["y"][at])
+    np.testing.assert_array_equal(w, weight[at])
+    np.testing.assert_allclose(p, fix.predict(take(data, at)), rtol=0, atol=1e-12)
+    assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_given_rows_have_the_scores_of_the_model(name):
+    data, other = rows(), rows(n=400, seed=3)
+    weight = np.where(np.arange(400) % 7 == 0, 0.0, 2.0)
+    fix = JUDGED[name](stopping=tu.Validation(other, other["y"], weight)).fit(data, data["y"])
+    y, p, w = fix.held_out_
+    at = np.flatnonzero(weight)
+    np.testing.assert_array_equal(y, other["y"][at])
+    np.testing.assert_array_equal(w, weight[at])
+    np.testing.assert_allclose(p, fix.predict(take(other, at)), rtol=0, atol=1e-12)
+    assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_where_nothing_was_kept_scores_are_as_they_came(name):
+    data = right()
+    fix = JUDGED[name]().fit(data, data["y"])
+    assert fix.history_.chosen == 0
+    np.testing.assert_array_equal(fix.held_out_.p, data["p"])
+    np.testing.assert_array_equal(fix.predict(data), data["p"])
+
+
+def test_scores_out_of_fold_are_those_of_curves_fitted_without_the_fold():
+    data = rows(n=900)
+    data["p"] = data["p"] ** 3
+    fix = platt().fit(data, data["y"])
+    assert fix.history_.chosen == 1
+    table = read(data, outcome=data["y"], prediction="p", features=[], task="auto")
+    expected = np.empty(900)
+    for one in splits.divide(table, CV, 0):
+        part = take(data, one.train)
+        expected[one.valid] = platt(stopping=None).fit(part, part["y"]).predict(take(data, one.valid))
+    np.testing.assert_array_equal(fix.held_out_.p, expected)
+
+
+def test_the_best_round_is_kept_not_the_last():
+    data = rows(n=1500)
+    fix = mcgrad(stopping=tu.CrossValidation(3, patience=2), rounds=4).fit(data, data["y"])
+    assert 0 < fix.history_.chosen < len(fix.history_.rounds) - 1
+    last = fix.history_.rounds[-1].loss
+    assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+    assert abs(mean_loss(fix) - last) > 1e-6
+
+
+def test_a_refitted_model_keeps_the_scores_of_the_folds():
+    data = rows()
+    plain, again = (
+        mcgrad(stopping=tu.CrossValidation(3, refit=refit), learning_rate=0.3).fit(data, data["y"])
+        for refit in (False, True)
+    )
+    np.testing.assert_array_equal(plain.held_out_.p, again.held_out_.p)
+
+
+def test_every_better_round_is_told_of():
+    told, base = [], np.array([0.7, 0.8, 0.6, 0.7] * 9)
+    losses = iter([base, base - 0.2, base - 0.2, base - 0.4, base, base])
+    chosen, _ = choose_rounds(losses, None, patience=2, better=lambda: told.append(len(told)))
+    assert (chosen, told) == (3, [0, 1])
+
+
+def test_without_a_prediction_the_mean_is_what_is_judged():
+    random = np.random.default_rng(0)
+    data = {"x": random.normal(size=400), "y": random.random(400) < 0.27}
+    for own in ({}, {"spacing": "equal", "levels": 4}):
+        fix = lsboost(prediction=None, features=["x"], task="binary", stopping=HELD, **own).fit(data, data["y"])
+        assert fix.history_.chosen == 0
+        assert len(fix.held_out_.y) == pytest.approx(120, abs=2)
+        assert set(fix.held_out_.p) == set(fix.predict(data))  # on a grid: rounded to it
+
+
+def test_soft_outcomes_are_kept_as_they_are():
+    data = rows()
+    soft = 0.1 + 0.8 * data["y"]
+    fix = mcgrad().fit(data, soft)
+    np.testing.assert_array_equal(fix.held_out_.y, soft)
+
+
+# ------------------------------------------------------------------ LoRe
+
+
+@pytest.mark.parametrize("gamma", ["auto", 0.4])
+def test_rows_of_a_local_fit_have_scores_without_their_own_vote(gamma):
+    data = rows(n=500)
+    fix = tu.LoRe("p", ["country"], gamma=gamma).fit(data, data["y"])
+    assert fix.history_.chosen == 1
+    np.testing.assert_array_equal(fix.held_out_.y, data["y"])
+    assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+def test_a_row_left_out_of_a_local_fit_is_scored_as_it_was_held_out():
+    data = rows(n=300)
+
+    def fitted(part):
+        return tu.LoRe("p", ["country"], gamma=0.4, embedding="groups", bins=3).fit(part, part["y"])
+
+    held = fitted(data).held_out_.p
+    for at in (0, 17, 123, 299):
+        rest = np.flatnonzero(np.arange(300) != at)
+        assert fitted(take(data, rest)).predict(take(data, [at]))[0] == pytest.approx(held[at], abs=1e-12)
+
+
+def test_of_many_rows_a_local_fit_holds_some_out(monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.local.lore.ALL", 100)
+    monkeypatch.setattr("trueup.calibrators.local.lore.SOME", 200)
+    for data, chosen in ((rows(n=900), 1), (right(900), 0)):
+        fix = tu.LoRe("p", ["country", "new"]).fit(data, data["y"])
+        assert fix.history_.chosen == chosen
+        assert len(fix.held_out_.y) == pytest.approx(200, abs=3)
+        assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+# ------------------------------------------------------------------ Auto and wrappers
+
+
+@pytest.mark.parametrize("methods", [["identity"], ["platt"], [tu.Platt(stopping=CV)], ["multiaccuracy"]])
+def test_auto_has_the_rows_that_its_history_is_of(methods):
+    data, weight = rows(n=900), np.linspace(1, 3, 900)
+    data["p"] = data["p"] ** 2
+    fix = tu.Auto("p", FEATURES, methods=methods, threads=1).fit(data, data["y"], sample_weight=weight)
+    np.testing.assert_array_equal(fix.held_out_.y, data["y"])
+    np.testing.assert_array_equal(fix.held_out_.w, weight)
+    assert fix.history_.chosen == 0 if methods == ["identity"] else fix.history_.chosen
+    assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+def test_auto_has_the_folds_that_judged_and_no_others(monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.choosing.auto.ENOUGH", 100)
+    data = rows(n=900)
+    data["p"] = data["p"] ** 3
+    for methods in (["identity"], ["platt"]):
+        fix = tu.Auto("p", [], methods=methods).fit(data, data["y"])
+        assert len(fix.held_out_.y) == fix.choice_.rows < 500
+        assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
+
+
+def test_auto_has_none_where_nothing_judged():
+    data = rows()
+    told = tu.Auto("p", FEATURES, methods=[mcgrad(prediction=None, features=None, stopping=None, trees=5)], threads=1)
+    assert told.fit(data, data["y"]).held_out_ is None
+    few = take(data, slice(11))
+    assert tu.Auto("p", [], methods=["identity"], folds=11).fit(few, few["y"]).held_out_ is not None
+    few = take(data, slice(10))
+    assert tu.Auto("p", [], methods=["identity"]).fit(few, few["y"]).held_out_ is None
+
+
+def test_a_wrapped_classifier_has_what_its_calibrator_held_out():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(500, 2))
+    y = np.where(random.random(500) < 1 / (1 + np.exp(-2 * X[:, 0] * (X[:, 1] > 0))), "yes", "no")
+    model = tu.CalibratedClassifier(LogisticRegression(), mcgrad(prediction=None, features=None), cv=3).fit(X, y)
+    assert model.held_out_ is model.calibrator_.held_out_
+    np.testing.assert_array_equal(model.held_out_.y, y == "yes")
+    assert "500 labelled rows" in expected(model.predict_proba(X)[:, 1], model).told
+    real = tu.CalibratedRegressor(calibrator=platt(prediction=None), cv=3).fit(X, X[:, 0])
+    assert real.held_out_ is None
+
+
+# ------------------------------------------------------------------ where there is nothing
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_nothing_was_held_out_where_nothing_judged(name):
+    data = rows()
+    assert JUDGED[name](stopping=None).fit(data, data["y"]).held_out_ is None
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_real_outcomes_are_no_evidence_for_decisions(name):
+    data = rows("regression", 300)
+    assert JUDGED[name](task="regression").fit(data, data["y"]).held_out_ is None
+
+
+def test_classes_are_no_evidence_for_decisions():
+    data = rows("multiclass", 300)
+    several = {"prediction": [f"p_{one}" for one in CLASSES], "classes": CLASSES}
+    found = [mcgrad(**several), platt(**several), grouped(**several), tu.LoRe(features=["new"], **several)]
+    found += [tu.Auto(features=[], methods=methods, **several) for methods in (["identity"], ["platt"])]
+    for fix in found:
+        assert fix.fit(data, data["y"]).held_out_ is None
+
+
+def test_the_algorithm_to_the_letter_holds_nothing_out():
+    data = rows()
+    assert lsboost(alpha=0.2).fit(data, data["y"]).held_out_ is None
+
+
+# ------------------------------------------------------------------ decisions
+
+
+def expected(p, bound, rule=0.25, **own):
+    return td.expected_cost(p, COSTS, rule, bound=bound, **own)
+
+
+@pytest.mark.parametrize("name", ["mcgrad", "hkrr", "platt"])
+def test_decisions_take_a_calibrator_as_a_bound(name):
+    data = rows()
+    fix = JUDGED[name]().fit(data, data["y"])
+    p = fix.predict(data)
+    found, same = expected(p, fix), expected(p, tuple(fix.held_out_))
+    assert found.told == "700 labelled rows"
+    assert (found.estimate, found.low, found.high) == (same.estimate, same.low, same.high)
+
+
+def test_a_calibrator_without_held_out_rows_is_refused():
+    data = rows()
+    fix = platt(stopping=None).fit(data, data["y"])
+    with pytest.raises(ArgumentError, match="this Platt held no rows out"):
+        expected(data["p"], fix)
+
+
+@pytest.mark.parametrize("name", ["MCGrad", "Isotonic", "Auto", "CalibratedClassifier", "CalibratedRegressor"])
+def test_a_calibrator_that_is_not_fitted_is_told_so(name):
+    with pytest.raises(NotFittedError, match=f"this {name} is not fitted yet"):
+        expected([0.2, 0.4], getattr(tu, name)())
+
+
+@pytest.mark.parametrize("strange", [tu.MCGrad, LogisticRegression(), "mcgrad"])
+def test_what_is_no_calibrator_is_no_unfitted_one(strange):
+    with pytest.raises(ArgumentError, match="bound must be labelled rows"):
+        expected([0.2, 0.4], strange)
+
+
+def test_held_out_rows_are_copied_and_pickled_but_not_cloned():
+    data = rows()
+    fix = platt().fit(data, data["y"])
+    for again in (copy.deepcopy(fix), pickle.loads(pickle.dumps(fix))):
+        assert type(again.held_out_) is type(fix.held_out_)
+        for one, other in zip(again.held_out_, fix.held_out_, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one is not other
+    assert not hasattr(clone(fix), "held_out_")
+
+
+def test_held_out_rows_are_their_own():
+    data = rows()
+    y = data["y"].astype(float)
+    fix = isotonic().fit(data, y)
+    y[:], data["p"][:] = 0.5, 0.5
+    assert set(fix.held_out_.y) == {0.0, 1.0}
+    assert len(set(fix.held_out_.p)) > 10
+
+
+def simulated(n, random):
+    z, group = random.normal(-1, 1.2, n), random.integers(0, 3, n)
+    truth = 1 / (1 + np.exp(-0.6 * z - np.array([-0.8, 0.0, 0.8])[group]))
+    return {"p": 1 / (1 + np.exp(-z)), "group": group.astype(str), "y": (random.random(n) < truth).astype(float)}
+
+
+@pytest.mark.parametrize("make", [
+    lambda: isotonic(stopping=tu.CrossValidation()),
+    lambda: multiaccuracy(features=["group"], stopping=tu.CrossValidation()),
+    lambda: tu.LoRe("p", ["group"], threads=1),
+])  # fmt: skip
+def test_intervals_of_a_corrected_score_hold_as_often_as_they_say(make):
+    held, times = 0, 120
+    for seed in range(times):
+        random = np.random.default_rng([seed, 5])
+        data, new = simulated(500, random), simulated(1500, random)
+        fix = make().fit(data, data["y"])
+        p = fix.predict(new)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShiftWarning)  # scores of a few steps differ a little from model to model
+            found = expected(p, fix)
+        cost = float(np.where(p >= 0.25, 1 - new["y"], 4 * new["y"]).sum())
+        held += found.low <= cost <= found.high
+    assert held / times >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / times)

@@ -1,0 +1,534 @@
+"""`trueup decide`: rows without outcomes to a rule, and what it will cost."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import call
+from trueup.cli import judging
+from trueup.decisions.evidence import quantile
+from trueup.errors import MissingPackageError
+
+COSTS = ["--prediction", "p", "--cost-fn", "5", "--cost-fp", "1"]
+TOLD = ["--labelled", "old.parquet", "--outcome", "y"]
+ACTIONS = ["--action", "pass:5,0", "--action", "review:0.4,0.4", "--action", "block:0,1.2"]
+
+
+def make(n, seed, region=("north", "south", "west")):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(1, 4, n)
+    return pl.DataFrame({
+        "p": p,
+        "region": np.array(region)[rng.integers(0, len(region), n)],
+        "age": rng.integers(18, 80, n),
+        "term": rng.choice([12, 24, 36], n),
+        "day": np.datetime64("2024-01-01") + rng.integers(0, 300, n).astype("timedelta64[D]"),
+        "w": rng.integers(1, 4, n).astype(float),
+        "y": (rng.random(n) < p) * 1,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decide")
+    make(2000, 1).drop("y").write_parquet(folder / "new.parquet")
+    make(2000, 1).drop("y").write_csv(folder / "new.csv")
+    make(1500, 3).write_parquet(folder / "old.parquet")
+    make(1500, 3).write_csv(folder / "old.csv")
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    for path in made.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def data(capsys, *arguments):
+    code, out, _ = call(capsys, "decide", *arguments, "--json", "-")
+    assert code == 0
+    return json.loads(out)
+
+
+def scores(name="new.parquet"):
+    return pl.read_parquet(name)["p"].to_numpy()
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "new.csv"])
+def test_the_rule_its_cost_and_what_it_saves_are_told(here, capsys, name):
+    code, out, err = call(capsys, "decide", name, *COSTS)
+    assert (code, err) == (0, "")
+    p = scores()
+    found = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 1 / 6)
+    acted = (p >= 1 / 6).sum()
+    lines = out.splitlines()
+    assert lines[0] == f"act where p is 0.1667 or more: {acted:,} of 2,000 rows"
+    assert lines[1] == f"expected cost {found.estimate:,.0f}, {found.low:,.0f} to {found.high:,.0f} at 90%"
+    assert "label noise" in lines[2]
+    assert "scores are taken at their word unless --labelled rows check them" in lines[2]
+    usual = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 0.5)
+    row = next(line for line in lines if line.startswith("p of 0.5 or more"))
+    assert f"{usual.estimate:,.0f}" in row
+    assert f"{usual.estimate - found.estimate:,.0f}" in row
+    assert "caught: positive, acted on" in out
+    assert re.search(r"^0\.1667  <- best +[\d,]+ +[\d,]+  █+", out, re.MULTILINE)
+    assert "calibration by" not in out
+
+
+def test_what_a_rule_saves_is_the_difference_of_costs_with_an_interval_of_its_own(here, capsys):
+    said = data(capsys, "new.parquet", *COSTS, *TOLD)
+    for one in said["instead"]:
+        assert one["saved"]["estimate"] == pytest.approx(one["cost"]["estimate"] - said["cost"]["estimate"])
+        assert one["saved"]["low"] < one["saved"]["estimate"] < one["saved"]["high"]
+    usual = next(one for one in said["instead"] if one["rule"] == "p of 0.5 or more")
+    width = sum(cost["high"] - cost["low"] for cost in (usual["cost"], said["cost"]))
+    assert usual["saved"]["high"] - usual["saved"]["low"] < 0.8 * width
+    # Without labelled rows: only those between the thresholds count, and one costs 5 or saves 1.
+    p = scores()
+    between = p[(p >= 1 / 6) & (p < 0.5)]
+    alone = data(capsys, "new.parquet", *COSTS)["instead"][0]
+    assert alone["rule"] == usual["rule"]
+    assert alone["saved"]["estimate"] == pytest.approx((5 * between - (1 - between)).sum())
+    half = quantile(0.05) * 6 * np.sqrt((between * (1 - between)).sum())
+    assert alone["saved"]["high"] - alone["saved"]["estimate"] == pytest.approx(half)
+
+
+def test_a_command_says_the_same_as_the_functions(here, capsys):
+    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--level", "0.8", "--target", "population", "--weight", "w")
+    new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet")
+    costs, given = {"fn": 5, "fp": 1}, {"level": 0.8, "target": "population"}
+    best = tu.decisions.best_rule(new["p"], costs, weight=new["w"])
+    bound = tu.decisions.Labelled(old["y"], old["p"], old["w"])
+    assert said["best"] == best.to_dict()
+    assert said["cost"] == tu.decisions.expected_cost(new["p"], costs, best, bound, weight=new["w"], **given).to_dict()
+    confusion = tu.decisions.expected_confusion(new["p"], best.threshold, bound, weight=new["w"], **given)
+    assert said["confusion"] == confusion.to_dict()
+    assert (
+        said["labelled"]["calibration"] == tu.metrics.calibration_bound(old["y"], old["p"], old["w"], delta=0.2).to_dict()
+    )
+    assert said["threshold"] == best.threshold
+
+
+def test_the_chart_shows_what_each_threshold_costs(here, capsys):
+    old = pl.read_parquet("old.parquet")
+    bound = tu.decisions.Labelled(old["y"], old["p"])
+    said = data(capsys, "new.parquet", *COSTS, *TOLD)["chart"]
+    assert len(said) >= 8
+    for one in said:
+        threshold = np.inf if one["threshold"] is None else one["threshold"]
+        found = tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, threshold, bound)
+        assert one["cost"] == pytest.approx(found.estimate)
+        assert one["acted"] == (scores() >= threshold).sum()
+
+
+def test_labelled_rows_correct_the_cost_and_are_told_of(here, capsys):
+    code, out, err = call(capsys, "decide", "new.parquet", *COSTS, "--labelled", "old.csv", "--outcome", "y")
+    assert (code, err) == (0, "")
+    assert re.search(r"label noise \(±\d+\) and calibration \(±\d+\); 1,500 labelled rows (add|take) ", out)
+    assert "calibration by 1,500 labelled rows: errors add up to" in out
+    assert "no more than chance does" in out
+    assert "the scores are where those of the labelled rows are (distance of their distributions 0.0" in out
+    assert "<- best by the scores" in out
+    assert "trueup fit" not in out
+
+
+def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, capsys):
+    pl.read_parquet("old.parquet").with_columns(p=pl.col("p") ** 2).write_csv("it's off.csv")
+    code, out, err = call(
+        capsys, "decide", "new.parquet", *COSTS, "--labelled", "it's off.csv", "--outcome", "y", "--by", "region"
+    )
+    assert code == 0
+    assert err.startswith("warning: the scores have moved: ")
+    assert err.count("\n") == 1
+    assert "the scores have moved away from those of the labelled rows" in out
+    assert "more than chance does (p = " in out
+    fit = "  trueup fit 'it'\"'\"'s off.csv' --outcome y --prediction p --features region -o model.trueup\n"
+    assert out.endswith(f"decide by p_trueup:\n{fit}  trueup predict model.trueup new.parquet -o scored.parquet\n")
+
+
+def test_a_threshold_is_judged_beside_the_best(here, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--threshold", "0.3")
+    assert code == 0
+    assert out.startswith("act where p is 0.3 or more: ")
+    assert "\np of 0.1667 or more " in out
+    assert "\n0.3  <- given " in out
+    said = data(capsys, "new.parquet", *COSTS, "--threshold", "0.3")
+    assert said["threshold"] == 0.3
+    assert said["cost"]["estimate"] == tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, 0.3).estimate
+    assert said["instead"][0]["saved"]["estimate"] < 0  # the best rule costs less
+
+
+def test_a_capacity_limits_the_best_rule_and_marks_others(here, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "100")
+    assert code == 0
+    assert ": 100 of 2,000 rows\n" in out
+    assert "\nevery row (over capacity) " in out
+    assert re.search(r"^every row +2,000 +[\d,]+  over capacity$", out, re.MULTILINE)
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "act=100", "--threshold", "0.3")
+    assert "rows, over the capacity of 100\n" in out.split("expected cost")[0]
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "pass=7", "--threshold", "0.3")
+    assert "rows, over the capacity of 7\n" in out.split("expected cost")[0]
+
+
+def test_names_are_shown_as_they_are_but_steer_no_terminal(here, capsys):
+    pl.read_parquet("new.parquet").rename({"p": "chance of \x1b[31mloss"}).write_parquet("named.parquet")
+    given = ["named.parquet", "--prediction", "chance of \x1b[31mloss"]
+    code, out, _ = call(capsys, "decide", *given, *COSTS[2:])
+    assert code == 0
+    assert out.startswith("act where chance of ·[31mloss is 0.1667 or more: ")
+    assert "\nchance of ·[31mloss of 0.5 or more " in out
+    _, out, _ = call(capsys, "decide", *given, *ACTIONS[:4], "--action", "\x1b[32mgo:0,1.2", "--by", "region")
+    assert "\x1b" not in out
+    assert "·[32mgo" in out
+
+
+def test_a_fixed_cost_is_paid_once_and_only_where_something_is_done(here, capsys):
+    free = data(capsys, "new.parquet", *COSTS)
+    paid = data(capsys, "new.parquet", *COSTS, "--fixed-cost", "50")
+    assert paid["cost"]["estimate"] == pytest.approx(free["cost"]["estimate"] + 50)
+    never = [next(one for one in said["instead"] if one["rule"] == "no row")["cost"]["estimate"] for said in (free, paid)]
+    assert never[0] == never[1]
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "100000")
+    assert out.startswith("act on no row: 0 of 2,000 rows\n")
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "50", "--by", "region")
+    assert "part of the total, and of no segment" in out
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "50", "--target", "population")
+    assert "left out of the cost a row" in out
+    # One that no row reaches is not started up.
+    top = data(capsys, "new.parquet", *COSTS, "--fixed-cost", "50", "--threshold", "1")
+    assert top["cost"]["estimate"] == pytest.approx(never[0])
+
+
+def test_segments_add_up_and_the_costliest_come_first(here, capsys):
+    said = data(capsys, "new.parquet", *COSTS, "--by", "region,term")
+    found = said["by_segment"]
+    assert len(found) == 9
+    assert "region=north & term=12" in found
+    assert sum(one["estimate"] for one in found.values()) == pytest.approx(said["cost"]["estimate"])
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--by", "term", "--top", "4")
+    assert re.search(r"^segment +rows +acted on +cost +low, 90% +high, 90%$", out, re.MULTILINE)
+    costs = [float(line.split()[-3].replace(",", "")) for line in out.splitlines() if line.startswith("region=")]
+    assert len(costs) == 4
+    assert costs == sorted(costs, reverse=True)
+    assert "\n5 more: --top 9\n" in out
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--top", "0")
+    assert "segment" not in out
+
+
+def test_each_segment_is_judged_by_its_own_labelled_rows(here, capsys):
+    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region")
+    new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet")
+    bound = tu.decisions.Labelled(old["y"], old["p"], segments={"region": old["region"]})
+    found = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6, bound, segments={"region": new["region"]})
+    for name, one in found.by_segment.items():
+        assert said["by_segment"][name]["estimate"] == pytest.approx(one.estimate)
+        assert said["by_segment"][name]["high"] == pytest.approx(one.high)
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region")
+    north = int((old["region"] == "north").sum())
+    assert re.search(rf"^region=north .* {north}$", out, re.MULTILINE)
+    assert re.search(rf"^all, each by its own labelled rows +2,000 .* {found.estimate:,.0f} .* 1,500$", out, re.MULTILINE)
+    assert re.search(r"^expected cost ([\d,]+)", out, re.MULTILINE)[1] != f"{found.estimate:,.0f}"
+
+
+def test_numbers_and_dates_of_both_files_are_cut_alike(here, capsys):
+    new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet").filter(pl.col("age") > 30)
+    old.write_parquet("older.parquet")
+    given = [*COSTS, "--labelled", "older.parquet", "--outcome", "y"]
+    edges = tu.audit(
+        new.with_columns(y=pl.Series(np.arange(2000) % 2)), outcome="y", prediction="p", by=["age"], bins=4, min_rows=1
+    )
+    said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "4")
+    assert set(said["by_segment"]) == {finding.segment for finding in edges.worst(9)} - {edges.overall.segment}
+    told = {name: one["told"] for name, one in said["by_segment"].items()}
+    first, *_, last = sorted(told, key=lambda name: (">" in name, "[" in name, name))
+    low, high = int(first.partition("<")[2]), int(last.partition(">=")[2])
+    assert told[first] == f"{(old['age'] < low).sum():,} labelled rows"
+    assert told[last] == f"{(old['age'] >= high).sum():,} labelled rows"
+    said = data(capsys, "new.parquet", *given, "--by", "day")
+    assert set(said["by_segment"]) == {f"day=2024Q{quarter}" for quarter in (1, 2, 3, 4)}
+    assert said["by_segment"]["day=2024Q1"]["told"] == f"{(old['day'].dt.quarter() == 1).sum():,} labelled rows"
+    said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "age=40:")
+    assert said["by_segment"]["age<40"]["told"] == f"{(old['age'] < 40).sum():,} labelled rows"
+
+
+def test_a_labelled_value_that_no_row_has_stands_for_no_other(here, capsys):
+    old = pl.read_parquet("old.parquet").with_columns(term=pl.when(pl.col("term") == 24).then(25).otherwise(pl.col("term")))
+    old.write_parquet("older.parquet")
+    said = data(capsys, "new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "term")
+    assert said["without_labelled_rows"] == ["term=24"]
+    assert said["by_segment"]["term=12"]["told"] == f"{(old['term'] == 12).sum():,} labelled rows"
+
+
+def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_named(here, capsys):
+    pl.read_parquet("old.parquet").filter(pl.col("region") != "west").write_parquet("older.parquet")
+    given = ["new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "region"]
+    said = data(capsys, *given)
+    assert said["without_labelled_rows"] == ["region=west"]
+    new = pl.read_parquet("new.parquet").filter(pl.col("region") == "west")
+    alone = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6)
+    west = said["by_segment"]["region=west"]
+    assert (west["estimate"], west["low"], west["high"], west["told"]) == (alone.estimate, alone.low, alone.high, "")
+    _, out, _ = call(capsys, "decide", *given)
+    assert re.search(r"^region=west \* .* 0$", out, re.MULTILINE)
+    assert "* no labelled rows: the scores are taken at their word (region=west)" in out
+    assert "all, each by its own" not in out
+
+
+def test_missing_values_are_a_segment_of_their_own(here, capsys):
+    gap = pl.when(pl.int_range(pl.len()) % 5 == 0).then(None)
+    for name in ("new", "old"):
+        frame = pl.read_parquet(f"{name}.parquet")
+        frame.with_columns(region=gap.otherwise(pl.col("region")), age=gap.otherwise(pl.col("age"))).write_parquet(
+            f"{name}2.parquet"
+        )
+    for column in ("region", "age"):
+        said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old2.parquet", "--outcome", "y", "--by", column)
+        missing = said["by_segment"][f"{column} is missing"]
+        assert (missing["rows"], missing["told"]) == (400, "300 labelled rows")
+    # A column without any value may be read as of another kind.
+    pl.read_parquet("old.parquet").with_columns(region=pl.lit(None)).write_parquet("old3.parquet")
+    said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old3.parquet", "--outcome", "y", "--by", "region")
+    assert said["by_segment"]["region is missing"]["told"] == "1,500 labelled rows"
+    assert len(said["without_labelled_rows"]) == 3
+
+
+def test_several_actions_have_an_interval_of_scores_each(here, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS, "--by", "region")
+    assert code == 0
+    assert out.startswith(
+        "pass where p is below 0.08; review where p is 0.08 to below 0.6667; block where p is 0.6667 or more:"
+    )
+    assert "\nwhat falls to each action, by the scores\n" in out
+    assert "\nreview: every row " in out
+    assert re.search(r"^segment +rows +pass +review +block +cost", out, re.MULTILINE)
+    given = ["--capacity", "review=200", "--fixed-cost", "block=1"]
+    said = data(capsys, "new.parquet", "--prediction", "p", *ACTIONS, *given)
+    costs = {"pass": (5, 0), "review": (0.4, 0.4), "block": (0, 1.2)}
+    best = tu.decisions.best_rule(scores(), costs, capacity={"review": 200}, fixed_costs={"block": 1})
+    assert said["cost"]["estimate"] == pytest.approx(best.estimate)
+    assert said["confusion"] is None
+    assert said["chart"] == []
+    _, out, _ = call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS[:2], "--action", "never:100,100")
+    assert out.startswith("pass: every row: 2,000 rows\n")
+
+
+def test_acting_may_pay_at_low_scores(here, capsys):
+    given = ["--prediction", "p", "--cost-fn", "1", "--cost-fp", "1", "--cost-tp", "100", "--cost-tn", "100"]
+    code, out, _ = call(capsys, "decide", "new.parquet", *given)
+    assert code == 0
+    assert out.startswith("act where p is below 0.5: ")
+    assert "caught" not in out
+    assert "threshold" not in out
+
+
+def test_gains_are_costs_below_0(here, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--cost-tp", "-2")
+    assert code == 0
+    assert out.startswith("act where p is 0.125 or more: ")
+
+
+@pytest.mark.parametrize("p", [[0.3], [0.0, 0.0], [1.0, 1.0, 0.0], [0.5] * 40])
+def test_few_rows_and_equal_scores_are_judged(here, capsys, p):
+    pl.DataFrame({"p": p}).write_csv("few.csv")
+    code, out, _ = call(capsys, "decide", "few.csv", *COSTS)
+    assert code == 0
+    assert f" of {len(p)} rows\n" in out
+    assert "nan" not in out
+
+
+def test_quiet_prints_one_line(here, capsys):
+    code, out, err = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--quiet")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert re.fullmatch(r"act where p is 0\.1667 or more: expected cost [\d,]+ \([\d,]+ to [\d,]+ at 90%\)\n", out)
+
+
+def test_the_cost_a_row_of_rows_to_come(here, capsys):
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--target", "population")
+    assert "\nexpected cost a row 0." in out
+    assert "sampling (±0.0" in out
+    assert "expected share of rows to come" in out
+
+
+def test_weights_count_rows(here, capsys):
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--weight", "w")
+    total = pl.read_parquet("new.parquet")["w"].sum()
+    assert f" of {total:,.0f} rows by weight\n" in out
+    frame = pl.read_parquet("new.parquet").with_columns(
+        w=pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise(pl.col("w"))
+    )
+    frame.write_parquet("some.parquet")
+    _, out, _ = call(capsys, "decide", "some.parquet", *COSTS, "--weight", "w")
+    assert "\n7 rows of weight 0 were left out" in out
+
+
+def test_labelled_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
+    frame = pl.read_parquet("old.parquet").with_columns(
+        y=pl.when(pl.int_range(pl.len()) < 9).then(None).otherwise(pl.col("y"))
+    )
+    frame.write_parquet("gaps.parquet")
+    given = ["new.parquet", *COSTS, "--labelled", "gaps.parquet", "--outcome", "y"]
+    code, _, err = call(capsys, "decide", *given)
+    assert code == 2
+    assert "labelled rows: outcome column 'y' is missing at row 0 (9 such rows)\nhint: pass --unlabelled drop" in err
+    code, out, _ = call(capsys, "decide", *given, "--unlabelled", "drop")
+    assert code == 0
+    assert "9 labelled rows without an outcome were set aside" in out
+
+
+def test_a_query_several_files_and_a_pattern_are_read(here, capsys):
+    said = data(capsys, "--sql", "FROM 'new.parquet' WHERE age > 40", *COSTS, "--labelled", "old.par*", "--outcome", "y")
+    assert said["cost"]["rows"] == (pl.read_parquet("new.parquet")["age"] > 40).sum()
+    make(100, 5).write_parquet("old-2.parquet")
+    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--labelled", "old-2.parquet")
+    assert said["labelled"]["rows"] == 1600
+
+
+def test_a_column_of_names_is_read_as_text_in_both(here, capsys):
+    for name in ("new", "old"):
+        (pl.read_csv(f"{name}.csv").with_columns(zip=pl.lit("0") + pl.col("term").cast(pl.String))).write_csv(
+            f"{name}z.csv"
+        )
+    given = ["newz.csv", *COSTS, "--labelled", "oldz.csv", "--outcome", "y", "--by", "zip"]
+    said = data(capsys, *given, "--categorical", "zip")
+    assert set(said["by_segment"]) == {"zip=012", "zip=024", "zip=036"}
+
+
+def test_the_picture_and_the_figures_are_written(here, capsys):
+    for name, begins in (("c.svg", b"<?xml"), ("c.PNG", b"\x89PNG"), ("c.pdf", b"%PDF")):
+        code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "-o", name, "--json", "c.json")
+        assert code == 0
+        assert out.endswith(f"\n\nwrote {name}\nwrote c.json\n")
+        assert (here / name).read_bytes().startswith(begins)
+    assert json.loads((here / "c.json").read_text()) == data(capsys, "new.parquet", *COSTS)
+    assert call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS, "-o", "a.svg")[0] == 0
+    assert not list(here.glob(".trueup*"))
+
+
+def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, monkeypatch):
+    from trueup.cli import decide
+
+    def missing(name, *, extra):
+        raise MissingPackageError(f"this needs the package {name!r}", hint=f"pip install 'trueup[{extra}]'")
+
+    monkeypatch.setattr(decide, "require", missing)
+    monkeypatch.setattr(decide, "read_rows", None)
+    code, _, err = call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg")
+    assert code == 2
+    assert "'matplotlib'" in err
+    assert "pip install 'trueup[plots]'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (COSTS, "no FILE to read was named"),
+        (["new.parquet", "--cost-fn", "5", "--cost-fp", "1"], "required: --prediction"),
+        (["new.parquet", "--prediction", "p"], "no costs were given\nhint: write --cost-fn 500 --cost-fp 20"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "5"], "--cost-fp is missing"),
+        (["new.parquet", "--prediction", "p", "--cost-tp", "5"], "--cost-fn is missing"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn is what an error costs, and cannot be below 0; got -5\nhint: a gain is"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "0", "--cost-fp", "0"], "all costs are 0: there is nothing to decide"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: a number is needed; got 'five'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn: a finite number is needed; got 'inf'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp: a finite number is needed"),
+        (["new.parquet", "--prediction", "q", *COSTS[2:]], "no column 'q' to use as prediction\nhint:"),
+        (["new.parquet", *COSTS, "--prediction", "w"], "a decision is made by one prediction; got 2: p, w"),
+        (["new.parquet", "--prediction", ",", *COSTS[2:]], "a decision is made by one prediction; got 0"),
+        (["new.parquet", "--prediction", "age", *COSTS[2:]], "prediction column 'age' must hold probabilities in [0, 1]; got"),
+        (["new.parquet", "--prediction", "region", *COSTS[2:]], "prediction column 'region' must hold numbers; got text"),
+        (["none.parquet", *COSTS], "the data has no rows"),
+        (["gone.parquet", *COSTS], "gone.parquet"),
+        (["new.parquet", *COSTS, "--weight", "ww"], "no column 'ww' to use as weight"),
+        (["new.parquet", *COSTS, "--by", "regoin"], "no column 'regoin' to use as segment column\nhint: did you mean 'region'?"),
+        (["new.parquet", *COSTS, "--by", "region,region"], "column 'region' is named twice as feature"),
+        (["new.parquet", *COSTS, "--by", ","], "--by names no column"),
+        (["names.parquet", *COSTS, "--by", "name"], "column 'name' forms no segments: 30 levels in 30 rows: an identifier\nhint: leave it out of --by"),
+        (["new.parquet", *COSTS, "--bins", "4"], "--bins goes with --by"),
+        (["new.parquet", *COSTS, "--by", "age", "--bins", "term=4"], "bins are given for column 'term', which is not among the segment columns"),
+        (["new.parquet", *COSTS, "--by", "region", "--bins", "region=4"], "column 'region', which is categorical"),
+        (["new.parquet", *COSTS, "--labelled", "old.parquet"], "--labelled needs --outcome"),
+        (["new.parquet", *COSTS, "--outcome", "y"], "--outcome goes with --labelled"),
+        (["new.parquet", *COSTS, "--labelled", "new.parquet", "--outcome", "y"], "labelled rows: no column 'y' to use as outcome"),
+        (["new.parquet", *COSTS, "--labelled", "none.parquet", "--outcome", "y"], "labelled rows: the data has no rows"),
+        (["new.parquet", *COSTS, "--labelled", "gone.parquet", "--outcome", "y"], "gone.parquet"),
+        (["new.parquet", *COSTS, "--labelled", "old.parquet", "--outcome", "age"], "labelled rows: outcome column 'age' must hold 0 and 1"),
+        (["new.parquet", *COSTS, "--labelled", "old.parquet", "--outcome", "p"], "named both as prediction and as outcome"),
+        (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--by", "region"], "labelled rows: no column 'region' to use as segment column"),
+        (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--weight", "w"], "labelled rows: no column 'w' to use as weight"),
+        (["new.parquet", *COSTS, "--labelled", "odd.parquet", "--outcome", "y", "--by", "age"], "labelled rows: column 'age' holds texts, and numbers in the others\nhint: read it as text in both, with --categorical age"),
+        (["new.parquet", *COSTS, "--threshold", "1.5"], "--threshold: a number between 0 and 1 is needed; got '1.5'"),
+        (["new.parquet", *COSTS, "--level", "1"], "--level: a number between 0 and 1 is needed; got '1'"),
+        (["new.parquet", *COSTS, "--target", "all"], "invalid choice: 'all'"),
+        (["new.parquet", *COSTS, "--capacity", "many"], "--capacity many: a number that is not negative is needed"),
+        (["new.parquet", *COSTS, "--capacity", "-1"], "--capacity -1: a number that is not negative is needed"),
+        (["new.parquet", *COSTS, "--capacity", "review=5"], "--capacity review=5 names no action\nhint: write --capacity act=5; actions: pass, act"),
+        (["new.parquet", *COSTS, "--capacity", "5", "--capacity", "act=6"], "--capacity is given twice for 'act'"),
+        (["new.parquet", *COSTS, "--capacity", "act=5", "--capacity", "pass=5"], "no rule gives every row an action: capacities allow 10 of 2,000 rows"),
+        (["new.parquet", *COSTS, "--fixed-cost", "-3"], "--fixed-cost -3: a number that is not negative is needed"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--cost-fn", "5"], "--action and --cost-fn exclude each other"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--threshold goes with --cost-fn and --cost-fp"),
+        (["new.parquet", "--prediction", "p", *ACTIONS[:2]], "one action leaves nothing to decide"),
+        (["new.parquet", "--prediction", "p", *ACTIONS[:2], *ACTIONS[:2]], "every action needs a name of its own"),
+        (["new.parquet", "--prediction", "p", "--action", "pass:5"], "--action does not understand 'pass:5'\nhint: write --action review:40,40"),
+        (["new.parquet", "--prediction", "p", "--action", "5,0"], "--action does not understand '5,0'"),
+        (["new.parquet", "--prediction", "p", "--action", "pass:5,nan"], "--action does not understand 'pass:5,nan'"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--capacity", "5"], "--capacity 5 names no action\nhint: write --capacity block=5"),
+        (["new.parquet", *COSTS, "-o", "c.txt"], "-o c.txt is no picture: its name must end in .svg, .png or .pdf"),
+        (["new.parquet", *COSTS, "-o", "no/c.svg"], "there is no directory no"),
+        (["new.parquet", *COSTS, "--json", "new.parquet"], "new.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, *TOLD, "--json", "old.parquet"], "old.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, "-o", "c.svg", "--json", "./c.svg"], "--json ./c.svg would overwrite the picture"),
+        (["new.parquet", *COSTS, "--cost", "5"], "hint: did you mean --cost-"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
+    pl.read_parquet("new.parquet").head(0).with_columns(y=pl.lit(1)).write_parquet("none.parquet")
+    pl.DataFrame({"name": [f"n{at}" for at in range(30)], "p": [0.2] * 30, "y": [0, 1] * 15}).write_parquet("names.parquet")
+    pl.read_parquet("old.parquet").with_columns(age=pl.lit("a") + pl.col("age").cast(pl.String)).write_parquet(
+        "odd.parquet"
+    )
+    before = sorted(here.iterdir())
+    code, out, err = call(capsys, "decide", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "hint:" in err or "error: " in err
+    assert "--task" not in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_an_interruption_is_exit_code_130_and_leaves_the_old_picture(here, capsys, monkeypatch):
+    (here / "c.svg").write_text("old")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judging, "best_rule", interrupt)
+    assert call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg") == (130, "", "interrupted\n")
+    assert (here / "c.svg").read_text() == "old"
+
+
+def test_an_old_terminal_gets_bars_of_plain_letters(here):
+    done = subprocess.run(
+        [sys.executable, "-m", "trueup", "decide", "new.parquet", *COSTS],
+        capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+    )  # fmt: skip
+    out = done.stdout.decode("ascii")
+    assert re.search(r"^every row +[\d,]+ +[\d,]+  #+$", out, re.MULTILINE)
+
+
+def test_help_has_examples_and_imports_nothing_heavy():
+    code = "import sys; from trueup.cli import main; main(['decide', '--help']); print(sorted({'numpy', 'rich', 'duckdb', 'numba'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert "examples:" in done.stdout
+    assert "--cost-fn 500 --cost-fp 20" in done.stdout

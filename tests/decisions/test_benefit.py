@@ -1,0 +1,337 @@
+import json
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trueup.decisions import Labelled, decision_curve, expected_cost
+from trueup.decisions.evidence import quantile, spread
+from trueup.errors import ArgumentError, DataError, ShiftWarning
+
+Y = np.array([0, 0, 0, 1, 0, 1, 1, 1], float)
+P = np.array([0.1, 0.2, 0.3, 0.3, 0.6, 0.7, 0.8, 0.9])
+Q = np.array([0.6, 0.2, 0.3, 0.9, 0.1, 0.7, 0.4, 0.9])
+
+
+def twin(y, p, w, t):
+    """Vickers and Elkin's definition, one threshold at a time."""
+    treated = p >= t
+    return (w[treated] @ y[treated] - w[treated] @ (1 - y[treated]) * t / (1 - t)) / w.sum()
+
+
+def population(random, n):
+    """Rows with a truth, an overconfident score of half of what matters, and a nearly right one."""
+    x, z = random.normal(size=n), 0.7 * random.normal(size=n)
+    truth, before, after = (1 / (1 + np.exp(-s)) for s in (x + z - 1.8, 1.6 * x - 1.2, 0.95 * x + 0.9 * z - 1.75))
+    return truth, before, after
+
+
+def test_net_benefit_by_hand():
+    curve = decision_curve(Y, P, thresholds=[0.25, 0.5])
+    assert curve.benefit["model"] == pytest.approx([4 / 8 - 2 / 8 / 3, 3 / 8 - 1 / 8])  # 4 right and 2 wrong, 3 and 1
+    assert curve.all == pytest.approx([4 / 8 - 4 / 8 / 3, 0])
+    assert curve.none.tolist() == [0, 0]
+    assert curve.standardized["model"] == pytest.approx(curve.benefit["model"] / 0.5)
+    # At 0.25 two negative rows less are acted on than if all were, at no loss: 2 of 8.
+    assert curve.avoided["model"][0] == pytest.approx(2 / 8)
+    assert curve.prevalence == 0.5
+    assert curve.rows == 8
+
+
+def test_a_row_whose_score_is_the_threshold_is_acted_on():
+    curve = decision_curve([1, 0], [0.07, 0.0])
+    assert curve.benefit["model"][6] == 0.5
+    assert curve.benefit["model"][7] == 0
+    assert curve.threshold.tolist() == [k / 100 for k in range(1, 100)]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from(["hard", "soft"]))
+@settings(max_examples=60)
+def test_every_figure_is_that_of_the_definition(seed, n, kind):
+    random = np.random.default_rng(seed)
+    y = (random.random(n) < 0.4).astype(float) if kind == "hard" else random.random(n)
+    w = random.integers(1, 4, n).astype(float)
+    p, q = random.integers(0, 11, (2, n)) / 10
+    t = np.array([0.0, 0.1, 0.25, 0.5, 0.9])
+    curve = decision_curve(y, {"a": p, "b": q}, thresholds=t, weight=w)
+    first, second = (np.array([twin(y, one, w, at) for at in t]) for one in (p, q))
+    of_all = np.array([twin(y, np.ones(n), w, at) for at in t])
+    assert curve.benefit["a"] == pytest.approx(first, abs=1e-12)
+    assert curve.benefit["b"] == pytest.approx(second, abs=1e-12)
+    assert curve.all == pytest.approx(of_all, abs=1e-12)
+    assert curve.difference["b"].estimate == pytest.approx(second - first, abs=1e-12)
+    assert curve.advantage["a"].estimate == pytest.approx(first - np.maximum(of_all, 0), abs=1e-12)
+    for gain in (curve.difference["b"], curve.advantage["a"], curve.advantage["b"]):
+        assert (gain.low <= gain.estimate).all()
+        assert (gain.estimate <= gain.high).all()
+
+
+def test_intervals_are_those_of_row_by_row_benefits():
+    random = np.random.default_rng(4)
+    y, w = random.random(60), random.integers(1, 4, 60).astype(float)
+    p, q = random.random((2, 60))
+    t = np.array([0.1, 0.4, 0.8])
+    curve = decision_curve(y, {"a": p, "b": q}, thresholds=t, weight=w, level=0.8)
+    for k, at in enumerate(t):
+        odds = at / (1 - at)
+        gain = y - (1 - y) * odds
+        every = {
+            "alone": ((p >= at) * gain, curve.benefit["a"], curve.low["a"], curve.high["a"], -odds, 1),
+            "paired": (((q >= at) * 1.0 - (p >= at)) * gain, *curve.difference["b"], -max(odds, 1), max(odds, 1)),
+        }
+        if curve.all[k] > 0:
+            every["all"] = ((q >= at) * gain - gain, *curve.advantage["b"], -1, odds)
+        for each, mean, low, high, least, most in every.values():
+            errors = w * (each - w @ each / w.sum())
+            assert mean[k] == pytest.approx(w @ each / w.sum())
+            for end, reach in ((low, mean[k] - least), (high, most - mean[k])):
+                half = quantile(0.1) * spread(errors, w.max() * reach, 0.1) / w.sum()
+                assert end[k] == pytest.approx(np.clip(mean[k] + np.sign(end[k] - mean[k]) * half, least, most))
+
+
+def test_a_weight_of_two_equals_the_row_twice_and_weight_nought_no_row():
+    w = np.array([2.0, 1, 1, 3, 1, 0, 1, 2])
+    many = w.astype(int)
+    weighted = decision_curve(Y, {"a": P, "b": Q}, weight=w)
+    repeated = decision_curve(np.repeat(Y, many), {"a": np.repeat(P, many), "b": np.repeat(Q, many)})
+    for one, other in ((weighted.benefit, repeated.benefit), (weighted.standardized, repeated.standardized)):
+        assert np.allclose(one["a"], other["a"])
+    assert np.allclose(weighted.difference["b"].estimate, repeated.difference["b"].estimate)
+    assert np.allclose(weighted.all, repeated.all)
+    # Fewer rows know less.
+    assert (weighted.high["a"] - weighted.low["a"] >= repeated.high["a"] - repeated.low["a"] - 1e-12).all()
+
+
+def test_the_unit_and_order_of_rows_do_not_matter():
+    order = np.random.default_rng(0).permutation(len(Y))
+    one = decision_curve(Y, {"a": P, "b": Q})
+    other = decision_curve(Y[order], {"a": P[order], "b": Q[order]}, weight=np.full(8, 5.0))
+    assert np.allclose(one.difference["b"].low, other.difference["b"].low)
+    assert np.allclose(one.high["a"], other.high["a"])
+
+
+def test_a_score_against_itself_gains_nothing_and_below_all_scores_equals_acting_on_all():
+    curve = decision_curve(Y, {"a": P, "b": P.copy()})
+    assert (curve.difference["b"].estimate == 0).all()
+    assert (curve.difference["b"].low < 0).all()
+    low = curve.threshold <= P.min()
+    assert (curve.advantage["a"].estimate[low] == 0).all()
+    assert (curve.benefit["a"][low] == curve.all[low]).all()
+
+
+@pytest.mark.parametrize("n", [200, 2_000])
+def test_intervals_hold_the_benefit_of_the_population(n):
+    random, t, repeats = np.random.default_rng(n), np.array([0.05, 0.2, 0.5, 0.8, 0.95]), 300
+    truth, before, after = population(random, 400_000)
+    right = {
+        name: np.array([twin(truth, p, np.ones(len(p)), at) for at in t])
+        for name, p in (("before", before), ("after", after), ("all", np.ones(len(truth))))
+    }
+    held = np.zeros((4, len(t)))
+    for _ in range(repeats):
+        here = random.integers(0, len(truth), n)
+        y = random.random(n) < truth[here]
+        curve = decision_curve(y, {"before": before[here], "after": after[here]}, thresholds=t)
+        gap, over = curve.difference["after"], curve.advantage["after"]
+        apart = right["after"] - right["before"]
+        above = right["after"] - np.where(curve.all > 0, right["all"], 0.0)
+        for k, (low, at, high) in enumerate(
+            [
+                *((curve.low[name], right[name], curve.high[name]) for name in ("before", "after")),
+                (gap.low, apart, gap.high),
+                (over.low, above, over.high),
+            ]
+        ):
+            held[k] += (low <= at) & (at <= high)
+    assert (held / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+    assert (curve.high["before"] - curve.low["before"])[1] < (0.16 if n == 200 else 0.05)  # and they say something
+
+
+def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
+    random = np.random.default_rng(5)
+    p, known = random.beta(1, 3, 500), random.beta(1, 3, 400)
+    y, w = random.random(400) < known**1.3, random.integers(1, 4, 500).astype(float)
+    segments, theirs = random.integers(0, 3, 500).astype(str), random.integers(0, 3, 400).astype(str)
+    bounds = [None, 0.02, (y, known), Labelled(y, known, random.integers(1, 3, 400), theirs)]
+    t = np.array([0.1, 0.3, 0.6])
+    for bound in bounds:
+        for target in ("rows", "population"):
+            split = segments if isinstance(bound, Labelled) or bound is None else None
+            curve = decision_curve(None, p, thresholds=t, weight=w, bound=bound, target=target, segments=split)
+            for k, at in enumerate(t):
+                actions = {"pass": (0, 0), "act": (-1, at / (1 - at))}
+                cost = expected_cost(p, actions, float(at), bound, weight=w, target=target, segments=split)
+                pairs = [(curve, cost), *((curve.by_segment[name], cost.by_segment[name]) for name in cost.by_segment)]
+                assert len(pairs) == (4 if split is not None else 1)
+                for ours, other in pairs:
+                    unit = other.rows if target == "rows" else 1.0
+                    found = [side["model"][k] for side in (ours.benefit, ours.low, ours.high)]
+                    assert found == pytest.approx([-other.estimate / unit, -other.high / unit, -other.low / unit])
+                    assert {name: one[k] for name, one in ours.parts.items()} == pytest.approx(
+                        {name: half / unit for name, half in other.parts.items()}
+                    )
+                    assert ours.told == other.told
+                # Over acting on all, what is not acted on counts, the other way around.
+                less = {"pass": (1, -at / (1 - at)), "act": (0, 0)}
+                over_all = expected_cost(p, less, float(at), bound, weight=w, target=target, segments=split)
+                unit = over_all.rows if target == "rows" else 1.0
+                if curve.all[k] > 0:
+                    gain = curve.advantage["model"]
+                    assert [gain.estimate[k], gain.low[k], gain.high[k]] == pytest.approx(
+                        [-over_all.estimate / unit, -over_all.high / unit, -over_all.low / unit]
+                    )
+
+
+def test_without_outcomes_intervals_hold_what_these_rows_turn_out_to_gain():
+    random, t, repeats = np.random.default_rng(8), np.array([0.05, 0.2, 0.5, 0.8]), 300
+    held = np.zeros((2, len(t)))
+    for _ in range(repeats):
+        truth, _, p = population(random, 1_500)
+        y = (random.random(1_500) < truth).astype(float)
+        known = y[:500], p[:500]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShiftWarning)  # by chance, once in a thousand
+            curve = decision_curve(None, p[500:], thresholds=t, bound=known)
+        right = np.array([twin(y[500:], p[500:], np.ones(1_000), at) for at in t])
+        of_all = np.array([twin(y[500:], np.ones(1_000), np.ones(1_000), at) for at in t])
+        gain = curve.advantage["model"]
+        held[0] += (curve.low["model"] <= right) & (right <= curve.high["model"])
+        over = right - np.where(curve.all > 0, of_all, 0)
+        held[1] += (gain.low <= over) & (over <= gain.high)
+    assert (held / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+
+
+def test_scores_at_their_word_expect_what_calibrated_outcomes_give():
+    p = np.random.default_rng(1).beta(1, 4, 200_000)
+    y = np.random.default_rng(2).random(200_000) < p
+    told, came = decision_curve(None, p), decision_curve(y, p)
+    assert told.prevalence == pytest.approx(p.mean())
+    inside = (told.low["model"] <= came.benefit["model"]) & (came.benefit["model"] <= told.high["model"])
+    assert inside.mean() > 0.5
+    assert np.abs(told.benefit["model"] - came.benefit["model"])[:50].max() < 0.003
+
+
+def test_segments_have_curves_of_their_own():
+    segments = np.array(["n", "s"] * 4)
+    curve = decision_curve(Y, {"a": P, "b": Q}, segments={"region": segments}, weight=[1, 1, 1, 1, 1, 1, 0, 1])
+    assert list(curve.by_segment) == ["region=n", "region=s"]
+    alone = decision_curve(Y[1::2], {"a": P[1::2], "b": Q[1::2]})
+    south = curve.by_segment["region=s"]
+    assert np.array_equal(south.benefit["b"], alone.benefit["b"])
+    assert np.array_equal(south.difference["b"].high, alone.difference["b"].high)
+    assert curve.by_segment["region=n"].rows == 3
+
+
+def test_the_verdict_says_where_a_fix_is_better_and_where_a_score_does_harm():
+    random = np.random.default_rng(0)
+    truth, before, after = population(random, 20_000)
+    y = random.random(20_000) < truth
+    curve = decision_curve(y, {"before": before, "after": after})
+    gain, at = curve.difference["after"], curve.threshold
+    better = at[gain.low > 0]
+    most = int(np.argmax(np.where(gain.low > 0, gain.estimate, -1)))
+    assert curve.verdict.startswith(
+        f"after is better than before by more than chance (90% at each threshold) at {better[0]:g} to {better[-1]:g}, "
+        f"by up to {1000 * gain.estimate[most]:.3g} net true positives per 1,000 rows at {at[most]:g}"
+    )
+    harmed = at[curve.advantage["before"].high < 0]
+    assert f"before is worse than acting on all or none at {harmed[0]:g} to {harmed[-1]:g}, by up to" in curve.verdict
+    assert "after is worse" not in curve.verdict
+    assert repr(curve) == f"<DecisionCurve of 20,000 rows: {curve.verdict}>"
+    back = decision_curve(y, {"after": after, "before": before}).verdict
+    assert back.startswith("before is worse than after by more than chance")
+    alone = decision_curve(y, before).verdict
+    assert re.match(r"model is better than acting on all or none by more than .* rows at 0\.\d+, worse at 0\.", alone)
+    assert decision_curve(Y, {"a": P, "b": Q}).verdict.startswith("b is neither better nor worse than a")
+
+
+def test_runs_of_thresholds_are_told_as_spans():
+    from trueup.decisions.benefit import _spans
+
+    at = np.arange(1, 13) / 100
+    assert _spans(at, np.array([1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1], bool)) == "0.01 to 0.02, 0.04, 0.07 to 0.09, 0.12"
+    assert _spans(at, np.arange(12) % 2 == 0) == "0.01, 0.03, 0.05, 0.07 and 2 spans more"
+
+
+def test_curves_become_frames_and_json():
+    curve = decision_curve(Y, {"a": P, "b": Q}, thresholds=[0, 0.5], segments=["x"] * 8)
+    frame = curve.to_frame(like=pd.DataFrame())
+    assert frame["prediction"].tolist() == ["a", "a", "b", "b"]
+    assert frame["threshold"].tolist() == [0, 0.5, 0, 0.5]
+    assert frame["benefit"].tolist() == [*curve.benefit["a"], *curve.benefit["b"]]
+    assert frame["difference"].isna().tolist() == [True, True, False, False]
+    assert frame["advantage_low"].tolist() == [*curve.advantage["a"].low, *curve.advantage["b"].low]
+    assert np.isnan(curve.to_frame()["avoided"][0])  # nothing is given up at a threshold of 0
+    told = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
+    assert told["benefit"]["b"] == curve.benefit["b"].tolist()
+    assert told["difference"]["b"]["low"] == curve.difference["b"].low.tolist()
+    assert told["by_segment"]["x"]["all"] == curve.all.tolist()
+    assert told["verdict"] == curve.verdict
+    json.dumps(decision_curve(None, P, bound=0.1).to_dict(), allow_nan=False)
+
+
+def test_no_positive_row_has_no_standard_to_measure_by():
+    curve = decision_curve([0, 0], [0.2, 0.8])
+    assert np.isnan(curve.standardized["model"]).all()
+    assert curve.benefit["model"][49] == -0.5
+
+
+def test_thresholds_are_put_in_order_and_one_is_enough():
+    assert decision_curve(Y, P, thresholds=[0.5, 0.25, 0.5]).threshold.tolist() == [0.25, 0.5]
+    assert decision_curve(Y, P, thresholds=0.3).benefit["model"].shape == (1,)
+
+
+def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
+    random = np.random.default_rng(0)
+    known = random.random(2_000)
+    with pytest.warns(ShiftWarning, match="have moved") as caught:
+        curve = decision_curve(None, random.random(2_000) / 2, bound=(random.random(2_000) < known, known))
+    assert caught[0].filename == __file__
+    assert curve.distance > 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        ({"thresholds": [0.5, 1.0]}, ArgumentError, "at least 0 and below 1; got 1"),
+        ({"thresholds": [-0.1]}, ArgumentError, "got -0.1"),
+        ({"thresholds": []}, ArgumentError, "got none"),
+        ({"thresholds": [np.nan]}, DataError, "thresholds must be finite"),
+        ({"thresholds": [[0.1]]}, DataError, "one-dimensional"),
+        ({"thresholds": "a"}, DataError, "thresholds must hold numbers"),
+        ({"level": 1}, ArgumentError, "level must lie between"),
+        ({"target": "rows"}, ArgumentError, "the benefit of these rows is known"),
+        ({"target": "all"}, ArgumentError, "target must be"),
+        ({"y": None, "target": "all"}, ArgumentError, "target must be"),
+        ({"bound": 0.1}, ArgumentError, "no bound on the scores' errors is needed"),
+        ({"y": None, "bound": "c"}, ArgumentError, "bound must be labelled rows"),
+        ({"y": None, "predictions": {"a": P, "b": Q}}, ArgumentError, "one score can be judged; got a, b"),
+        ({"predictions": {}}, ArgumentError, "name no score"),
+        ({"predictions": {"all": P}}, ArgumentError, "cannot be named 'all'"),
+        ({"predictions": {3: P}}, ArgumentError, "cannot be named 3"),
+        ({"predictions": {"a": P, "b": Q[:3]}}, DataError, "prediction 'b': .* equally long; got 8 and 3"),
+        ({"predictions": 2 * P}, DataError, "prediction 'model': p must lie in"),
+        ({"predictions": 0.5}, DataError, "one-dimensional"),
+        ({"y": [], "predictions": []}, DataError, "empty"),
+        ({"y": None, "predictions": []}, DataError, "empty"),
+        ({"y": None, "predictions": [np.nan]}, DataError, "p must be finite"),
+        ({"weight": -np.ones(8)}, DataError, "weight must not be negative"),
+        ({"segments": ["a"]}, DataError, "one label a row"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(arguments, error, told):
+    asked = {"y": Y, "predictions": P} | arguments
+    with pytest.raises(error, match=told):
+        decision_curve(asked.pop("y"), asked.pop("predictions"), **asked)
+
+
+def test_inputs_are_not_written_to():
+    y, p, w = Y.copy(), P.copy(), np.ones(8)
+    for one in (y, p, w):
+        one.setflags(write=False)
+    decision_curve(y, {"a": p, "b": p}, weight=w, thresholds=np.array([0.2]))
+    decision_curve(None, p, weight=w, bound=(y, p))

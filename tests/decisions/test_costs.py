@@ -1,0 +1,227 @@
+"""What a rule will cost: the definition, its parts, and intervals that hold."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trueup.decisions as td
+from trueup.decisions.evidence import quantile, spread
+from trueup.errors import ArgumentError, DataError
+
+ERRORS = {"fn": 5, "fp": 1}
+
+
+def test_a_hand_worked_example():
+    # Passed: .1, which costs 5 x .1. Acted on: .3 and .9, which cost .7 and .1.
+    found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2)
+    assert found.estimate == pytest.approx(0.5 + 0.7 + 0.1)
+    noise = math.sqrt(25 * 0.09 + 0.21 + 0.09)
+    assert found.parts == {"label noise": pytest.approx(quantile(0.05) * noise)}
+    assert (found.low, found.high) == (0.0, pytest.approx(1.3 + quantile(0.05) * noise))  # nothing can cost less than 0
+    assert found.shares == (td.Share("pass", 1.0, 0.1, 0.5), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
+    assert (found.correction, found.rows, found.told) == (0.0, 3.0, "")
+    assert math.isnan(found.distance)
+
+
+def test_labelled_rows_correct_the_estimate_and_say_how_sure_it_is():
+    # One labelled row in four was passed and cost 5: e = 5 (y - f) below .2, -(y - f) from there on.
+    y, p = np.array([1.0, 0, 0, 1]), np.array([0.1, 0.1, 0.4, 0.4])
+    e = np.array([5 * 0.9, -5 * 0.1, 0.4, -0.6])
+    scores = np.array([0.05, 0.3, 0.3])
+    found = td.expected_cost(scores, ERRORS, 0.2, (y, p))
+    by_scores = 5 * 0.05 + 0.7 + 0.7
+    assert found.correction == pytest.approx(3 * e.mean())
+    assert found.estimate == pytest.approx(by_scores + 3 * e.mean())
+    tau = spread(e, 5.0, 0.05) / 2
+    z = quantile(0.05)
+    assert found.parts["label noise"] == pytest.approx(z * tau * math.sqrt(3))
+    assert found.parts["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
+    wide = z * tau * math.sqrt(3 + 9 / 4)
+    assert found.estimate - wide < 0 < 5 + 2 < found.estimate + wide  # so few rows say nothing beyond what can be
+    assert (found.low, found.high) == (0.0, 7.0)
+
+
+def test_the_population_is_told_a_row():
+    random = np.random.default_rng(0)
+    p, labelled = random.beta(1, 3, 400), random.beta(1, 3, 300)
+    y = (random.random(300) < labelled).astype(float)
+    found = td.expected_cost(p, ERRORS, 0.2, (y, labelled), target="population")
+    each = np.where(p >= 0.2, 1 - p, 5 * p)
+    e = np.where(labelled >= 0.2, -1, 5) * (y - labelled)
+    z, tau = quantile(0.05), spread(e, 5.0, 0.05) / math.sqrt(300)
+    # A row is expected to cost between 0 and 1, so far from the mean at most.
+    s = spread(each - each.mean(), max(each.mean(), 1 - each.mean()), 0.05) / math.sqrt(400)
+    assert found.estimate == pytest.approx(each.mean() + e.mean())
+    assert found.parts == {
+        "sampling": pytest.approx(z * s / math.sqrt(400)), "calibration": pytest.approx(z * tau / math.sqrt(300)),
+    }  # fmt: skip
+    assert found.high - found.estimate == pytest.approx(z * math.sqrt(s**2 / 400 + tau**2 / 300))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 3)), min_size=1, max_size=12),
+    st.sampled_from(["rows", "population"]),
+)
+def test_a_weight_of_two_counts_as_the_row_twice(rows, target):
+    p, w = (np.array(column, float) for column in zip(*rows, strict=True))
+    one = td.expected_cost(p, ERRORS, 0.2, weight=w, target=target)
+    other = td.expected_cost(np.repeat(p, w.astype(int)), ERRORS, 0.2, target=target)
+    assert one.estimate == pytest.approx(other.estimate)
+    assert [share.rows for share in one.shares] == [share.rows for share in other.shares]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1), st.floats(0.5, 0.99))
+def test_an_interval_holds_its_estimate_and_ends_where_costs_can(p, threshold, level):
+    found = td.expected_cost(p, ERRORS, threshold, 0.2, level=level)
+    acted = sum(score >= threshold for score in p)
+    assert 0 <= found.low <= found.estimate <= found.high <= acted + 5 * (len(p) - acted) + 1e-9
+
+
+def test_start_up_costs_belong_to_these_rows():
+    p = np.linspace(0, 1, 50)
+    best = td.best_rule(p, ERRORS, fixed_costs={"act": 7})
+    assert td.expected_cost(p, ERRORS, best).estimate == pytest.approx(best.estimate)
+    halves = td.expected_cost(p, ERRORS, best, segments=p > 0.5)
+    assert halves.estimate == pytest.approx(best.estimate)
+    assert sum(one.estimate for one in halves.by_segment.values()) == pytest.approx(best.estimate - 7)
+    per_row = td.expected_cost(p, ERRORS, best, target="population")
+    assert per_row.estimate == pytest.approx((best.estimate - 7) / 50)
+
+
+def test_segments_add_up_and_are_told_one_by_one():
+    random = np.random.default_rng(1)
+    p, segment = random.beta(1, 3, 600), random.choice(["n", "s"], 600)
+    y, labelled, own = (random.random(500) < 0.3).astype(float), random.beta(1, 3, 500), random.choice(["n", "s"], 500)
+    found = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, labelled, segments=own), segments=segment)
+    for name in ("n", "s"):
+        alone = td.expected_cost(p[segment == name], ERRORS, 0.2, (y[own == name], labelled[own == name]))
+        part = found.by_segment[name]
+        assert (part.estimate, part.low, part.high) == pytest.approx((alone.estimate, alone.low, alone.high))
+        assert part.parts == pytest.approx(alone.parts)
+        assert part.told == alone.told
+    assert found.estimate == pytest.approx(sum(one.estimate for one in found.by_segment.values()))
+    assert found.high - found.low < sum(one.high - one.low for one in found.by_segment.values())
+
+
+def test_without_a_bound_segments_are_only_told_apart():
+    p, segment = np.linspace(0, 1, 40), np.arange(40) % 4
+    found, whole = td.expected_cost(p, ERRORS, 0.2, segments=segment), td.expected_cost(p, ERRORS, 0.2)
+    assert (found.estimate, found.low, found.high) == pytest.approx((whole.estimate, whole.low, whole.high))
+    assert list(found.by_segment) == ["0", "1", "2", "3"]
+
+
+def test_the_result_leaves_as_json():
+    found = td.expected_cost([0.1, 0.3], ERRORS, 0.2, 0.01, segments=["a", "b"])
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["distance"] is None
+    assert told["by_segment"]["a"]["estimate"] == 0.5
+    assert told["shares"][0] == {"action": "pass", "rows": 1.0, "positives": 0.1, "cost": 0.5}
+
+
+def test_it_answers_in_one_line():
+    found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2, 0.01, target="population")
+    assert repr(found).startswith("<ExpectedCost 0.433333 a row, ")
+    assert "calibration 0.06; c at most 0.01, as given)>" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"level": 1}, "level must lie between 0 and 1; got 1"), ({"level": "90%"}, "level must lie between 0 and 1"),
+        ({"target": "all"}, "target must be"), ({"rule": 20}, r"must lie in \[0, 1\]"),
+        ({"costs": {"fn": 5}}, "must name both 'fn' and 'fp'"),
+    ],
+)  # fmt: skip
+def test_bad_wishes_are_refused(asked, told):
+    with pytest.raises(ArgumentError, match=told):
+        td.expected_cost([0.1, 0.2], **({"costs": ERRORS, "rule": 0.2} | asked))
+
+
+@pytest.mark.parametrize(
+    ("p", "weight", "told"),
+    [
+        ([0.1, math.nan], None, "p must be finite"), ([], None, "the arrays are empty"), ([0.1, 7], None, "got 7"),
+        ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to add up"),
+        ([0.1, 0.2], [0, 0], "all zero"), ("scores", None, "must hold numbers|one-dimensional"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_refused(p, weight, told):
+    with pytest.raises(DataError, match=told):
+        td.expected_cost(p, ERRORS, 0.2, weight=weight)
+
+
+# ------------------------------------------------------------------ intervals hold
+
+TRIES = 300
+ONCE_IN_A_WHILE = pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")  # one in a thousand by chance
+HELD = 0.9 - 3 * math.sqrt(0.9 * 0.1 / TRIES)
+SHAPES = {"calibrated": lambda f: f, "too sure": lambda f: 0.1 + 0.6 * f, "rare": lambda f: f / 15}
+
+
+def draw(random, n, shape):
+    f = random.beta(1, 3, n) / (15 if shape == "rare" else 1)
+    chance = f if shape == "rare" else SHAPES[shape](f)
+    return f, (random.random(n) < chance).astype(float), chance
+
+
+@ONCE_IN_A_WHILE
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("target", ["rows", "population"])
+def test_intervals_of_a_given_rule_hold(shape, target):
+    random, held = np.random.default_rng(7), 0
+    rule = 0.2 / (15 if shape == "rare" else 1)
+    many, _, chance = draw(random, 1_000_000, shape)
+    truth = float(np.mean(np.where(many >= rule, 1 - chance, 5 * chance)))
+    for _ in range(TRIES):
+        (p, y, _), (scores, outcome, _) = draw(random, 800, shape), draw(random, 500, shape)
+        found = td.expected_cost(p, ERRORS, rule, (outcome, scores), target=target)
+        cost = truth if target == "population" else float(np.sum(np.where(p >= rule, 1 - y, 5 * y)))
+        held += found.low <= cost <= found.high
+    assert held / TRIES >= HELD
+
+
+@ONCE_IN_A_WHILE
+def test_a_rule_that_labelled_rows_chose_needs_more_room():
+    """Thresholds tried out on labelled rows: as if given, the interval fails; as searched for, it holds."""
+    random, held = np.random.default_rng(3), {False: 0, True: 0}
+    costs = {"fn": 1, "fp": 1}
+    for _ in range(TRIES):
+        labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # scores that know nothing
+        p = random.random(20_000)
+        y = (random.random(20_000) < 0.5).astype(float)
+        order = np.argsort(scores)
+        below = np.append(0.0, np.cumsum(2 * labelled[order] - 1))  # what a threshold costs at each score, less a constant
+        best = np.append(scores[order], 1.0)[np.argmin(below)]
+        cost = float(np.sum(np.where(p >= best, 1 - y, y)))
+        for searched in held:
+            found = td.expected_cost(p, costs, float(best), (labelled, scores), searched=searched)
+            held[searched] += found.low <= cost <= found.high
+    assert held[True] / TRIES >= HELD
+    assert held[False] / TRIES < HELD
+
+
+@ONCE_IN_A_WHILE
+def test_the_best_rule_by_scores_alone_was_given_as_far_as_labels_know():
+    random, held = np.random.default_rng(5), 0
+    for _ in range(TRIES):
+        (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
+        best = td.best_rule(p, ERRORS)
+        found = td.expected_cost(p, ERRORS, best, (outcome, scores))
+        held += found.low <= float(np.sum(np.where(p >= best.threshold, 1 - y, 5 * y))) <= found.high
+    assert held / TRIES >= HELD
+
+
+@ONCE_IN_A_WHILE
+def test_what_holds_for_every_rule_holds_for_one():
+    random, held = np.random.default_rng(6), 0
+    for _ in range(TRIES):
+        (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
+        found = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), searched=True)
+        held += found.low <= float(np.sum(np.where(p >= 0.3, 1 - y, 5 * y))) <= found.high
+    assert held / TRIES >= HELD

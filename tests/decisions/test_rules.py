@@ -1,0 +1,110 @@
+"""Costs, actions and rules, as people write them down."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trueup.decisions as td
+from trueup.decisions.rules import as_actions, as_rule
+from trueup.errors import ArgumentError
+
+ERRORS = {"fn": 5, "fp": 1}
+
+
+def test_costs_of_errors_are_two_actions():
+    assert as_actions({"fn": 5, "fp": 1, "tp": 0.5, "tn": -2}) == (
+        td.Action("pass", 5.0, -2.0), td.Action("act", 0.5, 1.0),
+    )  # fmt: skip
+
+
+def test_actions_may_be_written_in_four_ways():
+    named = as_actions({"a": (1, 2), "b": (3, 4)})
+    assert named == as_actions([("a", 1, 2), ("b", 3, 4)]) == as_actions([td.Action("a", 1, 2), td.Action("b", 3, 4)])
+    assert [action.name for action in as_actions([(1, 2), (3, 4)])] == ["action 0", "action 1"]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
+def test_a_threshold_acts_from_itself_on(p, threshold):
+    rule = as_rule(threshold, as_actions(ERRORS))
+    assert rule.places(np.array(p)).tolist() == [int(score >= threshold) for score in p]
+
+
+def test_a_score_of_one_belongs_to_the_last_interval():
+    rule = as_rule({"b": (0.3, 1), "a": (0, 0.3)}, as_actions({"a": (1, 2), "b": (3, 4)}))
+    assert [rule.actions[at].name for at in rule.places(np.array([0.0, 0.3, 1.0]))] == ["a", "b", "b"]
+    assert repr(rule) == "<Rule a below 0.3; b from 0.3>"
+
+
+def test_costs_are_those_of_the_action_at_the_score():
+    rule = as_rule([(0, 0.5), (0.5, 0.8), (0.8, 1)], as_actions([(10, 1), (4, 2), (0, 3)]))
+    assert rule.costs(np.array([0.2, 0.5, 0.9])).tolist() == pytest.approx([0.2 * 10 + 0.8, 0.5 * 4 + 1, 0.1 * 3])
+    assert repr(rule) == "<Rule action 0 below 0.5; action 1 from 0.5 to below 0.8; action 2 from 0.8>"
+
+
+def test_a_rule_takes_the_costs_that_are_asked_about():
+    best = td.best_rule([0.1, 0.4, 0.9], ERRORS, fixed_costs={"act": 0.5})
+    again = as_rule(best, as_actions({"fn": 50, "fp": 10}))
+    assert again.edges == best.rule.edges
+    assert [(one.positive, one.negative, one.fixed) for one in again.actions] == [(50, 0, 0), (0, 10, 0.5)]
+
+
+def test_one_action_is_taken_always():
+    assert repr(as_rule({"a": (0, 1)}, as_actions({"a": (1, 2)}))) == "<Rule a always>"
+
+
+@pytest.mark.parametrize(
+    ("costs", "told"),
+    [
+        ({"fn": 5}, "must name both 'fn' and 'fp'"),
+        ({"fn": 5, "fp": "much"}, "a cost of 'fp' must be a finite number; got 'much'"),
+        ({"fn": 5, "fp": math.inf}, "a cost of 'fp' must be a finite number"),
+        ({"fn": True, "fp": 1}, "a cost of 'fn' must be a finite number"),
+        ({"fn": 5, "fp": 1, "review": (1, 1)}, "action 'fn' needs two costs"),
+        ({"grant": 3}, "action 'grant' needs two costs, on a positive and on a negative row; got 3"),
+        ({}, "costs name no action"),
+        ([("a", 1, 2), ("a", 2, 3)], "every action needs a name of its own"),
+        ([(1, 2, 3, 4)], r"an action is \(name, cost on a positive row, cost on a negative row\)"),
+        (5, "costs must be a mapping or a list of actions; got 5"),
+        ("fn", "costs must be a mapping or a list of actions"),
+    ],
+)
+def test_costs_that_say_nothing_are_refused(costs, told):
+    with pytest.raises(ArgumentError, match=told):
+        as_actions(costs)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (20, r"must lie in \[0, 1\], as scores do; got 20"),
+        (math.nan, r"must lie in \[0, 1\]"),
+        (True, "rule must be a threshold, intervals or a Rule; got True"),
+        ("0.2", "rule must be a threshold"),
+        ({"act": (0, 1), "review": (1, 2)}, "names an action 'review' that has no costs"),
+        ({"pass": (0, 0.2), "act": (0.3, 1)}, "must follow on each other from 0 to 1"),
+        ({"pass": (0.1, 0.2), "act": (0.2, 1)}, "must follow on each other from 0 to 1"),
+        ({"pass": (0, 0.2), "act": (0.2, 0.9)}, "must follow on each other from 0 to 1"),
+        ({"pass": (0.5, 0.5), "act": (0.5, 1)}, "must follow on each other"),
+        ({}, "from 0 to 1; got none"),
+        ({"pass": (0, "x"), "act": (0.5, 1)}, "must have numbers as ends; got 'x'"),
+        ({"pass": 0.3, "act": (0.3, 1)}, r"action 'pass' needs two ends, \(from, below\); got 0.3"),
+        ([(0, 1)], "the rule has 1 intervals for 2 actions"),
+    ],
+)
+def test_rules_that_part_nothing_are_refused(rule, told):
+    with pytest.raises(ArgumentError, match=told):
+        as_rule(rule, as_actions(ERRORS))
+
+
+def test_a_threshold_for_three_actions_is_refused():
+    with pytest.raises(ArgumentError, match="a threshold parts two actions; got costs of 3"):
+        as_rule(0.5, as_actions([(1, 2), (2, 3), (3, 4)]))
+
+
+def test_infinity_never_acts():
+    assert as_rule(math.inf, as_actions(ERRORS)).places(np.array([0.0, 1.0])).tolist() == [0, 0]

@@ -1,0 +1,165 @@
+"""The cheapest rule is the cheapest, whatever is asked of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trueup.decisions as td
+from trueup.errors import ArgumentError, DataError
+
+
+def by_trying_all(p, w, actions, fixed, room):
+    """The least cost over all rules that give each distinct score an action, each action one interval."""
+    scores, least = np.unique(p), math.inf
+    for given_to in itertools.product(range(len(actions)), repeat=len(scores)):
+        runs = [j for j, _ in itertools.groupby(given_to)]
+        if len(set(runs)) < len(runs):
+            continue
+        total = 0.0
+        for j in runs:
+            rows = np.isin(p, scores[[at for at, one in enumerate(given_to) if one == j]])
+            if w[rows].sum() > room[j] + 1e-9:
+                break
+            _, positive, negative = actions[j]
+            total += fixed[j] + float(np.sum(w[rows] * (positive * p[rows] + negative * (1 - p[rows]))))
+        else:
+            least = min(least, total)
+    return least
+
+
+@st.composite
+def problems(draw):
+    n = draw(st.integers(1, 6))
+    p = np.array(draw(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.35, 0.5, 0.8, 1.0]), min_size=n, max_size=n)))
+    w = np.array(draw(st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=n, max_size=n)))
+    cost = st.integers(-3, 9).map(float)
+    actions = [(f"a{j}", draw(cost), draw(cost)) for j in range(draw(st.integers(1, 3)))]
+    fixed = [draw(st.sampled_from([0.0, 0.0, 2.0, 5.0])) for _ in actions]
+    room = [draw(st.sampled_from([math.inf, math.inf, 3.0, 6.0])) for _ in actions]
+    return p, w, actions, fixed, room
+
+
+@given(problems())
+def test_it_is_the_best_of_all_rules(problem):
+    p, w, actions, fixed, room = problem
+    least = by_trying_all(p, w, actions, fixed, room)
+    names = [name for name, _, _ in actions]
+    asked = {"fixed_costs": dict(zip(names, fixed, strict=True)), "capacity": dict(zip(names, room, strict=True))}
+    if math.isinf(least):
+        with pytest.raises(ArgumentError, match="no rule gives every row an action"):
+            td.best_rule(p, actions, weight=w, **asked)
+        return
+    best = td.best_rule(p, actions, weight=w, **asked)
+    assert best.estimate == pytest.approx(least, abs=1e-9)
+    # The rule that is written down is the one that was found: on these rows it costs that, and keeps to the capacities.
+    taken = np.bincount(best.rule.places(p), w, len(best.rule.actions))
+    assert float(w @ best.rule.costs(p)) + best.rule.fixed == pytest.approx(least, abs=1e-9)
+    assert all(taken[at] <= asked["capacity"][one.name] + 1e-9 for at, one in enumerate(best.rule.actions))
+    assert [share.rows for share in best.shares] == pytest.approx(taken.tolist())
+    for points in best.curves.values():
+        assert min(cost for _, cost in points) == pytest.approx(least, abs=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0, 10), st.floats(0, 10))
+def test_two_actions_are_parted_where_they_cost_the_same(p, fn, fp):
+    best = td.best_rule(p, {"fn": fn, "fp": fp})
+    assert best.estimate == pytest.approx(sum(min(fn * f, fp * (1 - f)) for f in p), abs=1e-9)
+
+
+def test_a_hand_worked_example():
+    # Passing the two lower costs 5 x (.1 + .15), acting on the others .7 + .1; from 1/6 on it is cheaper to act.
+    best = td.best_rule([0.9, 0.1, 0.3, 0.15], {"fn": 5, "fp": 1})
+    assert best.estimate == pytest.approx(1.25 + 0.8)
+    assert best.threshold == pytest.approx(1 / 6)
+    assert best.shares == (td.Share("pass", 2.0, 0.25, 1.25), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
+    assert best.alone == {"pass": pytest.approx(5 * 1.45), "act": pytest.approx(4 - 1.45)}
+    assert dict(best.curve) == pytest.approx({0.1: 2.55, 0.15: 2.15, 0.3: 2.05, 0.9: 2.85, math.inf: 7.25})
+
+
+def test_the_curve_shows_only_what_a_capacity_allows():
+    best = td.best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 1})
+    assert [at for at, _ in best.curve] == [0.9, math.inf]
+    assert best.threshold == 0.9
+
+
+def test_a_start_up_cost_must_pay():
+    # Acting on the best row saves 5 x .9 - .1 = 4.4.
+    costs = {"fn": 5, "fp": 1}
+    assert td.best_rule([0.9, 0.01], costs, fixed_costs={"act": 4.3}).rule.actions[-1].name == "act"
+    alone = td.best_rule([0.9, 0.01], costs, fixed_costs={"act": 4.5})
+    assert [action.name for action in alone.rule.actions] == ["pass"]
+    assert alone.estimate == pytest.approx(5 * 0.91)
+    assert math.isnan(alone.threshold)
+    assert min(alone.curve, key=lambda point: point[1]) == (math.inf, pytest.approx(5 * 0.91))
+
+
+def test_three_actions_take_the_lower_envelope():
+    costs = {"grant": (100, -10), "review": (30, 2), "refuse": (0, 0)}
+    p = np.linspace(0, 1, 401)
+    best = td.best_rule(p, costs)
+    each = np.array([[a * f + b * (1 - f) for a, b in costs.values()] for f in p])
+    assert best.estimate == pytest.approx(each.min(axis=1).sum())
+    assert [action.name for action in best.rule.actions] == ["grant", "refuse"]  # review is never cheapest
+    cheap = td.best_rule(p, costs | {"review": (5, -4)})
+    assert [action.name for action in cheap.rule.actions] == ["grant", "review", "refuse"]
+    assert set(cheap.curves) == {"grant | review", "review | refuse"}
+    assert cheap.curve == ()
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    p = np.array([0.1, 0.2, 0.2, 0.6, 0.9])
+    w = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    costs = {"a": (5, 0), "b": (2, 0.7), "c": (0, 1)}
+    asked = {"capacity": {"b": 3, "c": 4}, "fixed_costs": {"b": 0.2}}
+    one, other = td.best_rule(p, costs, weight=w, **asked), td.best_rule(np.repeat(p, w.astype(int)), costs, **asked)
+    assert one.estimate == pytest.approx(other.estimate)
+    assert one.rule == other.rule
+
+
+def test_sums_of_weights_may_be_rounded_at_a_capacity():
+    best = td.best_rule(np.repeat([0.2, 0.9], 10), {"fn": 5, "fp": 1}, weight=np.full(20, 0.1), capacity={"act": 1})
+    assert best.shares[-1].rows == pytest.approx(1.0)
+
+
+def test_the_result_leaves_as_json():
+    told = json.loads(json.dumps(td.best_rule([0.1, 0.4], {"fn": 5, "fp": 1}).to_dict(), allow_nan=False))
+    assert told["rule"]["actions"][0] == {
+        "name": "pass", "positive": 5.0, "negative": 0.0, "fixed": 0.0, "from": None, "below": pytest.approx(1 / 6),
+    }  # fmt: skip
+    assert told["curves"]["pass | act"][-1]["threshold"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"capacity": {"review": 5}}, "capacity names an action 'review' that has no costs"),
+        ({"capacity": {"act": -1}}, "capacity of 'act' must be a number, not negative; got -1"),
+        ({"capacity": {"act": math.nan}}, "not negative; got nan"),
+        ({"capacity": 500}, "capacity must name actions; got 500"),
+        ({"fixed_costs": {"act": "free"}}, "fixed_costs of 'act' must be a number"),
+        ({"fixed_costs": {"act": math.inf}}, "fixed_costs of 'act' must be a number"),
+        ({"capacity": {"act": 1, "pass": 1}}, "capacities allow 2 of 3 rows"),
+    ],
+)
+def test_bad_wishes_are_refused(asked, told):
+    with pytest.raises(ArgumentError, match=told):
+        td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, **asked)
+
+
+def test_too_many_actions_for_a_capacity_are_refused():
+    costs = {f"a{j}": (j, 20 - j) for j in range(20)}
+    with pytest.raises(ArgumentError, match="too much memory"):
+        td.best_rule(np.linspace(0, 1, 1000), costs, capacity={"a3": 5})
+    assert td.best_rule(np.linspace(0, 1, 1000), costs).estimate > 0
+
+
+def test_bad_scores_are_refused():
+    with pytest.raises(DataError, match=r"p must lie in \[0, 1\]; got 1.2"):
+        td.best_rule([0.1, 1.2], {"fn": 5, "fp": 1})
