@@ -5,38 +5,15 @@ python bench/evidence.py
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from evidence_decide import deciding
+from pages import figures, held, table
 
 HERE = Path(__file__).parent
 COUNTS, MEASURED = ("100", "300", "500", "1000"), ("10", "20", "50", "100")
 PAGE = HERE.parent / "docs" / "evidence.md"
-
-
-def figures(name: str) -> dict[str, Any]:
-    """Read the figures of one benchmark."""
-    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
-    return found
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Write a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
-
-
-def held(checks: dict[str, Any]) -> list[list[str]]:
-    """Write each figure beside its bar."""
-    return [
-        [
-            name,
-            f"{c['value']:.3g}",
-            f"{'at most' if c['at_most'] else 'at least'} {c['bar']:.3g}",
-            "yes" if c["holds"] else "**no**",
-        ]
-        for name, c in checks.items()
-    ]
 
 
 def false_alarms() -> list[str]:
@@ -537,7 +514,7 @@ def page() -> str:
     ]
     audits = [*false_alarms(), *power(), *speed(), *bounds(), *measures()]
     fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
-    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime()])
+    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding()])
 
 
 if __name__ == "__main__":

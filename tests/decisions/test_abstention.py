@@ -457,7 +457,7 @@ def test_the_order_of_rows_does_not_matter():
 def test_results_answer_in_one_line():
     assert repr(abstain(HAND_P, HAND_Y, ratio=4)) == (
         "<Abstention unsure below 0.75: answers 75% of 4 rows, 33.3% of them wrong (expected 11.7%); "
-        "cost 5, expected cost 2.4, 1 to 6.21955 at 90%>"
+        "cost 5, expected cost 2.4, 1 to 6.22 at 90%>"
     )
     assert repr(risk_coverage(HAND_P)).startswith("<RiskCoverage of 4 rows: expected area ")
 

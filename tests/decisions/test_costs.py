@@ -126,7 +126,7 @@ def test_the_result_leaves_as_json():
 
 def test_it_answers_in_one_line():
     found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2, 0.01, target="population")
-    assert repr(found).startswith("<ExpectedCost 0.433333 a row, ")
+    assert repr(found).startswith("<ExpectedCost 0.4333 a row, ")
     assert "calibration 0.06; c at most 0.01, as given)>" in repr(found)
 
 

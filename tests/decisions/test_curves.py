@@ -8,15 +8,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions import curves
+from trueup.decisions import curves, drawn
+from trueup.decisions.ground import lay
 from trueup.decisions.inputs import Unlabelled
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inference import range_quantile
+from trueup.metrics.inputs import scored
 
 BOTH = pytest.mark.parametrize("draw", [tu.decisions.expected_roc, tu.decisions.expected_pr])
 TARGETS = pytest.mark.parametrize("target", ["rows", "population"])
 SIDES = ("x", "y")
+LIMITS = ("threshold", *(f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")))
 SCORES = st.lists(st.sampled_from([0.0, 0.05, 0.2, 0.2, 0.5, 0.7, 0.95, 1.0]) | st.floats(0, 1), min_size=1, max_size=30)
 
 
@@ -46,11 +49,11 @@ def test_a_small_curve_is_as_worked_by_hand():
     assert pr.area == pytest.approx((0.8 * 0.8 + 0.4 * 0.6 + 0.1 * 1.3 / 3) / 1.3)
 
 
-def test_limits_are_the_published_ones_where_rows_leave_room():
+def test_limits_by_c_are_the_published_ones_where_rows_leave_room():
     p, c = np.linspace(0.2, 0.8, 61), 0.01
-    error = curves._Error(c, c, {}, "")
-    _, fpr, tpr, _ = curves._curve("roc", Unlabelled(p, np.ones(61)), error, "rows")
-    precision = curves._curve("pr", Unlabelled(p, np.ones(61)), error, "rows")[2]
+    ground, error = lay(Unlabelled(p, np.ones(61))), curves._Error(c, c, {}, "")
+    fpr, tpr, _ = curves._bounded("roc", ground, error, "rows")
+    precision = curves._bounded("pr", ground, error, "rows")[1]
     middle = slice(10, 50)
     for rate, by in ((tpr, p.sum()), (fpr, (1 - p).sum()), (precision, np.arange(62))):
         width = 61 * c / np.broadcast_to(by, 62)[middle]
@@ -58,14 +61,19 @@ def test_limits_are_the_published_ones_where_rows_leave_room():
         np.testing.assert_allclose(rate.high[middle], rate.estimate[middle] + width)
 
 
-def test_label_noise_is_the_range_of_brownian_motion_and_grows_with_what_may_be_wrong():
+def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_what_may_be_wrong():
     p = np.array([0.1, 0.4, 0.8])
-    assert tu.decisions.expected_roc(p).error == pytest.approx(range_quantile(0.1) * math.sqrt((p * (1 - p)).sum()) / 3)
-    found = tu.decisions.expected_roc(p, 0.05)
-    more = 0.05 * (0.8 + 0.6 + 1.4) / 2
-    noise = range_quantile(0.05) * math.sqrt((p * (1 - p) + more).sum()) / 3
-    assert found.parts == pytest.approx({"calibration": 0.05, "label noise": noise})
-    assert found.error == pytest.approx(0.05 + noise)
+    for c in (0.0, 0.05):
+        more = c * (0.8 + 0.6 + 1.4) / 2
+        noise = range_quantile(0.05) * math.sqrt((p * (1 - p) + more).sum()) / 3
+        assert tu.decisions.expected_roc(p, c).parts == pytest.approx({"calibration": c, "label noise": noise})
+
+
+def test_label_noise_that_is_drawn_is_the_largest_distance_of_brownian_motion():
+    p, random = np.full(400, 0.3) + np.arange(400) * 1e-6, np.random.default_rng(0)
+    walks = np.abs(np.cumsum(random.normal(size=(4000, 400)), axis=1)).max(axis=1) / 20
+    found = tu.decisions.expected_roc(p)
+    assert found.parts == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
 
 
 @settings(deadline=None, max_examples=60)
@@ -98,9 +106,9 @@ def test_no_outcomes_leave_limits_that_are_made_of_their_own_error(p, seed):
         y = np.sort(y)[np.argsort(np.argsort(-p))]  # as wrong as can be
     c = ecce(y, p, w)
     tpr, fpr, precision = realised(y, p, w)
-    rows, error = Unlabelled(p, w), curves._Error(c, c, {}, "")
-    _, across, up, auc = curves._curve("roc", rows, error, "rows")
-    _, recall, exact, ap = curves._curve("pr", rows, error, "rows")
+    ground, error = lay(Unlabelled(p, w)), curves._Error(c, c, {}, "")
+    across, up, auc = curves._bounded("roc", ground, error, "rows")
+    recall, exact, ap = curves._bounded("pr", ground, error, "rows")
     for values, limits in ((fpr, across), (tpr, up), (tpr, recall), (precision, exact)):
         assert inside(values, limits.low, limits.high)
     if 0 < y.sum() < len(y):
@@ -113,10 +121,16 @@ def test_no_outcomes_leave_limits_that_are_made_of_their_own_error(p, seed):
     assert inside(fpr, public.x_low, public.x_high)
 
 
+LABELLED = st.lists(
+    st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1.0]) | st.floats(0, 1)), min_size=1, max_size=9
+)
+
+
 @TARGETS
 @BOTH
+@pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
 @settings(deadline=None, max_examples=40)
-@given(p=SCORES, bound=st.none() | st.floats(0, 1))
+@given(p=SCORES, bound=st.none() | st.floats(0, 1) | LABELLED.map(lambda rows: tuple(np.transpose(rows))))
 def test_limits_hold_the_estimate_and_rates_rise(draw, target, p, bound):
     found = draw(p, bound, target=target)
     assert np.all(np.diff(found.threshold) < 0)
@@ -127,9 +141,11 @@ def test_limits_hold_the_estimate_and_rates_rise(draw, target, p, bound):
         if (found.kind, side) != ("pr", "y"):
             assert np.all(np.diff(low) >= 0)
             assert np.all(np.diff(high) >= 0)
+            if target == "rows" and not np.isnan(middle).any():
+                assert (low[0], high[0], low[-1], high[-1]) == (0, 0, 1, 1)
     assert 0 <= found.area_low <= found.area_high <= 1
     assert math.isnan(found.area) or found.area_low <= found.area <= found.area_high
-    assert found.error == pytest.approx(sum(found.parts.values()))
+    assert all(0 <= part < math.inf for part in found.parts.values())
 
 
 @TARGETS
@@ -137,11 +153,33 @@ def test_limits_hold_the_estimate_and_rates_rise(draw, target, p, bound):
 def test_a_weight_of_two_equals_the_row_twice(draw, target):
     random = np.random.default_rng(1)
     p, w = np.round(random.random(40), 1), random.integers(0, 3, 40)
-    one, other = draw(p, weight=w, target=target), draw(np.repeat(p, w), target=target)
-    for name in ("threshold", *SIDES):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-12)
-    assert one.area == pytest.approx(other.area)
-    assert one.error > other.error  # twice the same row tells less than two rows
+    # The correction has as many knots as labelled rows allow, and all of them from 1,600 rows on.
+    ly, lp, lw = random.integers(0, 2, 3000), np.round(random.random(3000), 1), random.integers(0, 3, 3000)
+    for bounds in ((None, None), ((ly, lp, lw), (np.repeat(ly, lw), np.repeat(lp, lw)))):
+        one, other = draw(p, bounds[0], weight=w, target=target), draw(np.repeat(p, w), bounds[1], target=target)
+        for name in ("threshold", *SIDES):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-12)
+        assert one.area == pytest.approx(other.area)
+        for part in one.parts:  # twice the same row tells less than two rows
+            assert one.parts[part] > other.parts[part]
+
+
+@TARGETS
+@BOTH
+@pytest.mark.parametrize("bound", ["none", "c", "labelled"])
+def test_rows_in_another_order_give_the_same_bits(draw, target, bound):
+    random = np.random.default_rng(8)
+    p, w = np.round(random.random(500), 2), random.random(500) + 0.1
+    y, f, v = random.integers(0, 2, 300), np.round(random.random(300), 2), random.random(300) + 0.1
+    order, other = random.permutation(500), random.permutation(300)
+    bounds = {"none": (None, None), "c": (0.03, 0.03), "labelled": ((y, f, v), (y[other], f[other], v[other]))}[bound]
+    first, again = (draw(p, bounds[0], weight=w, target=target) for _ in range(2))
+    shuffled = draw(p[order], bounds[1], weight=w[order], target=target)
+    for found in (again, shuffled):
+        for name in LIMITS:
+            np.testing.assert_array_equal(getattr(found, name), getattr(first, name))
+        assert (found.area, found.area_low, found.area_high) == (first.area, first.area_low, first.area_high)
+        assert found.parts == first.parts
 
 
 @TARGETS
@@ -157,14 +195,101 @@ def test_a_segment_has_the_curve_of_its_rows_alone(draw, target):
         alone = draw(p[region == name], (ly[lr == name], lp[lr == name]), weight=w[region == name], target=target)
         np.testing.assert_allclose(one.y_low, alone.y_low, atol=1e-12)
         assert one.area_high == pytest.approx(alone.area_high)
-        assert one.told == alone.told
-    assert found.told == f"c at most {calibration_bound(ly, lp, delta=0.05).upper:.4g}, from 300 labelled rows"
+        assert one.told == alone.told == f"{(lr == name).sum()} labelled rows"
+    assert found.told == "300 labelled rows"
+
+
+def test_a_calibration_bound_and_a_number_give_the_same_limits():
+    random = np.random.default_rng(9)
+    p = random.random(300)
+    bound = calibration_bound(random.random(300) < p, p, delta=0.05)
+    known, number = (tu.decisions.expected_roc(p, one) for one in (bound, bound.upper))
+    np.testing.assert_array_equal(known.y_low, number.y_low)
+    assert known.parts == number.parts
+    assert known.told == f"c at most {bound.upper:.4g} (95%, {bound.method})"
+
+
+# What labelled rows correct
+
+
+def twin(y, f, w, threshold):
+    """Give what labelled rows with scores from each threshold on are off by, as a share of their weight."""
+    return np.array([np.sum(w * (y - f) * (f >= t)) for t in threshold]) / w.sum()
+
+
+def test_labelled_rows_add_what_they_were_off_by():
+    random = np.random.default_rng(10)
+    p, f, w = np.round(random.random(700), 2), np.round(random.random(2000), 2), random.random(2000) + 0.5
+    y = random.random(2000) < f**2
+    ground, errors = lay(Unlabelled(p, np.ones(700))), drawn._Errors(scored(y, f, w))
+    exact, smooth = twin(y, f, w, ground.threshold), errors.smoothed(ground)
+    assert (smooth[0], smooth[-1]) == pytest.approx((0, exact[-1]))
+    at_knots = np.isclose(smooth, exact, rtol=0, atol=1e-12)
+    assert at_knots.sum() > drawn.KNOTS / 2
+    assert np.abs(smooth - exact).max() < 0.02
+    along = ground.called + ground.positive / ground.positive[-1]
+    np.testing.assert_allclose(smooth, np.interp(along, along[at_knots], exact[at_knots]), atol=1e-12)
+
+
+def test_few_labelled_rows_have_few_knots():
+    # 49 rows: both ends only. All were positive, at a score of 0.4: 0.6 of all rows more, evenly along rows and positives.
+    ground = lay(Unlabelled(np.array([0.2, 0.4, 0.6]), np.ones(3)))
+    smooth = drawn._Errors(scored(np.ones(49), np.full(49, 0.4))).smoothed(ground)
+    np.testing.assert_allclose(smooth, np.array([0, 1 / 3 + 0.6 / 1.2, 2 / 3 + 1 / 1.2, 2]) * 0.6 / 2)
+
+
+def test_a_corrected_curve_is_as_worked_by_hand():
+    # Rows of 0.2 and of 0.6, one each. Labelled: half of the 50 at 0.6 were positive, none of the 50 at 0.2.
+    y, f = np.repeat([1, 0, 0], [25, 25, 50]), np.repeat([0.6, 0.2], 50)
+    roc, pr = (draw([0.2, 0.6], (y, f)) for draw in (tu.decisions.expected_roc, tu.decisions.expected_pr))
+    # Positives from 0.6 on: 0.3 - 0.05 of all rows; from 0.2 on: 0.4 - 0.15.
+    np.testing.assert_allclose(roc.y, [0, 1, 1], atol=1e-12)
+    np.testing.assert_allclose(roc.x, [0, 0.25 / 0.75, 1])
+    np.testing.assert_allclose(pr.y, [math.nan, 0.5, 0.25])
+    assert roc.area == pytest.approx(1 - 1 / 6)
+    assert pr.area == pytest.approx(0.5)
+    assert (roc.told, pr.told) == ("100 labelled rows",) * 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(SCORES, LABELLED, st.integers(0, 2**32 - 1))
+def test_a_correction_leaves_no_more_positives_than_rows_and_no_fewer_than_none(p, labelled, seed):
+    y, f = np.transpose(labelled)
+    ground = lay(Unlabelled(np.array(p), np.random.default_rng(seed).random(len(p)) + 0.1))
+    found = ground.corrected(drawn._Errors(scored(y, f)).smoothed(ground))
+    for rows in (found.positive, found.negative):
+        assert np.all(np.diff(rows, prepend=0) >= 0)
+    np.testing.assert_allclose(found.positive + found.negative, found.called, atol=2e-12)
+
+
+def test_labels_take_an_error_of_the_scores_away():
+    random = np.random.default_rng(11)
+    p, f = random.random(20_000), random.random(20_000)
+    y, z = random.random(20_000) < p**3, random.random(20_000) < f**3
+    found, plain = tu.decisions.expected_roc(p, (z, f)), tu.decisions.expected_roc(p)
+    tpr, fpr, _ = realised_fast(y, p)
+    for exact, corrected, alone in ((tpr, found.y, plain.y), (fpr, found.x, plain.x)):
+        assert np.abs(corrected - exact).max() < 0.03
+        assert np.abs(alone - exact).max() > 0.06
+
+
+def test_scores_of_0_and_1_that_were_right_so_far_are_not_taken_for_right_forever():
+    # None of 400 labelled rows was wrong: three may be (rule of three), of 100 positives among 400 rows.
+    p = np.repeat([0.0, 1.0], [300, 100])
+    found = tu.decisions.expected_roc(p, (p, p))
+    assert found.area == 1
+    assert found.y_low[1] < 1 - 3 / 100
+    assert found.x_high[1] > 3 / 300
+    assert found.area_low < 1 - 3 / 100
+    assert tu.decisions.expected_roc(p).area_low == 1  # taken at their word
 
 
 @TARGETS
 @pytest.mark.parametrize("score", [0.0, 1.0])
-def test_scores_that_expect_no_positive_or_no_negative_give_nan_between_0_and_1(score, target):
-    roc, pr = (draw([score] * 3, 0.1, target=target) for draw in (tu.decisions.expected_roc, tu.decisions.expected_pr))
+@pytest.mark.parametrize("bound", ["none", "c", "labelled"])
+def test_scores_that_expect_no_positive_or_no_negative_give_nan_between_0_and_1(score, target, bound):
+    known = {"none": None, "c": 0.1, "labelled": ([score] * 50, [score] * 50)}[bound]
+    roc, pr = (draw([score] * 3, known, target=target) for draw in (tu.decisions.expected_roc, tu.decisions.expected_pr))
     side = "y" if score == 0 else "x"
     assert np.isnan(getattr(roc, side)).all()
     assert (getattr(roc, f"{side}_low") == 0).all()
@@ -178,9 +303,23 @@ def test_scores_that_expect_no_positive_or_no_negative_give_nan_between_0_and_1(
     assert json.dumps(roc.to_dict(), allow_nan=False)
 
 
-def test_one_row_has_a_curve():
-    found = tu.decisions.expected_roc([0.3])
+@pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
+@pytest.mark.parametrize("bound", [None, 0.2, ([0, 0, 1], [0.3, 0.3, 0.3])])
+def test_one_row_has_a_curve(bound):
+    found = tu.decisions.expected_roc([0.3], bound)
     assert (found.x.tolist(), found.y.tolist(), found.area) == ([0, 1], [0, 1], 0.5)
+
+
+def test_labelled_rows_that_were_all_positive_leave_no_negatives_to_rank():
+    p = np.repeat([0.0, 1.0], 50)
+    found = tu.decisions.expected_roc(p, (np.ones(100), p))
+    assert np.isnan(found.x).all()
+    assert (math.isnan(found.area), found.area_low, found.area_high) == (True, 0, 1)
+
+
+def test_an_area_that_may_have_nothing_to_divide_by_may_be_anything():
+    found = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # most often none of them is positive
+    assert (found.area_low, found.area_high) == (0, 1)
 
 
 def test_a_threshold_between_scores_is_looked_up_below():
@@ -211,50 +350,87 @@ def test_a_long_curve_is_thinned_in_a_dict_and_whole_in_a_frame(draw):
     assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
-def _scores(random, kind, many):
-    return random.random(many) if kind == "even" else np.round(random.beta(1, 4, many), 2)
+# How often limits hold
 
 
-@TARGETS
-@pytest.mark.parametrize("wrong", [0.0, 0.5], ids=["calibrated", "miscalibrated"])
-@pytest.mark.parametrize("kind", ["even", "tied"])
-def test_the_whole_true_curve_is_inside_as_often_as_promised(kind, wrong, target):
-    random, held, repeats = np.random.default_rng(4), 0, 60
+def even(random, many):
+    return random.random(many)
 
-    def truth(p):
-        return p * (1 - wrong * p)
 
-    large = _scores(random, kind, 200_000)
-    rising = np.sort(large)
-    positive, negative = (np.append(np.cumsum(side[::-1])[::-1], 0) for side in (truth(rising), 1 - truth(rising)))
-    for _ in range(repeats):
-        p, lp = _scores(random, kind, 800), _scores(random, kind, 400)
-        bound = (random.random(400) < truth(lp), lp)
-        y = random.random(800) < truth(p)
-        roc = tu.decisions.expected_roc(p, bound, target=target, level=0.8)
-        pr = tu.decisions.expected_pr(p, bound, target=target, level=0.8)
+def tied(random, many):
+    return np.round(random.beta(1, 4, many), 1)
+
+
+SHAPES = {
+    "calibrated": (even, lambda p: p), "too sure": (even, lambda p: 0.25 + 0.5 * p), "tied": (tied, lambda p: p * (1 - p / 2)),
+}  # fmt: skip
+LEVEL, REPEATS = 0.9, 100
+LEAST = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / REPEATS)
+
+
+def realised_fast(y, p):
+    """Give TPR, FPR and precision as `realised` does, of many rows."""
+    order = np.argsort(-p)
+    last = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))
+    tp, fp = (np.append(0.0, np.cumsum(side[order])[last]) for side in (y, 1.0 - y))
+    with np.errstate(invalid="ignore"):
+        return tp / tp[-1], fp / fp[-1], tp / (tp + fp)
+
+
+def true_curve(kind, tpr, fpr, precision):
+    """Give both axes and the area."""
+    if kind == "roc":
+        return fpr, tpr, np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2
+    return tpr, precision, np.sum(np.diff(tpr) * precision[1:])
+
+
+def population(random, score, truth):
+    """Give where thresholds lie in a very large number of rows, with TPR, FPR and precision there."""
+    p = np.sort(score(random, 200_000))
+    at = np.flatnonzero(np.append(True, np.diff(p) != 0))
+    above = [np.append(np.cumsum(side[::-1])[::-1][at], 0.0)[::-1] for side in (truth(p), 1 - truth(p))]
+    with np.errstate(invalid="ignore"):
+        return p[at], (above[0] / above[0][-1], above[1] / above[1][-1], above[0] / (above[0] + above[1]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "target", "rows"),
+    [
+        ("calibrated", "roc", "rows", 400), ("calibrated", "pr", "population", 400), ("too sure", "pr", "rows", 400),
+        ("too sure", "roc", "population", 400), ("tied", "roc", "rows", 1000), ("tied", "pr", "rows", 600),
+        ("tied", "roc", "population", 600), ("tied", "pr", "population", 1000),
+    ],
+)  # fmt: skip
+def test_the_whole_true_curve_and_its_area_are_inside_as_often_as_promised(shape, kind, target, rows):
+    score, truth = SHAPES[shape]
+    random, held, areas = np.random.default_rng(4), 0, 0
+    scores, whole = population(random, score, truth)
+    draw = getattr(tu.decisions, f"expected_{kind}")
+    for _ in range(REPEATS):
+        p, f = score(random, rows), score(random, rows)
+        found = draw(p, (random.random(rows) < truth(f), f), target=target, level=LEVEL)
         if target == "rows":
-            tpr, fpr, precision = realised(y, p)
+            x, y, area = true_curve(kind, *realised_fast(random.random(rows) < truth(p), p))
         else:
-            at = np.searchsorted(rising, roc.threshold)
-            tpr, fpr = positive[at] / positive[0], negative[at] / negative[0]
-            precision = np.append(math.nan, (positive[at] / (positive[at] + negative[at] + 1e-300))[1:])
-        held += inside(tpr, roc.y_low, roc.y_high) and inside(fpr, roc.x_low, roc.x_high) and (
-            inside(precision, pr.y_low, pr.y_high)
-        )  # fmt: skip
-    assert held / repeats >= 0.8 - 3 * math.sqrt(0.8 * 0.2 / repeats)
+            x, y, area = true_curve(kind, *whole)
+            at = len(scores) - np.searchsorted(scores, found.threshold)
+            x, y = x[at], y[at]
+        held += inside(x, found.x_low, found.x_high) and inside(y, found.y_low, found.y_high)
+        areas += found.area_low <= area <= found.area_high
+    assert held / REPEATS >= LEAST
+    assert areas / REPEATS >= LEAST
 
 
 def test_bands_without_a_bound_hold_for_scores_that_are_right_and_only_for_those():
     random, held = np.random.default_rng(5), {1.0: 0, 0.6: 0}
     for right in held:
-        for _ in range(200):
-            p = random.random(500)
-            found = tu.decisions.expected_roc(p, level=0.8)
-            tpr, fpr, _ = realised(random.random(500) < p**right, p)
+        for _ in range(REPEATS):
+            p = np.round(random.random(500), 2)
+            found = tu.decisions.expected_roc(p, level=LEVEL)
+            tpr, fpr, _ = realised_fast(random.random(500) < p**right, p)
             held[right] += inside(tpr, found.y_low, found.y_high) and inside(fpr, found.x_low, found.x_high)
-    assert held[1.0] / 200 >= 0.8 - 3 * math.sqrt(0.8 * 0.2 / 200)
-    assert held[0.6] / 200 < 0.5
+    assert held[1.0] / REPEATS >= LEAST
+    assert held[0.6] / REPEATS < 0.5
 
 
 def test_more_labels_and_more_rows_give_narrower_bands():
@@ -262,10 +438,21 @@ def test_more_labels_and_more_rows_give_narrower_bands():
     p = random.random(4000)
     y = random.random(4000) < p
     few, many = (tu.decisions.expected_roc(p, (y[:n], p[:n])) for n in (200, 4000))
-    assert many.error < few.error
+    assert many.parts["calibration"] < few.parts["calibration"] / 3
     assert many.area_high - many.area_low < few.area_high - few.area_low
+    assert np.mean(many.y_high - many.y_low) < np.mean(few.y_high - few.y_low) / 2
     few, many = (tu.decisions.expected_roc(p[:n], target="population") for n in (200, 4000))
     assert many.parts["sampling"] < few.parts["sampling"]
+
+
+def test_labelled_rows_give_limits_of_use_where_a_bound_on_c_gives_wide_ones():
+    random = np.random.default_rng(12)
+    p, f = random.beta(1, 3, (2, 5000))
+    y = random.random(5000) < f
+    by_rows = tu.decisions.expected_roc(p, (y, f))
+    by_c = tu.decisions.expected_roc(p, calibration_bound(y, f, delta=0.05))
+    assert by_rows.area_high - by_rows.area_low < 0.06 < by_c.area_high - by_c.area_low
+    assert np.mean(by_rows.y_high - by_rows.y_low) < np.mean(by_c.y_high - by_c.y_low) / 2
 
 
 def test_scores_that_moved_are_warned_of():

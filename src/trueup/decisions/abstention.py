@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.decisions.answers import answers_of, standard_error
 from trueup.decisions.costs import expected_cost
-from trueup.decisions.inputs import Target, number, plain
+from trueup.decisions.inputs import Target, number, plain, say
 from trueup.decisions.rejection import MOST_RATIO, RATIOS, Falling, rewards, risks
 from trueup.decisions.rules import Action, Rule
 from trueup.errors import ArgumentError
@@ -134,12 +134,12 @@ class Abstention:
             said += f", {100 * (self.expected_risk if known is None else self.risk):.3g}% of them wrong"
             said += "" if known is None else f" (expected {100 * self.expected_risk:.3g}%)"
         unit = "" if self.expected.target == "rows" else " a row"
-        span = f"{self.expected.low:,.6g} to {self.expected.high:,.6g} at {100 * self.expected.level:g}%"
-        told = f"expected cost {self.expected.estimate:,.6g}{unit}, {span}"
+        span = f"{say(self.expected.low)} to {say(self.expected.high)} at {100 * self.expected.level:g}%"
+        told = f"expected cost {say(self.expected.estimate)}{unit}, {span}"
         if known is None:
             return f"<Abstention {said}; {told} ({self.expected.told or 'scores taken at their word'})>"
         cost = known.mean if unit else known.total
-        return f"<Abstention {said}; cost {cost:,.6g}{unit}, {told}>"
+        return f"<Abstention {said}; cost {say(cost)}{unit}, {told}>"
 
 
 def abstain(
@@ -182,7 +182,7 @@ def abstain(
     A wrong answer costs four times what "unsure" does:
 
     >>> abstain([0.95, 0.9, 0.7, 0.2], ratio=4)
-    <Abstention unsure below 0.75: answers 75% of 4 rows, 11.7% of them wrong; expected cost 2.4, 1 to 6.21955 at 90%
+    <Abstention unsure below 0.75: answers 75% of 4 rows, 11.7% of them wrong; expected cost 2.4, 1 to 6.22 at 90%
     (scores taken at their word)>
     >>> found = abstain([0.95, 0.9, 0.7, 0.2], [1, 0, 1, 0], ratio=4)
     >>> found.realised.total, round(found.prr, 3)

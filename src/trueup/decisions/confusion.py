@@ -10,7 +10,7 @@ import numpy as np
 
 from trueup.data.intake import frame_like
 from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, quantile, spread, upper_bound
-from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, unlabelled
+from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, say, unlabelled
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import range_quantile
 
@@ -110,7 +110,7 @@ class ExpectedConfusion:
         return frame_like(columns | {name: found[:, k] for k, name in enumerate(Estimate._fields)}, like)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name} {getattr(self, name).estimate:,.4g}" for name in COUNTS)
+        counts = ", ".join(f"{name} {say(getattr(self, name).estimate)}" for name in COUNTS)
         rates = ", ".join(
             f"{name} {one.estimate:.3g} ({one.low:.3g} to {one.high:.3g})"
             for name, one in (("precision", self.precision), ("recall", self.recall))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.decisions.evidence import as_bound, as_evidence, compare_with, quantile, spread
-from trueup.decisions.inputs import Target, check_level, check_target, plain, unlabelled
+from trueup.decisions.inputs import Target, check_level, check_target, plain, say, unlabelled
 from trueup.decisions.rules import as_actions, as_rule
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ class ExpectedCost:
 
     def __repr__(self) -> str:
         what = f"of {self.rows:,.10g} rows" if self.target == "rows" else "a row"
-        parts = ", ".join(f"{name} {half:.3g}" for name, half in self.parts.items())
+        parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.parts.items())
         told = self.told or "scores taken at their word"
-        span = f"{self.low:,.6g} to {self.high:,.6g}"
-        return f"<ExpectedCost {self.estimate:,.6g} {what}, {span} at {100 * self.level:g}% ({parts}; {told})>"
+        span = f"{say(self.low)} to {say(self.high)}"
+        return f"<ExpectedCost {say(self.estimate)} {what}, {span} at {100 * self.level:g}% ({parts}; {told})>"
 
 
 def expected_cost(
@@ -145,7 +145,7 @@ def expected_cost(
     Examples
     --------
     >>> expected_cost([0.1, 0.3, 0.9], {"fn": 5, "fp": 1}, 0.2)
-    <ExpectedCost 1.3 of 3 rows, 0 to 4.09562 at 90% (label noise 2.8; scores taken at their word)>
+    <ExpectedCost 1.3 of 3 rows, 0 to 4.096 at 90% (label noise 2.8; scores taken at their word)>
     """
     check_target(target)
     check_level(level)

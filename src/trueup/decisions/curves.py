@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.data.intake import frame_like
-from trueup.decisions.evidence import KEPT, as_bound, compare_with, spread, upper_bound
+from trueup.decisions.drawn import draw_limits
+from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, spread, upper_bound
+from trueup.decisions.ground import Range, average_precision, divide, lay, rising, under
 from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, unlabelled
 from trueup.errors import ArgumentError
-from trueup.kernels.sorting import argsort
 from trueup.metrics.inference import range_quantile
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from trueup.decisions.evidence import Bound
+    from trueup.decisions.ground import Ground, Kind
     from trueup.decisions.inputs import Unlabelled
 
     Floats = NDArray[np.float64]
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CurvePoint", "ExpectedCurve", "expected_pr", "expected_roc"]
 
-Kind = Literal["roc", "pr"]
 AXES = {"roc": ("fpr", "tpr"), "pr": ("recall", "precision")}
 SHOWN = 1001  # points that a dict holds, at most
 COLUMNS = ("threshold", "x", "x_low", "x_high", "y", "y_low", "y_high")
@@ -63,11 +64,9 @@ class ExpectedCurve:
         Limits; 0 and 1 where the estimate is NaN.
     area, area_low, area_high : float
         The area under the curve (AUC), ties counted half, or average precision, the step sum.
-    error : float
-        By how much, as a share of all rows, the positives (or negatives) in any interval of scores may be off.
     parts : mapping of str to float
-        What the error is made of: "calibration", where there is evidence, and "label noise" (target "rows") or "sampling"
-        (target "population").
+        By how much, as a share of all rows, the positives above a threshold may be off, and why: "calibration", where there
+        is evidence, and "label noise" (target "rows") or "sampling" (target "population").
     level : float
         How often all limits hold at once.
     target : {"rows", "population"}
@@ -90,7 +89,6 @@ class ExpectedCurve:
     area: float
     area_low: float
     area_high: float
-    error: float
     parts: Mapping[str, float]
     level: float
     target: Target
@@ -162,7 +160,8 @@ def expected_roc(
     p : array-like, shape (n,)
         Scores of the rows.
     bound : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
-        What is known of the scores' errors: labelled rows that did not teach the model, or a bound on c(f). Without it the
+        What is known of the scores' errors. Best are labelled rows that did not teach the model, or a calibrator, which
+        held some out: they correct the curve, too, and limits are far narrower than by a bound on c(f). Without it the
         scores are taken at their word.
     level : float
     target : {"rows", "population"}
@@ -179,28 +178,31 @@ def expected_roc(
     Notes
     -----
     TPR(t) = sum f 1[f >= t] / sum f, FPR(t) = sum (1 - f) 1[f >= t] / sum (1 - f) (Gao, Parameswaran & Peng 2017, section
-    3.3). Let A and B be the positives with scores from t on and below it, as shares of all rows, and let the share in no
-    interval be off by more than c. Then TPR = A / (A + B) is largest with c more in A and c less in B, and is then above
-    its estimate by c / (A + B): the limits are TPR +- n c / sum f and FPR +- n c / sum (1 - f), and both hold together, at
-    all t. They are cut where there are no rows to be positive: A lies between 0 and the share of rows called.
+    3.3).
 
-    For these rows, c is the bound on c(f), plus q sqrt(sum w^2 v) / W for what their labels happen to be, q the quantile of
-    the range of Brownian motion. Here v = f (1 - f) where scores are right. Where an interval may be off by c, E[(y - f)^2]
-    = E[f (1 - f)] + E[(1 - 2 f) (y - f)] is above that by up to c (|g_0| + |g_1| + |g_0 - g_1|) / 2, g the values of
-    1 - 2 f at both ends of the scores; v has that much more.
+    *With labelled rows*, or with nothing. Labelled rows add what they were off by, sum w (y - f) 1[f >= t] / W, taken at
+    some thresholds and in between evenly. What is left is noise: of the labels of these rows and of the labelled ones; for
+    the population, of which rows came in place of the former. Its sums over scores from t on are Brownian motion in their
+    variance, a bound for few events as for `expected_cost`. 2,000 curves with such noise are drawn, always the same ones
+    for the same rows; the limits, at each threshold so many times the spread of the curves there, hold all of a share
+    ``level`` of them, both axes at once. The limits of the area are those of the areas drawn.
 
-    For the population, scores are a sample: sum w f over any interval is off by at most q sqrt(V), V a bound on sum w^2 f^2
-    that holds for few rows too, and sum w (1 - f) likewise. (A centred sum varies less in every direction than one that is
-    not, so that by Anderson's inequality, 1955, the quantile for Brownian motion is on the safe side.) Where positives are
-    few that is narrower than the bound of Dvoretzky, Kiefer & Wolfowitz (1956), which does not know that f is small.
-
-    What may go wrong is shared equally between calibration and the other part, and there between positives and negatives.
-    The AUC is smallest along (largest FPR, smallest TPR): moving a point of a rising curve right or down takes area away.
+    *With a bound on c.* Let A and B be the positives with scores from t on and below it, as shares of all rows, and let the
+    share in no interval be off by more than c. Then TPR = A / (A + B) is largest with c more in A and c less in B, and is
+    then above its estimate by c / (A + B): the limits are TPR +- n c / sum f and FPR +- n c / sum (1 - f), and both hold
+    together, at all t. They are cut where there are no rows to be positive: A lies between 0 and the share of rows called.
+    To c is added q sqrt(sum w^2 v) / W for what the labels of these rows happen to be, q the quantile of the range of
+    Brownian motion. Here v = f (1 - f) where scores are right. Where an interval may be off by c, E[(y - f)^2] = E[f (1 -
+    f)] + E[(1 - 2 f) (y - f)] is above that by up to c (|g_0| + |g_1| + |g_0 - g_1|) / 2, g the values of 1 - 2 f at both
+    ends of the scores; v has that much more. For the population, sum w f over any interval is off by at most q sqrt(V), V a
+    bound on sum w^2 f^2, and sum w (1 - f) likewise: a centred sum varies less than one that is not (Anderson 1955). What
+    may go wrong is shared equally between calibration and the other part, and there between positives and negatives. The
+    AUC is smallest along (largest FPR, smallest TPR): moving a point of a rising curve right or down takes area away.
 
     Examples
     --------
     >>> expected_roc([0.1, 0.4, 0.8])
-    <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (label noise 0.523; scores taken at their word)>
+    <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (label noise 0.409; scores taken at their word)>
     """
     return _draw("roc", p, bound, level, target, weight, segments)
 
@@ -233,20 +235,12 @@ def expected_pr(
     return _draw("pr", p, bound, level, target, weight, segments)
 
 
-class _Range(NamedTuple):
-    """An estimate a threshold, with its limits."""
-
-    estimate: Floats
-    low: Floats
-    high: Floats
-
-
 class _Error(NamedTuple):
     """By how much a share of positives, and one of negatives, may be off in any interval."""
 
     positives: float
     negatives: float
-    parts: Mapping[str, float]
+    parts: dict[str, float]
     told: str
 
 
@@ -261,98 +255,77 @@ def _draw(
     distance = compare_with(known, rows.p)
 
     def one(part: Unlabelled, name: str | None, distance: float, single: Mapping[str, ExpectedCurve]) -> ExpectedCurve:
-        error = _error(part, known, level, target, name)
-        threshold, across, up, areas = _curve(kind, part, error, target)
+        ground = lay(part)
+        if known is None or isinstance(known, Labelled):
+            mine = None if known is None else known.of(name)
+            across, up, areas, parts = draw_limits(kind, ground, mine, level, target)
+            told = "" if mine is None else f"{len(mine.y):,} labelled rows"
+        else:
+            error = _error(part, ground, known, level, target, name)
+            across, up, areas = _bounded(kind, ground, error, target)
+            parts, told = error.parts, error.told
         limits = (across.estimate, up.estimate, across.low, across.high, up.low, up.high)
-        most = max(error.positives, error.negatives)
-        return ExpectedCurve(
-            kind, threshold, *limits, *areas, most, error.parts, level, target, error.told, distance, single
-        )
+        return ExpectedCurve(kind, ground.threshold, *limits, *areas, parts, level, target, told, distance, single)
 
     return one(rows, None, distance, {name: one(part, name, math.nan, {}) for name, part in rows.parts()})
 
 
-def _error(rows: Unlabelled, known: Bound | None, level: float, target: Target, segment: str | None) -> _Error:
-    """Bound what shares of rows in an interval of scores may be off by."""
-    p, w = rows.p, rows.w
-    total = float(w.sum())
-    failing = (1 - level) / (1 if known is None else 2)
-    c, told = (0.0, "") if known is None else upper_bound(known, failing, segment)
+def _error(rows: Unlabelled, ground: Ground, known: Bound, level: float, target: Target, segment: str | None) -> _Error:
+    """Bound what shares of rows in an interval of scores may be off by, where a bound on c is all that is known."""
+    failing = (1 - level) / 2
+    c, told = upper_bound(known, failing, segment)
     if target == "rows":
-        ends = 1 - 2 * np.array([p.min(), p.max()])
+        ends = 1 - 2 * ground.threshold[[-1, 1]]
         more = c * (np.abs(ends).sum() + np.ptp(ends)) / 2
-        name, reach = "label noise", range_quantile(failing) / total
-        sides = [reach * math.sqrt(float(np.sum(w**2 * (p * (1 - p) + more))))] * 2
+        name, reach = "label noise", range_quantile(failing)
+        sides = [reach * math.sqrt(ground.noise[-1] + more * ground.squares[-1])] * 2
     else:
-        name, reach = "sampling", range_quantile(KEPT * failing / 2) / total
-        sides = [reach * spread(w * share, float(w.max()), failing / 2) for share in (p, 1 - p)]
-    parts = ({} if known is None else {"calibration": c}) | {name: max(sides)}
-    return _Error(c + sides[0], c + sides[1], parts, told)
+        w = np.sort(rows.w)  # sums of what is sorted do not depend on the order of rows
+        name, reach = "sampling", range_quantile(KEPT * failing / 2) / float(w.sum())
+        sides = [reach * spread(np.sort(rows.w * share), w[-1], failing / 2) for share in (rows.p, 1 - rows.p)]
+    return _Error(c + sides[0], c + sides[1], {"calibration": c, name: max(sides)}, told)
 
 
-def _curve(
-    kind: Kind, rows: Unlabelled, error: _Error, target: Target
-) -> tuple[Floats, _Range, _Range, tuple[float, float, float]]:
-    """Give thresholds, both axes with their limits, and the area with its own."""
-    order = argsort(-rows.p)
-    p, w = rows.p[order], rows.w[order]
-    last = np.flatnonzero(np.append(p[1:] != p[:-1], True))
-    called, positive, negative = (np.append(0.0, np.cumsum(column)[last]) for column in (w, w * p, w * (1 - p)))
-    total = called[-1]
+def _bounded(kind: Kind, ground: Ground, error: _Error, target: Target) -> tuple[Range, Range, tuple[float, float, float]]:
+    """Give both axes with their limits, and the area with its own, where no interval is off by more than so much."""
+    called, positive, negative = ground[1:4]
     rows_only = target == "rows"  # there, no more are positive than are called; a population may have called others
-    most, rest = (called / total, 1 - called / total) if rows_only else (np.inf, np.inf)
+    most, rest = (called, 1 - called) if rows_only else (np.inf, np.inf)
     tp, fp, fn, tn = (
-        _around(mass / total, off, limit)
+        _around(mass, off, limit)
         for mass, off, limit in (
             (positive, error.positives, most), (negative, error.negatives, most),
             (positive[-1] - positive, error.positives, rest), (negative[-1] - negative, error.negatives, rest),
         )
     )  # fmt: skip
-    threshold, recall = np.append(math.inf, p[last]), _rising(_share(tp, fn))
+    recall = rising(_share(tp, fn))
     if kind == "roc":
-        across = _rising(_share(fp, tn))
-        areas = (
-            _under(across.estimate, recall.estimate), _under(across.high, recall.low), _under(across.low, recall.high)
-        )  # fmt: skip
-        return threshold, across, recall, areas
+        across = rising(_share(fp, tn))
+        pairs = ((across.estimate, recall.estimate), (across.high, recall.low), (across.low, recall.high))
+        area, low, high = (float(under(*pair)) for pair in pairs)
+        return across, recall, (area, low, high)
     precision = _share(tp, fp)
-    return threshold, recall, precision, _average_precision(recall, precision)
+    return recall, precision, _average_precision(recall, precision)
 
 
-def _around(mass: Floats, error: float, most: Any) -> _Range:
+def _around(mass: Floats, error: float, most: Any) -> Range:
     """Give what a share of rows may be: not below 0, nor above the rows that are there."""
-    return _Range(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
+    return Range(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
 
 
-def _share(one: _Range, other: _Range) -> _Range:
+def _share(one: Range, other: Range) -> Range:
     """Give one over the sum of both; where nothing is expected in either it is NaN, between 0 and 1."""
-
-    def divide(a: Floats, b: Floats, empty: Any) -> Floats:
-        whole = a + b
-        return np.where(whole > 0, a / np.where(whole > 0, whole, 1.0), empty)
-
-    estimate = divide(one.estimate, other.estimate, math.nan)
+    estimate = divide(one.estimate, one.estimate + other.estimate)
     # A limit is empty only where all rows are called, or none: the estimate then is what it must be.
-    low, high = divide(one.low, other.high, estimate), divide(one.high, other.low, estimate)
+    low, high = divide(one.low, one.low + other.high), divide(one.high, one.high + other.low)
     unknown = np.isnan(estimate)
     low, high = np.where(unknown, 0.0, np.fmin(low, estimate)), np.where(unknown, 1.0, np.fmax(high, estimate))
-    return _Range(estimate, low, high)
+    return Range(estimate, low, high)
 
 
-def _rising(rate: _Range) -> _Range:
-    """Make sure that a rate rises to the last bit, as it must."""
-    return _Range(*(np.maximum.accumulate(column) for column in rate))
-
-
-def _under(x: Floats, y: Floats) -> float:
-    """Give the area under a line from (0, 0) to (1, 1)."""
-    xs, ys = (np.concatenate([[0.0], side, [1.0]]) for side in (x, y))
-    return float(np.clip(np.sum(np.diff(xs) * (ys[1:] + ys[:-1])) / 2, 0, 1))
-
-
-def _average_precision(recall: _Range, precision: _Range) -> tuple[float, float, float]:
+def _average_precision(recall: Range, precision: Range) -> tuple[float, float, float]:
     """Give average precision with its limits."""
-    area = float(np.sum(np.diff(recall.estimate) * precision.estimate[1:]))
+    area = float(average_precision(recall.estimate, precision.estimate))
     cuts = np.unique(np.concatenate([[0.0, 1.0], recall.low, recall.high]))
     between, width = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
     end = len(recall.low) - 1

@@ -28,6 +28,7 @@ __all__ = [
     "is_number",
     "number",
     "plain",
+    "say",
     "segments_of",
     "unlabelled",
 ]
@@ -181,3 +182,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(value: float, digits: int = 4) -> str:
+    """Write an amount: to the unit where that is enough digits, and never in powers of ten that nobody reads.
+
+    Examples
+    --------
+    >>> say(1234567.8), say(54.3212), say(0.043219), say(0.0)
+    ('1,234,568', '54.32', '0.04322', '0')
+    """
+    return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"

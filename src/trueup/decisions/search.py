@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.decisions.costs import Share
-from trueup.decisions.inputs import is_number, plain, unlabelled
+from trueup.decisions.inputs import is_number, plain, say, unlabelled
 from trueup.decisions.rules import Rule, as_actions
 from trueup.errors import ArgumentError
 from trueup.kernels.deciding import extend_runs
@@ -83,7 +83,7 @@ class BestRule:
 
     def __repr__(self) -> str:
         told = ", ".join(f"{share.action} {share.rows:,.10g}" for share in self.shares)
-        return f"<BestRule {self.estimate:,.6g}: {str(self.rule)[6:-1]} (rows: {told})>"
+        return f"<BestRule {say(self.estimate)}: {str(self.rule)[6:-1]} (rows: {told})>"
 
 
 def best_rule(
@@ -123,7 +123,7 @@ def best_rule(
     rows = unlabelled(p, weight)
     given = tuple(sorted(as_actions(costs), key=lambda action: -action.difference))
     fixed = _by_action(fixed_costs, given, 0.0, "fixed_costs")
-    actions = tuple(replace(action, fixed=action.fixed + cost) for action, cost in zip(given, fixed, strict=True))
+    actions = tuple(replace(action, fixed=action.fixed + cost) for action, cost in zip(given, fixed.tolist(), strict=True))
     ground = _Ground(rows, actions, _by_action(capacity, actions, math.inf, "capacity"))
     return ground.told(ground.cheapest())
 

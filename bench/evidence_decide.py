@@ -1,0 +1,146 @@
+"""The part of docs/evidence.md that is about decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pages import figures, held, table
+
+
+def deciding() -> list[str]:
+    """Put the parts together."""
+    return [*costs(), *curves(), *silence(), *losses()]
+
+
+def costs() -> list[str]:
+    """Show how often intervals for costs held, and how wide they were."""
+    found = figures("decide")
+    ways = list(dict.fromkeys(cell["way"] for cell in found["cells"]))
+    cells = {(cell["kind"], cell["rows"], cell["labelled"], cell["way"]): cell for cell in found["cells"]}
+    places = list(dict.fromkeys(key[:3] for key in cells))
+
+    def said(cell: dict[str, Any]) -> str:
+        return f"{cell['held']:.3f} ({cell['width']:.3f})"
+
+    rows = [
+        [kind, f"{rows:,}", f"{many:,}", *(said(cells[kind, rows, many, way]) for way in ways),
+         f"{cells[kind, rows, many, ways[0]]['known']:.3f}"]
+        for kind, rows, many in places
+    ]  # fmt: skip
+    ratios = "; ".join(f"{name}: {ratio:.2f}" for name, ratio in found["ratios"].items())
+    return [
+        "## What a rule will cost, without labels",
+        "",
+        f"{found['repetitions']:,} simulations a line, intervals at 90%: how often they held the cost that came out, and "
+        "how wide they were, a row. A miss costs 5, a false alarm 1. *given*: the threshold 0.2 (0.0133 where events are "
+        "rare), for these rows and for the population; *best*: that of `best_rule`; *searched*: the one that was cheapest "
+        "on the labelled rows; *bound*: nothing is known but an upper bound on c, as in Claim 1; *at word*: nothing is "
+        "known, and scores are believed. The last column is the width for these rows if the law were known.",
+        "",
+        *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
+        "",
+        *table(["scores", "rows", "labelled", *ways, "law known"], rows),
+        "",
+        "At word, intervals are narrow and, where scores are off, wrong: that is what labelled rows are for. What holds "
+        "for every rule is wide, and holds nearly always: the bound of all intervals is reached by none in particular.",
+        "",
+        f"The cheapest rule of 1,000,000 rows, in times of one sort of them: {ratios}.",
+        "",
+        "`python bench/decide.py`",
+        "",
+    ]
+
+
+def curves() -> list[str]:
+    """Show ROC and precision-recall curves without labels beside the true ones."""
+    found = figures("roc")
+    rows = []
+    for kind, across, up in (("roc", "FPR", "TPR"), ("pr", "recall", "precision")):
+        mean, far = found[kind]["mean"], found[kind]["farthest"]
+        rows.append([
+            kind.upper(), f"{mean['area']:.4f}", f"{mean['estimate']:.4f}", f"{mean['low']:.3f} to {mean['high']:.3f}",
+            f"{far[across]:.3f}, {far[up]:.3f}",
+            f"{100 * mean['inside']:.1f}% ({100 * mean['all inside']:.0f}%)", f"{mean['half-width']:.3f}",
+            f"{100 * mean['inside by c_emp']:.1f}% ({100 * mean['all inside by c_emp']:.0f}%)",
+            f"{mean['half-width by c_emp']:.3f}",
+        ])  # fmt: skip
+    sizes = found["rows"]
+    return [
+        "## ROC without labels",
+        "",
+        f"Adult, a random forest, isotonic regression on {sizes['calibration']:,} rows, {sizes['validation']:,} others as "
+        f"evidence, curves of {sizes['without labels']:,} rows without labels against the true ones "
+        f"({len(found['roc']['seeds'])} deals), as in Figure 4 of Gao, Parameswaran & Peng (2017). Inside: the share of "
+        "thresholds at which the true curve lies within the limits on both axes, and in brackets the share of deals in "
+        "which all of it does. Beside it the "
+        "published limits, by c_emp of the evidence rows with nothing added.",
+        "",
+        *table(
+            ["curve", "true area", "estimated", f"limits at {100 * found['level']:g}%", "farthest across, up", "inside",
+             "half-width", "inside by c_emp", "half-width"],
+            rows,
+        ),
+        "",
+        "![ROC without labels](pictures/roc.png)",
+        "",
+        "`python bench/roc.py`",
+        "",
+    ]  # fmt: skip
+
+
+def silence() -> list[str]:
+    """Show the reward of answering only where confidence is high."""
+    found = figures("abstain")
+    rows, leads = [], []
+    for net, cell in found["nets"].items():
+        for name, one in cell["methods"].items():
+            gain = one["gain a row, mean of ratios"]
+            prr = one["numbers"]["PRR"]
+            rows.append([net if name == "none" else "", name, f"{1000 * gain['mean']:.1f} ({1000 * gain['error']:.1f})",
+                         f"{prr['mean']:.3f}", str(one["alone best"])])  # fmt: skip
+            if "less the best other, mean of ratios" in one:
+                less = one["less the best other, mean of ratios"]
+                leads.append(f"{net}, {name}: {1000 * less['mean']:+.1f} ({1000 * less['error']:.1f})")
+    ratios = found["ratios"]
+    return [
+        "## When to say \"unsure\": CIFAR-10",
+        "",
+        f"Three networks, half of 10,000 test images to recalibrate, half to measure, {found['seeds']} deals. A wrong "
+        f"answer costs {ratios[0]:g} to {ratios[-1]:g} times what \"unsure\" does ({len(ratios)} ratios), and answers are "
+        "given from a confidence of 1 - u/w on (Luo et al. 2022, section 5.4). Gain over no recalibration, in costs of "
+        "\"unsure\" per 1,000 rows, mean over the ratios (standard error over deals, which share their rows), the "
+        "prediction-rejection ratio, and at how many ratios the method alone was best.",
+        "",
+        *table(["net", "method", "gain", "PRR", "alone best"], rows),
+        "",
+        f"LoRe less the best other method at each ratio: {'; '.join(leads)}.",
+        "",
+        "![Reward against cost ratio](pictures/abstain.png)",
+        "",
+        "`python bench/abstain.py`",
+        "",
+    ]  # fmt: skip
+
+
+def losses() -> list[str]:
+    """Show one score for many losses against a model for each."""
+    found = figures("omni")
+    rows = [
+        [base if at == 0 else "", name, f"{one['ours']:.5f}", f"{one['theirs']:.5f}", f"{one['base alone']:.5f}",
+         f"{one['sigmas']:+.2f}", f"{one['worst_sigmas']:+.2f}"]
+        for base, cell in found["summary"].items()
+        for at, (name, one) in enumerate(cell.items())
+    ]  # fmt: skip
+    return [
+        "## One score for every loss",
+        "",
+        "Adult: one score, corrected by `MCGrad`, turned by `omnipredict` into the prediction of each loss, against a "
+        "model trained for that loss on the same rows and features. Test loss, mean of 5 splits; the difference in paired "
+        "standard errors of one split (at most 2 is asked for), its mean and that of the worst split. Base alone is the "
+        "score without the correction.",
+        "",
+        *table(["base", "loss", "one score", "own model", "base alone", "difference, s.e.", "worst split"], rows),
+        "",
+        "`python bench/omni.py`",
+        "",
+    ]

@@ -1,0 +1,34 @@
+"""What the parts of the evidence page share: figures from disk, and tables of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def figures(name: str) -> dict[str, Any]:
+    """Read the figures of one benchmark."""
+    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
+    return found
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Write a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def held(checks: dict[str, Any]) -> list[list[str]]:
+    """Write each figure beside its bar."""
+    return [
+        [
+            name,
+            f"{c['value']:.3g}",
+            f"{'at most' if c['at_most'] else 'at least'} {c['bar']:.3g}",
+            "yes" if c["holds"] else "**no**",
+        ]
+        for name, c in checks.items()
+    ]
