@@ -1,4 +1,6 @@
-"""LSBoost on census income beside scikit-learn's GradientBoostingRegressor: seed 000's Figure 3 and Table 2.
+"""LSBoost on census income beside scikit-learn's GradientBoostingRegressor.
+
+After Figure 3 and Table 2 of Globus-Harris et al. (2023).
 
     python bench/lsboost.py [--learners 1000]
 

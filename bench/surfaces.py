@@ -1,4 +1,4 @@
-"""Algorithm 1 on the two surfaces of seed 000 (section 7 and appendix F.2), and its error out of sample.
+"""Algorithm 1 on the two surfaces of Globus-Harris et al. (2023, section 7 and appendix F.2), and its error out of sample.
 
     python bench/surfaces.py [--rows 1000000] [--levels 500]
 

@@ -48,7 +48,7 @@ class TaskLoss:
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
 
     def theta(self, y: Floats, F: Floats, weight: Floats | None) -> float:
-        """Find the one factor of F that minimises the loss (SPEC, section 6).
+        """Find the one factor of F that minimises the loss.
 
         Newton's method on a convex function, halving the bracket where a step leaves it.
 

@@ -290,7 +290,7 @@ def _bounded(kind: Kind, ground: Ground, error: _Error, target: Target) -> tuple
     """Give both axes with their limits, and the area with its own, where no interval is off by more than so much."""
     called, positive, negative = ground[1:4]
     rows_only = target == "rows"  # there, no more are positive than are called; a population may have called others
-    most, rest = (called, 1 - called) if rows_only else (np.inf, np.inf)
+    most, rest = (called, called[-1] - called) if rows_only else (np.inf, np.inf)
     tp, fp, fn, tn = (
         _around(mass, off, limit)
         for mass, off, limit in (

@@ -1,4 +1,4 @@
-"""LSBoost: multicalibration by regression on the level sets of the score (SPEC, section 4; seed 000)."""
+"""LSBoost: multicalibration by regression on the level sets of the score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCGrad: multicalibration by gradient boosting on features and prediction (SPEC, section 6; seed 004)."""
+"""MCGrad: multicalibration by gradient boosting on features and prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DepthTwo: multicalibration by one ensemble of depth-2 trees, without levels (SPEC, section 5; seed 001)."""
+"""DepthTwo: multicalibration by one ensemble of depth-2 trees, without levels."""
 
 from __future__ import annotations
 
