@@ -5,7 +5,7 @@
 Scores of four kinds: right, too sure, rare (right, one event in sixty rows) and rounded (too low, two decimals); 500, 5,000
 and 50,000 rows without labels; 500 and 2,000 labelled rows of the same law. Costs: a miss 5, a false alarm 1. Told at 90%:
 
-given     the threshold 0.2 (0.02 where events are rare), the total cost of these rows, then the cost a row to come
+given     the threshold 0.2 (0.0133 where events are rare), the total cost of these rows, then the cost a row to come
 best      the cheapest threshold by the scores, `best_rule`
 searched  the threshold that was cheapest on the labelled rows themselves, `searched=True`
 bound     the threshold 0.2, and nothing known but an upper bound on c, as Claim 1 has it

@@ -135,7 +135,8 @@ def losses() -> list[str]:
         "## One score for every loss",
         "",
         "Adult: one score, corrected by `MCGrad`, turned by `omnipredict` into the prediction of each loss, against a "
-        "model trained for that loss on the same rows and features. Test loss, mean of 5 splits; the difference in paired "
+        f"model trained for that loss on the same rows and features. Test loss, mean of {len(found['splits'])} splits; the "
+        "difference in paired "
         "standard errors of one split (at most 2 is asked for), its mean and that of the worst split. Base alone is the "
         "score without the correction.",
         "",

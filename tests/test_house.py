@@ -79,8 +79,9 @@ def test_every_public_name_can_be_had():
         trueup.adit  # noqa: B018
 
 
-def test_the_evidence_page_shows_the_figures_that_were_measured():
+def test_the_evidence_page_shows_the_figures_that_were_measured(monkeypatch):
     bench = SOURCE.parents[1] / "bench"
+    monkeypatch.syspath_prepend(bench)
     spec = importlib.util.spec_from_file_location("evidence", bench / "evidence.py")
     evidence = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(evidence)

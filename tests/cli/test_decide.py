@@ -532,3 +532,86 @@ def test_help_has_examples_and_imports_nothing_heavy():
     assert done.stdout.endswith("[]\n")
     assert "examples:" in done.stdout
     assert "--cost-fn 500 --cost-fp 20" in done.stdout
+
+
+def test_a_file_that_is_decided_on_and_labelled_is_told_of(here, capsys):
+    code, _, err = call(capsys, "decide", "old.parquet", *COSTS, *TOLD)
+    assert code == 0
+    assert "old.parquet is decided on, and labelled: what its rows cost is known" in err
+    assert "decided on, and labelled" not in call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[2]
+
+
+def test_all_segments_together_are_in_the_data_as_on_the_page(here, capsys):
+    found = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")
+    whole = found["all_segments"]
+    assert whole["estimate"] == pytest.approx(sum(one["estimate"] for one in found["by_segment"].values()))
+    page = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")[1]
+    line = next(line for line in page.splitlines() if line.startswith("all, each by its own"))
+    assert [f"{whole[side]:,.0f}" for side in ("estimate", "low", "high")] == line.split()[-4:-1]
+    assert data(capsys, "new.parquet", *COSTS)["all_segments"] is None
+
+
+def test_whether_a_rule_fits_is_in_the_data(here, capsys):
+    assert data(capsys, "new.parquet", *COSTS, "--capacity", "9")["fits"]
+    assert not data(capsys, "new.parquet", *COSTS, "--capacity", "9", "--threshold", "0.1")["fits"]
+
+
+def test_amounts_beyond_reading_are_written_in_powers_of_ten(here, capsys):
+    line = call(capsys, "decide", "new.parquet", "--prediction", "p", "--cost-fn", "5e20", "--cost-fp", "1e20", "--quiet")[
+        1
+    ]
+    assert re.search(r"expected cost \d\.\d+e\+\d\d \(", line)
+    line = call(
+        capsys, "decide", "new.parquet", "--prediction", "p", "--cost-fn", "5e-20", "--cost-fp", "1e-20", "--quiet"
+    )[1]
+    assert re.search(r"expected cost \d\.\d+e-\d\d \(", line)
+
+
+def test_the_chart_is_that_of_all_labelled_rows(here, capsys):
+    # It pools rows between thresholds, labelled ones too; what it says is the cost of each rule.
+    found = data(capsys, "new.parquet", *COSTS, *TOLD, "--weight", "w")
+    old, new = pl.read_parquet("old.parquet"), pl.read_parquet("new.parquet")
+    bound = tuple(old[name].to_numpy() for name in ("y", "p", "w"))
+    for point in found["chart"][1:-1]:
+        told = tu.decisions.expected_cost(
+            new["p"].to_numpy(), {"fn": 5, "fp": 1}, point["threshold"], bound, weight=new["w"].to_numpy()
+        )
+        assert point["cost"] == pytest.approx(told.estimate)
+
+
+@pytest.mark.parametrize("told", [[], TOLD])
+def test_what_is_saved_is_the_difference_of_two_costs_start_up_costs_included(here, capsys, told):
+    found = data(capsys, "new.parquet", *COSTS, *told, "--fixed-cost", "30", "--threshold", "0.15")
+    assert len(found["instead"]) == 4
+    for one in found["instead"]:
+        apart = one["cost"]["estimate"] - found["cost"]["estimate"]
+        assert one["saved"]["estimate"] == pytest.approx(apart)
+        assert one["saved"]["low"] < apart < one["saved"]["high"]
+
+
+def test_thresholds_that_take_the_same_rows_are_one_line_of_the_chart(here, capsys):
+    pl.DataFrame({"p": [0.1, 0.3] * 20}).write_parquet("steps.parquet")
+    chart = data(capsys, "steps.parquet", *COSTS)["chart"]
+    assert [(one["threshold"], one["acted"]) for one in chart] == [
+        (0.0, 40),
+        (pytest.approx(1 / 6), 20),
+        (0.44, 0),
+        (0.5, 0),
+    ]
+
+
+def test_what_labelled_rows_take_away_is_said_so(here, capsys):
+    make(1500, 3).with_columns(y=0).with_columns(y=pl.Series([1] + [0] * 1499)).write_parquet("calm.parquet")
+    rules = ["--labelled", "calm.parquet", "--outcome", "y", "--threshold", "1"]
+    out = call(capsys, "decide", "new.parquet", *COSTS, *rules)[1]
+    assert re.search(r"1,500 labelled rows take [\d,]+ from what the scores say", out)
+    assert re.search(
+        r"rows (add [\d,.]+ to|take [\d,.]+ from) what", call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[1]
+    )
+
+
+@pytest.mark.parametrize(("score", "line"), [(0.02, "no row  <- best"), (0.9, "every row  <- best")])
+def test_the_best_is_marked_in_the_chart_also_where_it_is_one_thing_for_all(here, capsys, score, line):
+    pl.DataFrame({"p": [score] * 20}).write_parquet("alike.parquet")
+    out = call(capsys, "decide", "alike.parquet", *COSTS)[1]
+    assert any(one.startswith(line) for one in out.splitlines())

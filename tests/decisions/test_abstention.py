@@ -580,3 +580,34 @@ def test_bad_ratios_are_refused(ratios, message):
 def test_names_are_public():
     assert isinstance(tu.decisions.reward_curve(HAND_P), RewardCurve)
     assert {"abstain", "reward_curve", "risk_coverage", "Abstention", "RiskCoverage"} <= set(tu.decisions.__all__)
+
+
+@pytest.mark.parametrize("target", ["rows", "population"])
+@pytest.mark.parametrize("several", [False, True])
+def test_the_risk_that_is_expected_goes_with_the_cost(target, several):
+    # Labelled rows correct both: cost = unsure rows + 4 x wrong answers.
+    random = np.random.default_rng(3)
+    p, q = random.beta(1, 3, 2000), random.beta(1, 3, 1000)
+    y = (random.random(1000) < 0.1 + 0.8 * q).astype(int)
+    scores = np.stack([1 - p, p], axis=1) if several else p
+    bound = (y, np.stack([1 - q, q], axis=1) if several else q)
+    found = abstain(scores, ratio=4, bound=bound, target=target)
+    plain = abstain(scores, ratio=4, target=target)
+    assert found.expected_risk > plain.expected_risk + 0.01
+    wrong = found.expected_risk * found.answered * 2000
+    assert (1 - found.answered) * 2000 + 4 * wrong == pytest.approx(found.expected_total)
+
+
+def test_a_risk_is_a_share_whatever_corrects_it():
+    wrong = ([0] * 50, [0.9] * 50)
+    with pytest.warns(ShiftWarning):
+        assert abstain([0.99] * 50, ratio=4, bound=wrong).expected_risk <= 1
+    right = ([1] * 50, [0.8] * 50)
+    with pytest.warns(ShiftWarning):
+        assert abstain([0.99] * 50, ratio=4, bound=right).expected_risk == 0
+
+
+def test_labelled_scores_of_several_classes_need_to_know_what_is_called():
+    p = np.full((4, 3), 1 / 3)
+    with pytest.raises(ArgumentError, match="which of them would be called"):
+        abstain(p, ratio=2, called=1, bound=([0, 1, 2, 0], p))

@@ -335,3 +335,16 @@ def test_inputs_are_not_written_to():
         one.setflags(write=False)
     decision_curve(y, {"a": p, "b": p}, weight=w, thresholds=np.array([0.2]))
     decision_curve(None, p, weight=w, bound=(y, p))
+
+
+def test_columns_without_names_are_refused():
+    with pytest.raises(ArgumentError, match=r"shape \(3, 2\), and no names"):
+        decision_curve([0, 1, 1], np.full((3, 2), 0.5))
+
+
+def test_a_prevalence_is_a_share_whatever_corrects_it():
+    # Labelled rows at other scores say that 0.4 is to be added to 0.9.
+    known = ([1] * 50, [0.6] * 50)
+    with pytest.warns(ShiftWarning):
+        curve = decision_curve(None, [0.9] * 50, bound=known, target="population", thresholds=[0.3, 0.95])
+    assert curve.prevalence <= 1

@@ -148,12 +148,36 @@ def test_bad_wishes_are_refused(asked, told):
     [
         ([0.1, math.nan], None, "p must be finite"), ([], None, "the arrays are empty"), ([0.1, 7], None, "got 7"),
         ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to add up"),
+        ([0.1, 0.2], [1e-60, 0], "too far from 1 to add up; got 1e-60"),
         ([0.1, 0.2], [0, 0], "all zero"), ("scores", None, "must hold numbers|one-dimensional"),
     ],
 )  # fmt: skip
 def test_bad_rows_are_refused(p, weight, told):
     with pytest.raises(DataError, match=told):
         td.expected_cost(p, ERRORS, 0.2, weight=weight)
+
+
+def test_costs_too_small_to_add_up_are_refused():
+    with pytest.raises(ArgumentError, match="costs are too small to add up; the largest is 1e-200"):
+        td.expected_cost([0.1, 0.2], {"fn": 1e-200, "fp": 1e-201}, 0.2)
+    for unit in (1e-80, 1e80):
+        found, usual = (td.expected_cost([0.1, 0.3], {"fn": 5 * by, "fp": by}, 0.2) for by in (unit, 1.0))
+        assert found.high / unit == pytest.approx(usual.high)
+
+
+@pytest.mark.parametrize("target", ["rows", "population"])
+def test_a_level_of_nearly_one_is_no_surer_than_possible(target):
+    p = np.linspace(0, 1, 40)
+    labelled = td.Labelled(p > 0.5, p, segments=np.arange(40) % 20)
+    for bound in (labelled, 0.1):
+        found = td.expected_cost(p, ERRORS, 0.2, bound, level=1 - 1e-16, segments=np.arange(40) % 20, target=target)
+        assert found.low == 0
+        assert found.high > 1
+
+
+def test_one_row_is_told_as_one():
+    assert "of 1 row, " in repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3])))
+    assert repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3]))).endswith("1 labelled row)>")
 
 
 # ------------------------------------------------------------------ intervals hold
@@ -184,6 +208,50 @@ def test_intervals_of_a_given_rule_hold(shape, target):
         cost = truth if target == "population" else float(np.sum(np.where(p >= rule, 1 - y, 5 * y)))
         held += found.low <= cost <= found.high
     assert held / TRIES >= HELD
+
+
+def test_what_segments_add_varies_with_how_many_rows_they_have():
+    # Scores know nothing, segments all: what a row costs depends on its segment alone, and that is chance.
+    random, held = np.random.default_rng(2), {"cost": 0, "precision": 0}
+    y = np.repeat([1, 0, 1, 0], [9000, 1000, 1000, 9000])
+    labelled = td.Labelled(y, np.full(20_000, 0.5), segments=np.repeat([0, 1], 10_000))
+    for _ in range(100):
+        segment, p = random.integers(0, 2, 200), np.full(200, 0.5)
+        cost = td.expected_cost(p, ERRORS, 0.2, labelled, segments=segment, target="population")
+        rates = td.expected_confusion(p, 0.2, labelled, segments=segment, target="population")
+        held["cost"] += cost.low <= 0.5 <= cost.high
+        held["precision"] += rates.precision.low <= 0.5 <= rates.precision.high
+    assert min(held.values()) / 100 >= 0.9 - 3 * math.sqrt(0.9 * 0.1 / 100)
+
+
+def test_the_sampling_of_segments_counts_what_labelled_rows_add():
+    # By hand: rows of both segments cost .5 by their scores; labelled rows take .4 from one and add .4 to the other.
+    y = np.repeat([1.0, 0, 1, 0], [9, 1, 1, 9])
+    labelled = td.Labelled(y, np.full(20, 0.5), segments=np.repeat(["a", "b"], 10))
+    found = td.expected_cost(np.full(5, 0.5), ERRORS, 0.2, labelled, segments=[*"aaabb"], target="population")
+    each = np.array([0.1, 0.1, 0.1, 0.9, 0.9])
+    mean = each.mean()
+    assert found.estimate == pytest.approx(mean)
+    # Scores from .2 on cost 0 to .8, those below 0 to 1; with what is added, -.4 to 1.4.
+    s = spread(each - mean, max(1.4 - mean, mean + 0.4), 0.05) / math.sqrt(5)
+    assert found.parts["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
+
+
+def test_the_sampling_of_weighted_segments_is_that_of_what_each_row_costs():
+    random = np.random.default_rng(4)
+    p, w, segment = random.random(60), random.exponential(1, 60), np.repeat(["a", "b"], 30)
+    lp, own = random.random(400), np.repeat(["a", "b"], 200)
+    y = (random.random(400) < lp / 2 + 0.4 * (own == "b")).astype(float)
+    found = td.expected_cost(
+        p, ERRORS, 0.2, td.Labelled(y, lp, segments=own), weight=w, segments=segment, target="population"
+    )
+    added = {name: np.mean((np.where(lp >= 0.2, -1, 5) * (y - lp))[own == name]) for name in ("a", "b")}
+    shift = np.where(segment == "a", added["a"], added["b"])
+    each = np.where(p >= 0.2, 1 - p, 5 * p) + shift
+    mean = float(w @ each / w.sum())
+    most = w.max() * max(max(abs(one - mean), abs(1 + one - mean)) for one in added.values())
+    assert found.estimate == pytest.approx(mean)
+    assert found.parts["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
 
 
 @ONCE_IN_A_WHILE

@@ -1,5 +1,6 @@
 import json
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import trueup as tu
 from trueup.decisions import curves, drawn
+from trueup.decisions.evidence import spread
 from trueup.decisions.ground import lay
 from trueup.decisions.inputs import Unlabelled
 from trueup.errors import ArgumentError, DataError, ShiftWarning
@@ -69,11 +71,66 @@ def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_wha
         assert tu.decisions.expected_roc(p, c).parts == pytest.approx({"calibration": c, "label noise": noise})
 
 
+def test_sampling_beside_c_is_the_range_of_brownian_motion_on_the_side_that_varies_more():
+    p, w = np.array([0.1, 0.4, 0.7]), np.array([1.0, 2.0, 0.5])
+    sides = [range_quantile(0.8 * 0.025) * spread(w * share, 2.0, 0.025) / 3.5 for share in (p, 1 - p)]
+    found = tu.decisions.expected_roc(p, 0.05, weight=w, target="population")
+    assert found.parts == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
+    random, many = np.random.default_rng(13), np.round(np.random.default_rng(14).random(4000), 1)
+    rates, held = realised(many, many), 0
+    for _ in range(40):
+        curve = tu.decisions.expected_roc(random.choice(many, 300), 0.0, target="population")
+        inside_both = inside(rates[0], curve.y_low, curve.y_high) and inside(rates[1], curve.x_low, curve.x_high)
+        held += len(curve.threshold) == len(rates[0]) and inside_both
+    assert held >= 36
+
+
+def test_with_labelled_rows_their_errors_say_how_much_labels_vary():
+    # One error's variance, over 100 rows and over 400: twice the spread, whatever the scores say.
+    random = np.random.default_rng(15)
+    p, f = random.random(100), random.random(400)
+    found = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
+    assert found.parts["label noise"] == pytest.approx(2 * found.parts["calibration"])
+
+
+def test_events_that_were_expected_and_not_seen_count():
+    f, w = np.full(200, 0.01), np.random.default_rng(16).random(200) + 0.5
+    usual = np.sum(w**2) * 0.0099 / w.sum() ** 2
+    assert drawn._Errors(scored(np.zeros(200), f, w)).variance == pytest.approx(usual)
+    seen = drawn._Errors(scored(np.ones(200), f, w)).variance
+    assert seen == pytest.approx(np.sum(w**2) * 0.99**2 / w.sum() ** 2)
+
+
+def test_rows_of_one_score_vary_in_number_and_not_in_kind():
+    assert tu.decisions.expected_roc([0.3] * 50, target="population").parts == {"sampling": pytest.approx(0, abs=1e-12)}
+
+
+def test_limits_are_wider_where_thresholds_were_left_out(monkeypatch):
+    p = np.linspace(0.2, 0.8, 4000)
+    found = tu.decisions.expected_roc(p)
+    monkeypatch.setattr(drawn, "BETWEEN", 0.0)
+    wider = (found.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
+    # Some 232 steps, each of so much of the noise; what a path reaches beyond both ends of one.
+    usual = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
+    assert np.all((wider > 0.6 * usual) & (wider < 1.6 * usual))
+
+
 def test_label_noise_that_is_drawn_is_the_largest_distance_of_brownian_motion():
     p, random = np.full(400, 0.3) + np.arange(400) * 1e-6, np.random.default_rng(0)
     walks = np.abs(np.cumsum(random.normal(size=(4000, 400)), axis=1)).max(axis=1) / 20
     found = tu.decisions.expected_roc(p)
     assert found.parts == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
+
+
+@pytest.mark.parametrize("level", [0.99, 0.999, 0.9999, 1 - 1e-7])
+def test_levels_beyond_what_was_drawn_are_as_far_as_brownian_motion_goes(level):
+    p = np.full(400, 0.3) + np.arange(400) * 1e-6
+    found = tu.decisions.expected_roc(p, level=level)
+    # P(max |B| > x) is 4 Q(x) that far out; steps take a little away.
+    exact = -NormalDist().inv_cdf((1 - level) / 4) * math.sqrt(0.21 / 400)
+    assert 0.93 * exact < found.parts["label noise"] < 1.15 * exact
+    near = tu.decisions.expected_roc(p, level=0.9)
+    assert found.area_high - found.area > 1.4 * (near.area_high - near.area)
 
 
 @settings(deadline=None, max_examples=60)
@@ -459,6 +516,17 @@ def test_labelled_rows_give_limits_of_use_where_a_bound_on_c_gives_wide_ones():
     by_c = tu.decisions.expected_roc(p, calibration_bound(y, f, delta=0.05))
     assert by_rows.area_high - by_rows.area_low < 0.06 < by_c.area_high - by_c.area_low
     assert np.mean(by_rows.y_high - by_rows.y_low) < np.mean(by_c.y_high - by_c.y_low) / 2
+
+
+def test_nobody_writes_to_a_curve_by_mistake():
+    p = np.array([0.1, 0.4, 0.8])
+    for bound in (None, 0.1, ([0, 1], [0.2, 0.7])):
+        found = tu.decisions.expected_roc(p, bound)
+        for name in LIMITS:
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(found, name)[0] = 0
+            found.to_frame()["threshold"][0] = 0  # a copy
+    p[0] = 0.2  # the scores are still their owner's
 
 
 def test_scores_that_moved_are_warned_of():

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import trueup as tu
 import trueup.decisions as td
-from trueup.decisions.evidence import swing, upper_bound
+from trueup.decisions.evidence import quantile, swing, upper_bound
 from trueup.decisions.moved import compare_scores
 from trueup.decisions.rules import as_actions, as_rule
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
+from trueup.metrics.inputs import Scored
 
 ERRORS = {"fn": 5, "fp": 1}
 
@@ -119,6 +123,106 @@ def test_segments_of_an_audit_are_asked_by_name():
     assert "region=south" in cost.by_segment["region=south"].told
 
 
+def test_an_audit_bounds_c_where_scores_are_far_too_sure():
+    # c is .24: scores of .02 come true half of the time. Their noise is then that of outcomes, not that of such scores.
+    random, held = np.random.default_rng(3), 0
+    for _ in range(200):
+        p = random.choice([0.02, 0.98], 1000)
+        y = (random.random(1000) < np.where(p < 0.5, 0.5, 0.98)).astype(float)
+        held += upper_bound(tu.audit({"y": y, "p": p}, outcome="y", prediction="p"), 0.1)[0] >= 0.24
+    assert held / 200 >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / 200)
+
+
+def test_a_weighted_audit_bounds_c_by_the_noise_of_its_weights():
+    y, p = rows(2000, off=0.05)
+    w = np.random.default_rng(4).exponential(1, 2000)
+    found = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
+    noise = quantile(0.05) * np.sqrt(np.sum((w * (y - p)) ** 2)) / w.sum()
+    by_rows = upper_bound(td.Labelled(y, p, w), 0.05)[0]
+    assert found.overall.ecce + 0.97 * noise <= upper_bound(found, 0.05)[0] <= by_rows
+
+
+def test_a_weighted_audit_of_one_score_bounds_c_by_the_noise_of_outcomes():
+    random = np.random.default_rng(6)
+    p, w = np.full(3000, 0.05), random.exponential(1, 3000)
+    y = (random.random(3000) < 0.2).astype(float)
+    found = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
+    noise = np.sqrt(np.sum((w * (y - p)) ** 2)) / w.sum()
+    assert upper_bound(found, 0.05)[0] - found.overall.ecce > 0.97 * quantile(0.05) * noise
+
+
+def test_audits_of_other_tasks_are_refused():
+    random = np.random.default_rng(5)
+    found = tu.audit(
+        {"y": random.normal(10, 1, 300), "p": random.normal(10, 1, 300)}, outcome="y", prediction="p", task="regression"
+    )
+    with pytest.raises(ArgumentError, match="this audit is of task 'regression'"):
+        td.expected_cost([0.1, 0.2], ERRORS, 0.2, found)
+
+
+def test_bins_of_an_audit_may_be_given_as_labels():
+    y, p = rows(1000)
+    age = np.arange(1000) % 60
+    found = tu.audit({"y": y, "p": p, "age": age}, outcome="y", prediction="p", by=["age"], bins={"age": [30]})
+    with pytest.raises(ArgumentError, match="the audit knows no segment 'age=0'") as refused:
+        td.expected_cost(p, ERRORS, 0.2, found, segments={"age": age})
+    assert "cuts numbers and dates into bins" in str(refused.value)
+    told = td.expected_cost(p, ERRORS, 0.2, found, segments=np.where(age < 30, "age<30", "age>=30"))
+    assert "from the audit of age<30" in told.by_segment["age<30"].told
+
+
+LABELS = {
+    "texts": (["a", None] * 200, ["r is missing", "r=a"]), "truth": ([True, False] * 200, ["r=false", "r=true"]),
+    "numbers": ([1.0, np.nan] * 200, ["r is missing", "r=1"]),
+    "categories": (pd.Series(["a", None] * 200).astype("category"), ["r is missing", "r=a"]),
+    "whole": (pd.Series([1, None] * 200, dtype="Int64"), ["r is missing", "r=1"]),
+    "polars": (pl.Series(["a", None] * 200), ["r is missing", "r=a"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_written_as_an_audit_writes_them(kind):
+    values, names = LABELS[kind]
+    y, p = rows(400)
+    found = tu.audit({"y": y, "p": p, "r": values}, outcome="y", prediction="p", by=["r"])
+    told = td.expected_cost(p, ERRORS, 0.2, found, segments={"r": values})
+    assert list(told.by_segment) == names
+    for name, one in told.by_segment.items():
+        assert f"from the audit of {name}" in one.told
+
+
+def test_labels_of_whole_numbers_are_the_same_with_and_without_a_point():
+    y, p = rows(400)
+    segment = np.arange(400) % 2
+    told = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, p, segments=segment.astype(float)), segments=segment)
+    assert list(told.by_segment) == ["0", "1"]
+    missing = td.expected_cost(p, ERRORS, 0.2, segments=np.where(segment, 3.0, np.nan))
+    assert list(missing.by_segment) == ["(missing)", "3"]
+    days = np.where(segment, np.datetime64("2024-05-01"), np.datetime64("2024-04-30")).astype("datetime64[ns]")
+    assert list(td.expected_cost(p, ERRORS, 0.2, segments=days).by_segment) == ["2024-04-30", "2024-05-01"]
+
+
+def test_labelled_rows_stay_as_they_were():
+    y, p = rows(50)
+    p = p.copy()
+    labelled = td.Labelled(y, p)
+    before = td.expected_cost([0.1, 0.3], ERRORS, 0.2, labelled).high
+    y[:], p[:] = 1, 0
+    assert td.expected_cost([0.1, 0.3], ERRORS, 0.2, labelled).high == before
+    with pytest.raises(ValueError, match="read-only"):
+        labelled.rows.p[0] = 1
+
+
+@pytest.mark.parametrize("weight", [[1e308, 1e308, 1e-300, 1e-300], [1, 1, 1e-200, 1e-200]])
+def test_weights_that_vanish_beside_others_leave_segments_in_step(weight):
+    labelled = td.Labelled([0, 1, 1, 0], [0.2, 0.3, 0.4, 0.5], weight, segments=[*"aabb"])
+    told = td.expected_cost([0.2, 0.3], ERRORS, 0.2, labelled, segments=[*"aa"])
+    assert told.estimate == pytest.approx(td.expected_cost([0.2, 0.3], ERRORS, 0.2, ([0, 1], [0.2, 0.3])).estimate)
+    if weight[0] == 1:
+        light = td.expected_cost([0.4, 0.5], ERRORS, 0.2, labelled, segments=[*"bb"])
+        assert light.high == td.expected_cost([0.4, 0.5], ERRORS, 0.2, ([1, 0], [0.4, 0.5])).high
+
+
 @pytest.mark.parametrize(
     ("bound", "told"),
     [
@@ -182,6 +286,55 @@ def test_scores_that_moved_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert td.expected_cost(rows(3000, 1)[1], ERRORS, 0.2, (y, p)).distance < 0.05
+
+
+def test_scores_are_compared_by_weight():
+    random = np.random.default_rng(2)
+    one, other, w = random.random(2000), random.random(4000), random.random(4000)
+    lighter = np.where(other < 0.5, 0.2, 1.0)
+    assert not compare_scores(one, other).matters
+    assert compare_scores(one, other, other_weight=lighter).matters
+    kept = random.random(4000) < lighter  # fewer low ones, and what brings them back
+    assert compare_scores(one, other[kept]).matters
+    assert not compare_scores(one, other[kept], other_weight=1 / lighter[kept]).matters
+    assert not compare_scores(other[kept], one, weight=1 / lighter[kept]).matters
+    # A weight of 2 is the row twice, and no surer than rows of which one holds half of the weight.
+    whole = 1.0 + (w > 0.5)
+    twice = compare_scores(one, np.repeat(other, whole.astype(int)) ** 1.2)
+    weighted = compare_scores(one, other**1.2, other_weight=whole)
+    assert weighted.distance == pytest.approx(twice.distance)
+    assert twice.distance > 0.01
+    assert twice.p_value < weighted.p_value < 1
+    heavy = np.ones(4000)
+    heavy[0] = 4000
+    assert not compare_scores(one, other, other_weight=heavy).matters
+
+
+def test_a_distance_that_does_not_matter_is_not_told_however_certain():
+    one = np.repeat([0.2, 0.8], [500_000, 500_000])
+    found = compare_scores(one, np.repeat([0.2, 0.8], [510_000, 490_000]))
+    assert found.distance == pytest.approx(0.01)
+    assert found.p_value < 1e-9
+    assert not found.matters
+
+
+def test_rows_that_a_calibrator_held_out_may_lie_a_little_elsewhere():
+    # Models of other rows gave them: steps may have moved by a quarter of a standard deviation.
+    p = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
+    y = (np.arange(1000) % 4 == 0).astype(float)
+    elsewhere = p + 0.2 * p.std()
+    fitted = SimpleNamespace(held_out_=Scored(y, p, np.ones(1000)))
+    assert td.expected_cost(elsewhere, ERRORS, 0.2, fitted).distance == 0
+    with pytest.warns(ShiftWarning):
+        td.expected_cost(elsewhere, ERRORS, 0.2, (y, p))
+    with pytest.raises(ArgumentError, match="held no rows out"):
+        td.expected_cost(p, ERRORS, 0.2, SimpleNamespace(held_out_=None))
+
+
+def test_weights_that_move_scores_are_told():
+    y, p = rows(2000)
+    with pytest.warns(ShiftWarning, match="the scores have moved"):
+        td.expected_cost(p, ERRORS, 0.2, (y, p), weight=np.where(p < 0.2, 0.1, 1.0))
 
 
 def test_scores_that_did_not_move_are_seldom_said_to_have():

@@ -1,4 +1,6 @@
+import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from trueup.errors import ArgumentError, DataError
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 shares = st.floats(0.01, 0.99)
+prices = st.floats(-10, 10).filter(lambda cost: cost == 0 or abs(cost) > 1e-60)
 costs = st.fixed_dictionaries(
-    {"fn": st.floats(-10, 10), "fp": st.floats(-10, 10)},
-    optional={"tp": st.floats(-10, 10), "tn": st.floats(-10, 10)},
+    {"fn": prices, "fp": prices},
+    optional={"tp": prices, "tn": prices},
 )
 P = np.array([0.0, 1e-9, 0.1, 0.3, 0.49, 0.51, 0.8, 0.999, 1.0])
 
@@ -294,3 +297,39 @@ def test_one_calibrated_score_serves_every_loss_best():
         ours, theirs = (omniloss(y, omnipredict(score, loss), loss) for score in (p, wrong))
         apart = ours - theirs
         assert apart.mean() < -4 * apart.std() / np.sqrt(len(apart))
+
+
+@given(st.integers(1, 99), st.integers(1, 99), st.integers(0, 3), st.integers(-2, 2), st.booleans())
+def test_costs_are_weighed_without_rounding(miss, alarm, digits, ulps, turned):
+    # Close to where acting and waiting cost the same, products and sums of floats say either.
+    fn, fp = miss / 10**digits, alarm / 10**digits
+    p = fp / (fn + fp)
+    for _ in range(abs(ulps)):
+        p = np.nextafter(p, math.copysign(math.inf, ulps))
+    exact, (fn_, fp_) = Fraction(float(p)), map(Fraction, (fn, fp))
+    if turned:  # acting is right where nothing happens
+        (found,) = omnipredict([p], {"tp": fn, "tn": fp, "fn": 0, "fp": 0})
+        assert found == (exact * fn_ <= (1 - exact) * fp_)
+    else:
+        (found,) = omnipredict([p], {"fn": fn, "fp": fp})
+        assert found == ((1 - exact) * fp_ <= exact * fn_)
+
+
+def test_costs_that_do_not_ask_for_the_probability_have_one_answer():
+    np.testing.assert_array_equal(omnipredict(P, {"fn": 1, "fp": 2, "tp": 2, "tn": 1}), 0 * P + (1 >= 2))
+    np.testing.assert_array_equal(omnipredict(P, {"fn": 2, "fp": 1, "tp": 1, "tn": 2}), 0 * P + 1)
+    np.testing.assert_array_equal(omnipredict(P, {"fn": 1e-9, "fp": 1e60}), P == 1)
+
+
+def test_a_function_may_count_in_single_precision():
+    q = 0.7
+    found = omnipredict(P, lambda y, t: pinball(q)(y, t).astype(np.float32))
+    away = np.abs(P - (1 - q)) > 1e-6
+    np.testing.assert_allclose(found[away], omnipredict(P, ("quantile", q))[away], atol=1e-6)
+    with pytest.raises(ArgumentError, match="not convex"):
+        omnipredict(P, lambda y, t: np.sqrt(np.abs(y - t)).astype(np.float32))
+
+
+def test_a_slight_bend_is_seen():
+    with pytest.raises(ArgumentError, match="not convex"):
+        omnipredict(P, lambda y, t: 1 + (1 - 2 * y) * t - 1e-4 * t**2)

@@ -106,5 +106,31 @@ def test_a_threshold_for_three_actions_is_refused():
         as_rule(0.5, as_actions([(1, 2), (2, 3), (3, 4)]))
 
 
+def test_actions_may_be_named_by_numbers():
+    costs = as_actions({0: (1, 2), 1: (3, 4)})
+    assert repr(as_rule({0: (0, 0.5), 1: (0.5, 1)}, costs)) == "<Rule 0 below 0.5; 1 from 0.5>"
+
+
+@pytest.mark.parametrize(
+    ("edges", "told"),
+    [
+        ((-math.inf, math.inf), "a rule of 2 actions needs one edge more, ascending"),
+        ((0.0, 0.9, 0.1), "needs one edge more, ascending"), ((0.0, math.nan, 1.0), "needs one edge more, ascending"),
+        ((0.2, 0.5, 1.0), "must reach from 0 to 1; got 0.2 to 1"), ((0.0, 0.5, 0.9), "must reach from 0 to 1"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_leaves_scores_without_an_action_is_refused(edges, told):
+    with pytest.raises(ArgumentError, match=told):
+        td.Rule(as_actions(ERRORS), edges)
+    with pytest.raises(ArgumentError, match="a rule of 0 actions"):
+        td.Rule((), (0.0,))
+
+
+@pytest.mark.parametrize("cost", [1e91, -1e300, 10**400])
+def test_costs_too_large_to_add_up_are_refused(cost):
+    with pytest.raises(ArgumentError, match=r"a cost of 'fn' (is too large to add up|must be a finite number); got"):
+        as_actions({"fn": cost, "fp": 1})
+
+
 def test_infinity_never_acts():
     assert as_rule(math.inf, as_actions(ERRORS)).places(np.array([0.0, 1.0])).tolist() == [0, 0]

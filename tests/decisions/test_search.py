@@ -123,9 +123,35 @@ def test_a_weight_of_two_is_the_row_twice():
     assert one.rule == other.rule
 
 
+@pytest.mark.parametrize("asked", [{}, {"capacity": {"b": 30, "c": 40}}, {"fixed_costs": {"b": 0.2}}])
+def test_rows_in_another_order_give_the_same_bits(asked):
+    random = np.random.default_rng(1)
+    p, w, order = np.round(random.random(300), 1), random.random(300), random.permutation(300)
+    costs = {"a": (5, 0), "b": (2, 0.7), "c": (0, 1)}
+    one, other = td.best_rule(p, costs, weight=w, **asked), td.best_rule(p[order], costs, weight=w[order], **asked)
+    assert one.to_dict() == other.to_dict()
+
+
 def test_sums_of_weights_may_be_rounded_at_a_capacity():
     best = td.best_rule(np.repeat([0.2, 0.9], 10), {"fn": 5, "fp": 1}, weight=np.full(20, 0.1), capacity={"act": 1})
     assert best.shares[-1].rows == pytest.approx(1.0)
+    three = td.best_rule([0.2, 0.9, 0.9, 0.9], {"fn": 5, "fp": 1}, weight=[1, 0.1, 0.1, 0.1], capacity={"act": 0.3})
+    assert three.shares[-1].action == "act"
+    assert three.shares[-1].rows > 0.3  # by rounding alone
+
+
+def test_a_cut_that_is_not_made_is_shown_where_it_would_be():
+    costs = {"fn": 5, "fp": 1}
+    acted, passed = td.best_rule([0.5, 0.9], costs), td.best_rule([0.01, 0.02], costs)
+    assert acted.curve == ((0.5, pytest.approx(0.6)), (0.9, pytest.approx(2.6)), (math.inf, pytest.approx(7)))
+    assert passed.curve == ((0.01, pytest.approx(1.97)), (0.02, pytest.approx(1.03)), (math.inf, pytest.approx(0.15)))
+    many = np.linspace(0.5, 0.9, 2000)  # all places near the best are shown, and some everywhere
+    assert [at for at, _ in td.best_rule(many, costs).curve[:50]] == many[:50].tolist()
+
+
+def test_treating_all_alike_costs_a_start_too():
+    best = td.best_rule([0.5, 0.9], {"fn": 5, "fp": 1}, fixed_costs={"act": 2})
+    assert best.alone == {"pass": pytest.approx(7), "act": pytest.approx(2.6)}
 
 
 def test_the_result_leaves_as_json():
@@ -158,6 +184,35 @@ def test_too_many_actions_for_a_capacity_are_refused():
     with pytest.raises(ArgumentError, match="too much memory"):
         td.best_rule(np.linspace(0, 1, 1000), costs, capacity={"a3": 5})
     assert td.best_rule(np.linspace(0, 1, 1000), costs).estimate > 0
+
+
+@pytest.mark.parametrize("fixed", [0.0, 1e-9])
+def test_hundreds_of_actions_are_told_apart(fixed):
+    # Action j costs (1 - j/299)^2 on positives and (j/299)^2 on negatives: at a score f, that near f is cheapest.
+    p, share = np.linspace(0, 1, 2001), np.linspace(0, 1, 300)
+    costs = {f"a{j}": ((1 - at) ** 2, at**2) for j, at in enumerate(share)}
+    least = np.min(np.outer(p, (1 - share) ** 2) + np.outer(1 - p, share**2), axis=1).sum()
+    best = td.best_rule(p, costs, fixed_costs={"a0": fixed})
+    assert best.estimate == pytest.approx(least, abs=1e-6)
+    assert len(best.rule.actions) == 300
+
+
+def test_actions_that_cost_the_same_are_not_parted():
+    p = np.random.default_rng(0).random(1000)
+    best = td.best_rule(p, {"a": (0.1, 0.7), "b": (0.1, 0.7)})
+    assert len(best.rule.actions) == 1
+
+
+def test_a_score_where_both_cost_the_same_falls_to_the_upper_action():
+    best = td.best_rule([0.25, 0.5, 0.75], {"fn": 1, "fp": 1})
+    assert best.threshold == 0.5
+    assert [share.rows for share in best.shares] == [1.0, 2.0]
+
+
+def test_actions_named_by_numbers_have_capacities():
+    best = td.best_rule([0.1, 0.5, 0.9], {0: (5, 0), 1: (0, 1)}, capacity={1: 1}, fixed_costs={1: 0.5})
+    assert [(share.action, share.rows) for share in best.shares] == [("0", 2.0), ("1", 1.0)]
+    assert best.rule.fixed == 0.5
 
 
 def test_bad_scores_are_refused():

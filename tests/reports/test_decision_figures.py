@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import replace
 
@@ -71,7 +72,7 @@ def test_a_rule_of_three_actions_has_a_line_for_each_threshold():
     (dot,) = dots(ax)
     np.testing.assert_array_equal(dot.get_xdata(), best.rule.edges[1:-1])
     np.testing.assert_array_equal(dot.get_ydata(), [best.estimate] * 2)
-    assert words(ax)[2].startswith("best: \nnothing below 0.13")
+    assert words(ax)[2].startswith("best:\nnothing below 0.13")
 
 
 @pytest.mark.parametrize(
@@ -376,3 +377,63 @@ def test_curves_without_rates_and_truths_of_one_outcome_are_refused():
         figures.draw_roc(decisions.expected_roc(P), truth=(np.zeros(4), P))
     with pytest.raises(DataError, match="must be equally long; got 4 and 2"):
         figures.draw_roc(decisions.expected_roc(P), truth=(Y, P[:2]))
+
+
+# What is odd, but there
+
+
+def test_one_point_is_seen():
+    alone = decisions.decision_curve(Y, P, thresholds=[0.2])
+    assert named(figures.draw_decision_curve(alone), "model").get_marker() == "o"
+    assert named(figures.draw_reward(decisions.reward_curve(P, ratios=[3])), "expected").get_marker() == "o"
+    assert named(figures.draw_decision_curve(decisions.decision_curve(Y, P)), "model").get_marker() == "None"
+
+
+def test_what_is_cheaper_than_the_best_rule_is_over_capacity():
+    best = decisions.best_rule(P, {"fn": 5, "fp": 1}, capacity={"act": 1})
+    said = words(figures.draw_cost_curve(best))
+    assert [one for one in said if "over capacity" in one] == ["act for all rows\n2.55, over capacity"]
+    free = decisions.best_rule(P, {"fn": 5, "fp": 1})
+    assert not any("over capacity" in one for one in words(figures.draw_cost_curve(free)))
+
+
+def test_of_many_actions_the_cheapest_are_drawn_for_all_rows():
+    best = decisions.best_rule(many(), {f"do {k}": (500 - 60 * k, 15 * k) for k in range(8)})
+    said = [one for one in words(figures.draw_cost_curve(best)) if "for all rows" in one]
+    cheapest = sorted(best.alone, key=best.alone.get)[:4]
+    assert sorted(one.split(" for all")[0] for one in said) == sorted(cheapest)
+
+
+def test_long_names_are_broken():
+    name = "an action that has a name which goes on and on"
+    best = decisions.best_rule(many(), {"nothing": (5, 0), name: (1, 1)})
+    said = words(figures.draw_cost_curve(best))
+    assert max(len(line) for one in said for line in one.split("\n")) <= 34
+    assert any(name in one.replace("\n", " ") for one in said)
+
+
+def test_many_curves_have_their_names_beside_them_and_faint_bands():
+    curve = decisions.expected_roc(many(500), bound=0.05)
+    few, crowd = (figures.draw_roc({f"part {k}": curve for k in range(n)}) for n in (2, 9))
+    for ax in (few, crowd):
+        ax.figure.savefig(io.BytesIO())  # lays out
+    inside, beside = (ax.get_legend().get_window_extent().x0 - ax.get_window_extent().x1 for ax in (few, crowd))
+    assert inside < 0 < beside
+    assert crowd.get_legend().get_window_extent().x1 <= crowd.figure.bbox.x1
+    assert crowd.patches[0].get_alpha() < few.patches[0].get_alpha()
+
+
+def test_a_gain_is_told_of_where_it_is_seen():
+    # Far up, acting on scores that are twice too high does harm without end: that is out of the picture.
+    y, _, p = two_scores()
+    found = decisions.decision_curve(y, {"before": np.minimum(1.8 * p, 1), "after": p})
+    ax = figures.draw_decision_curve(found)
+    gain = found.difference["after"].estimate
+    seen = np.minimum(*found.benefit.values()) >= ax.get_ylim()[0]
+    assert gain[~seen].max() > 2 * gain[seen].max()
+    assert any(f"up to {1000 * gain[seen].max():.3g}" in one for one in words(ax))
+
+
+def test_where_there_is_no_ratio_none_is_told():
+    said = words(figures.draw_risk_coverage(decisions.risk_coverage([0.7, 0.8], [1, 1])))
+    assert said[0] == "came out"

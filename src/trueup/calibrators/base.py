@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import History, Stopping
     from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.splits import Held
     from trueup.data.schema import Schema
     from trueup.data.table import Table
-    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Fitted(NamedTuple):
     map: Map
     history: History
     after: Floats | None = None
-    held: Scored | None = None
+    held: Held | None = None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -98,7 +98,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         explanation = self._explain(table, found) if after is None else self._compare(table, found, after)
         self.model_ = Model(table.schema, fitted.map, fitted.history, explanation, about)
         self.history_ = fitted.history
-        self.held_out_ = fitted.held
+        held = fitted.held
+        self.held_out_ = None if held is None else held.scored
+        self.held_out_rows_ = None if held is None else held.rows_given(table)
+        self.held_out_before_ = None if held is None else held.before
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "append_rows", "are_counts", "counted", "divide", "enough_rows", "hold_out", "parts_of", "warn_of_training_rows",
-    "weigh",
+    "Held", "append_rows", "are_counts", "counted", "divide", "enough_rows", "hold_out", "parts_of",
+    "warn_of_training_rows", "weigh",
 ]  # fmt: skip
 
 FEWEST_ROWS = 10
@@ -101,7 +101,24 @@ def append_rows(table: Table, more: Table) -> Table:
     )  # fmt: skip
 
 
-def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Scored | None:
+class Held(NamedTuple):
+    """Rows that judged: what became of them, which of the table they are, and their scores before the fix.
+
+    ``before`` is None where there was no prediction to fix.
+    """
+
+    scored: Scored
+    rows: NDArray[np.int64]
+    before: Floats | None
+
+    def rows_given(self, table: Table) -> NDArray[np.int64] | None:
+        """Say which rows of the input these are; None where they are no rows of the table, but of a given validation."""
+        if len(self.rows) and self.rows[-1] >= len(table):
+            return None
+        return self.rows if table.kept is None else table.kept[self.rows]
+
+
+def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Held | None:
     """Keep what became of the rows that judged, in the order of the table; None unless the task is binary.
 
     Parameters
@@ -118,7 +135,8 @@ def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Scored | 
     assert table.outcome is not None
     order = np.argsort(rows, kind="stable")
     at = rows[order]
-    return Scored(table.outcome[at], scores[order], np.ones(len(at)) if table.weight is None else table.weight[at])
+    scored = Scored(table.outcome[at], scores[order], np.ones(len(at)) if table.weight is None else table.weight[at])
+    return Held(scored, at, table.prediction[at] if table.schema.prediction else None)
 
 
 def _split(train: NDArray[np.bool_]) -> Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from trueup.cli.terminal import show_page
 from trueup.cli.together import read_rows
 from trueup.cli.told import json_of
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, TrueupWarning
 from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
@@ -73,7 +74,16 @@ def _check_rows(arguments: argparse.Namespace) -> None:
 
 def _check_places(arguments: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
-    sources = [path for files in (arguments.files, arguments.labelled) if files for path in find_files(files).paths]
+    decided, told = (find_files(files).paths if files else [] for files in (arguments.files, arguments.labelled))
+    sources = [*decided, *told]
+    for path in decided:
+        if any(path.samefile(other) for other in told):
+            warnings.warn(
+                f"{path} is decided on, and labelled: what its rows cost is known, and the interval is that of other rows "
+                "like them",
+                TrueupWarning,
+                stacklevel=2,
+            )
     if arguments.output is not None:
         if Path(arguments.output).suffix.lower() not in PICTURES:
             raise ArgumentError(

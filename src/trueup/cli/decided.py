@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.text import number, shorten
+from trueup.cli.judging import threshold_of
 from trueup.cli.question import ACT
 from trueup.cli.terminal import Grid
 from trueup.decisions.inputs import plain
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["answer_data", "answer_line", "answer_page"]
 
 WIDEST_BAR = 30
+SMALLEST, LARGEST = 1e-9, 1e15  # amounts between which all digits are written out
 NAMED = 6  # segments that a note names
 
 
@@ -32,13 +34,18 @@ class Amount:
     --------
     >>> Amount([12345.6, 20])(1234.56), Amount([0.0321])(0.0321), Amount([5.0])(-0.001)
     ('1,235', '0.0321', '0.00')
+    >>> Amount([2e20])(1.5e20), Amount([3e-12])(0.0)
+    ('1.5e+20', '0')
     """
 
     def __init__(self, amounts: Iterable[float]) -> None:
         self.largest = max((abs(one) for one in amounts), default=1.0) or 1.0
-        self.decimals = min(12, max(0, 2 - math.floor(math.log10(self.largest))))
+        self.decimals = max(0, 2 - math.floor(math.log10(self.largest)))
+        self.readable = SMALLEST <= self.largest < LARGEST
 
     def __call__(self, value: float) -> str:
+        if not self.readable:
+            return f"{value + 0.0:.4g}"
         return f"{round(value, self.decimals) + 0.0:,.{self.decimals}f}"
 
     def span(self, cost: ExpectedCost) -> str:
@@ -151,10 +158,10 @@ def _instead(found: Answer, amount: Amount) -> list[str | Grid]:
         *(["rows"] if found.question.of_errors else []),
         "cost",
         f"{level} interval",
-        "the rule saves",
+        "rule saves",
         f"{level} interval",
     )
-    return [Grid(names, rows, ("interval", "rows"))]
+    return [Grid(names, rows, ("rows", "interval"))]
 
 
 def _short(found: Answer, rule: Rule) -> str:
@@ -217,8 +224,7 @@ def _chart(found: Answer, amount: Amount) -> list[str | Grid]:
     costs = [one.cost for one in found.points]
     nought = min(0.0, *costs)
     longest = (max(costs) - nought) or 1.0
-    first = found.best.rule.actions[0].name
-    best = found.best.threshold if len(found.best.rule.actions) == 2 else 0.0 if first == ACT else math.inf
+    best = threshold_of(found.best.rule)
     best_of = "best by the scores" if found.cost.told else "best"  # labelled rows may know of a better one
     rows: list[tuple[str, ...]] = []
     for one in found.points:
@@ -329,6 +335,7 @@ def answer_data(found: Answer) -> dict[str, Any]:
     return {
         "rule": _sentence(found),
         "threshold": plain(found.rule.edges[1]) if len(found.rule.actions) == 2 else None,
+        "fits": found.fits,
         "cost": found.cost.to_dict(),
         "instead": [
             {"rule": _short(found, one.rule), "fits": one.fits, "cost": one.cost.to_dict(), "saved": _interval(one.saved)}
@@ -338,6 +345,7 @@ def answer_data(found: Answer) -> dict[str, Any]:
         "chart": [plain(one._asdict()) for one in found.points],
         "best": found.best.to_dict(),
         "by_segment": {name: one.to_dict() for name, one in found.by_segment.items()},
+        "all_segments": None if found.whole is None else found.whole.to_dict() | {"by_segment": {}},
         "without_labelled_rows": found.unknown,
         "labelled": None if told is None or found.calibration is None else {
             "rows": len(told), "calibration": found.calibration.to_dict(), "p_value": found.p_value,

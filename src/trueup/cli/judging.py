@@ -19,12 +19,16 @@ from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from trueup.cli.question import Question
     from trueup.cli.together import Rows
     from trueup.decisions import BestRule, ExpectedConfusion, ExpectedCost
     from trueup.metrics.cumulative import CalibrationBound
 
-__all__ = ["Answer", "Instead", "Point", "answer"]
+    Floats = NDArray[np.float64]
+
+__all__ = ["Answer", "Instead", "Point", "answer", "threshold_of"]
 
 AROUND = range(-3, 4)  # thresholds of the chart, by doublings of the odds from the middle one
 USUAL = 0.5  # what most people use
@@ -170,7 +174,12 @@ class _Judge:
         middle = best.threshold if len(best.rule.actions) == 2 else (act.negative - leave.negative) / steeper
         middle = middle if 0 < middle < 1 else USUAL
         odds = middle / (1 - middle)
-        meant = {middle, USUAL, *(() if self.question.threshold is None else (self.question.threshold,))}
+        meant = {
+            middle,
+            USUAL,
+            threshold_of(best.rule),
+            *(() if self.question.threshold is None else (self.question.threshold,)),
+        }
         ladder = {float(f"{odds * 2.0**k / (1 + odds * 2.0**k):.2g}") for k in AROUND if k}
         thresholds = sorted({0.0, *meant, *ladder, math.inf})
         pooled, last = self._pooled(thresholds), math.nan
@@ -184,23 +193,18 @@ class _Judge:
 
     def _pooled(self, thresholds: list[float]) -> _Judge:
         """Make one row of all between two thresholds: what to expect of a rule stays what it is, and is quick to tell."""
-        at = np.searchsorted(thresholds, self.p, side="right")
-        w = np.ones(len(self.p)) if self.w is None else self.w
-        weight, total = np.bincount(at, w), np.bincount(at, w * self.p)
-        some = np.flatnonzero(weight)
         pooled = copy.copy(self)
-        ends = np.array([*thresholds, math.inf])
-        # Rounding must not take a mean out of its bin, or out of the scores.
-        pooled.p = np.clip(total[some] / weight[some], ends[some - 1], np.minimum(np.nextafter(ends[some], 0), 1.0))
-        pooled.w = weight[some].astype(np.float64)
+        pooled.p, pooled.w, _ = _pool(thresholds, self.p, self.w)
+        if self.known:
+            p, w, y = _pool(thresholds, self.known["p"], self.known["weight"], self.known["y"])
+            pooled.bound = Labelled(np.clip(y, 0.0, 1.0), p, w)
         return pooled
 
     def confusion(self, rule: Rule) -> ExpectedConfusion | None:
         """Count what is caught, missed and flagged wrongly, where the rule is a threshold."""
         if not self.question.of_errors or (len(rule.actions) == 2 and rule.actions[1].name != ACT):
             return None
-        threshold = rule.edges[1] if len(rule.actions) == 2 else 0.0 if rule.actions[0].name == ACT else math.inf
-        return expected_confusion(self.p, threshold, self.bound, weight=self.w, **self.given)
+        return expected_confusion(self.p, threshold_of(rule), self.bound, weight=self.w, **self.given)
 
     def by_segment(self, rule: Rule) -> tuple[dict[str, ExpectedCost], ExpectedCost | None, list[str]]:
         """Judge each segment by its own labelled rows; one without any is taken at its word.
@@ -223,6 +227,24 @@ class _Judge:
                 )  # fmt: skip
                 found |= {names[int(code)]: one for code, one in whole.by_segment.items()}
         return found, whole if known.all() else None, [name for name, one in zip(names, known, strict=True) if not one]
+
+
+def threshold_of(rule: Rule) -> float:
+    """Give the score from which a rule acts: 0 where it always does, infinity where it never does."""
+    return rule.edges[1] if len(rule.actions) == 2 else 0.0 if rule.actions[0].name == ACT else math.inf
+
+
+def _pool(thresholds: list[float], p: Floats, w: Floats | None, y: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+    """Give the mean score of all rows between two thresholds, their weight, and the mean outcome (or score again)."""
+    at = np.searchsorted(thresholds, p, side="right")
+    weights = np.ones(len(p)) if w is None else w
+    total = np.bincount(at, weights)
+    some = np.flatnonzero(total)
+    score, outcome = (np.bincount(at, weights * column)[some] / total[some] for column in (p, p if y is None else y))
+    ends = np.array([*thresholds, math.inf])
+    # Rounding must not take a mean out of its bin, or out of the scores.
+    inside = np.clip(score, ends[some - 1], np.minimum(np.nextafter(ends[some], 0), 1.0))
+    return inside, total[some].astype(np.float64), outcome
 
 
 def _always(action: Action) -> Rule:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Grid", "show_audit", "show_page"]
 
 NAME_ROOM = 28
+LEAST_NAME = 10
 GAP = 2
 COLOURS = {True: "bold red", False: "bold green", None: "bold yellow"}
 DROPPED_FIRST = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
@@ -81,7 +82,10 @@ def _laid_out(grid: Grid, kept: list[int], styles: list[str]) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for at in kept:
-        table.add_column(Text(names[at]), justify="left" if at in left else "right", no_wrap=at > 0, overflow="fold")
+        table.add_column(
+            Text(names[at]), justify="left" if at in left else "right", no_wrap=at > 0, overflow="fold",
+            min_width=min(LEAST_NAME, max(len(row[at]) for row in rows)) if at == 0 and rows else None,
+        )  # fmt: skip
     for row, style in zip(rows, styles, strict=True):
         table.add_row(*[Text(shorten(row[at], 200) if at == 0 else row[at]) for at in kept], style=style)
     return table
@@ -96,6 +100,12 @@ def _kept(names: tuple[str, ...], rows: list[tuple[str, ...]], width: int, dropp
             break
         kept = [at for at in kept if not any(word in names[at] for word in words)]
     return kept
+
+
+def _width(grid: Grid, kept: list[int]) -> int:
+    """Say how wide a table is at least: the names of its rows may be broken."""
+    wide = [max(len(row[at]) for row in [grid.headings, *grid.rows]) for at in kept]
+    return min(wide[0], LEAST_NAME) + sum(wide[1:]) + GAP * (len(wide) - 1)
 
 
 def show_page(parts: Sequence[str | Grid]) -> None:
@@ -116,6 +126,8 @@ def _show_parts(parts: Sequence[str | Grid], stream: TextIO) -> None:
             screen.print(Text(console.printable(part), style="" if at else "bold"), soft_wrap=part.startswith("  trueup "))
         else:
             kept = _kept(part.headings, part.rows, screen.width, [(word,) for word in part.dropped])
+            if part.bars and _width(part, kept) > screen.width:
+                kept = kept[:-1]
             screen.print(_laid_out(part, kept, [""] * len(part.rows)))
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from trueup.data.paths import Files
 
-    Make = Callable[[dict[str, Any]], Mapping[str, NDArray[np.float64]]]
+    Make = Callable[[dict[str, Any]], Mapping[str, NDArray[Any]]]
 
 __all__ = ["add_columns", "format_to_write"]
 
@@ -84,6 +84,7 @@ def add_columns(
     text: Sequence[str] = (),
     written: str,
     only: bool = False,
+    some: NDArray[np.int64] | None = None,
     threads: int | None = None,
 ) -> int:
     """Read columns, make new ones of them, and write everything into one file, row by row as it was.
@@ -95,7 +96,8 @@ def add_columns(
     place : Path
         Where to write. What is there is overwritten, and half a file is left where writing fails: name a temporary one.
     make : callable
-        Given the columns of ``roles`` as `read_files` gives them, returns the new ones: names, and one number a row.
+        Given the columns of ``roles`` as `read_files` gives them, returns the new ones: names, and one number a row
+        (texts where the array holds objects).
     roles : mapping of str to names
         What is needed, by what it is needed as; the first of all is a column of numbers by which rows are compared when
         they are read again.
@@ -103,6 +105,8 @@ def add_columns(
         How, by `format_to_write`.
     only : bool
         Write the new columns and no others.
+    some : ndarray of int64, optional
+        Write these rows alone, in the order of the file.
 
     Returns
     -------
@@ -120,17 +124,21 @@ def add_columns(
         if not only:
             _refuse_taken(new, rows.names)
         key = np.ma.getdata(found[needed[0]]).astype(np.float64)
-        con.register("trueup_new", {"base": key, **{f"n{at}": _column(array) for at, array in enumerate(new.values())}})
+        added = {"base": key, **{f"n{at}": _column(array) for at, array in enumerate(new.values())}}
+        if some is not None:
+            added["some"] = np.isin(np.arange(len(key)), some)
+        con.register("trueup_new", added)
         with telling(rows.files):
             kept = rows if only else _kept(con, rows, set(needed) - set(text), written)
         with telling(rows.files, "write the result"):
             query, target = _joined(kept, needed[0], list(new), only=only), quote(str(place.absolute()))
+            query += "" if some is None else " WHERE trueup_new.some"
             _run(con, f"COPY ({query}) TO {target} ({written}, USE_TMP_FILE false)")
-        return len(key)
+        return len(key) if some is None else len(some)
 
 
-def _column(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.ascontiguousarray(array, np.float64)
+def _column(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.dtype == object else np.ascontiguousarray(array, np.float64)
 
 
 def _once(con: Any, rows: Rows) -> Rows:

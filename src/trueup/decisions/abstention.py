@@ -73,7 +73,8 @@ class Abstention:
     realised : RealisedCost or None
         What came out, where outcomes are known.
     expected_risk, risk : float
-        The share of wrong answers among those given: promised, and as it came out. NaN where none was given or known.
+        The share of wrong answers among those given: expected, by the confidences and what corrects them, and as it came
+        out. NaN where none was given or known.
     curve : RewardCurve
         The same rule at other cost ratios; in units of unsure - right.
     coverage : RiskCoverage
@@ -195,8 +196,8 @@ def abstain(
     """
     prices = _prices(ratio, costs)
     answers = answers_of(p, y, called=called, weight=weight, segments=segments)
-    if answers.score is None and called is None:
-        bound = _of_answers(bound)
+    if answers.score is None:
+        bound = _of_answers(bound, called)
     expected = _expected(answers, prices, bound, level, target)
     single = {name: _put_together(part, prices, expected.by_segment[name], {}) for name, part in answers.parts()}
     return _put_together(answers, prices, expected, single)
@@ -249,9 +250,14 @@ def _prices(ratio: Any, costs: Any) -> _Prices:
     return found
 
 
-def _of_answers(bound: Any) -> Any:
+def _of_answers(bound: Any, called: Any) -> Any:
     """Turn labelled rows with scores of several classes into confidences, and whether they came true."""
     if isinstance(bound, tuple) and len(bound) in (2, 3) and np.ndim(bound[1]) == 2:
+        if called is not None:
+            raise ArgumentError(
+                "the bound has scores of several classes, and which of them would be called is not known",
+                hint="pass bound=(right, confidence): whether each answer was right, and how sure it was",
+            )
         rows = answers_of(bound[1], bound[0], weight=bound[2] if len(bound) == 3 else None)
         return rows.hit, rows.confidence, rows.w
     return bound
@@ -299,12 +305,16 @@ def _put_together(
     taken, total = answers.confidence >= prices.threshold, float(answers.w.sum())
     mass, falling = float(answers.w[taken].sum()), Falling(answers)
 
-    def risk(error: Floats | None) -> float:
-        return math.nan if error is None or not mass else float(answers.w[taken] @ error[taken]) / mass
+    def risk(error: Floats | None, more: float = 0.0) -> float:
+        if error is None or not mass:
+            return math.nan
+        return min(max((float(answers.w[taken] @ error[taken]) + more) / mass, 0.0), 1.0)
 
+    # What labelled rows add to the cost are wrong answers that the confidences did not tell of.
+    added = expected.correction * (1.0 if expected.target == "rows" else total) / (prices.wrong - prices.right)
     return Abstention(
         prices.threshold, prices.ratio, prices._asdict(), total, mass / total, expected,
-        _realised(answers, prices, taken), risk(1.0 - answers.confidence), risk(answers.error),
+        _realised(answers, prices, taken), risk(1.0 - answers.confidence, added), risk(answers.error),
         rewards(answers, falling, RATIOS.copy()), risks(answers, falling), by_segment,
     )  # fmt: skip
 

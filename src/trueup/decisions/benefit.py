@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.data.checks import one_of
 from trueup.data.intake import frame_like
-from trueup.decisions.evidence import Labelled, as_bound, compare_with, upper_bound
+from trueup.decisions.evidence import Labelled, as_bound, compare_with, told_of, upper_bound
 from trueup.decisions.gains import Acting, Gain, compare, expect, odds
 from trueup.decisions.inputs import check_level, plain, segments_of, unlabelled
 from trueup.errors import ArgumentError, DataError
@@ -234,6 +234,9 @@ def _thresholds(given: ArrayLike | None) -> Floats:
 def _named(predictions: Any) -> dict[str, Any]:
     """Name the predictions; a single one is "model"."""
     if not isinstance(predictions, Mapping):
+        if len(getattr(predictions, "shape", ())) > 1:
+            hint = 'name its columns: {"before": frame["p"], "after": frame["q"]}'
+            raise ArgumentError(f"predictions have shape {predictions.shape}, and no names", hint=hint)
         return {"model": predictions}
     if not predictions:
         raise ArgumentError("predictions name no score", hint='write {"before": p, "after": q}')
@@ -288,7 +291,7 @@ def _told(known: Bound | None, failing: float, parts: Sequence[tuple[str | None,
     if known is None or len(parts) > 1:
         return "" if known is None else f"{len(parts)} segments by their own"
     if isinstance(known, Labelled):
-        return f"{len(known.of(parts[0][0]).y):,} labelled rows"
+        return told_of(known.of(parts[0][0]))
     return upper_bound(known, failing, parts[0][0])[1]
 
 
@@ -302,7 +305,7 @@ def _expected(
         raise ArgumentError(f"without outcomes one score can be judged; got {', '.join(named)}", hint=hint)
     ((name, p),) = named.items()
     rows, known = unlabelled(p, weight, segments), as_bound(bound)
-    distance = compare_with(known, rows.p)
+    distance = compare_with(known, rows.p, rows.w)
     parts: list[tuple[str | None, Unlabelled]] = list(rows.parts())
     single = {str(one): _put_together(name, [(one, part)], t, known, level, target) for one, part in parts}
     whole = _put_together(name, parts or [(None, rows)], t, known, level, target)
@@ -316,7 +319,9 @@ def _put_together(
     against_all, _ = expect(parts, t, known, level, target, -1)
     of_all = benefit.estimate - against_all.estimate
     weight = sum(float(rows.w.sum()) for _, rows in parts)
-    prevalence = float(of_all[0] * (1 - t[0]) + t[0])  # acting on all gains the positives less the odds of the negatives
+    prevalence = min(
+        max(float(of_all[0] * (1 - t[0]) + t[0]), 0.0), 1.0
+    )  # acting on all gains the positives less the odds of the negatives
     told = _told(known, (1 - level) / 2, parts)
     return DecisionCurve(
         t, {name: benefit.estimate}, {name: benefit.low}, {name: benefit.high}, of_all, np.zeros(len(t)),

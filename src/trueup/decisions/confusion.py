@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.intake import frame_like
-from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, quantile, spread, upper_bound
+from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, quantile, spread, told_of, upper_bound
 from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, say, unlabelled
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import range_quantile
@@ -162,15 +162,16 @@ def expected_confusion(
     at = _threshold(threshold)
     rows = unlabelled(p, weight, segments)
     known = as_bound(bound)
-    distance = compare_with(known, rows.p)
+    distance = compare_with(known, rows.p, rows.w)
+    sides = (1 - level) / 2
     if rows.segments is None:
-        return _tell([_part(rows, at, known, level, None, searched=searched)], at, level, target, distance, {})
+        return _tell([_part(rows, at, known, sides, None, searched=searched)], at, level, target, distance, {})
     whole, single = [], {}
     for name, part in rows.parts():
-        alone = _part(part, at, known, level, name, searched=searched)
+        alone = _part(part, at, known, sides, name, searched=searched)
         single[name] = _tell([alone], at, level, target, math.nan, {})
         # Bounds of all segments must hold at once for the whole.
-        whole.append(_part(part, at, known, 1 - (1 - level) / len(rows.segments.names), name, searched=searched))
+        whole.append(_part(part, at, known, sides / len(rows.segments.names), name, searched=searched))
     return _tell(whole, at, level, target, distance, single)
 
 
@@ -206,17 +207,17 @@ class _Part(NamedTuple):
     told: str
 
 
-def _part(rows: Unlabelled, at: float, bound: Bound | None, level: float, name: str | None, *, searched: bool) -> _Part:
+def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: str | None, *, searched: bool) -> _Part:
     """Sum rows up."""
     p, w = rows.p, rows.w
     weight, positive, noise, *moments = _sums(p >= at, w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
-    known, most, told, sides = None, 0.0, "", (1 - level) / 2
+    known, most, told = None, 0.0, ""
     if isinstance(bound, Labelled):
-        y, f, v = bound.of(name)
+        y, f, v = mine = bound.of(name)
         total, heaviest, errors = float(v.sum()), float(v.max()), v * (y - f)
         mean, squares = _sums(f >= at, errors / total, (errors / total) ** 2)
         known = _Known(mean, squares, heaviest / total, float(total**2 / np.sum(v**2)), sides)
-        told = f"{len(y):,} labelled rows"
+        told = told_of(mine)
         if searched:
             # As for costs: all sums over intervals at once.
             most = range_quantile(KEPT * sides) * spread(errors, heaviest, sides) / total
@@ -247,9 +248,10 @@ def _interval(parts: list[_Part], costs: Floats, level: float, target: Target) -
             varies += 0.0 if part.bound else total**2 * variance
             noise = part.moments[:, 0].sum() * part.known.rows * variance
         own += noise
+    middle, sides = by_scores + correction, (1 - level) / 2
     if target == "population":
-        own = _sampling(parts, costs, by_scores, (1 - level) / 2)
-    return by_scores + correction, quantile((1 - level) / 2) * np.sqrt(own + varies) + bounded
+        own = _sampling(parts, costs, middle, sides)
+    return middle, quantile(sides) * np.sqrt(own + varies) + bounded
 
 
 def _variance(known: _Known, difference: Floats) -> Floats:
@@ -263,14 +265,22 @@ def _larger(squares: Floats, most: Floats, failing: float) -> Floats:
     return np.asarray((np.sqrt(squares + most**2 * room) + most * math.sqrt(room)) ** 2)
 
 
-def _sampling(parts: list[_Part], costs: Floats, by_scores: Floats, failing: float) -> Floats:
-    """Bound the variance of what rows of the population cost: few of them, or none, may have been called here."""
-    moments, total = np.sum([part.moments for part in parts], axis=0), sum(part.weight.sum() for part in parts)
-    around = costs - (by_scores / total)[:, None]
-    base, difference = around[:, 1::2], around[:, ::2] - around[:, 1::2]
-    squares = base**2 @ moments[:, 0] + 2 * (base * difference) @ moments[:, 1] + difference**2 @ moments[:, 2]
+def _sampling(parts: list[_Part], costs: Floats, middle: Floats, failing: float) -> Floats:
+    """Bound the variance of what rows of the population cost: few of them, or none, may have been called here.
+
+    What labelled rows add differs from part to part, and which part a row is of is chance, too.
+    """
+    mean = middle / sum(part.weight.sum() for part in parts)
+    difference = costs[:, ::2] - costs[:, 1::2]
+    squares, most = np.zeros((2, len(costs)))
+    for part in parts:
+        added = 0.0 if part.known is None else difference @ part.known.mean
+        around = costs + (added - mean)[:, None]
+        base, moments = around[:, 1::2], part.moments
+        squares += base**2 @ moments[:, 0] + 2 * (base * difference) @ moments[:, 1] + difference**2 @ moments[:, 2]
+        most = np.maximum(most, np.abs(around).max(axis=1))
     heaviest = max(part.heaviest for part in parts)
-    return _larger(np.maximum(squares, 0.0), heaviest * np.abs(around).max(axis=1), failing)
+    return _larger(np.maximum(squares, 0.0), heaviest * most, failing)
 
 
 def _tell(

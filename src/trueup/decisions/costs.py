@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.decisions.evidence import as_bound, as_evidence, compare_with, quantile, spread
 from trueup.decisions.inputs import Target, check_level, check_target, plain, say, unlabelled
-from trueup.decisions.rules import as_actions, as_rule
+from trueup.decisions.rules import as_actions, as_rule, check_squares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class ExpectedCost:
         return {name: plain(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
 
     def __repr__(self) -> str:
-        what = f"of {self.rows:,.10g} rows" if self.target == "rows" else "a row"
+        what = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "a row"
         parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.parts.items())
         told = self.told or "scores taken at their word"
         span = f"{say(self.low)} to {say(self.high)}"
@@ -136,11 +136,11 @@ def expected_cost(
     -----
     L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f) on n
     labelled rows, mean mu and spread tau: L + N mu +- z tau sqrt(N + N^2/n) for these rows; L/N + mu +- z sqrt(s^2/N +
-    tau^2/n) for rows to come, s the spread of what a row is expected to cost; spreads are bounds that hold for few events.
-    Where the rule was searched for, the error of mu is bounded for all rules with these actions at once, and added. Where a
-    bound c is all that is known, the estimate is L, and N c times the rule's swing is added, which is never above N c sum
-    |a_j - b_j|, as Claim 1 has it. An interval ends where
-    no outcomes could take the cost. Start-up costs belong to these rows, not to rows to come.
+    tau^2/n) for rows to come, s the spread of what a row is expected to cost, with the mu of its segment where there are
+    some; spreads are bounds that hold for few events. Where the rule was searched for, the error of mu is bounded for all
+    rules with these actions at once, and added. Where a bound c is all that is known, the estimate is L, and N c times the
+    rule's swing is added, which is never above N c sum |a_j - b_j|, as Claim 1 has it. An interval ends where no outcomes
+    could take the cost. Start-up costs belong to these rows, not to rows to come.
 
     Examples
     --------
@@ -150,39 +150,49 @@ def expected_cost(
     check_target(target)
     check_level(level)
     rows = unlabelled(p, weight, segments)
-    found = as_rule(rule, as_actions(costs))
+    actions = as_actions(costs)
+    check_squares(actions)
+    found = as_rule(rule, actions)
     known = as_bound(bound)
-    distance = compare_with(known, rows.p)
+    distance = compare_with(known, rows.p, rows.w)
+    sides = (1 - level) / 2
     if rows.segments is None:
         return _put_together(
-            [_part(rows, found, known, level, None, searched=searched)], found, level, target, rows, distance
+            [_part(rows, found, known, sides, None, searched=searched)], found, level, target, rows, distance
         )
     whole, single = [], {}
     alone = replace(found, actions=tuple(replace(one, fixed=0.0) for one in found.actions))
     for name, part in rows.parts():
         single[name] = _put_together(
-            [_part(part, alone, known, level, name, searched=searched)], alone, level, target, part, math.nan
+            [_part(part, alone, known, sides, name, searched=searched)], alone, level, target, part, math.nan
         )
         # Bounds of all segments must hold at once for the whole.
-        whole.append(_part(part, found, known, 1 - (1 - level) / len(rows.segments.names), name, searched=searched))
+        whole.append(_part(part, found, known, sides / len(rows.segments.names), name, searched=searched))
     return _put_together(whole, found, level, target, rows, distance, single)
 
 
 class _Part(NamedTuple):
-    """Rows of one kind: their cost by the scores, the noise of their labels, and what is known of the error."""
+    """Rows of one kind: their cost by the scores, the noise of their labels, and what is known of the error.
+
+    ``squares`` sums w^2, ``around`` what w^2 times the cost of a row less their mean cost, and times its square, sum to.
+    """
 
     cost: float
     weight: float
     squares: float
+    around: tuple[float, float]
     noise: float
     known: Evidence | None
 
 
-def _part(rows: Unlabelled, rule: Rule, known: Bound | None, level: float, name: str | None, *, searched: bool) -> _Part:
+def _part(rows: Unlabelled, rule: Rule, known: Bound | None, sides: float, name: str | None, *, searched: bool) -> _Part:
     p, w = rows.p, rows.w
     noise = float(np.sum((w * rule.differences[rule.places(p)]) ** 2 * p * (1 - p)))
-    evidence = None if known is None else as_evidence(known, rule, level, name, searched=searched)
-    return _Part(float(w @ rule.costs(p)), float(w.sum()), float(np.sum(w**2)), noise, evidence)
+    evidence = None if known is None else as_evidence(known, rule, sides, name, searched=searched)
+    each = rule.costs(p)
+    cost, weight = float(w @ each), float(w.sum())
+    away = w * (each - cost / weight)
+    return _Part(cost, weight, float(np.sum(w**2)), (float(w @ away), float(away @ away)), noise, evidence)
 
 
 def _put_together(
@@ -197,7 +207,8 @@ def _put_together(
     if target == "rows":
         name, own, fixed, unit = "label noise", sum(_label_noise(part) for part in parts), rule.fixed, 1.0
     else:
-        name, own, fixed, unit = "sampling", _sampling(rows, rule, by_scores / total, (1 - level) / 2) ** 2, 0.0, total
+        mean = (by_scores + correction) / total
+        name, own, fixed, unit = "sampling", _sampling(parts, rows, rule, mean, (1 - level) / 2) ** 2, 0.0, total
     varies = sum((part.weight * (told.deviation or 0.0)) ** 2 / told.rows for part, told in known)
     bounded = sum(part.weight * told.bound for part, told in known)
     half = z * math.sqrt(own + varies) + bounded
@@ -224,14 +235,22 @@ def _label_noise(part: _Part) -> float:
     return part.squares * part.known.deviation**2
 
 
-def _sampling(rows: Unlabelled, rule: Rule, mean: float, failing: float) -> float:
-    """Bound the root of the variance of what rows are expected to cost, also where few of them cost much."""
+def _sampling(parts: list[_Part], rows: Unlabelled, rule: Rule, mean: float, failing: float) -> float:
+    """Bound the root of the variance of what rows are expected to cost, also where few of them cost much.
+
+    What labelled rows add differs from part to part, and which part a row is of is chance, too.
+    """
     ends = np.clip(rule.edges, 0.0, 1.0)
-    reached = [
-        one.negative + one.difference * np.array(both) for one, both in zip(rule.actions, pairwise(ends), strict=True)
-    ]
-    most = float(rows.w.max() * np.abs(np.array(reached) - mean).max())
-    return spread(rows.w * (rule.costs(rows.p) - mean), most, failing)
+    reached = np.array(
+        [one.negative + one.difference * np.array(both) for one, both in zip(rule.actions, pairwise(ends), strict=True)]
+    )
+    squares, most = 0.0, 0.0
+    for part in parts:
+        added = 0.0 if part.known is None else part.known.mean
+        off, (once, twice) = part.cost / part.weight + added - mean, part.around
+        squares += twice + 2 * off * once + off**2 * part.squares
+        most = max(most, float(rows.w.max() * np.abs(reached + added - mean).max()))
+    return spread(np.array([math.sqrt(max(squares, 0.0))]), most, failing)
 
 
 def _possible(rows: Unlabelled, rule: Rule, target: Target) -> tuple[float, float]:

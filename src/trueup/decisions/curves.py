@@ -10,7 +10,7 @@ import numpy as np
 
 from trueup.data.intake import frame_like
 from trueup.decisions.drawn import draw_limits
-from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, spread, upper_bound
+from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, spread, told_of, upper_bound
 from trueup.decisions.ground import Range, average_precision, divide, lay, rising, under
 from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, unlabelled
 from trueup.errors import ArgumentError
@@ -185,7 +185,8 @@ def expected_roc(
     the population, of which rows came in place of the former. Its sums over scores from t on are Brownian motion in their
     variance, a bound for few events as for `expected_cost`. 2,000 curves with such noise are drawn, always the same ones
     for the same rows; the limits, at each threshold so many times the spread of the curves there, hold all of a share
-    ``level`` of them, both axes at once. The limits of the area are those of the areas drawn.
+    ``level`` of them, both axes at once. The limits of the area are those of the areas drawn. Beyond a level of 0.99 too
+    few curves are left, and limits grow as those of a normal distribution do.
 
     *With a bound on c.* Let A and B be the positives with scores from t on and below it, as shares of all rows, and let the
     share in no interval be off by more than c. Then TPR = A / (A + B) is largest with c more in A and c less in B, and is
@@ -252,20 +253,22 @@ def _draw(
     check_level(level)
     rows = unlabelled(p, weight, segments)
     known = as_bound(bound)
-    distance = compare_with(known, rows.p)
+    distance = compare_with(known, rows.p, rows.w)
 
     def one(part: Unlabelled, name: str | None, distance: float, single: Mapping[str, ExpectedCurve]) -> ExpectedCurve:
         ground = lay(part)
         if known is None or isinstance(known, Labelled):
             mine = None if known is None else known.of(name)
             across, up, areas, parts = draw_limits(kind, ground, mine, level, target)
-            told = "" if mine is None else f"{len(mine.y):,} labelled rows"
+            told = "" if mine is None else told_of(mine)
         else:
             error = _error(part, ground, known, level, target, name)
             across, up, areas = _bounded(kind, ground, error, target)
             parts, told = error.parts, error.told
-        limits = (across.estimate, up.estimate, across.low, across.high, up.low, up.high)
-        return ExpectedCurve(kind, ground.threshold, *limits, *areas, parts, level, target, told, distance, single)
+        limits = (ground.threshold, across.estimate, up.estimate, across.low, across.high, up.low, up.high)
+        for column in limits:
+            column.setflags(write=False)
+        return ExpectedCurve(kind, *limits, *areas, parts, level, target, told, distance, single)
 
     return one(rows, None, distance, {name: one(part, name, math.nan, {}) for name, part in rows.parts()})
 

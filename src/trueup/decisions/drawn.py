@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = ["Drawn", "draw_limits"]
 DRAWS = 2000
 PLACES, FIRST = 256, 24  # thresholds at which curves are drawn, and how many of them are the very highest
 KNOTS, ROWS_A_KNOT = 64, 25  # of the correction: more would follow the noise of labelled rows
+SURE = 0.99  # beyond this level too few draws are left
 BETWEEN = 0.5826  # of a step's spread: what a path reaches between two steps (Broadie, Glasserman & Kou 1997)
 
 
@@ -71,7 +73,7 @@ def draw_limits(kind: Kind, ground: Ground, labelled: Scored | None, level: floa
     near = axes(kind, few.positive, few.negative)
     estimate = axes(kind, whole.positive, whole.negative)
     both = [_Axis(*one, steps.heaviest) for one in zip(near, drawn, _scales(kind, few), strict=True)]
-    factor = float(np.quantile(np.maximum(both[0].farthest, both[1].farthest), level))
+    factor = _reached(np.maximum(both[0].farthest, both[1].farthest), level)
     # Where no labelled row was off, a few others may be all the same; only one score has an AUC of a half whatever happens.
     least = 0.0 if known is None or (kind == "roc" and len(few.threshold) == 2) else 1.0
     room = math.sqrt(math.log(5 / failing) / 2)
@@ -88,6 +90,17 @@ def draw_limits(kind: Kind, ground: Ground, labelled: Scored | None, level: floa
     positives = both[1] if kind == "roc" else both[0]
     areas = _areas(area, off, level, room * positives.one_row[-1], least)
     return Drawn(x, y, areas, _parts(moves[0], steps, level, target, labelled=known is not None))
+
+
+def _reached(sizes: Floats, level: float) -> float:
+    """Give what a share ``level`` of sizes is below."""
+    return float(np.quantile(sizes, min(level, SURE))) * _stretch(level)
+
+
+def _stretch(level: float) -> float:
+    """Say by how much to go beyond the last level that draws tell of: the normal tail is heavier than that of maxima."""
+    last, wanted = (-NormalDist().inv_cdf((1 - one) / 2) for one in (SURE, max(level, SURE)))
+    return wanted / last
 
 
 class _Axis:
@@ -217,7 +230,7 @@ def _areas(area: float, off: Floats, level: float, one_row: float, least: float)
     lowest, highest = (np.where(np.isnan(off), end, off) for end in (-1.0, 1.0))
     sd = float(np.sqrt(np.mean(highest**2)))
     wider = math.hypot(sd, one_row) + one_row
-    sides = ((lowest, (1 - level) / 2), (highest, (1 + level) / 2))
+    sides, wider = ((lowest, (1 - min(level, SURE)) / 2), (highest, (1 + min(level, SURE)) / 2)), wider * _stretch(level)
     low, high = (float(np.quantile(ends, side)) / sd if sd > 0 else 0.0 for ends, side in sides)
     low, high = min(low, -least) * wider, max(high, least) * wider
     return area, max(0.0, min(area, area + low)), min(1.0, max(area, area + high))
@@ -239,7 +252,7 @@ def _of_precision(few: Ground, off: tuple[Floats, Floats]) -> Floats:
 
 def _parts(off: Floats, steps: _Steps, level: float, target: Target, *, labelled: bool) -> dict[str, float]:
     """Say by how much the positives above a threshold may be off, as a share of all rows, and why."""
-    reach = float(np.quantile(np.abs(off).max(axis=1), level))
+    reach = _reached(np.abs(off).max(axis=1), level)
     own = float((steps.labels + steps.rows * steps.mean**2).sum())
     total = own + float(steps.known.sum())
     name = "label noise" if target == "rows" else "sampling"

@@ -13,7 +13,7 @@ from trueup.decisions.moved import FREE, STEPS, warn_of_moved_scores
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound
 from trueup.metrics.inference import range_quantile
-from trueup.metrics.inputs import Scored, scored
+from trueup.metrics.inputs import Scored, checked_weights, numbers, scored
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile", "spread",
-    "swing", "upper_bound",
+    "swing", "told_of", "upper_bound",
 ]  # fmt: skip
 
 KEPT = 0.8  # of what may go wrong; the rest is for the spread to be larger than it looked
+ROUNDS = 8  # of a bound on c that is made of itself
 
 
 @runtime_checkable
@@ -66,10 +67,12 @@ class Labelled:
     """
 
     def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
-        self.rows: Scored = scored(y, p, weight)
+        # A copy: what is done to the arrays later is not done to the evidence.
+        self.rows: Scored = Scored(*(_fixed(column) for column in scored(y, p, weight)))
         self.free = FREE
-        kept = np.ones(np.size(y), bool) if weight is None else np.asarray(weight, np.float64) > 0
+        kept = np.ones(np.size(y), bool) if weight is None else checked_weights(numbers(weight, "weight")) > 0
         self.segments: Segments | None = None if segments is None else segments_of(segments, kept)
+        self._places = {} if self.segments is None else self.segments.rows()
 
     def of(self, segment: str | None) -> Scored:
         """Give the rows of one segment; all where it is None."""
@@ -78,18 +81,24 @@ class Labelled:
         if self.segments is None:
             hint = "pass bound=tu.decisions.Labelled(y, p, segments=...)"
             raise ArgumentError("the labelled rows have no segments, the others have", hint=hint)
-        here = self.segments.of(segment)
-        if not here.any():
+        if segment not in self._places:
             known = ", ".join(self.segments.names[:8])
             hint = f"label some rows of it, or leave segments out; labelled are {known}"
             raise ArgumentError(f"no labelled row is of segment {segment!r}", hint=hint)
-        return Scored(*(column[here] for column in self.rows))
+        y, p, w = (column[self._places[segment]] for column in self.rows)
+        return Scored(y, p, checked_weights(w))
 
     def __len__(self) -> int:
         return len(self.rows.y)
 
     def __repr__(self) -> str:
         return f"<Labelled {len(self):,} row{'' if len(self) == 1 else 's'}>"
+
+
+def _fixed(column: Floats) -> Floats:
+    copied = column.copy()
+    copied.setflags(write=False)
+    return copied
 
 
 Bound = Labelled | CalibrationBound | Audited | float
@@ -118,8 +127,8 @@ def as_bound(bound: Any) -> Bound | None:
         return Labelled(*bound)
     if isinstance(bound, HeldOut):
         return _held_out(bound)
-    if isinstance(bound, Audited):
-        return bound
+    if isinstance(bound, Audited) and hasattr(bound.overall, "ecce"):
+        return _binary(bound)
     if is_number(bound) and 0 <= bound <= 1:
         return float(bound)
     _refuse_unfitted(bound)
@@ -127,6 +136,17 @@ def as_bound(bound: Any) -> Bound | None:
         f"bound must be labelled rows, an audit, a calibration bound or a number in [0, 1]; got {bound!r:.80}",
         hint="pass bound=(y, p) with outcomes and scores of labelled rows that did not teach the model",
     )
+
+
+def _binary(audit: Audited) -> Audited:
+    """Refuse audits whose errors are not those of one probability."""
+    task = getattr(getattr(audit, "schema", None), "task", "binary")
+    if task != "binary":
+        raise ArgumentError(
+            f"this audit is of task {task!r}: its errors are not those of a score in [0, 1]",
+            hint="audit the score that is decided with, against outcomes of 0 and 1",
+        )
+    return audit
 
 
 def _refuse_unfitted(bound: Any) -> None:
@@ -150,7 +170,7 @@ def _held_out(calibrator: HeldOut) -> Labelled:
 
 def quantile(failing: float) -> float:
     """Give the normal quantile that a side goes wrong beyond with this probability, a little of it kept for few events."""
-    return NormalDist().inv_cdf(1 - KEPT * failing)
+    return -NormalDist().inv_cdf(KEPT * failing)
 
 
 def spread(errors: Floats, most: float, failing: float) -> float:
@@ -175,9 +195,11 @@ def swing(rule: Rule) -> float:
     return float(np.abs(np.diff(rule.differences, prepend=0.0, append=0.0)).sum() / 2)
 
 
-def as_evidence(bound: Bound, rule: Rule, level: float, segment: str | None = None, *, searched: bool = False) -> Evidence:
-    """Say what is known of the error of a rule's cost; ``searched`` where the labelled rows had a say in choosing it."""
-    sides = (1 - level) / 2
+def as_evidence(bound: Bound, rule: Rule, sides: float, segment: str | None = None, *, searched: bool = False) -> Evidence:
+    """Say what is known of the error of a rule's cost, where each side of an interval may fail so often.
+
+    ``searched`` where the labelled rows had a say in choosing the rule.
+    """
     if not isinstance(bound, Labelled):
         most, told = upper_bound(bound, sides, segment)
         return Evidence(0.0, None, math.inf, most * swing(rule), told)
@@ -186,7 +208,7 @@ def as_evidence(bound: Bound, rule: Rule, level: float, segment: str | None = No
     errors = rows.w * differences[rule.places(rows.p)] * (rows.y - rows.p)
     many, heaviest = float(total**2 / np.sum(rows.w**2)), float(rows.w.max())
     deviation = spread(errors, heaviest * float(np.abs(differences).max()), sides) / total * math.sqrt(many)
-    told = f"{len(rows.y):,} labelled rows"
+    told = told_of(rows)
     if not searched:
         return Evidence(float(errors.sum() / total), deviation, many, 0.0, told)
     # The mean of any rule's errors, at once: all are sums over intervals, whose noise is the range of Brownian motion.
@@ -196,38 +218,63 @@ def as_evidence(bound: Bound, rule: Rule, level: float, segment: str | None = No
     )
 
 
+def told_of(rows: Scored) -> str:
+    """Say how many labelled rows there are."""
+    return f"{len(rows.y):,} labelled row{'' if len(rows.y) == 1 else 's'}"
+
+
 def upper_bound(bound: Bound, failing: float, segment: str | None = None) -> tuple[float, str]:
     """Bound c(f) from above, and say where from. A bound that is given holds with the probability that it has."""
     if isinstance(bound, Labelled):
         rows = bound.of(segment)
         most = calibration_bound(rows.y, rows.p, rows.w, delta=failing).upper
-        return most, f"c at most {most:.4g}, from {len(rows.y):,} labelled rows"
+        return most, f"c at most {most:.4g}, from {told_of(rows)}"
     if isinstance(bound, CalibrationBound):
         if segment is not None:
             hint = "pass labelled rows with segments, or an audit, or leave segments out"
             raise ArgumentError("a calibration bound of all rows says nothing of a segment", hint=hint)
         return bound.upper, f"c at most {bound.upper:.4g} ({100 * (1 - bound.delta):g}%, {bound.method})"
     if isinstance(bound, Audited):
-        return _from_audit(bound.overall if segment is None else bound[segment], failing)
+        return _from_audit(bound.overall if segment is None else _segment(bound, segment), failing)
     return bound, f"c at most {bound:g}, as given"
 
 
 def _from_audit(found: Any, failing: float) -> tuple[float, str]:
     """Bound c of a segment by what an audit kept of it: the range, and its noise if the scores were right.
 
-    Where more happened than was expected, the noise is larger by as much.
+    Where they are not, there is more noise. With v = E f (1 - f), e = E f and o = E y, E (y - f)^2 = v + o - e - 2 E f (y -
+    f) = v - (o - e) + 2 E (1 - f) (y - f), and neither of the last means is beyond c: it is at most v + 2 c - |o - e|. As y
+    f and (1 - y) (1 - f) are not below 0, it is at most o + e - v and 2 - o - e - v, too. The c put in is what comes out.
     """
-    right, seen = (share * (1 - share) for share in (found.expected, found.observed))
-    known = 0 < found.sigma < math.inf
-    noise = found.ecce / found.sigma if known else math.sqrt(right / found.n)
-    noise *= math.sqrt(max(1.0, seen / right)) if right > 0 else 1.0
+    expected, observed = float(found.expected), float(found.observed)
+    usual = expected * (1 - expected)
+    squared = (found.ecce / found.sigma) ** 2 if 0 < found.sigma < math.inf else usual / found.n
+    right = min(squared * found.n, usual)  # it would be above that only by weights
     room = math.sqrt(math.log(5 / failing) / 2) / found.n
-    most = min(1.0, float(found.ecce) + quantile(failing) * (math.hypot(noise, room) + room))
+    most = 1.0
+    for _ in range(ROUNDS):
+        wrong = min(
+            right + 2 * most - abs(observed - expected), observed + expected - right, 2 - observed - expected - right
+        )
+        noise = math.sqrt(squared * max(1.0, wrong / right) if right > 0 else max(0.0, wrong) / found.n)
+        most = min(most, float(found.ecce) + quantile(failing) * (math.hypot(noise, room) + room))
     return most, f"c at most {most:.4g}, from the audit of {found.segment}"
 
 
-def compare_with(bound: Bound | None, p: Floats) -> float:
+def _segment(audit: Audited, name: str) -> Any:
+    """Find what an audit says of a segment."""
+    try:
+        return audit[name]
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"the audit knows no segment {name!r}",
+            hint="give segments as it names them: an audit cuts numbers and dates into bins, which have names such as "
+            f"'age=[18, 30)' and may be given as labels, and leaves segments of few rows out ({error.hint})",
+        ) from error
+
+
+def compare_with(bound: Bound | None, p: Floats, weight: Floats | None = None) -> float:
     """Warn where scores have left those of the labelled rows; give how far they are apart, NaN where none are known."""
     if not isinstance(bound, Labelled):
         return math.nan
-    return warn_of_moved_scores(bound.rows.p, p, bound.free).distance
+    return warn_of_moved_scores(bound.rows.p, p, bound.free, bound.rows.w, weight).distance

@@ -106,18 +106,16 @@ def expect(
     These are the intervals of `expected_cost`, the other way up, for the actions "pass" (0, 0) and "act" (-1, t/(1 - t)),
     or these less the latter. Also given are the half-widths of the parts they are made of.
     """
-    each = [_part(rows, t, bound, 1 - (1 - level) / len(parts), name, sign) for name, rows in parts]
-    weight, z = sum(part.weight for part in each), quantile((1 - level) / 2)
-    acted = Acting(*(np.sum([part.acted[k] for part in each], axis=0) for k in range(5)))
-    mean = sign * acted.total(t) / weight
+    sides = (1 - level) / 2
+    each = [_part(rows, t, bound, sides / len(parts), name, sign) for name, rows in parts]
+    weight, z = sum(part.weight for part in each), quantile(sides)
+    mean = np.sum([sign * part.acted.total(t) + part.mean for part in each], axis=0) / weight
     if target == "rows":
-        name, own, reach = "label noise", np.sum([part.noise for part in each], axis=0), acted.w / weight
+        name, own = "label noise", np.sum([part.noise for part in each], axis=0)
+        reach = np.sum([part.acted.w for part in each], axis=0) / weight
     else:
-        once, square = acted.squared(t)
-        name, reach, furthest = "sampling", np.ones(len(t)), np.ones(len(t)) if sign > 0 else odds(t)
-        around = square - 2 * mean * sign * once + mean**2 * sum(part.squares for part in each)
-        most = max(float(rows.w.max()) for _, rows in parts) * np.maximum(np.abs(mean), np.abs(furthest - mean))
-        own = _spreads(np.sqrt(np.maximum(around, 0.0)), most, (1 - level) / 2) ** 2
+        heaviest = max(float(rows.w.max()) for _, rows in parts)
+        name, own, reach = "sampling", _sampling(each, t, mean, heaviest, sides, sign), np.ones(len(t))
     varies = np.sum([part.varies for part in each], axis=0)
     bounded = np.sum([part.bounded for part in each], axis=0)
     half = (z * np.sqrt(own + varies) + bounded) / weight
@@ -125,7 +123,18 @@ def expect(
     if bound is not None:
         widths["calibration"] = (z * np.sqrt(varies) + bounded) / weight
     ends = (-odds(t) * reach, reach) if sign > 0 else (-reach, odds(t) * reach)
-    return _within(mean + np.sum([part.mean for part in each], axis=0) / weight, half, half, *ends), widths
+    return _within(mean, half, half, *ends), widths
+
+
+def _sampling(each: Sequence[_Part], t: Floats, mean: Floats, heaviest: float, failing: float, sign: int) -> Floats:
+    """Bound the variance of what rows are expected to gain, by their scores and what labelled rows add in their part."""
+    around, most, furthest = np.zeros(len(t)), np.zeros(len(t)), np.ones(len(t)) if sign > 0 else odds(t)
+    for part in each:
+        once, square = part.acted.squared(t)
+        middle = mean - part.mean / part.weight
+        around += square - 2 * middle * sign * once + middle**2 * part.squares
+        most = np.maximum(most, heaviest * np.maximum(np.abs(middle), np.abs(furthest - middle)))
+    return np.asarray(_spreads(np.sqrt(np.maximum(around, 0.0)), most, failing) ** 2)
 
 
 class _Part(NamedTuple):
@@ -140,12 +149,12 @@ class _Part(NamedTuple):
     bounded: Floats
 
 
-def _part(rows: Unlabelled, t: Floats, bound: Bound | None, level: float, name: str | None, sign: int) -> _Part:
+def _part(rows: Unlabelled, t: Floats, bound: Bound | None, sides: float, name: str | None, sign: int) -> _Part:
     """Sum over rows, and hold them against labelled ones: `as_evidence` for every threshold at once."""
     acted, everything = Acting.on(Scored(rows.p, rows.p, rows.w), rows.p, t)
     acted = acted if sign > 0 else everything.less(acted)
     weight, squares = float(rows.w.sum()), float(np.sum(rows.w**2))
-    swing, none, sides = 1 + odds(t), np.zeros(len(t)), (1 - level) / 2
+    swing, none = 1 + odds(t), np.zeros(len(t))
     noise = swing**2 * np.maximum(acted.wwy - acted.wwyy, 0.0)
     if bound is None:
         return _Part(acted, weight, squares, noise, none, none, none)

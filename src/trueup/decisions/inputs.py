@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from trueup.data.checks import LARGEST_WEIGHT, one_of
+from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import numbers, scored
 
@@ -46,6 +48,12 @@ class Segments(NamedTuple):
         """Say which rows are of a segment; none where nobody is."""
         return np.asarray(self.codes == self.names.index(name)) if name in self.names else np.zeros(len(self.codes), bool)
 
+    def rows(self) -> dict[str, NDArray[np.intp]]:
+        """Give the numbers of the rows of each segment."""
+        order = np.argsort(self.codes, kind="stable")
+        ends = np.cumsum(np.bincount(self.codes, minlength=len(self.names)))
+        return dict(zip(self.names, np.split(order, ends[:-1]), strict=True))
+
 
 class Unlabelled(NamedTuple):
     """Scores and weights of rows whose outcome is not known, and perhaps their segments."""
@@ -56,12 +64,7 @@ class Unlabelled(NamedTuple):
 
     def parts(self) -> Iterator[tuple[str, Unlabelled]]:
         """Give the rows of each segment, by its name."""
-        if self.segments is None:
-            return
-        names, codes = self.segments
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-        for name, here in zip(names, np.split(order, ends[:-1]), strict=True):
+        for name, here in ({} if self.segments is None else self.segments.rows()).items():
             yield name, Unlabelled(self.p[here], self.w[here])
 
 
@@ -100,7 +103,8 @@ def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
     Parameters
     ----------
     segments : array-like of labels, or mapping of column to values
-        A mapping names segments as an audit does: {"region": [..], "device": [..]} gives "region=north & device=tv".
+        A mapping names segments as an audit does: {"region": [..], "device": [..]} gives "region=north & device=tv". Labels
+        are written as there, too: 1.0 as "1", True as "true"; rows without one are a segment of their own.
     kept : ndarray of bool
         One entry for each row that segments are given for.
 
@@ -112,9 +116,9 @@ def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
     if isinstance(segments, Mapping):
         if not segments:
             raise ArgumentError("segments name no column", hint='write segments={"region": frame["region"]}')
-        columns = [_labels(values, kept, f"{name}=", str(name)) for name, values in segments.items()]
+        columns = [_labels(values, kept, str(name), f"{name}=", f"{name} is missing") for name, values in segments.items()]
     else:
-        columns = [_labels(segments, kept, "", "segments")]
+        columns = [_labels(segments, kept, "segments", "", "(missing)")]
     names, codes = columns[0]
     for more, other in columns[1:]:
         pairs, codes = np.unique(codes * len(more) + other, return_inverse=True)
@@ -125,23 +129,26 @@ def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
     return Segments(tuple(names[at] for at in order.tolist()), place[codes])
 
 
-def _labels(values: Any, kept: NDArray[np.bool_], before: str, name: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Number the labels of one column."""
-    given = np.asarray(values)
-    if given.shape != kept.shape:
+def _labels(
+    values: Any, kept: NDArray[np.bool_], name: str, before: str, missing: str
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Number the labels of one column, those of rows that are kept."""
+    shape = np.shape(values)
+    if shape != kept.shape:
         raise DataError(
-            f"{name} must have one label a row; got shape {given.shape} for {len(kept):,} rows",
-            hint="give each row a label",
+            f"{name} must have one label a row; got shape {shape} for {len(kept):,} rows", hint="give each row a label"
         )
-    if given.dtype == object:
-        given = np.array([str(value) for value in given.tolist()])
-    found, codes = np.unique(given[kept], return_inverse=True)
-    return [f"{before}{value}" for value in found.tolist()], np.asarray(codes, np.int64)
+    coded = from_array(values, name).categories()
+    texts = [missing, *(f"{before}{level}" for level in coded.levels)]
+    found, codes = np.unique(coded.codes[kept], return_inverse=True)
+    return [texts[at + 1] for at in found.tolist()], np.asarray(codes, np.int64)
 
 
 def is_number(value: Any) -> bool:
-    """Say whether something is one number, and not a truth value."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    """Say whether something is one number, and not a truth value, nor too large to be written with a point."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, (float, np.integer, np.floating))
 
 
 def number(value: Any, name: str, hint: str, low: float = -math.inf, high: float = math.inf) -> float:

@@ -42,8 +42,10 @@ class Moved:
         return self.p_value < ALPHA and self.distance >= NOTICED
 
 
-def compare_scores(one: Floats, other: Floats, free: float = FREE) -> Moved:
-    """Compare two samples of scores.
+def compare_scores(
+    one: Floats, other: Floats, free: float = FREE, weight: Floats | None = None, other_weight: Floats | None = None
+) -> Moved:
+    """Compare two samples of scores; rows of other weights count as so many equal ones as would be as sure.
 
     Examples
     --------
@@ -52,24 +54,42 @@ def compare_scores(one: Floats, other: Floats, free: float = FREE) -> Moved:
     """
     from scipy.special import kolmogorov
 
-    one, other = np.sort(one), np.sort(other)
-    step = free * float(one.std())
-    distance = max(0.0, _above(one, other, step), _above(other, one, step))
-    rows = len(one) * len(other) / (len(one) + len(other))
-    root = math.sqrt(rows)
+    first, second = _Sample(one, weight), _Sample(other, other_weight)
+    step = free * first.deviation
+    distance = max(0.0, first.above(second, step), second.above(first, step))
+    root = math.sqrt(first.rows * second.rows / (first.rows + second.rows))
     return Moved(distance, float(kolmogorov((root + 0.12 + 0.11 / root) * distance)))
 
 
-def _above(one: Floats, other: Floats, step: float) -> float:
-    """Give by how much one distribution function is above the other, a little to the right: the scores lie lower."""
-    here = np.searchsorted(one, one, side="right") / len(one)
-    there = np.searchsorted(other, one + step, side="right") / len(other)
-    return float(np.max(here - there))
+class _Sample:
+    """Scores, ascending, and the share of rows below each place."""
+
+    def __init__(self, score: Floats, weight: Floats | None) -> None:
+        if weight is None or weight.min() == weight.max():
+            self.score, self.rows = np.sort(score), float(len(score))
+            self.below = np.arange(len(score) + 1) / len(score)
+            self.deviation = float(self.score.std())
+            return
+        order = np.argsort(score, kind="stable")
+        self.score, below = score[order], np.append(0.0, np.cumsum(weight[order]))
+        self.below, share = below / below[-1], weight[order] / below[-1]
+        self.rows = 1 / float(share @ share)
+        self.deviation = math.sqrt(float(share @ (self.score - share @ self.score) ** 2))
+
+    def up_to(self, score: Floats) -> Floats:
+        """Give the share of rows with scores up to each of these."""
+        return np.asarray(self.below[np.searchsorted(self.score, score, side="right")])
+
+    def above(self, other: _Sample, step: float) -> float:
+        """Give by how much its distribution function is above another, a little to the right: its scores lie lower."""
+        return float(np.max(self.up_to(self.score) - other.up_to(self.score + step)))
 
 
-def warn_of_moved_scores(labelled: Floats, scores: Floats, free: float) -> Moved:
+def warn_of_moved_scores(
+    labelled: Floats, scores: Floats, free: float, labelled_weight: Floats | None = None, weight: Floats | None = None
+) -> Moved:
     """Compare scores with the labelled ones, and warn where they moved."""
-    found = compare_scores(labelled, scores, free)
+    found = compare_scores(labelled, scores, free, labelled_weight, weight)
     if found.matters:
         warnings.warn(
             f"the scores have moved: their distribution is {found.distance:.3f} away from that of the labelled rows "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = ["LOSSES", "omniloss", "omnipredict"]
 LOSSES = ("absolute", "hinge", "log", "squared")
 OTHERS = '("quantile", 0.9), {"fn": 5, "fp": 1}, or a function of y and t that is convex in t'
 HINT = "one of " + ", ".join(f'"{name}"' for name in LOSSES) + f", {OTHERS}"
+CALLED = "it is called with y = 1.0 or 0.0 and an array t, and gives an array of that shape: use np.where, np.maximum"
 RANGE = "low and high say between which t a function's least value is looked for"
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -68,8 +70,8 @@ def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0)
 
     Notes
     -----
-    All but functions are exact, in the sense that p and q are taken as the binary numbers that they are. Where several
-    predictions lose the same, the lowest is given; only costs act then, as a rule does at its threshold.
+    All but functions are exact, in the sense that p, q and costs are taken as the binary numbers that they are. Where
+    several predictions lose the same, the lowest is given; only costs act then, as a rule does at its threshold.
 
     A function is looked at on a grid, then narrowed down by golden sections. Values of a smooth loss do not tell t apart
     that are closer than about 1e-8 of the range, so that t is no more precise than that; at a kink it is exact to rounding.
@@ -186,10 +188,20 @@ def _quantile(share: Any) -> _Loss:
 def _costs(costs: Mapping[str, Any]) -> _Loss:
     """Make the loss of acting (1) or not (0)."""
     wait, act = as_actions(costs)
+    # What acting saves is a line, at p = 0 and at p = 1: where it crosses 0 is found without rounding.
+    at_zero, at_one = (
+        Fraction(before) - Fraction(after)
+        for before, after in ((wait.negative, act.negative), (wait.positive, act.positive))
+    )
 
     def best(p: Floats) -> Floats:
-        acting, waiting = (p * one.positive + (1 - p) * one.negative for one in (act, wait))
-        return np.asarray(acting <= waiting, np.float64)
+        if at_zero == at_one:
+            return np.full(len(p), float(at_zero >= 0))
+        crossing = at_zero / (at_zero - at_one)
+        near = float(min(max(crossing, Fraction(-1)), Fraction(2)))
+        if at_one > at_zero:
+            return np.asarray(p >= near if Fraction(near) >= crossing else p > near, np.float64)
+        return np.asarray(p <= near if Fraction(near) <= crossing else p < near, np.float64)
 
     def value(y: float, t: Floats) -> Floats:
         return np.where(t > 0, act.positive if y else act.negative, wait.positive if y else wait.negative)
@@ -213,7 +225,7 @@ def _on_grid(loss: Callable[[float, Floats], Any], y: float, grid: Floats) -> Fl
     inner = found[first : last + 1]
     size = np.maximum(np.maximum(np.abs(inner[:-2]), np.abs(inner[2:])), np.abs(inner[1:-1]))
     with np.errstate(invalid="ignore", over="ignore"):
-        bent = ~(inner[1:-1] - inner[:-2] / 2 - inner[2:] / 2 <= BENT * size)
+        bent = ~(inner[1:-1] - inner[:-2] / 2 - inner[2:] / 2 <= max(BENT, _rounding(loss, y, grid)) * size)
     if bent.any():
         at = first + 1 + int(np.argmax(bent))
         told = ", ".join(f"{found[k]:.6g} at t = {grid[k]:.6g}" for k in (at - 1, at, at + 1))
@@ -221,6 +233,12 @@ def _on_grid(loss: Callable[[float, Floats], Any], y: float, grid: Floats) -> Fl
             f"the loss is not convex in t: for y = {y:g} it is {told}", hint="omnipredict takes convex losses only"
         )
     return found
+
+
+def _rounding(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> float:
+    """Give how far off values may be that a function gives in less than double precision, of their size."""
+    kind = _given(loss, y, t).dtype
+    return 4 * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
 
 
 def _least(p: Floats, loss: Callable[[float, Floats], Any], grid: Floats, on_grid: tuple[Floats, ...]) -> Floats:
@@ -257,18 +275,22 @@ def _least(p: Floats, loss: Callable[[float, Floats], Any], grid: Floats, on_gri
 
 def _asked(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> Floats:
     """Ask a function for its values, and check what it gives."""
-    hint = "it is called with y = 1.0 or 0.0 and an array t, and gives an array of that shape: use np.where, np.maximum"
-    try:
-        with np.errstate(all="ignore"):
-            given = np.asarray(loss(y, t.copy()))
-        found = given.astype(np.float64) if given.dtype.kind in "biuf" else None
-    except Exception as error:
-        raise ArgumentError(f"the loss failed on an array of {len(t):,} t: {error}", hint=hint) from error
-    if found is None or found.shape != t.shape:
+    given = _given(loss, y, t)
+    if given.dtype.kind not in "biuf" or given.shape != t.shape:
         kind = f"an array of shape {given.shape}" if given.ndim else f"{given.item()!r:.60}"
-        raise ArgumentError(f"the loss must give a number for each t; got {kind} for {len(t):,} t", hint=hint)
+        raise ArgumentError(f"the loss must give a number for each t; got {kind} for {len(t):,} t", hint=CALLED)
+    found = given.astype(np.float64)
     bad = np.isnan(found) | (found == -math.inf)
     if bad.any():
         told = f"the loss must be a number or infinity; got {found[bad][0]} for y = {y:g} and t = {t[bad][0]:.6g}"
         raise ArgumentError(told, hint=RANGE)
     return found
+
+
+def _given(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> NDArray[Any]:
+    """Call a function."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(loss(y, t.copy()))
+    except Exception as error:
+        raise ArgumentError(f"the loss failed on an array of {len(t):,} t: {error}", hint=CALLED) from error

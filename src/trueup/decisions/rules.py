@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Action", "Rule", "as_actions", "as_rule"]
+__all__ = ["Action", "Rule", "as_actions", "as_rule", "check_squares"]
 
 ERRORS = ("fn", "fp", "tp", "tn")
+LARGEST_COST = 1e90  # squares of costs times weights are summed up
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,20 @@ class Rule:
 
     actions: tuple[Action, ...]
     edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse edges that give some score no action."""
+        rising = all(low <= high for low, high in pairwise(self.edges))
+        if not self.actions or len(self.edges) != len(self.actions) + 1 or not rising:
+            raise ArgumentError(
+                f"a rule of {len(self.actions)} actions needs one edge more, ascending; got {self.edges!r:.80}",
+                hint="Rule((one, other), (-math.inf, 0.2, math.inf))",
+            )
+        if not (self.edges[0] <= 0 and self.edges[-1] >= 1):
+            raise ArgumentError(
+                f"the edges of a rule must reach from 0 to 1; got {self.edges[0]:g} to {self.edges[-1]:g}",
+                hint="begin with -math.inf and end with math.inf",
+            )
 
     @property
     def differences(self) -> Floats:
@@ -144,6 +159,15 @@ def as_actions(costs: Any) -> tuple[Action, ...]:
     return actions
 
 
+def check_squares(actions: tuple[Action, ...]) -> None:
+    """Refuse costs whose squares are too small to be added up: an interval would have no width."""
+    largest = max(abs(cost) for one in actions for cost in (one.positive, one.negative))
+    if 0 < largest < 1 / LARGEST_COST:
+        raise ArgumentError(
+            f"costs are too small to add up; the largest is {largest:g}", hint="measure them in another unit"
+        )
+
+
 EXAMPLE = 'write {"fn": 5, "fp": 1}, or {"grant": (100, -10), "refuse": (0, 0)}: cost on a positive, on a negative row'
 
 
@@ -166,7 +190,12 @@ def _pair(pair: Any, name: Any, of: str = "costs, on a positive and on a negativ
 
 
 def _number(value: Any, name: Any) -> float:
-    return number(value, f"a cost of {name!r}", EXAMPLE)
+    cost = number(value, f"a cost of {name!r}", EXAMPLE)
+    if abs(cost) > LARGEST_COST:
+        raise ArgumentError(
+            f"a cost of {name!r} is too large to add up; got {cost:g}", hint="measure costs in another unit"
+        )
+    return cost
 
 
 def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
@@ -206,9 +235,9 @@ def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
 
 
 def _known(name: Any, known: Mapping[str, Action]) -> Action:
-    if name not in known:
+    if str(name) not in known:
         raise ArgumentError(f"the rule names an action {name!r} that has no costs", hint=f"actions: {', '.join(known)}")
-    return known[name]
+    return known[str(name)]
 
 
 def _from_threshold(threshold: float, actions: tuple[Action, ...]) -> Rule:

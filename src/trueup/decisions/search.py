@@ -15,7 +15,6 @@ from trueup.decisions.inputs import is_number, plain, say, unlabelled
 from trueup.decisions.rules import Rule, as_actions
 from trueup.errors import ArgumentError
 from trueup.kernels.deciding import extend_runs
-from trueup.kernels.sorting import argsort
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -29,7 +28,7 @@ __all__ = ["BestRule", "best_rule"]
 
 SLACK = 1 + 1e-9  # of a capacity: sums of weights are rounded
 SHOWN = 201  # points of a cost curve, at most
-MOST_STATES = 200_000_000  # of the search with capacities: some 13 bytes each
+MOST_STATES = 200_000_000  # of a search: some 13 bytes each with capacities, 21 without
 
 
 Run = tuple[int, int, int]  # an action, and the first and the last and one of the distinct scores that fall to it
@@ -136,11 +135,11 @@ def _by_action(given: Mapping[str, float] | None, actions: tuple[Action, ...], d
             f"{name} must name actions; got {given!r:.60}", hint=f'write {name}={{"{actions[-1].name}": 500}}'
         )
     for action, value in (given or {}).items():
-        if action not in found:
+        if str(action) not in found:
             raise ArgumentError(f"{name} names an action {action!r} that has no costs", hint=f"actions: {', '.join(found)}")
         if not is_number(value) or not value >= 0 or (math.isinf(value) and math.isfinite(default)):
             raise ArgumentError(f"{name} of {action!r} must be a number, not negative; got {value!r}", hint="0 or more")
-        found[action] = float(value)
+        found[str(action)] = float(value)
     return np.array([found[action.name] for action in actions])
 
 
@@ -151,19 +150,31 @@ class _Ground:
         if (rows.w == rows.w[0]).all():
             rising, w = np.sort(rows.p), rows.w
         else:
-            order = argsort(rows.p)
+            order = np.lexsort((rows.w, rows.p))  # by weight, too: sums do not depend on the order of rows
             rising, w = rows.p[order], rows.w[order]
         first = np.flatnonzero(np.append(True, rising[1:] != rising[:-1]))
         self.score, self.mass = rising[first], np.add.reduceat(w, first)
         self.positive = self.mass * self.score
         self.actions, self.room = actions, room * SLACK
+        self._check_size(len(actions))
         self.each = np.stack([action.negative * self.mass + action.difference * self.positive for action in actions])
         self.fixed = np.array([action.fixed for action in actions])
+
+    def _check_size(self, states: int) -> None:
+        """Refuse a search that would not fit into memory, with so many states a score."""
+        if states * len(self.score) > MOST_STATES:
+            told = "" if np.isinf(self.room).all() else "a capacity with "
+            raise ArgumentError(
+                f"{told}{len(self.actions)} actions and {len(self.score):,} distinct scores asks for too much memory",
+                hint="round the scores, to three decimals say, or leave out actions that are never cheapest",
+            )
 
     def cheapest(self) -> list[Run]:
         """Find the runs of scores that cost least."""
         if len(self.actions) == 2 and not self.fixed.any() and np.isinf(self.room).all():
-            at = int(np.argmin(_one_cut(self.each[0], self.each[1])))
+            # What the lower action costs more grows with the score: it is cut where that is no longer below nought.
+            upper = self.each[1] <= self.each[0]
+            at = int(np.argmax(upper)) if upper.any() else len(upper)
             return [run for run in ((0, 0, at), (1, at, len(self.score))) if run[1] < run[2]]
         return self._in_order() if np.isinf(self.room).all() else self._in_any_order()
 
@@ -178,13 +189,13 @@ class _Ground:
         rows, costs = self._sums()
         best = np.full(m + 1, math.inf)
         best[0] = 0.0
-        start, last = np.zeros((k, m + 1), np.int32), np.full((k, m + 1), -1, np.int8)
+        start, taken = np.zeros((k, m + 1), np.int32), np.zeros((k, m + 1), np.int8)
         for j in range(k):
             before = best.copy()
-            extend_runs(rows, costs[j], before, self.fixed[j], math.inf, j, best, start[j], last[j])
+            extend_runs(rows, costs[j], before, self.fixed[j], math.inf, 1, best, start[j], taken[j])
         runs, end = [], m
         for j in reversed(range(k)):
-            if end and last[j, end] == j:
+            if end and taken[j, end]:
                 runs.append((j, int(start[j, end]), end))
                 end = int(start[j, end])
         return runs[::-1]
@@ -192,11 +203,7 @@ class _Ground:
     def _in_any_order(self) -> list[Run]:
         """Cut as often as there are actions, in every order of them: one state a set of actions that were used."""
         k, m = self.each.shape
-        if 2**k * m > MOST_STATES:
-            raise ArgumentError(
-                f"a capacity with {k} actions and {m:,} distinct scores asks for too much memory",
-                hint="round the scores, to three decimals say, or leave out actions that are never cheapest",
-            )
+        self._check_size(2**k)
         rows, costs = self._sums()
         best = np.full((2**k, m + 1), math.inf)
         best[0, 0] = 0.0

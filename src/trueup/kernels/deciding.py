@@ -39,8 +39,8 @@ def extend_runs(
         The least cost of the scores below each place with other actions; infinite where it cannot be.
     fixed, capacity : float
         What the action costs that is used at all; how many rows it may take.
-    best, start, last : (m + 1,) of whole numbers
-        Improved: the least cost below each place, where its last run begins, and whose it is.
+    best, start, last : (m + 1,)
+        Improved: the least cost below each place; in whole numbers, where its last run begins and whose it is.
 
     Notes
     -----

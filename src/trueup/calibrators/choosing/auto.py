@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Split
+    from trueup.calibrators.splits import Held
     from trueup.data.schema import Task
     from trueup.data.table import Table
-    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ class Auto(Calibrator):
         What is saved and shipped.
     history_ : History
         That of the chosen method on all rows. A curve of the score that holds nothing out has the losses of the choice.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`, of the chosen method on all rows; where that holds nothing out itself, a curve of the score
         and identity have the rows of the choice.
 
@@ -330,7 +330,7 @@ def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tupl
     return fitted._replace(history=history), choice
 
 
-def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> Scored | None:
+def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> Held | None:
     """Keep the rows of the choice, for a winner that holds none out itself: scores as they are, or of curves fitted again.
 
     Fitting them again takes next to no time, and keeping the scores of all that is tried would take room. Trees and patches

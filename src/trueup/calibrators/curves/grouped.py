@@ -87,7 +87,7 @@ class Grouped(Judged):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     References

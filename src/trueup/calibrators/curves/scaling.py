@@ -80,7 +80,7 @@ class Platt(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     Notes
@@ -170,7 +170,7 @@ class Temperature(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     References
@@ -270,7 +270,7 @@ class Beta(Classic):
         What is saved and shipped.
     history_ : History
         The loss before and after, and of which rows.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     References

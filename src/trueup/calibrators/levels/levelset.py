@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from trueup.calibrators.levels.leveling import Learner
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.splits import Held
     from trueup.data.table import Table
-    from trueup.metrics.inputs import Scored
 
     Floats = NDArray[np.float64]
 
@@ -103,7 +103,7 @@ class LSBoost(Calibrator):
     ----------
     model_ : Model
     history_ : History
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     References
@@ -215,7 +215,7 @@ class LSBoost(Calibrator):
         make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
         return Fitted(make(models, history.chosen, levels), history, held=held)
 
-    def _held(self, search: Search, whole: Table, F: Floats, chosen: int) -> Scored | None:
+    def _held(self, search: Search, whole: Table, F: Floats, chosen: int) -> Held | None:
         """Keep the rows that judged; without a prediction all scores start from the mean outcome of the rows of the fit."""
         rows = np.concatenate([part.valid for part in search.parts])
         if not len(rows):

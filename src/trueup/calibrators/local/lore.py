@@ -128,7 +128,7 @@ class LoRe(Calibrator):
         needs it.
     history_ : History
         The loss before and after, of rows that have no say in their own score.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         These rows and scores, as in `trueup.MCGrad`.
 
     Notes

@@ -171,7 +171,7 @@ class HKRR(_Patching):
         What is saved and shipped.
     history_ : History
         The held-out loss after every patch, and why there are no more.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     Notes
@@ -286,7 +286,7 @@ class Multiaccuracy(_Patching):
 
     Attributes
     ----------
-    patches_, model_, history_, held_out_
+    patches_, model_, history_, held_out_, held_out_rows_, held_out_before_
         As in `HKRR`.
 
     References

@@ -97,6 +97,10 @@ class MCGrad(Calibrator):
         Outcomes ``y``, scores ``p`` and weights ``w`` of the rows that judged, in their order, each scored by a model that
         was not trained on it. `trueup.decisions` takes them as ``bound=calibrator``. None where nothing was held out, and
         where the task is not binary. Not saved with the model.
+    held_out_rows_ : ndarray of int64, or None
+        Which rows of the frame given to ``fit`` these are, from 0 on; None also where they came with a `Validation`.
+    held_out_before_ : ndarray of float64, or None
+        Their scores as they came.
 
     Notes
     -----

@@ -131,7 +131,7 @@ class DepthTwo(Calibrator):
         What is saved and shipped.
     history_ : History
         The held-out squared error before and after, what was chosen, and why.
-    held_out_ : Scored or None
+    held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
     sweep_ : Sweep
         The learning rates that were tried.

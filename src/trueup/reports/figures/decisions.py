@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.errors import ArgumentError
-from trueup.reports.figures.style import COLOURS, INK, STROKES, amount, axes_of, beside, by_name, looks, plain
+from trueup.reports.figures.style import (
+    COLOURS,
+    INK,
+    STROKES,
+    amount,
+    axes_of,
+    beside,
+    by_name,
+    looks,
+    plain,
+    seen_alone,
+    shade,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_cost_curve", "draw_decision_curve"]
 
+ALONE = 4  # actions for all rows that are drawn, the cheapest
 FEW = 50  # points up to which a cost curve has all there are, and is drawn as the steps that it is
 NEAR, FAR, MARGIN = 2.0, 3.0, 1.06  # a modest cost and one far off, in times of the one before; room at the end of an axis
 HARM, DEEP = 0.1, 0.5  # how far below 0 net benefit is shown, in shares of the most: at least, and where scores do harm
@@ -63,14 +76,23 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
         look["drawstyle"] = "steps-pre" if len(points) <= FEW else "default"
         ax.plot(np.minimum(at, _beyond(best)), cost, label=name if len(best.curves) > 1 else None, zorder=3, **look)
     _mark_best(ax, best)
-    for (name, cost), stroke in zip(best.alone.items(), cycle(STROKES[1:]), strict=False):
-        ax.axhline(cost, color=COLOURS[-1], linestyle=stroke, linewidth=1.2, label=f"{name} for all rows\n{amount(cost)}")
+    _draw_alone(ax, best)
     ax.set(xlim=(left, right), ylim=(bottom, top))
     ends = right == _beyond(best)
     plain(ax, title, "threshold" + (" (at the right end above all scores)" if ends else ""), "expected cost")
     ax.yaxis.set_major_formatter(lambda value, _: amount(value))
     beside(ax)
     return ax
+
+
+def _draw_alone(ax: Axes, best: BestRule) -> None:
+    """Draw what it costs to treat all rows alike. What is cheaper than the best rule, a capacity forbids."""
+    cheapest = sorted(best.alone, key=lambda name: best.alone[name])[:ALONE]
+    named = ((name, cost) for name, cost in best.alone.items() if name in cheapest)
+    for (name, cost), stroke in zip(named, cycle(STROKES[1:]), strict=False):
+        over = ", over capacity" if cost < best.estimate - 1e-9 * abs(best.estimate) else ""
+        label = f"{name} for all rows\n{amount(cost)}{over}"
+        ax.axhline(cost, color=COLOURS[-1], linestyle=stroke, linewidth=1.2, label=label)
 
 
 def _beyond(best: BestRule) -> float:
@@ -106,7 +128,7 @@ def _mark_best(ax: Axes, best: BestRule) -> None:
         "markeredgecolor": "white",
         "linestyle": "none",
     }
-    name, least = min(best.alone.items(), key=lambda one: one[1])
+    name, least = min(best.alone.items(), key=lambda one: one[1])  # where a capacity forbids it, nothing is saved
     saved = f"\n{1 - best.estimate / least:.0%} less than {name} for all" if 0 < best.estimate < least else ""
     label = f"best: {told}\ncosts {amount(best.estimate)}{saved}"
     ax.plot(cuts, [best.estimate] * len(cuts), label=label, clip_on=False, zorder=5, **look)
@@ -117,7 +139,7 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
     """Draw the net benefit of acting on scores against the threshold to act from, beside acting on all rows or on none.
 
     After Vickers & Elkin (2006). Of two scores, before and after a fix, what lies between them is shaded. Far below 0 the
-    picture is cut: nobody would act there.
+    picture is cut: nobody would act there, and no gain is told from there.
 
     Parameters
     ----------
@@ -142,30 +164,34 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
     by_name(result, "result", "curve by decisions.decision_curve", parts, DECISION_CURVE)
     t, names = result.threshold, list(result.benefit)
     ax = axes_of(ax, 6.8, 3.8)
-    for name, look in zip(names, looks(result.benefit), strict=True):
-        colour = look["color"]
-        ax.fill_between(t, result.low[name], result.high[name], color=colour, alpha=0.13, linewidth=0, zorder=1)
-        ax.plot(t, result.benefit[name], label=name, zorder=4, **look)
-    if len(names) == 2:
-        _shade_difference(ax, result, *names)
-    ax.plot(t, result.all, color=COLOURS[-1], linestyle="-.", linewidth=1.2, label="act on all rows", zorder=2)
-    ax.plot(t, result.none, color=INK, linewidth=1.0, label="act on none", zorder=2)
+    faint = shade(len(names), 0.13)
+    dot = seen_alone(t)
     most = max(float(np.max(line)) for line in (*result.benefit.values(), result.all)) or 1.0
     least = min(float(np.min(line)) for line in result.benefit.values())
+    bottom = min(-HARM * most, max(least, -DEEP * most))
+    for name, look in zip(names, looks(result.benefit), strict=True):
+        colour = look["color"]
+        ax.fill_between(t, result.low[name], result.high[name], color=colour, alpha=faint, linewidth=0, zorder=1)
+        ax.plot(t, result.benefit[name], label=name, zorder=4, **look, **dot)
+    if len(names) == 2:
+        _shade_difference(ax, result, names[0], names[1], bottom)
+    ax.plot(t, result.all, color=COLOURS[-1], linestyle="-.", linewidth=1.2, label="act on all rows", zorder=2, **dot)
+    ax.plot(t, result.none, color=INK, linewidth=1.0, label="act on none", zorder=2, **dot)
     if len(t) > 1:
         ax.set_xlim(0.0 if t[0] < NOUGHT * t[-1] else t[0], t[-1])
-    ax.set_ylim(min(-HARM * most, max(least, -DEEP * most)), MARGIN * most)
+    ax.set_ylim(bottom, MARGIN * most)
     plain(ax, title, "threshold to act from", "net benefit\n(true positives a row)")
     beside(ax)
     return ax
 
 
-def _shade_difference(ax: Axes, result: DecisionCurve, before: str, after: str) -> None:
-    """Shade what the second score gains over the first, and what it loses; tell the most of what is sure."""
+def _shade_difference(ax: Axes, result: DecisionCurve, before: str, after: str, bottom: float) -> None:
+    """Shade what the second score gains over the first, and what it loses; tell the most of what is sure and in sight."""
     t, first, second = result.threshold, result.benefit[before], result.benefit[after]
     _, low, high = result.difference[after]
+    seen = np.minimum(first, second) >= bottom
     for what, more, sure, colour in (
-        ("gain", second - first, low > 0, COLOURS[2]), ("loss", first - second, high < 0, COLOURS[3])
+        ("gain", second - first, seen & (low > 0), COLOURS[2]), ("loss", first - second, seen & (high < 0), COLOURS[3])
     ):  # fmt: skip
         if (more <= 0).all():
             continue

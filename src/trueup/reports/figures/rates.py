@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import scored
-from trueup.reports.figures.style import COLOURS, GRID, INK, axes_of, by_name, looks, plain, thinned
+from trueup.reports.figures.style import COLOURS, GRID, INK, axes_of, beside, by_name, looks, plain, shade, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["band", "draw_pr", "draw_roc"]
 
 PARTS = ("kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "area", "area_low", "area_high")
+WITHIN, SHORT = 4, 16  # lines that have room for their names within the axes, and letters of a name
 WORDS = {
     "roc": ("AUC", "false positive rate", "true positive rate"),
     "pr": ("average precision", "recall", "precision"),
@@ -89,20 +90,25 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
     named = _read(kind, curve)
     known, drawn = _truths(truth, named), looks(named)
     area, across, up = WORDS[kind]
-    ax = axes_of(ax, 4.8, 4.8)
+    crowded = len(named) + len(known) > WITHIN or max(map(len, named)) > SHORT
+    apart = "\n" if crowded else " "
+    ax = axes_of(ax, 8.2 if crowded else 4.8, 4.8)
     _draw_chance(kind, ax, named)
     for (name, one), look in zip(named.items(), drawn, strict=True):
-        ax.fill(*band(one), color=look["color"], alpha=0.16, linewidth=0, zorder=1)
+        ax.fill(*band(one), color=look["color"], alpha=shade(len(named), 0.16), linewidth=0, zorder=1)
         span = f"{one.area:.3f} ({one.area_low:.3f} to {one.area_high:.3f})"
-        ax.plot(*thinned(one.x, one.y), label=f"{name or 'expected'}: {area} {span}", zorder=3, **look)
+        ax.plot(*thinned(one.x, one.y), label=f"{name or 'expected'}:{apart}{area} {span}", zorder=3, **look)
     for name, rows in known.items():
         x, y, found = _realised(kind, *rows)
         colour = drawn[list(named).index(name)]["color"] if name else COLOURS[4]
-        label = f"{name + ', ' if name else ''}realised: {area} {found:.3f}"
+        label = f"{name + ', ' if name else ''}realised:{apart}{area} {found:.3f}"
         ax.plot(*thinned(x, y), color=colour, linewidth=1.0, label=label, zorder=4)
     plain(ax, title, across, up)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
     ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    if crowded:
+        beside(ax)
+        return ax
     # Where no line runs: beneath a curve that is high, above one that is low.
     low = kind == "pr" and np.mean([one.area for one in named.values()]) < 0.5
     place: Any = "upper right" if low else "lower right" if kind == "roc" else "lower left"

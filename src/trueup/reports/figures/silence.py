@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._optional import require
 from trueup.errors import ArgumentError
-from trueup.reports.figures.style import COLOURS, axes_of, beside, by_name, looks, plain, thinned
+from trueup.reports.figures.style import COLOURS, WIDEST, axes_of, beside, by_name, looks, plain, seen_alone, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,8 @@ def draw_reward(
         order = np.argsort(one.ratio)
         if one is not (None if against is None else over):
             band = " (±2 standard errors)" if against is None and one.labelled else ""
-            ax.plot(one.ratio[order], line[order], label=name or _came(one) + band, zorder=3, **look)
+            dot = seen_alone(order)
+            ax.plot(one.ratio[order], line[order], label=name or _came(one) + band, zorder=3, **look, **dot)
     if against is None:
         _draw_alternatives(ax, list(named.values()), alone="" in named)
         least = min(float(np.min(line)) for line in lines.values())
@@ -88,7 +90,7 @@ def _against(against: Any, named: Mapping[str, Any]) -> tuple[Any, str]:
     if isinstance(against, str):
         if against not in named:
             raise ArgumentError(f"against names {against!r}, which is no curve", hint=f"names are {list(named)}")
-        return named[against], f"more reward a row than {against!r}"
+        return named[against], textwrap.fill(f"more reward a row than {against!r}", WIDEST)
     by_name(against, "against", "name or a curve by decisions.reward_curve", REWARD_PARTS, REWARD)
     return against, "more reward a row"
 
@@ -107,7 +109,8 @@ def _draw_alternatives(ax: Axes, curves: list[Any], *, alone: bool) -> None:
     first = curves[0]
     order = np.argsort(first.ratio)
     if alone and first.labelled:
-        ax.plot(first.ratio[order], first.expected[order], label="promised by confidence", **PROMISED)
+        dot = seen_alone(order)
+        ax.plot(first.ratio[order], first.expected[order], label="promised by confidence", **PROMISED, **dot)
         low, high = first.reward - WIDE * first.error, first.reward + WIDE * first.error
         ax.fill_between(first.ratio[order], low[order], high[order], color=COLOURS[0], alpha=0.16, linewidth=0, zorder=1)
     for name, label, stroke in (
@@ -115,7 +118,7 @@ def _draw_alternatives(ax: Axes, curves: list[Any], *, alone: bool) -> None:
     ):  # fmt: skip
         line = getattr(first, name)
         if all(np.shape(line) == np.shape(getattr(one, name)) and np.allclose(line, getattr(one, name)) for one in curves):
-            ax.plot(first.ratio[order], line[order], linestyle=stroke, label=label, **QUIET)
+            ax.plot(first.ratio[order], line[order], linestyle=stroke, label=label, **QUIET, **seen_alone(order))
 
 
 def _ratio_axis(ax: Axes) -> None:
@@ -152,7 +155,8 @@ def draw_risk_coverage(
     drawn = looks(named)
     ax = axes_of(ax, 6.6, 3.6)
     for (name, one), look in zip(named.items(), drawn, strict=True):
-        ax.plot(*_steps(one, one.risk), label=f"{name or _came(one)}: PRR {one.prr:.3f}", zorder=3, **look)
+        told = "" if np.isnan(one.prr) else f": PRR {one.prr:.3f}"  # no errors, or nothing else
+        ax.plot(*_steps(one, one.risk), label=f"{name or _came(one)}{told}", zorder=3, **look)
     shares = [one.random_area for one in named.values()]
     if "" in named and named[""].labelled:
         ax.plot(*_steps(named[""], named[""].expected), label="promised by confidence", **PROMISED)

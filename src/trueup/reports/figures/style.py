@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "CALM", "COLOURS", "GRID", "INK", "STROKES", "amount", "axes_of", "beside", "by_name", "legend", "looks", "numbers",
-    "plain", "positive", "thinned",
+    "CALM", "COLOURS", "GRID", "INK", "STROKES", "WIDEST", "amount", "axes_of", "beside", "by_name", "legend", "looks",
+    "numbers", "plain", "positive", "seen_alone", "shade", "thinned",
 ]  # fmt: skip
 
 # Okabe & Ito's colours and a grey, told apart by all kinds of sight; the strokes tell lines apart without any colour.
@@ -26,6 +27,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E
 STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
 INK, GRID = "#333333", "#E4E4E4"
 CALM = "#C3C8CD"  # a grey that is seen on white, for what asks for no look
+WIDEST = 34  # letters of a line in a legend
 MOST_POINTS = 1_000  # of a line: more of them make a file larger, not a picture better
 
 
@@ -119,7 +121,20 @@ def legend(ax: Axes, named: Mapping[str, Any]) -> None:
 
 def beside(ax: Axes) -> None:
     """Put the legend beside the axes: within, lines run everywhere."""
-    ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, labelcolor=INK, handlelength=2.6)
+    handles, labels = ax.get_legend_handles_labels()
+    wrapped = ["\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, WIDEST)) for label in labels]
+    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
+    ax.legend(handles, wrapped, frameon=False, labelcolor=INK, handlelength=2.6, **place)
+
+
+def shade(many: int, alpha: float) -> float:
+    """Say how strong bands are: where many lie upon each other, each is fainter."""
+    return alpha * min(1.0, 3 / max(many, 1))
+
+
+def seen_alone(points: Any) -> dict[str, Any]:
+    """Make a line of one point seen: without a mark it has no length."""
+    return {"marker": "o", "markersize": 5} if len(points) == 1 else {}
 
 
 def amount(value: float) -> str:
