@@ -187,6 +187,60 @@ def test_soft_outcomes_are_kept_as_they_are():
     np.testing.assert_array_equal(fix.held_out_.y, soft)
 
 
+# ------------------------------------------------------------------ which rows they were
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_rows_that_judged_are_found_again_in_the_frame(name):
+    data = rows(n=1200)
+    y, weight = data["y"].astype(float), np.linspace(0.5, 1.5, 1200)
+    y[::11], weight[::7] = np.nan, 0.0
+    for stopping in (CV, HELD):
+        fix = JUDGED[name](stopping=stopping, unlabelled="drop").fit(data, y, sample_weight=weight)
+        at = fix.held_out_rows_
+        assert at.dtype == np.int64
+        assert (np.diff(at) > 0).all()
+        np.testing.assert_array_equal(y[at], fix.held_out_.y)
+        np.testing.assert_array_equal(weight[at], fix.held_out_.w)
+        np.testing.assert_array_equal(data["p"][at], fix.held_out_before_)
+        assert fix.held_out_before_.dtype == np.float64
+        left = (~np.isnan(y) & (weight > 0)).sum()
+        assert len(at) == left if stopping is CV else 0.2 * left < len(at) < 0.4 * left
+
+
+def test_given_rows_are_no_rows_of_the_frame():
+    data, other = rows(), rows(n=400, seed=3)
+    fix = platt(stopping=tu.Validation(other, other["y"])).fit(data, data["y"])
+    assert fix.held_out_rows_ is None
+    np.testing.assert_array_equal(fix.held_out_before_, other["p"])
+
+
+@pytest.mark.parametrize("methods", [["identity"], ["platt"], ["multiaccuracy"]])
+def test_auto_and_local_fits_know_their_rows_too(methods, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.choosing.auto.ENOUGH", 100)
+    monkeypatch.setattr("trueup.calibrators.local.lore.ALL", 100)
+    monkeypatch.setattr("trueup.calibrators.local.lore.SOME", 200)
+    data = rows(n=900)
+    weight = np.where(np.arange(900) % 5 == 0, 0.0, 1.0)
+    for fix in (tu.Auto("p", FEATURES, methods=methods, threads=1), tu.LoRe("p", ["country", "new"])):
+        at = fix.fit(data, data["y"], sample_weight=weight).held_out_rows_
+        assert len(at) == len(fix.held_out_.y)
+        assert (weight[at] == 1).all()
+        np.testing.assert_array_equal(data["y"][at], fix.held_out_.y)
+        np.testing.assert_array_equal(data["p"][at], fix.held_out_before_)
+
+
+def test_where_nothing_was_held_out_there_are_no_rows():
+    data = rows()
+    real = rows("regression", 300)
+    for fix in (platt(stopping=None).fit(data, data["y"]), platt(task="regression").fit(real, real["y"])):
+        assert fix.held_out_rows_ is None
+        assert fix.held_out_before_ is None
+    alone = lsboost(prediction=None, features=["age"], task="binary").fit(data, data["y"])
+    assert alone.held_out_before_ is None  # there is no score to correct
+    np.testing.assert_array_equal(alone.held_out_rows_, np.arange(len(data["y"])))
+
+
 # ------------------------------------------------------------------ LoRe
 
 

@@ -74,15 +74,16 @@ def test_the_rule_its_cost_and_what_it_saves_are_told(here, capsys, name):
     lines = out.splitlines()
     assert lines[0] == f"act where p is 0.1667 or more: {acted:,} of 2,000 rows"
     assert lines[1] == f"expected cost {found.estimate:,.0f}, {found.low:,.0f} to {found.high:,.0f} at 90%"
-    assert "label noise" in lines[2]
-    assert "scores are taken at their word unless --labelled rows check them" in lines[2]
+    assert lines[2] == "a miss costs 5, a false alarm 1"
+    assert "label noise" in lines[3]
+    assert "scores are taken at their word unless --labelled rows check them" in lines[3]
     usual = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 0.5)
     row = next(line for line in lines if line.startswith("p of 0.5 or more"))
     assert f"{usual.estimate:,.0f}" in row
     assert f"{usual.estimate - found.estimate:,.0f}" in row
     assert "caught: positive, acted on" in out
     assert re.search(r"^0\.1667  <- best +[\d,]+ +[\d,]+  █+", out, re.MULTILINE)
-    assert "calibration by" not in out
+    assert "labelled rows" not in out.replace("--labelled rows", "")
 
 
 def test_what_a_rule_saves_is_the_difference_of_costs_with_an_interval_of_its_own(here, capsys):
@@ -135,9 +136,11 @@ def test_labelled_rows_correct_the_cost_and_are_told_of(here, capsys):
     code, out, err = call(capsys, "decide", "new.parquet", *COSTS, "--labelled", "old.csv", "--outcome", "y")
     assert (code, err) == (0, "")
     assert re.search(r"label noise \(±\d+\) and calibration \(±\d+\); 1,500 labelled rows (add|take) ", out)
-    assert "calibration by 1,500 labelled rows: errors add up to" in out
-    assert "no more than chance does" in out
-    assert "the scores are where those of the labelled rows are (distance of their distributions 0.0" in out
+    old = pl.read_parquet("old.parquet")
+    said = f"of 1,500 labelled rows {100 * old['y'].mean():.3g}% were positive, {100 * old['p'].mean():.3g}% expected; "
+    assert said + "no range of scores is off by more than chance explains (p = 0." in out
+    assert "the scores are spread as those of the labelled rows (shares of rows below a score differ by up to 0.0" in out
+    assert "wrong way round" not in out
     assert "<- best by the scores" in out
     assert "trueup fit" not in out
 
@@ -151,9 +154,15 @@ def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, 
     assert err.startswith("warning: the scores have moved: ")
     assert err.count("\n") == 1
     assert "the scores have moved away from those of the labelled rows" in out
-    assert "more than chance does (p = " in out
-    fit = "  trueup fit 'it'\"'\"'s off.csv' --outcome y --prediction p --features region -o model.trueup\n"
-    assert out.endswith(f"decide by p_trueup:\n{fit}  trueup predict model.trueup new.parquet -o scored.parquet\n")
+    assert "some ranges of scores are off by more than chance explains (p = " in out
+    roles = "--outcome y --prediction p --features region"
+    again = "--prediction p_trueup --cost-fn 5 --cost-fp 1 --by region --labelled held.parquet --outcome y"
+    assert out.endswith(
+        "decide by p_trueup:\n"
+        f"  trueup fit 'it'\"'\"'s off.csv' {roles} --held-out held.parquet -o model.trueup\n"
+        "  trueup predict model.trueup new.parquet -o scored.parquet\n"
+        f"  trueup decide scored.parquet {again}\n"
+    )
 
 
 def test_a_threshold_is_judged_beside_the_best(here, capsys):
@@ -210,19 +219,68 @@ def test_a_fixed_cost_is_paid_once_and_only_where_something_is_done(here, capsys
 
 
 def test_segments_add_up_and_the_costliest_come_first(here, capsys):
-    said = data(capsys, "new.parquet", *COSTS, "--by", "region,term")
+    said = data(capsys, "new.parquet", *COSTS, "--by", "region,term", "--depth", "2")
     found = said["by_segment"]
-    assert len(found) == 9
-    assert "region=north & term=12" in found
-    assert sum(one["estimate"] for one in found.values()) == pytest.approx(said["cost"]["estimate"])
-    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--by", "term", "--top", "4")
-    assert re.search(r"^segment +rows +acted on +cost +low, 90% +high, 90%$", out, re.MULTILINE)
-    costs = [float(line.split()[-3].replace(",", "")) for line in out.splitlines() if line.startswith("region=")]
+    assert len(found) == 3 + 3 + 9
+    for names in (("region=", 3), ("term=", 3), ("region=north & term=12", 1)):
+        assert sum(one.startswith(names[0]) and ("&" in one) == ("&" in names[0]) for one in found) == names[1]
+    assert set(said["all_segments"]) == {"region", "term", "region & term"}
+    for crossed in (True, False):
+        part = [one["estimate"] for name, one in found.items() if ("&" in name) == crossed]
+        assert sum(part) == pytest.approx((1 if crossed else 2) * said["cost"]["estimate"])
+    _, out, _ = call(
+        capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--by", "term", "--depth", "2", "--top", "4"
+    )
+    assert len(re.findall(r"^segment +rows +acted on +cost +low, 90% +high, 90%$", out, re.MULTILINE)) == 3
+    costs = [float(line.split()[-3].replace(",", "")) for line in out.splitlines() if "&" in line]
     assert len(costs) == 4
     assert costs == sorted(costs, reverse=True)
     assert "\n5 more: --top 9\n" in out
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--top", "0")
     assert "segment" not in out
+
+
+def test_several_columns_have_a_table_each(here, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region,term")
+    assert code == 0
+    assert "&" not in out
+    assert len(re.findall(r"^segment ", out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^all, each by its own labelled rows +2,000 ", out, re.MULTILINE)) == 2
+    one = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "term")["by_segment"]
+    both = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region,term")["by_segment"]
+    assert {name: both[name] for name in one} == one
+    assert data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "term", "--depth", "3")["by_segment"] == one
+
+
+def test_all_segments_are_told_of_also_where_not_all_are_shown(here, capsys):
+    given = ["new.parquet", *COSTS, "--by", "region,age", "--bins", "4", "--depth", "2", "--top", "2"]
+    old = pl.read_parquet("old.parquet").filter((pl.col("region") != "west") | (pl.col("age") > 45))
+    old.write_parquet("few.parquet")
+    said = data(capsys, *given, "--labelled", "few.parquet", "--outcome", "y")
+    crossed = said["all_segments"]["region & age"]
+    names = [name for name in said["by_segment"] if "&" in name]
+    assert crossed["estimate"] == pytest.approx(sum(said["by_segment"][name]["estimate"] for name in names))
+    assert (crossed["rows"], crossed["low"], crossed["high"]) == (2000, None, None)
+    assert sum(share["rows"] for share in crossed["shares"]) == 2000
+    _, out, _ = call(capsys, "decide", *given, "--labelled", "few.parquet", "--outcome", "y")
+    table = out[out.rindex("\nsegment ") :].split("\n\n")[0].splitlines()
+    total = table[4]
+    acted = next(share["rows"] for share in crossed["shares"] if share["action"] == "act")
+    assert total.split() == ["all,", "each", "by", "its", "own", "labelled", "rows", "*", "2,000", f"{acted:,.0f}",
+                             f"{crossed['estimate']:,.0f}", f"{len(old):,}"]  # fmt: skip
+    shown = sum("*" in line for line in table[2:4])
+    hidden = len([name for name in said["without_labelled_rows"] if "&" in name]) - shown
+    assert table[5] == f"{len(names) - 2} more, {hidden} of them without labelled rows: --top {len(names)}"
+    assert table[6:] == ["* no labelled rows: the scores are taken at their word, and there is no interval"]
+
+
+def test_all_segments_a_row_are_the_mean_of_all_rows(here, capsys):
+    pl.read_parquet("old.parquet").filter(pl.col("region") != "west").write_parquet("older.parquet")
+    given = ["--labelled", "older.parquet", "--outcome", "y", "--by", "region", "--target", "population"]
+    said = data(capsys, "new.parquet", *COSTS, *given)
+    parts = said["by_segment"].values()
+    mean = sum(one["rows"] * one["estimate"] for one in parts) / 2000
+    assert said["all_segments"]["region"]["estimate"] == pytest.approx(mean)
 
 
 def test_each_segment_is_judged_by_its_own_labelled_rows(here, capsys):
@@ -269,7 +327,7 @@ def test_a_labelled_value_that_no_row_has_stands_for_no_other(here, capsys):
     assert said["by_segment"]["term=12"]["told"] == f"{(old['term'] == 12).sum():,} labelled rows"
 
 
-def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_named(here, capsys):
+def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interval(here, capsys):
     pl.read_parquet("old.parquet").filter(pl.col("region") != "west").write_parquet("older.parquet")
     given = ["new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "region"]
     said = data(capsys, *given)
@@ -277,11 +335,14 @@ def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_named(here, ca
     new = pl.read_parquet("new.parquet").filter(pl.col("region") == "west")
     alone = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6)
     west = said["by_segment"]["region=west"]
-    assert (west["estimate"], west["low"], west["high"], west["told"]) == (alone.estimate, alone.low, alone.high, "")
+    assert (west["estimate"], west["low"], west["high"], west["told"]) == (alone.estimate, None, None, "")
+    assert west["parts"] == {}
+    assert said["by_segment"]["region=north"]["low"] is not None
     _, out, _ = call(capsys, "decide", *given)
-    assert re.search(r"^region=west \* .* 0$", out, re.MULTILINE)
-    assert "* no labelled rows: the scores are taken at their word (region=west)" in out
-    assert "all, each by its own" not in out
+    acted = (new["p"] >= 1 / 6).sum()
+    assert re.search(rf"^region=west \* +{len(new)} +{acted} +{alone.estimate:,.0f} +0$", out, re.MULTILINE)
+    assert "\n* no labelled rows: the scores are taken at their word, and there is no interval\n" in out
+    assert re.search(r"^all, each by its own labelled rows \* ", out, re.MULTILINE)
 
 
 def test_missing_values_are_a_segment_of_their_own(here, capsys):
@@ -466,7 +527,21 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--by", "region"], "labelled rows: no column 'region' to use as segment column"),
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--weight", "w"], "labelled rows: no column 'w' to use as weight"),
         (["new.parquet", *COSTS, "--labelled", "odd.parquet", "--outcome", "y", "--by", "age"], "labelled rows: column 'age' holds texts, and numbers in the others\nhint: read it as text in both, with --categorical age"),
-        (["new.parquet", *COSTS, "--threshold", "1.5"], "--threshold: a number between 0 and 1 is needed; got '1.5'"),
+        (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must lie in [0, 1], as scores do; got 20\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
+        (["new.parquet", *COSTS, "--threshold", "-0.5"], "got -0.5\nhint: --threshold 0.2 acts where"),
+        (["new.parquet", *COSTS, "--threshold", "nan"], "--threshold must lie in [0, 1]"),
+        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: a number is needed; got 'high'"),
+        (["new.parquet", *COSTS, "--depth", "2"], "--depth goes with --by"),
+        (["new.parquet", *COSTS, "--by", "region", "--depth", "4"], "--depth must be 1, 2 or 3; got 4"),
+        (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "a whole number of at least 1 is needed"),
+        (["new.parquet", *COSTS, "--as", "todo"], "--as goes with -o"),
+        (["new.parquet", *COSTS, "--as", "todo", "-o", "c.svg"], "--as goes with -o"),
+        (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs a name"),
+        (["new.parquet", *COSTS, "--as", "Region", "-o", "d.csv"], "there is a column 'Region' already\nhint: name the new one with --as"),
+        (["new.parquet", *COSTS, "-o", "new.parquet"], "new.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, *TOLD, "-o", "old.parquet"], "old.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, "-o", "d.csv", "-o", "./d.csv"], "./d.csv would be written twice"),
+        (["new.parquet", *COSTS, "-o", "no/d.csv"], "there is no directory no"),
         (["new.parquet", *COSTS, "--level", "1"], "--level: a number between 0 and 1 is needed; got '1'"),
         (["new.parquet", *COSTS, "--target", "all"], "invalid choice: 'all'"),
         (["new.parquet", *COSTS, "--capacity", "many"], "--capacity many: a number that is not negative is needed"),
@@ -483,11 +558,11 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", "--prediction", "p", "--action", "5,0"], "--action does not understand '5,0'"),
         (["new.parquet", "--prediction", "p", "--action", "pass:5,nan"], "--action does not understand 'pass:5,nan'"),
         (["new.parquet", "--prediction", "p", *ACTIONS, "--capacity", "5"], "--capacity 5 names no action\nhint: write --capacity block=5"),
-        (["new.parquet", *COSTS, "-o", "c.txt"], "-o c.txt is no picture: its name must end in .svg, .png or .pdf"),
+        (["new.parquet", *COSTS, "-o", "c.doc"], "-o c.doc is neither a picture (.svg, .png, .pdf) nor rows (.parquet, .csv, .json) by its ending\nhint: -o cost.svg draws"),
         (["new.parquet", *COSTS, "-o", "no/c.svg"], "there is no directory no"),
         (["new.parquet", *COSTS, "--json", "new.parquet"], "new.parquet would overwrite what is read"),
         (["new.parquet", *COSTS, *TOLD, "--json", "old.parquet"], "old.parquet would overwrite what is read"),
-        (["new.parquet", *COSTS, "-o", "c.svg", "--json", "./c.svg"], "--json ./c.svg would overwrite the picture"),
+        (["new.parquet", *COSTS, "-o", "c.svg", "--json", "./c.svg"], "./c.svg would be written twice"),
         (["new.parquet", *COSTS, "--cost", "5"], "hint: did you mean --cost-"),
     ],
 )  # fmt: skip
@@ -543,12 +618,12 @@ def test_a_file_that_is_decided_on_and_labelled_is_told_of(here, capsys):
 
 def test_all_segments_together_are_in_the_data_as_on_the_page(here, capsys):
     found = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")
-    whole = found["all_segments"]
+    whole = found["all_segments"]["region"]
     assert whole["estimate"] == pytest.approx(sum(one["estimate"] for one in found["by_segment"].values()))
     page = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")[1]
     line = next(line for line in page.splitlines() if line.startswith("all, each by its own"))
     assert [f"{whole[side]:,.0f}" for side in ("estimate", "low", "high")] == line.split()[-4:-1]
-    assert data(capsys, "new.parquet", *COSTS)["all_segments"] is None
+    assert data(capsys, "new.parquet", *COSTS)["all_segments"] == {}
 
 
 def test_whether_a_rule_fits_is_in_the_data(here, capsys):

@@ -29,7 +29,8 @@ def test_a_model_is_fitted_saved_and_described(here, capsys, name):
     assert "\nsegment " in out
     assert "country=BR" in out
     assert f"\nwrote m.trueup ({model.info().map}; " in out
-    assert out.endswith(f"  trueup predict m.trueup {name} -o scored.parquet\n  trueup explain m.trueup\n")
+    # What was fitted is not scored as if it were new.
+    assert out.endswith("\nnext:\n  trueup predict m.trueup new.parquet -o scored.parquet\n  trueup explain m.trueup\n")
     assert not list(here.glob(".trueup*"))
 
 
@@ -64,7 +65,7 @@ def test_json_says_everything(here, capsys):
     assert said["model"]["map"].startswith(f"{said['history']['chosen']} round")
     assert said["explanation"]["corrections"]
     code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "m.json")
-    assert out.endswith("wrote m.json\n")
+    assert "\nwrote m.json\nnext:\n" in out
     assert json.loads((here / "m.json").read_text()) == said
 
 
@@ -122,6 +123,17 @@ def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "no/m.json"], "there is no directory no"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "rows.parquet"], "rows.parquet would overwrite what is read"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "./m"], "--json ./m would overwrite the model"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "h.xlsx"], "cannot tell by its name how to write 'h.xlsx'"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "rows.parquet"], "rows.parquet would overwrite what is read"),
+        (["rows.parquet", *GIVEN, "-o", "m.csv", "--held-out", "./m.csv"], "--held-out ./m.csv would overwrite the model"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--json", "h.json", "--held-out", "h.json"], "would overwrite what --json writes"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "no/h.csv"], "there is no directory no"),
+        (["rows.parquet", *GIVEN[:4], "--method", "platt", "-o", "m", "--held-out", "h.csv"], "platt holds no rows out: --held-out has nothing to write\nhint: add --judge"),
+        (["rows.parquet", "--outcome", "species", "--prediction", "q0,q1,q2", "-o", "m", "--held-out", "h.csv"], "--held-out is for one score of outcomes that are 0 or 1"),
+        (["rows.parquet", "--outcome", "amount", "--prediction", "forecast", "--task", "regression", "-o", "m", "--held-out", "h.csv"], "--held-out is for one score"),
+        (["--sql", "SELECT *, p AS P_trueup FROM 'rows.parquet'", *GIVEN, "-o", "m", "--held-out", "h.csv"], "there is a column 'p_trueup' already"),
+        (["--sql", "SELECT * FROM 'rows.parquet' ORDER BY random()", *GIVEN, "-o", "m", "--held-out", "h.csv"], "the rows are not those of the fit: --held-out reads them again\nhint: let a query give rows in a certain order"),
+        (["--sql", "FROM 'rows.parquet' LIMIT 10", *GIVEN[:4], "--method", "auto", "-o", "m", "--held-out", "h.csv"], "this Auto held no rows out"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):

@@ -18,7 +18,7 @@ import trueup.decisions as td
 from trueup.decisions.evidence import quantile, swing, upper_bound
 from trueup.decisions.moved import compare_scores
 from trueup.decisions.rules import as_actions, as_rule
-from trueup.errors import ArgumentError, DataError, ShiftWarning
+from trueup.errors import ArgumentError, DataError, HardPredictionWarning, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inputs import Scored
 
@@ -361,3 +361,32 @@ def test_the_distance_is_that_of_the_distribution_functions():
     assert compare_scores(np.array([0.1, 0.2]), np.array([0.0, 0.2])).distance == 0.5
     assert compare_scores(np.array([0.1, 0.2]), np.array([0.1, 0.204])).distance == 0.0
     assert compare_scores(np.array([0.5]), np.array([0.5])).distance == 0.0
+
+
+def test_outcomes_in_the_place_of_scores_are_told():
+    y, p = rows(200)
+    with pytest.raises(DataError, match="are they swapped"):
+        td.expected_cost(p, ERRORS, 0.2, (p, y))
+    with pytest.warns(HardPredictionWarning, match="every score is 0 or 1") as told:
+        td.expected_cost(y, ERRORS, 0.2)
+    assert told[0].filename == __file__
+    with pytest.warns(HardPredictionWarning, match="every score of the labelled rows is 0 or 1"):
+        td.Labelled(y, y)
+
+
+def test_scores_before_the_correction_are_told_from_those_after():
+    random = np.random.default_rng(0)
+    p = random.beta(1, 3, 6000)
+    y = (random.random(6000) < 0.1 + 0.6 * p).astype(float)
+    fix = tu.Platt(prediction="p", stopping=tu.CrossValidation(5)).fit({"p": p[:3000]}, y[:3000])
+    with pytest.warns(ShiftWarning, match="look like those before the correction"):
+        td.expected_cost(p[3000:], ERRORS, 0.2, fix)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        td.expected_cost(fix.predict({"p": p[3000:]}), ERRORS, 0.2, fix)
+
+
+def test_a_frame_in_the_place_of_a_bound_is_named_not_shown():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ArgumentError, match="got DataFrame"):
+        td.expected_cost([0.1, 0.2], ERRORS, 0.2, pandas.DataFrame({"y": [0, 1]}))

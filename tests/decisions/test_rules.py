@@ -134,3 +134,18 @@ def test_costs_too_large_to_add_up_are_refused(cost):
 
 def test_infinity_never_acts():
     assert as_rule(math.inf, as_actions(ERRORS)).places(np.array([0.0, 1.0])).tolist() == [0, 0]
+
+
+def test_a_rule_is_applied_and_priced():
+    rule = as_rule([(0, 0.3), (0.3, 1)], as_actions({"wait": (10, 0), "call": (1, 2)}))
+    assert rule.apply([0.1, 0.3, 1.0]).tolist() == ["wait", "call", "call"]
+    assert rule.realised([1, 0, 1], [0.1, 0.3, 1.0]) == 10 + 2 + 1
+    assert rule.realised([1, 0, 1], [0.1, 0.3, 1.0], [2, 1, 0]) == 20 + 2
+    best = td.best_rule([0.1, 0.3, 1.0], {"wait": (10, 0), "call": (1, 2)}, fixed_costs={"call": 0.5})
+    assert best.apply([0.0, 1.0]).tolist() == ["wait", "call"]
+    assert best.rule.realised([0, 1], [0.0, 1.0]) == 0 + 1 + 0.5
+
+
+def test_capital_letters_are_told():
+    with pytest.raises(ArgumentError, match="named in small letters; got FN, FP"):
+        as_actions({"FN": 5, "FP": 1})

@@ -218,3 +218,10 @@ def test_actions_named_by_numbers_have_capacities():
 def test_bad_scores_are_refused():
     with pytest.raises(DataError, match=r"p must lie in \[0, 1\]; got 1.2"):
         td.best_rule([0.1, 1.2], {"fn": 5, "fp": 1})
+
+
+def test_actions_that_cannot_take_all_rows_are_named():
+    assert td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}).over == ()
+    best = td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 2})
+    assert best.over == ("act",)
+    assert best.to_dict()["over"] == ["act"]

@@ -49,10 +49,38 @@ def test_a_cost_curve_of_few_scores_is_the_steps_it_is_with_the_best_marked_and_
 
 def test_a_cost_curve_of_many_scores_is_a_line_through_its_points():
     best = decisions.best_rule(many(), {"fn": 5, "fp": 1})
-    curve = lines(figures.draw_cost_curve(best))[0]
+    ax = figures.draw_cost_curve(best)
+    curve = lines(ax)[0]
     assert curve.get_drawstyle() == "default"
-    np.testing.assert_array_equal(curve.get_ydata(), [cost for _, cost in best.curve])
-    np.testing.assert_array_equal(curve.get_xdata()[:-1], [at for at, _ in best.curve[:-1]])
+    # The last threshold is above all scores; the highest of these are left out, so that nobody knows where that is.
+    assert best.curve[-1][0] == math.inf
+    np.testing.assert_array_equal(curve.get_xydata(), best.curve[:-1])
+    assert ax.get_xlim() == (0.0, best.curve[-2][0])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("threshold", "expected cost, by the scores")
+
+
+def test_of_many_scores_the_right_end_is_told_where_it_is_the_best():
+    p = many()
+    best = decisions.best_rule(p, {"fn": 1, "fp": 99})
+    assert len(best.curve) > 50
+    ax = figures.draw_cost_curve(best)
+    assert ax.get_xlim()[1] == dots(ax)[0].get_xdata()[0] == pytest.approx(1.04 * p.max())
+    assert "above all scores" in ax.get_xlabel()
+
+
+@pytest.mark.parametrize(("room", "ends"), [(20, True), (500, False)])
+def test_under_a_capacity_the_thresholds_that_it_allows_fill_the_picture(room, ends):
+    p = many()
+    best = decisions.best_rule(p, {"fn": 5, "fp": 1}, capacity={"act": room})
+    ax = figures.draw_cost_curve(best)
+    left, right = ax.get_xlim()
+    first = best.curve[0][0]
+    assert first == np.sort(p)[-room]
+    assert 0 < (first - left) / (right - left) < 0.06
+    assert right == pytest.approx(1.04 * p.max() if ends else best.curve[-2][0])
+    assert ("above all scores" in ax.get_xlabel()) == ends
+    assert "less than pass for all" in words(ax)[0]  # what acting on all rows costs is no matter: it is forbidden
+    assert [one.endswith("over capacity") for one in words(ax)[1:]] == [False, True]
 
 
 def test_thresholds_that_cost_many_times_the_best_are_left_out_of_sight():
@@ -174,7 +202,7 @@ def test_a_roc_curve_is_drawn_with_its_band_and_area():
     lower = np.column_stack([[0, *curve.x_high, 1], [0, *curve.y_low, 1]])
     # The outline ends where it began, in the lower left corner.
     np.testing.assert_array_equal(band.get_xy(), np.concatenate([upper, lower[::-1]]))
-    assert words(ax) == [f"expected: AUC {curve.area:.3f} ({curve.area_low:.3f} to {curve.area_high:.3f})"]
+    assert words(ax) == [f"expected: AUC {curve.area:.3f} ({curve.area_low:.3f} to {curve.area_high:.3f})", "band: 90%"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("false positive rate", "true positive rate")
     assert ax.get_title(loc="left") == "four rows"
 
@@ -189,7 +217,8 @@ def test_a_pr_curve_is_drawn_from_where_precision_is_defined():
     outline = ax.patches[0].get_xy()
     corners = np.column_stack([curve.x_high[1:], curve.y_high[1:]])
     assert all((np.isclose(outline, corner).all(axis=1)).any() for corner in corners)
-    assert words(ax) == [f"expected: average precision {curve.area:.3f} ({curve.area_low:.3f} to {curve.area_high:.3f})"]
+    span = f"({curve.area_low:.3f} to {curve.area_high:.3f})"
+    assert words(ax) == [f"expected: average precision {curve.area:.3f} {span}", "band: 90%"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("recall", "precision")
 
 
@@ -212,9 +241,11 @@ def test_rows_of_one_score_are_one_step_of_a_realised_curve_and_weights_count():
 def test_several_curves_have_their_names_and_each_its_truth():
     curves = {"one": decisions.expected_roc(P), "two": decisions.expected_roc(P**2)}
     ax = figures.draw_roc(curves, truth={"two": (Y, P**2)})
-    assert [word.split(":")[0] for word in words(ax)] == ["one", "two", "two, realised"]
+    assert [word.split(":")[0] for word in words(ax)] == ["one", "two", "bands", "two, realised"]
     assert named(ax, "two, realised").get_color() == named(ax, "two:").get_color() != named(ax, "one").get_color()
     assert len(ax.patches) == 2
+    wide = curves | {"wide": decisions.expected_roc(P, level=0.99)}
+    assert [one for one in words(figures.draw_roc(wide)) if "band" in one] == ["bands: 90%, 99%"]
 
 
 def test_a_long_curve_is_drawn_by_some_of_its_points_from_end_to_end():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trueup._optional import require
 from trueup.cli import console
@@ -16,19 +18,26 @@ from trueup.cli.reading import need_rows
 from trueup.cli.terminal import show_page
 from trueup.cli.together import read_rows
 from trueup.cli.told import json_of
+from trueup.data.files import column_names
+from trueup.data.output import add_columns, format_to_write
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError, TrueupWarning
+from trueup.errors import ArgumentError, ColumnError, FileError, TrueupWarning
 from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
     import argparse
 
+    from numpy.typing import NDArray
+
+    from trueup.cli.judging import Answer
     from trueup.decisions import BestRule
 
 __all__ = ["run"]
 
 PICTURES = (".svg", ".png", ".pdf")
-EXAMPLE = "cost.svg"
+EXAMPLE, DECIDED = "cost.svg", "decided.parquet"
+ACTION = "action"  # the column that says what to do
+DEEPEST = 3  # columns that a segment combines, as in an audit
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         watch.say("deciding")
         found = answer(rows, question, level=arguments.level, target=arguments.target)
         watch.say("writing")
-        if arguments.output is not None:
-            _draw(found.best, arguments.output)
+        wrote = [_write(found, place, arguments) for place in arguments.output or ()]
         if arguments.json not in (None, "-"):
             write_whole(arguments.json, json_of(answer_data(found)))
     if arguments.json == "-":
@@ -52,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.quiet:
         console.say(answer_line(found))
     else:
-        wrote = [f"wrote {place}" for place in (arguments.output, arguments.json) if place is not None]
+        wrote += [] if arguments.json is None else [f"wrote {arguments.json}"]
         show_page([*answer_page(found, arguments), *(["", *wrote] if wrote else [])])
     return 0
 
@@ -68,8 +76,11 @@ def _check_rows(arguments: argparse.Namespace) -> None:
         )
     if arguments.by is not None and not any(names.strip(" ,") for names in arguments.by):
         raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
-    if arguments.bins and arguments.by is None:
-        raise ArgumentError("--bins goes with --by", hint="name the columns that form segments: --by age")
+    for option, value in (("--bins", arguments.bins), ("--depth", arguments.depth)):
+        if value and arguments.by is None:
+            raise ArgumentError(f"{option} goes with --by", hint="name the columns that form segments: --by age")
+    if (arguments.depth or 1) > DEEPEST:
+        raise ArgumentError(f"--depth must be 1, 2 or 3; got {arguments.depth}", hint="2 combines two columns")
 
 
 def _check_places(arguments: argparse.Namespace) -> None:
@@ -84,18 +95,66 @@ def _check_places(arguments: argparse.Namespace) -> None:
                 TrueupWarning,
                 stacklevel=2,
             )
-    if arguments.output is not None:
-        if Path(arguments.output).suffix.lower() not in PICTURES:
-            raise ArgumentError(
-                f"-o {arguments.output} is no picture: its name must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}",
-                hint=f"-o {EXAMPLE} draws the cost of each threshold; --json FILE writes all figures",
-            )
+    places = list(arguments.output or ())
+    for place in places:
+        _check_kind(place, arguments)
+    if arguments.name is not None and all(map(_is_picture, places)):
+        raise ArgumentError("--as goes with -o: it names a column of the rows that are written", hint=f"-o {DECIDED}")
+    places += [] if arguments.json in (None, "-") else [arguments.json]
+    for at, place in enumerate(places):
+        check_output(place, sources, example=EXAMPLE)
+        if any(Path(place).resolve() == Path(other).resolve() for other in places[:at]):
+            raise ArgumentError(f"{place} would be written twice", hint="name another file")
+
+
+def _is_picture(place: str) -> bool:
+    return Path(place).suffix.lower() in PICTURES
+
+
+def _check_kind(place: str, arguments: argparse.Namespace) -> None:
+    """Refuse a file whose name does not say what it is to hold, and rows with no room for one more column."""
+    if _is_picture(place):
         require("matplotlib", extra="plots")
-        check_output(arguments.output, sources, example=EXAMPLE)
-    if arguments.json not in (None, "-"):
-        check_output(arguments.json, sources, example="decision.json")
-        if arguments.output is not None and Path(arguments.json).resolve() == Path(arguments.output).resolve():
-            raise ArgumentError(f"--json {arguments.json} would overwrite the picture", hint="name another file")
+        return
+    try:
+        format_to_write(place)
+    except FileError as error:
+        raise ArgumentError(
+            f"-o {place} is neither a picture ({', '.join(PICTURES)}) nor rows (.parquet, .csv, .json) by its ending",
+            hint=f"-o {EXAMPLE} draws the cost of each threshold; -o {DECIDED} writes what to do with each row; "
+            "--json FILE writes all figures",
+        ) from error
+    name = _column(arguments)
+    if not name.strip():
+        raise ArgumentError("--as needs a name", hint="write it as --as todo")
+    if name.lower() in {known.lower() for known in column_names(arguments.files or None, arguments.sql)}:
+        raise ColumnError(f"there is a column {name!r} already", hint="name the new one with --as")
+
+
+def _column(arguments: argparse.Namespace) -> str:
+    return ACTION if arguments.name is None else str(arguments.name)
+
+
+def _write(found: Answer, place: str, arguments: argparse.Namespace) -> str:
+    """Draw a picture, or write the rows; say what was written."""
+    if _is_picture(place):
+        _draw(found.best, place)
+        return f"wrote {place}"
+    name = _column(arguments)
+
+    def make(columns: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        score = np.ma.filled(np.ma.asarray(columns[found.rows.prediction], np.float64), np.nan)
+        known = ~np.isnan(score)
+        actions = np.full(len(score), None, object)
+        actions[known] = found.rule.apply(score[known])
+        return {name: actions}
+
+    with whole_file(place, example=DECIDED) as beside:
+        rows = add_columns(
+            arguments.files or None, beside, make, sql=arguments.sql, roles={"prediction": [found.rows.prediction]},
+            written=format_to_write(place), threads=arguments.threads,
+        )  # fmt: skip
+    return f"wrote {place}: {rows:,} rows with {name}"
 
 
 def _draw(best: BestRule, path: str) -> None:

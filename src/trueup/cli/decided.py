@@ -3,129 +3,62 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.text import number, shorten
+from trueup.audits.text import number
 from trueup.cli.judging import threshold_of
 from trueup.cli.question import ACT
+from trueup.cli.remarks import next_commands, notes
+from trueup.cli.segmented import segment_tables
 from trueup.cli.terminal import Grid
+from trueup.cli.wording import Amount, amounts, between, count, level_of, score, sentence, short, unit
 from trueup.decisions.inputs import plain
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from trueup.cli.judging import Answer
-    from trueup.decisions import ExpectedCost, Rule
+    from trueup.decisions import ExpectedCost
 
 __all__ = ["answer_data", "answer_line", "answer_page"]
 
 WIDEST_BAR = 30
-SMALLEST, LARGEST = 1e-9, 1e15  # amounts between which all digits are written out
-NAMED = 6  # segments that a note names
-
-
-class Amount:
-    """Write amounts of one page with the decimals that its largest ones need.
-
-    Examples
-    --------
-    >>> Amount([12345.6, 20])(1234.56), Amount([0.0321])(0.0321), Amount([5.0])(-0.001)
-    ('1,235', '0.0321', '0.00')
-    >>> Amount([2e20])(1.5e20), Amount([3e-12])(0.0)
-    ('1.5e+20', '0')
-    """
-
-    def __init__(self, amounts: Iterable[float]) -> None:
-        self.largest = max((abs(one) for one in amounts), default=1.0) or 1.0
-        self.decimals = max(0, 2 - math.floor(math.log10(self.largest)))
-        self.readable = SMALLEST <= self.largest < LARGEST
-
-    def __call__(self, value: float) -> str:
-        if not self.readable:
-            return f"{value + 0.0:.4g}"
-        return f"{round(value, self.decimals) + 0.0:,.{self.decimals}f}"
-
-    def span(self, cost: ExpectedCost) -> str:
-        """Write an interval."""
-        return f"{self(cost.low)} to {self(cost.high)}"
-
-
-def _count(rows: float) -> str:
-    """Write how many rows, or what they weigh."""
-    return f"{round(rows, 1):,.10g}"
-
-
-def _amounts(found: Answer) -> Amount:
-    return Amount([found.cost.high, found.cost.low, *(one.cost.estimate for one in found.instead)])
-
-
-def _score(threshold: float) -> str:
-    return f"{threshold:.4g}"
-
-
-def _acted(rule: Rule, score: str) -> str:
-    """Say which rows are acted on, where acting or passing over is all there is."""
-    at = next((at for at, action in enumerate(rule.actions) if action.name == ACT), None)
-    if at is None or len(rule.actions) == 1:
-        return "no row" if at is None else "every row"
-    return f"{score} {_score(rule.edges[1])} or more" if at else f"{score} below {_score(rule.edges[1])}"
-
-
-def _sentence(found: Answer) -> str:
-    """Say the rule."""
-    rule, prediction = found.rule, found.rows.prediction
-    if found.question.of_errors:
-        return f"act {'on' if len(rule.actions) == 1 else 'where'} {_acted(rule, f'{prediction} is')}"
-    if len(rule.actions) == 1:
-        return f"{rule.actions[0].name}: every row"
-    ends = zip(rule.actions, rule.edges[:-1], rule.edges[1:], strict=True)
-    return "; ".join(f"{action.name} where {prediction} {_between(low, high)}" for action, low, high in ends)
-
-
-def _between(low: float, high: float) -> str:
-    if low == -math.inf:
-        return f"is below {_score(high)}"
-    return f"is {_score(low)} or more" if high == math.inf else f"is {_score(low)} to below {_score(high)}"
-
-
-def _unit(found: Answer) -> str:
-    return "expected cost" if found.cost.target == "rows" else "expected cost a row"
 
 
 def answer_line(found: Answer) -> str:
     """Say the rule and its cost on one line."""
-    cost, amount = found.cost, _amounts(found)
-    return f"{_sentence(found)}: {_unit(found)} {amount(cost.estimate)} ({amount.span(cost)} at {100 * cost.level:g}%)"
+    cost, amount = found.cost, amounts(found)
+    return f"{sentence(found)}: {unit(found)} {amount(cost.estimate)} ({amount.span(cost)} at {level_of(found)})"
 
 
 def answer_page(found: Answer, arguments: argparse.Namespace) -> list[str | Grid]:
     """Say all of it."""
-    amount = _amounts(found)
+    amount = amounts(found)
     blocks: list[Sequence[str | Grid]] = [
         _instead(found, amount),
         _confusion(found) if found.question.of_errors else _shares(found, amount),
         _chart(found, amount),
-        _by_segment(found, amount, arguments.top),
-        _notes(found),
-        _next(found, arguments),
+        *segment_tables(found, amount, arguments.top),
+        notes(found),
+        next_commands(found, arguments),
     ]
     return [*_head(found, amount), *(part for block in blocks if block for part in ("", *block))]
 
 
 def _head(found: Answer, amount: Amount) -> list[str]:
     cost = found.cost
-    rows = f"{_count(cost.rows)} rows{' by weight' if found.rows.table.weight is not None else ''}"
+    rows = f"{count(cost.rows)} rows{' by weight' if found.rows.table.weight is not None else ''}"
     taken = {share.action: share.rows for share in cost.shares}
-    many = f"{_count(taken.get(ACT, 0.0))} of {rows}" if found.question.of_errors else rows
+    many = f"{count(taken.get(ACT, 0.0))} of {rows}" if found.question.of_errors else rows
     above = (most for name, most in found.question.capacity.items() if taken.get(name, 0.0) > most)
-    over = "" if found.fits else f", over the capacity of {_count(next(above))}"
+    over = "" if found.fits else f", over the capacity of {count(next(above))}"
     widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.parts.items())
     lines = [
-        f"{_sentence(found)}: {many}{over}",
-        f"{_unit(found)} {amount(cost.estimate)}, {amount.span(cost)} at {100 * cost.level:g}%",
+        f"{sentence(found)}: {many}{over}",
+        f"{unit(found)} {amount(cost.estimate)}, {amount.span(cost)} at {level_of(found)}",
+        found.question.told(),
     ]
     if not cost.told:
         return [*lines, f"the interval is {widths} alone: scores are taken at their word unless --labelled rows check them"]
@@ -136,7 +69,7 @@ def _head(found: Answer, amount: Amount) -> list[str]:
 
 def _instead(found: Answer, amount: Amount) -> list[str | Grid]:
     """Compare with what else could be done."""
-    level = f"{100 * found.cost.level:g}%"
+    level = level_of(found)
     rows: list[tuple[str, ...]] = []
     for name, rule, cost, saved in [
         ("", found.rule, found.cost, None),
@@ -145,8 +78,8 @@ def _instead(found: Answer, amount: Amount) -> list[str | Grid]:
         acted = sum(share.rows for share in cost.shares if share.action == ACT)
         rows.append(
             (
-                _short(found, rule) + name,
-                *([_count(acted)] if found.question.of_errors else []),
+                short(found, rule) + name,
+                *([count(acted)] if found.question.of_errors else []),
                 amount(cost.estimate),
                 amount.span(cost),
                 *(("", "") if saved is None else (amount(saved.estimate), amount.span(saved))),
@@ -164,12 +97,6 @@ def _instead(found: Answer, amount: Amount) -> list[str | Grid]:
     return [Grid(names, rows, ("rows", "interval"))]
 
 
-def _short(found: Answer, rule: Rule) -> str:
-    if found.question.of_errors:
-        return _acted(rule, f"{found.rows.prediction} of")
-    return f"{rule.actions[0].name}: every row" if len(rule.actions) == 1 else "the best rule"
-
-
 def _shares(found: Answer, amount: Amount) -> list[str | Grid]:
     """Say what falls to each action; costs are by the scores alone."""
     rule = found.rule
@@ -177,8 +104,8 @@ def _shares(found: Answer, amount: Amount) -> list[str | Grid]:
     rows: list[tuple[str, ...]] = [
         (
             share.action,
-            _between(low, high)[3:],
-            _count(share.rows),
+            between(low, high)[3:],
+            count(share.rows),
             f"{share.positives:,.0f}",
             _total(found, amount)(share.cost),
         )
@@ -229,9 +156,9 @@ def _chart(found: Answer, amount: Amount) -> list[str | Grid]:
     rows: list[tuple[str, ...]] = []
     for one in found.points:
         mark = best_of if one.threshold == best else "given" if one.threshold == found.question.threshold else ""
-        name = "every row" if one.threshold == 0 else "no row" if math.isinf(one.threshold) else _score(one.threshold)
+        name = "every row" if one.threshold == 0 else "no row" if math.isinf(one.threshold) else score(one.threshold)
         bar = _bar((one.cost - nought) / longest) if one.fits else "over capacity"
-        rows.append((f"{name}{f'  <- {mark}' if mark else ''}", _count(one.acted), amount(one.cost), bar))
+        rows.append((f"{name}{f'  <- {mark}' if mark else ''}", count(one.acted), amount(one.cost), bar))
     return [Grid(("threshold", "rows", "cost", ""), rows, ("rows",), bars=True)]
 
 
@@ -246,110 +173,28 @@ def _bar(share: float) -> str:
     return drawn
 
 
-def _by_segment(found: Answer, amount: Amount, top: int) -> list[str | Grid]:
-    """Say what segments cost, the largest cost first."""
-    if not found.by_segment or not top:
-        return []
-    names = [ACT] if found.question.of_errors else [action.name for action in found.rule.actions]
-    ordered = sorted(found.by_segment.items(), key=lambda one: (-one[1].estimate, one[0]))
-    known = found.labelled
-    shown: list[tuple[str, ExpectedCost, int]] = [(name, cost, known[name]) for name, cost in ordered[:top]]
-    if found.whole is not None and found.cost.told:
-        shown.append(("all, each by its own labelled rows", found.whole, sum(known.values())))
-    rows: list[tuple[str, ...]] = []
-    for name, cost, told in shown:
-        taken = {share.action: share.rows for share in cost.shares}
-        each = [_count(taken.get(one, 0.0)) for one in names]
-        costs = [amount(one) for one in (cost.estimate, cost.low, cost.high)]
-        rows.append(
-            (f"{name} *" if not told and found.cost.told else name, _count(cost.rows), *each, *costs)
-            + ((f"{told:,}",) if found.cost.told else ())
-        )
-    level = f"{100 * found.cost.level:g}%"
-    head = (
-        "segment",
-        "rows",
-        *(("acted on",) if found.question.of_errors else map(shorten, names)),
-        "cost",
-        f"low, {level}",
-    )
-    head += (f"high, {level}", *(("labelled",) if found.cost.told else ()))
-    lines: list[str | Grid] = [Grid(head, rows, ("labelled", "rows"))]
-    if len(ordered) > top:
-        lines.append(f"{len(ordered) - top:,} more: --top {len(ordered)}")
-    if found.unknown:
-        lines.append(f"* no labelled rows: the scores are taken at their word ({_listed(found.unknown)})")
-    return lines
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(shorten(name) for name in names[:NAMED]) + more
-
-
-def _notes(found: Answer) -> list[str]:
-    """Say what the figures rest on."""
-    lines, table, told = [], found.rows.table, found.rows.labelled
-    if told is not None and found.calibration is not None:
-        far = found.calibration
-        chance = "more than chance does" if found.off else "no more than chance does"
-        most = f"{number(far.upper, 2)} at {100 * found.cost.level:g}%"
-        lines.append(
-            f"calibration by {len(told):,} labelled rows: errors add up to {number(far.value, 2)} a row over some interval "
-            f"of scores, {chance} (p = {number(found.p_value, 2)}); at most {most}"
-        )
-        where = "have moved away from" if found.moved else "are where those of"
-        where += " those of the labelled rows" if found.moved else " the labelled rows are"
-        lines.append(f"the scores {where} (distance of their distributions {found.cost.distance:.3f})")
-        if told.unlabelled:
-            lines.append(f"{told.unlabelled:,} labelled rows without an outcome were set aside")
-    weightless = table.weightless + (0 if told is None else told.weightless)
-    if weightless:
-        lines.append(f"{weightless:,} rows of weight 0 were left out")
-    fixed = sum(action.fixed for action in found.rule.actions)
-    if fixed and found.cost.target == "population":
-        lines.append("what it costs to act at all is left out of the cost a row")
-    elif fixed and found.by_segment:
-        lines.append("what it costs to act at all is part of the total, and of no segment")
-    return lines
-
-
-def _next(found: Answer, arguments: argparse.Namespace) -> list[str]:
-    """Name the commands that put scores right which are off."""
-    if not found.off:
-        return []
-    column, source = found.rows.prediction, " ".join(map(shlex.quote, arguments.files)) or "FILE"
-    told = " ".join(map(shlex.quote, arguments.labelled))
-    features = f" --features {shlex.quote(','.join(found.rows.by))}" if found.rows.by else ""
-    roles = f"--outcome {shlex.quote(arguments.outcome)} --prediction {shlex.quote(column)}"
-    return [
-        f"the scores are off; put them right, and decide by {column}_trueup:",
-        f"  trueup fit {told} {roles}{features} -o model.trueup",
-        f"  trueup predict model.trueup {source} -o scored.parquet",
-    ]
-
-
 def answer_data(found: Answer) -> dict[str, Any]:
     """Give all of it as plain data."""
     told = found.rows.labelled
     return {
-        "rule": _sentence(found),
+        "rule": sentence(found),
         "threshold": plain(found.rule.edges[1]) if len(found.rule.actions) == 2 else None,
         "fits": found.fits,
         "cost": found.cost.to_dict(),
         "instead": [
-            {"rule": _short(found, one.rule), "fits": one.fits, "cost": one.cost.to_dict(), "saved": _interval(one.saved)}
+            {"rule": short(found, one.rule), "fits": one.fits, "cost": one.cost.to_dict(), "saved": _interval(one.saved)}
             for one in found.instead
         ],
         "confusion": None if found.confusion is None else found.confusion.to_dict(),
         "chart": [plain(one._asdict()) for one in found.points],
         "best": found.best.to_dict(),
-        "by_segment": {name: one.to_dict() for name, one in found.by_segment.items()},
-        "all_segments": None if found.whole is None else found.whole.to_dict() | {"by_segment": {}},
-        "without_labelled_rows": found.unknown,
+        "by_segment": {name: cost.to_dict() for one in found.segments for name, cost in one.costs.items()},
+        "all_segments": {" & ".join(one.cut.by): one.whole.to_dict() | {"by_segment": {}} for one in found.segments},
+        "without_labelled_rows": [name for one in found.segments for name in one.unknown],
         "labelled": None if told is None or found.calibration is None else {
             "rows": len(told), "calibration": found.calibration.to_dict(), "p_value": found.p_value,
-            "off": found.off, "moved": found.moved, "distance": found.cost.distance,
+            "off": found.off, "moved": found.moved, "distance": found.cost.distance, "auc": plain(found.auc),
+            "backwards": found.backwards,
         },
     }  # fmt: skip
 

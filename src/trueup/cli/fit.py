@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console
+from trueup.cli.heldout import check_held_out, need_held_out, write_held_out
 from trueup.cli.methods import feature_names, make_recipe
 from trueup.cli.output import check_output, file_size
 from trueup.cli.reading import need_rows, read_table
@@ -41,17 +42,21 @@ def run(arguments: argparse.Namespace) -> int:
         check_output(arguments.json, [*sources, arguments.output], example="fit.json")
         if Path(arguments.json).resolve() == Path(arguments.output).resolve():
             raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
+    check_held_out(arguments, sources)
     with console.Watch(quiet=arguments.quiet) as watch:
         watch.say("reading")
         table = read_table(arguments, feature_names(arguments), "feature")
         watch.say("fitting")
         recipe = make_recipe(arguments, table)
         recipe.fit_table(table, counting(watch, "fitting"))
+        need_held_out(recipe, arguments)
         watch.say("writing")
+        held = None if arguments.held_out is None else write_held_out(recipe, table, arguments)
         save(recipe, arguments.output)
         model = load(arguments.output)
     if arguments.json is not None:
         found = {"file": arguments.output, **model_data(model), **_more_data(recipe)}
+        found |= {} if held is None else {"held_out": {"file": arguments.held_out, "rows": held}}
         if arguments.json == "-":
             console.emit(lambda stream: stream.writelines(json_of(found)))
             return 0
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.quiet:
         console.say(model.history.reason)
     else:
-        show_page([*_page(model, arguments, table, recipe), *([f"wrote {arguments.json}"] if arguments.json else [])])
+        show_page([*_page(model, table, recipe), *_next(arguments, model, held)])
     return 0
 
 
@@ -82,7 +87,7 @@ def _more_data(recipe: Any) -> dict[str, Any]:
     return {name: found.to_dict() for name, found in told.items() if found is not None}
 
 
-def _page(model: Model, arguments: argparse.Namespace, table: Table, recipe: Any) -> list[str | Grid]:
+def _page(model: Model, table: Table, recipe: Any) -> list[str | Grid]:
     info, history, explanation = model.info(), model.history, model.explanation
     features = f"{len(info.features)} feature{'' if len(info.features) == 1 else 's'}"
     patched = isinstance(model.map, Patches)
@@ -110,11 +115,21 @@ def _page(model: Model, arguments: argparse.Namespace, table: Table, recipe: Any
         lines = repr(recipe.choice_).splitlines()
         table_at = next((at for at, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))
         parts += ["", *lines[table_at:]]  # the sentence above the table is said already
-    model_file, source = shlex.quote(arguments.output), " ".join(map(shlex.quote, arguments.files)) or "FILE"
-    return [
-        *parts,
-        "",
-        f"wrote {arguments.output} ({info.map}; {file_size(arguments.output)}); next:",
-        f"  trueup predict {model_file} {source} -o scored.parquet",
-        f"  trueup explain {model_file}",
-    ]
+    return parts
+
+
+def _next(arguments: argparse.Namespace, model: Model, held: int | None) -> list[str]:
+    """Say what was written, and name the commands that go on with it, on rows that are new."""
+    file = shlex.quote(arguments.output)
+    lines = ["", f"wrote {arguments.output} ({model.info().map}; {file_size(arguments.output)})"]
+    if held is not None:
+        lines.append(f"wrote {arguments.held_out}: {held:,} rows, each scored by a model that has not seen it")
+    if arguments.json is not None:
+        lines.append(f"wrote {arguments.json}")
+    lines += ["next:", f"  trueup predict {file} new.parquet -o scored.parquet"]
+    if held is not None:
+        roles = f"--prediction {shlex.quote(f'{model.schema.prediction[0]}_trueup')} --cost-fn X --cost-fp Y"
+        weight = "" if arguments.weight is None else f" --weight {shlex.quote(arguments.weight)}"
+        known = f"--labelled {shlex.quote(arguments.held_out)} --outcome {shlex.quote(arguments.outcome)}{weight}"
+        lines.append(f"  trueup decide scored.parquet {roles} {known}")
+    return [*lines, f"  trueup explain {file}"]

@@ -70,6 +70,7 @@ examples:
   trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
 """
 
@@ -100,7 +101,8 @@ examples:
 
 DECIDE = """\
 Say what to do with rows whose outcome is not known yet: from which score on to act, what that will
-cost, and what it saves. Labelled rows that did not teach the model say how far to trust the scores.
+cost, and what it saves. Labelled rows say how far to trust the scores. They must have taught neither
+the model nor a fix of it: for scores that trueup fit corrects, take what fit --held-out writes.
 """
 
 DECIDE_EXAMPLES = """\
@@ -109,6 +111,7 @@ examples:
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20 --labelled old.parquet --outcome y
   trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 300 --by region,device
   trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --threshold 0.2 -o cost.svg
+  trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 500 -o decided.csv
   trueup decide new.csv --prediction p --action pass:500,0 --action review:40,40 --action block:0,120 \\
       --capacity review=300 --json - | jq .cost.estimate
 

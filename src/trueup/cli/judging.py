@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.cli.question import ACT
-from trueup.decisions import Labelled, best_rule, expected_confusion, expected_cost
-from trueup.decisions.rules import Action, Rule, as_rule
+from trueup.decisions import Labelled, best_rule, expected_confusion, expected_cost, expected_saving
+from trueup.decisions.costs import Share
+from trueup.decisions.moved import STEPS
+from trueup.decisions.rules import Rule, as_rule
 from trueup.errors import ShiftWarning
 from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
 
@@ -22,17 +24,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.cli.question import Question
-    from trueup.cli.together import Rows
-    from trueup.decisions import BestRule, ExpectedConfusion, ExpectedCost
+    from trueup.cli.together import Cut, Rows
+    from trueup.data.table import Table
+    from trueup.decisions import Action, BestRule, ExpectedConfusion, ExpectedCost
     from trueup.metrics.cumulative import CalibrationBound
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Answer", "Instead", "Point", "answer", "threshold_of"]
+__all__ = ["Answer", "Instead", "Point", "Segments", "answer", "threshold_of"]
 
 AROUND = range(-3, 4)  # thresholds of the chart, by doublings of the odds from the middle one
 USUAL = 0.5  # what most people use
+CORRECTED = "_trueup"  # ends the name of a score that was put right
 ALPHA = 0.05  # how often scores that are right are called off
+BACKWARDS = -4.0  # standard errors below 0.5 from which an AUC is no chance
 
 
 class Instead(NamedTuple):
@@ -53,6 +58,19 @@ class Point(NamedTuple):
     fits: bool
 
 
+class Segments(NamedTuple):
+    """What the segments of one cut cost, each by its own labelled rows, and all of them.
+
+    Where a segment has no labelled rows, though there are some, nothing tells how far off it may be: it has no interval,
+    and so has the whole.
+    """
+
+    cut: Cut
+    costs: dict[str, ExpectedCost]
+    whole: ExpectedCost
+    unknown: list[str]
+
+
 @dataclass(frozen=True)
 class Answer:
     """All that is said of a decision."""
@@ -65,11 +83,11 @@ class Answer:
     instead: list[Instead]
     points: list[Point]
     confusion: ExpectedConfusion | None
-    by_segment: dict[str, ExpectedCost]
-    whole: ExpectedCost | None
-    unknown: list[str]
+    segments: list[Segments]
     calibration: CalibrationBound | None
     p_value: float
+    auc: float
+    backwards: bool
     moved: bool
     fits: bool
 
@@ -77,12 +95,6 @@ class Answer:
     def off(self) -> bool:
         """Whether labelled rows show the scores to be off, beyond chance."""
         return self.p_value < ALPHA
-
-    @property
-    def labelled(self) -> dict[str, int]:
-        """How many labelled rows each segment has."""
-        names, codes = self.rows.segments, self.rows.their_codes
-        return dict(zip(names, np.bincount(codes[codes >= 0], minlength=len(names)).tolist(), strict=True))
 
 
 def answer(rows: Rows, question: Question, *, level: float, target: str) -> Answer:
@@ -98,14 +110,14 @@ def answer(rows: Rows, question: Question, *, level: float, target: str) -> Answ
     for one in caught:
         warnings.warn(one.message, one.category, stacklevel=2)  # told as all others are
     told = rows.labelled
+    auc, backwards = (math.nan, False) if told is None else _auc(told)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShiftWarning)  # once is enough
-        found, whole, unknown = judge.by_segment(rule)
         return Answer(
             rows, question, rule, best, cost, list(judge.instead(rule, best)), list(judge.points(best)),
-            judge.confusion(rule), found, whole, unknown,
+            judge.confusion(rule), [judge.segments(rule, cut) for cut in rows.cuts],
             None if told is None else calibration_bound(**judge.known, delta=round(1 - level, 12)),
-            math.nan if told is None else ecce_pvalue(**judge.known), moved, judge.fits(cost),
+            math.nan if told is None else ecce_pvalue(**judge.known), auc, backwards, moved, judge.fits(cost),
         )  # fmt: skip
 
 
@@ -119,8 +131,15 @@ class _Judge:
         self.known: dict[str, Any] = {}
         if told is not None:
             self.known = {"y": told.outcome, "p": told.prediction, "weight": told.weight}
-        self.bound = Labelled(**self.known) if self.known else None
+        self.bound = self._labelled(**self.known) if self.known else None
         self.given: dict[str, Any] = {"level": level, "target": target}
+
+    def _labelled(self, *given: Any, **more: Any) -> Labelled:
+        """Make evidence of labelled rows; those that judged a fix have scores of other models, with steps elsewhere."""
+        found = Labelled(*given, **more)
+        if self.rows.prediction.endswith(CORRECTED):
+            found.free = STEPS
+        return found
 
     def cost(self, rule: Rule) -> ExpectedCost:
         """Say what a rule costs."""
@@ -133,15 +152,8 @@ class _Judge:
         return replace(rule, actions=tuple(used))
 
     def saved(self, rule: Rule, other: Rule) -> ExpectedCost:
-        """Say what a rule saves against another: what a rule costs whose actions cost the difference."""
-        edges = sorted({*rule.edges, *other.edges})
-        ours, theirs = ([of.actions[at] for at in of.places(np.array(edges[:-1]))] for of in (rule, other))
-        actions = [
-            Action(str(at), their.positive - our.positive, their.negative - our.negative)
-            for at, (our, their) in enumerate(zip(ours, theirs, strict=True))
-        ]
-        actions[0] = replace(actions[0], fixed=other.fixed - rule.fixed)
-        return self.cost(Rule(tuple(actions), tuple(edges)))
+        """Say what a rule saves against another."""
+        return expected_saving(self.p, self.question.actions, rule, other, self.bound, weight=self.w, **self.given)
 
     def instead(self, rule: Rule, best: BestRule) -> Iterator[Instead]:
         """Judge what else could be done: the best rule, the usual threshold, and one action for all rows."""
@@ -156,8 +168,7 @@ class _Judge:
 
     def _same(self, rule: Rule, other: Rule) -> bool:
         """Say whether two rules do the same with every row."""
-        names = [[action.name for action in one.actions] for one in (rule, other)]
-        return bool((np.array(names[0])[rule.places(self.p)] == np.array(names[1])[other.places(self.p)]).all())
+        return bool((rule.apply(self.p) == other.apply(self.p)).all())
 
     def fits(self, cost: ExpectedCost) -> bool:
         """Say whether no action takes more rows than it may."""
@@ -197,7 +208,7 @@ class _Judge:
         pooled.p, pooled.w, _ = _pool(thresholds, self.p, self.w)
         if self.known:
             p, w, y = _pool(thresholds, self.known["p"], self.known["weight"], self.known["y"])
-            pooled.bound = Labelled(np.clip(y, 0.0, 1.0), p, w)
+            pooled.bound = self._labelled(np.clip(y, 0.0, 1.0), p, w)
         return pooled
 
     def confusion(self, rule: Rule) -> ExpectedConfusion | None:
@@ -206,27 +217,68 @@ class _Judge:
             return None
         return expected_confusion(self.p, threshold_of(rule), self.bound, weight=self.w, **self.given)
 
-    def by_segment(self, rule: Rule) -> tuple[dict[str, ExpectedCost], ExpectedCost | None, list[str]]:
+    def segments(self, rule: Rule, cut: Cut) -> Segments:
         """Judge each segment by its own labelled rows; one without any is taken at its word.
 
         What it costs to use an action at all belongs to no segment.
         """
-        names, codes = self.rows.segments, self.rows.codes
-        if not names:
-            return {}, None, []
         rule = replace(rule, actions=tuple(replace(action, fixed=0.0) for action in rule.actions))
-        bound: Any = Labelled(**self.known, segments=self.rows.their_codes) if self.known else None
-        known = np.isin(np.arange(len(names)), self.rows.their_codes) if self.known else np.ones(len(names), bool)
+        bound: Any = self._labelled(**self.known, segments=cut.theirs) if self.known else None
+        every = np.arange(len(cut.names))
+        known = np.isin(every, cut.theirs) if self.known else np.ones(len(every), bool)
         found: dict[str, ExpectedCost] = {}
-        whole = None
-        for part, evidence in ((known[codes], bound), (~known[codes], None)):
+        wholes = []
+        for part, evidence in ((known[cut.codes], bound), (~known[cut.codes], None)):
             if part.any():
                 whole = expected_cost(
                     self.p[part], rule.actions, rule, evidence, weight=None if self.w is None else self.w[part],
-                    segments=codes[part], **self.given,
+                    segments=cut.codes[part], **self.given,
                 )  # fmt: skip
-                found |= {names[int(code)]: one for code, one in whole.by_segment.items()}
-        return found, whole if known.all() else None, [name for name, one in zip(names, known, strict=True) if not one]
+                wholes.append(whole)
+                found |= {cut.names[int(code)]: one for code, one in whole.by_segment.items()}
+        unknown = [name for name, one in zip(cut.names, known, strict=True) if not one]
+        found |= {name: _without_interval(found[name]) for name in unknown}
+        return Segments(cut, found, _together(wholes) if unknown else wholes[0], unknown)
+
+
+def _without_interval(cost: ExpectedCost) -> ExpectedCost:
+    return replace(cost, low=math.nan, high=math.nan, parts={})
+
+
+def _together(costs: list[ExpectedCost]) -> ExpectedCost:
+    """Add up what rows with and without labelled ones of their own cost: no interval is known of that."""
+    rows = sum(one.rows for one in costs)
+    share = [1.0 if one.target == "rows" else one.rows / rows for one in costs]
+    estimate, correction = (
+        sum(part * getattr(one, name) for part, one in zip(share, costs, strict=True))
+        for name in ("estimate", "correction")
+    )
+    shares = tuple(
+        Share(parts[0].action, *(sum(of) for of in zip(*(part[1:] for part in parts), strict=True)))
+        for parts in zip(*(one.shares for one in costs), strict=True)
+    )
+    return replace(
+        _without_interval(costs[0]), estimate=estimate, correction=correction, rows=rows, shares=shares, by_segment={}
+    )
+
+
+def _auc(told: Table) -> tuple[float, bool]:
+    """Say how often a positive row has a higher score than a negative one, and whether that is too rare for chance.
+
+    Its error is that of scores which know nothing (Hanley & McNeil 1982), of so many equal rows as would be as sure.
+    """
+    p, y = told.prediction, told.outcome
+    assert y is not None
+    w = np.ones(len(p)) if told.weight is None else told.weight
+    at = np.unique(p, return_inverse=True)[1]
+    hits, misses = np.bincount(at, w * y), np.bincount(at, w * (1 - y))
+    pairs = hits.sum() * misses.sum()
+    if not pairs > 0:
+        return math.nan, False
+    auc = float(hits @ (np.cumsum(misses) - misses / 2) / pairs)
+    many = [float(each.sum() ** 2 / (each @ each)) for each in (w * y, w * (1 - y))]
+    error = math.sqrt((many[0] + many[1] + 1) / (12 * many[0] * many[1]))
+    return auc, (auc - 0.5) / error < BACKWARDS
 
 
 def threshold_of(rule: Rule) -> float:

@@ -25,6 +25,7 @@ from trueup.cli.helptexts import (
     PREDICT_EXAMPLES,
 )
 from trueup.cli.methods import METHODS
+from trueup.cli.numbers import at_least, number, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,39 +87,6 @@ class _Version(argparse.Action):
         parser.exit(0)
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"a whole number of at least {least} is needed; got {text!r}")
-        return value
-
-    return whole
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a number is needed; got {text!r}") from None
-
-
-def _within(low: float, high: float, *, ends: bool) -> Callable[[str], float]:
-    """Read a number between two others, which may be reached or not; infinity and nan never are numbers."""
-
-    def number(text: str) -> float:
-        value = _number(text)
-        if not math.isfinite(value) or not (low <= value <= high if ends else low < value < high):
-            between = "finite number" if math.isinf(high) else f"number between {low:g} and {high:g}"
-            raise argparse.ArgumentTypeError(f"a {between} is needed; got {text!r}")
-        return value
-
-    return number
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of the whole command."""
     parser = Parser(prog="trueup", description=ABOUT)
@@ -169,11 +137,16 @@ def _add_fit(verbs: argparse._SubParsersAction[Any]) -> None:
         "--judge", action="store_true",
         help="keep a curve of the score only where it lowers the loss of rows it has not seen (others always do)",
     )  # fmt: skip
-    add("--depth", type=_at_least(1), metavar="N", help="how many features a tree or patch combines (mcgrad: 2)")
+    add("--depth", type=at_least(1), metavar="N", help="how many features a tree or patch combines (mcgrad: 2)")
     add("--monotone", action="store_true", help="never reverse two rows that have the same features (mcgrad)")
-    add("--seed", type=_at_least(0), default=0, metavar="N", help="fixes everything (default 0)")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="fixes everything (default 0)")
     output = fit.add_argument_group("output")
     output.add_argument("-o", "--output", required=True, metavar="MODEL", help="where to save it, such as model.trueup")
+    output.add_argument(
+        "--held-out", metavar="FILE",
+        help="write the rows that judged the fix, each with the score of a model that has not seen it: what "
+        "trueup decide takes as --labelled",
+    )  # fmt: skip
     _add_json(output)
     _add_common(output, "print one line, and no progress")
 
@@ -214,7 +187,7 @@ def _add_explain(verbs: argparse._SubParsersAction[Any]) -> None:
         metavar="JSON",
         help="""one row, as '{"p": 0.2, "country": "BR"}'; what is not there is missing""",
     )
-    add("--top", type=_at_least(0), default=20, metavar="N", help="how many corrections or parts to print (default 20)")
+    add("--top", type=at_least(0), default=20, metavar="N", help="how many corrections or parts to print (default 20)")
     _add_json(explain)
     _add_debug(explain)
 
@@ -235,43 +208,51 @@ def _add_decide(verbs: argparse._SubParsersAction[Any]) -> None:
     labelled = decide.add_argument_group("labelled rows")
     labelled.add_argument(
         "--labelled", action="append", metavar="FILE",
-        help="rows with outcomes that did not teach the model; they correct the cost and bound its error",
+        help="rows with outcomes that taught neither the model nor a fix (what fit --held-out writes is right); they "
+        "correct the cost and bound its error",
     )  # fmt: skip
     labelled.add_argument("--outcome", metavar="Y", help="what happened in them: 0/1, or a probability")
     _add_unlabelled(labelled)
     segments = decide.add_argument_group("segments")
-    segments.add_argument("--by", action="append", metavar="A,B", help="tell the cost of each combination of their values")
+    segments.add_argument("--by", action="append", metavar="A,B,C", help="columns that form segments: tell what each costs")
+    segments.add_argument(
+        "--depth", type=at_least(1), metavar="N", help="how many columns a segment combines: 1 (default), 2 or 3"
+    )
     _add_bins(segments)
     _add_categorical(segments)
     output = decide.add_argument_group("output")
     _add_interval(output.add_argument)
-    output.add_argument("--top", type=_at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
     output.add_argument(
-        "-o", "--output", metavar="PICTURE",
-        help="draw the cost of each threshold: .svg, .png or .pdf (needs the extra plots)",
+        "--top", type=at_least(0), default=20, metavar="N", help="how many segments of a table to print (default 20)"
+    )
+    output.add_argument(
+        "-o", "--output", action="append", metavar="OUT",
+        help="by its ending: Parquet, CSV or JSON, the rows and what to do with each; .svg, .png or .pdf, a picture of "
+        "what each threshold costs (needs the extra plots); may be repeated",
     )  # fmt: skip
+    output.add_argument("--as", dest="name", metavar="NAME", help="what to call the column that says it (default action)")
     _add_json(output)
     _add_common(output, "print one line, and no progress")
 
 
 def _add_costs(add: Callable[..., Any]) -> None:
-    number = _within(-math.inf, math.inf, ends=True)
-    add("--cost-fn", type=number, metavar="X", help="of a positive row that is passed over")
-    add("--cost-fp", type=number, metavar="X", help="of a negative row that is acted on")
-    add("--cost-tp", type=number, metavar="X", help="of a positive row that is acted on (default 0; below 0 a gain)")
-    add("--cost-tn", type=number, metavar="X", help="of a negative row that is passed over (default 0)")
+    finite = within(-math.inf, math.inf, ends=True)
+    add("--cost-fn", type=finite, metavar="X", help="of a positive row that is passed over")
+    add("--cost-fp", type=finite, metavar="X", help="of a negative row that is acted on")
+    add("--cost-tp", type=finite, metavar="X", help="of a positive row that is acted on (default 0; below 0 a gain)")
+    add("--cost-tn", type=finite, metavar="X", help="of a negative row that is passed over (default 0)")
     add(
         "--action", action="append", metavar="NAME:X,Y",
         help="something to do, in place of these: its cost on a positive and on a negative row; at least two",
     )  # fmt: skip
-    add("--threshold", type=_within(0, 1, ends=True), metavar="T", help="judge this rule: act where the score is T or more")
+    add("--threshold", type=number, metavar="T", help="judge this rule: act where the score is T or more")
     add("--capacity", action="append", metavar="N", help="act on no more rows than N; for an --action NAME=N")
     add("--fixed-cost", action="append", metavar="X", help="of acting at all, once; for an --action NAME=X")
 
 
 def _add_interval(add: Callable[..., Any]) -> None:
     add(
-        "--level", type=_within(0, 1, ends=False), default=0.9, metavar="A",
+        "--level", type=within(0, 1, ends=False), default=0.9, metavar="A",
         help="how often an interval is to hold (default 0.9)",
     )  # fmt: skip
     add(
@@ -292,7 +273,7 @@ def _add_json(group: Any) -> None:
 
 
 def _add_common(group: argparse._ArgumentGroup, quiet: str) -> None:
-    group.add_argument("--threads", type=_at_least(1), metavar="N", help="default: all cores")
+    group.add_argument("--threads", type=at_least(1), metavar="N", help="default: all cores")
     group.add_argument("--quiet", action="store_true", help=quiet)
     _add_debug(group)
 
@@ -341,17 +322,17 @@ def _add_segments(group: argparse._ArgumentGroup) -> None:
     add("--by", action="append", metavar="A,B,C", help="columns that form segments (default: all without a role)")
     add(
         "--depth",
-        type=_at_least(1),
+        type=at_least(1),
         default=2,
         metavar="N",
         help="how many columns a segment combines: 1, 2 (default) or 3",
     )
     _add_bins(group)
     _add_categorical(group)
-    add("--min-rows", type=_at_least(1), default=50, metavar="N", help="smaller segments are not tested (default 50)")
+    add("--min-rows", type=at_least(1), default=50, metavar="N", help="smaller segments are not tested (default 50)")
     add(
         "--max-cells",
-        type=_at_least(1),
+        type=at_least(1),
         metavar="N",
         help="budget of segments; the deepest are dropped first (default 2000000)",
     )
@@ -359,18 +340,18 @@ def _add_segments(group: argparse._ArgumentGroup) -> None:
 
 def _add_test(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--alpha", type=_number, default=0.05, metavar="A", help="level of the whole family of tests (default 0.05)")
+    add("--alpha", type=number, default=0.05, metavar="A", help="level of the whole family of tests (default 0.05)")
     add(
         "--adjust", default="holm", choices=("holm", "max", "bh", "by"), metavar="HOW",
         help="holm (default) and max bound the chance of any false alarm, bh and by the share of them",
     )  # fmt: skip
-    add("--draws", type=_at_least(1), default=199, metavar="N", help="draws of --adjust max (default 199)")
-    add("--seed", type=_at_least(0), default=0, metavar="N", help="seed of those draws (default 0)")
+    add("--draws", type=at_least(1), default=199, metavar="N", help="draws of --adjust max (default 199)")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of those draws (default 0)")
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--top", type=_at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
+    add("--top", type=at_least(0), default=20, metavar="N", help="how many segments to print (default 20)")
     _add_json(group)
     add("--report", metavar="FILE", help="write a page, one HTML file that needs nothing else")
     add("--fail-if", choices=("miscalibrated",), metavar="STATE", help="leave with exit code 1 if miscalibrated")
@@ -385,6 +366,6 @@ def _add_demo(verbs: argparse._SubParsersAction[Any]) -> None:
     demo = verbs.add_parser("demo", help="see it at work on simulated loans", description=DEMO)
     add = demo.add_argument
     add("--output", default="trueup-demo.html", metavar="FILE", help="where to write the page (default trueup-demo.html)")
-    add("--rows", type=_at_least(1000), default=40_000, metavar="N", help="how many loans (default 40000, at least 1000)")
-    add("--seed", type=_at_least(0), default=0, metavar="N", help="what fixes the loans (default 0)")
+    add("--rows", type=at_least(1000), default=40_000, metavar="N", help="how many loans (default 40000, at least 1000)")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="what fixes the loans (default 0)")
     _add_debug(demo)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.model import Model
 
-__all__ = ["run"]
+__all__ = ["roles_of", "run", "texts_of"]
 
 EXAMPLE = "scored.parquet"
 FLAGS = {"false", "true"}
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         with whole_file(arguments.output, example=EXAMPLE) as place:
             rows = add_columns(
-                arguments.files or None, place, make, sql=arguments.sql, roles=_roles(model), text=_texts(model),
+                arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(model), text=texts_of(model),
                 written=written, only=arguments.only, threads=arguments.threads,
             )  # fmt: skip
     for note in notes:
@@ -78,12 +78,13 @@ def _names(model: Model, given: list[str] | None) -> list[str]:
     return names
 
 
-def _roles(model: Model) -> dict[str, list[str]]:
+def roles_of(model: Model) -> dict[str, list[str]]:
+    """Name the columns that a model reads, the prediction first."""
     schema = model.schema
     return {"prediction": list(schema.prediction), "feature": [feature.name for feature in schema.features]}
 
 
-def _texts(model: Model) -> list[str]:
+def texts_of(model: Model) -> list[str]:
     """Name the columns to be read as text, so that 01234 stays as it is; true and True are one, however."""
     found = (feature for feature in model.schema.features if feature.kind == "categorical")
     return [feature.name for feature in found if not set(feature.levels) <= FLAGS]

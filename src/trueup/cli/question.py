@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from trueup.decisions.rules import Action, as_actions
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["ACT", "Question", "read_question"]
+__all__ = ["ACT", "Question", "read_question", "worthless"]
 
 ACT = "act"  # as `as_actions` calls it, where costs are those of errors
 COSTS = "write --cost-fn 500 --cost-fp 20, what a miss and a false alarm cost; or --action NAME:X,Y for each action"
@@ -34,6 +35,56 @@ class Question(NamedTuple):
     def fits(self, taken: dict[str, float]) -> bool:
         """Say whether no action takes more rows than it may; sums of weights are rounded."""
         return all(taken.get(name, 0.0) <= most * (1 + 1e-9) for name, most in self.capacity.items())
+
+    def told(self) -> str:
+        """Say the costs and limits again."""
+        if self.of_errors:
+            leave, act = self.actions
+            words = [f"a miss costs {_plain(leave.positive)}", f"a false alarm {_plain(act.negative)}"]
+            words += [f"a hit {_plain(act.positive)}"] if act.positive else []
+            words += [f"a negative row passed over {_plain(leave.negative)}"] if leave.negative else []
+        else:
+            first, *more = self.actions
+            each = f"{_plain(first.positive)} on a positive and {_plain(first.negative)} on a negative row"
+            words = [f"{first.name} costs {each}"]
+            words += [f"{one.name} {_plain(one.positive)} and {_plain(one.negative)}" for one in more]
+        once = [f"{self._named(one.name)} at all costs {_plain(one.fixed)}, once" for one in self.actions if one.fixed]
+        does = {ACT: "acts on"}.get
+        most = [
+            f"{does(name, 'passes over') if self.of_errors else f'{name} takes'} at most {_plain(rows)} rows"
+            for name, rows in self.capacity.items()
+        ]
+        return "; ".join([", ".join(words), *once, *(f"the rule {one}" if self.of_errors else one for one in most)])
+
+    def _named(self, name: str) -> str:
+        return {ACT: "acting"}.get(name, "passing over") if self.of_errors else name
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+def worthless(actions: Sequence[Action]) -> list[str]:
+    """Name the actions that are the cheapest at no score, capacities and start-up costs aside.
+
+    Examples
+    --------
+    >>> worthless([Action("pass", 5, 0), Action("review", 3, 3), Action("block", 0, 1)])
+    ['review']
+    """
+    crossings = {
+        (other.negative - one.negative) / (one.difference - other.difference)
+        for one in actions
+        for other in actions
+        if one.difference != other.difference
+    }
+    ends = sorted({0.0, 1.0, *(at for at in crossings if 0 < at < 1)})
+    useful = set()
+    for low, high in pairwise(ends):  # between two crossings the order of the costs stays
+        middle = (low + high) / 2
+        costs = [one.negative + one.difference * middle for one in actions]
+        useful |= {one.name for one, cost in zip(actions, costs, strict=True) if cost == min(costs)}
+    return [one.name for one in actions if one.name not in useful]
 
 
 def read_question(arguments: argparse.Namespace) -> Question:
@@ -56,6 +107,7 @@ def read_question(arguments: argparse.Namespace) -> Question:
             )
     else:
         _check_errors(named)
+        _check_threshold(arguments.threshold)
         actions = as_actions(named)
     of_errors = arguments.action is None
     fixed = _by_action(arguments.fixed_cost, "--fixed-cost", actions, of_errors=of_errors)
@@ -77,6 +129,15 @@ def _check_errors(costs: dict[str, float]) -> None:
             )
     if not any(costs.values()):
         raise ArgumentError("all costs are 0: there is nothing to decide", hint=COSTS)
+
+
+def _check_threshold(threshold: float | None) -> None:
+    if threshold is not None and not 0 <= threshold <= 1:
+        percent = f"for {threshold:g}% write --threshold {threshold / 100:g}; " if 1 < threshold <= 100 else ""
+        raise ArgumentError(
+            f"--threshold must lie in [0, 1], as scores do; got {threshold:g}",
+            hint=f"{percent}--threshold 0.2 acts where the score is 0.2 or more",
+        )
 
 
 def _action(text: str) -> Action:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,24 +27,38 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Codes = NDArray[np.int64]
+    Part = tuple[Sequence[str], NDArray[Any], NDArray[Any]]  # names, and the code of each row and labelled row
 
-__all__ = ["Rows", "read_rows"]
+__all__ = ["Cut", "Rows", "read_rows"]
+
+
+class Cut(NamedTuple):
+    """Segments by one column, or by several of them crossed: each row is in one.
+
+    ``names`` are those that rows are of, ``codes`` the one of each row; ``theirs`` are those of the labelled rows, -1 for
+    one that is of no segment that is decided on.
+    """
+
+    by: tuple[str, ...]
+    names: list[str]
+    codes: Codes
+    theirs: Codes
+
+    @property
+    def labelled(self) -> dict[str, int]:
+        """How many labelled rows each segment has."""
+        many = np.bincount(self.theirs[self.theirs >= 0], minlength=len(self.names))
+        return dict(zip(self.names, many.tolist(), strict=True))
 
 
 class Rows(NamedTuple):
-    """What was read.
-
-    ``segments`` are the names of those that rows are of, ``codes`` the one of each row; no names where none were asked
-    for. ``their_codes`` are those of the labelled rows, -1 for one that is of no segment that is decided on.
-    """
+    """What was read; ``cuts`` are as many as there are ways to form segments."""
 
     prediction: str
     table: Table
     labelled: Table | None
     by: list[str]
-    segments: list[str]
-    codes: Codes
-    their_codes: Codes
+    cuts: list[Cut]
 
 
 def read_rows(arguments: argparse.Namespace) -> Rows:
@@ -53,14 +68,24 @@ def read_rows(arguments: argparse.Namespace) -> Rows:
     if arguments.labelled is not None:
         with _of_labelled_rows():
             labelled = _read(arguments, arguments.labelled, None, arguments.outcome)[2]
-    names, codes = [""], np.zeros(len(table), np.int64)
-    theirs = np.zeros(0 if labelled is None else len(labelled), np.int64)
     bins = _bins(arguments, table)
+    parts: dict[str, Part] = {}
     for feature in table.schema.features:
         own = segment_column(table, feature, bins)
-        their = theirs[:0] if labelled is None else _cut_alike(feature, table, labelled, bins, own.labels)
-        names, codes, theirs = _cross((names, codes, theirs), (own.labels, own.codes, their))
-    return Rows(prediction, table, labelled, by, names if by else [], codes, theirs)
+        their = np.zeros(0, np.int64) if labelled is None else _cut_alike(feature, table, labelled, bins, own.labels)
+        parts[feature.name] = (own.labels, own.codes, their)
+    deepest = min(arguments.depth or 1, len(by))
+    several = (group for many in range(1, deepest + 1) for group in itertools.combinations(by, many))
+    return Rows(prediction, table, labelled, by, [_cut(group, parts) for group in several])
+
+
+def _cut(by: tuple[str, ...], parts: dict[str, Part]) -> Cut:
+    """Cross the segments of columns."""
+    _, ours, theirs = parts[by[0]]
+    found = [""], np.zeros(len(ours), np.int64), np.zeros(len(theirs), np.int64)
+    for name in by:
+        found = _cross(found, parts[name])
+    return Cut(by, *found)
 
 
 def _read(
@@ -151,10 +176,7 @@ def _blank(column: NDArray[Any]) -> bool:
     return bool((np.isnan(column) if column.dtype.kind == "f" else column < 0).all())
 
 
-Cut = tuple["Sequence[str]", "NDArray[Any]", "NDArray[Any]"]
-
-
-def _cross(before: Cut, more: Cut) -> tuple[list[str], Codes, Codes]:
+def _cross(before: Part, more: Part) -> tuple[list[str], Codes, Codes]:
     """Combine segments with those of one more column; keep the ones that rows are in.
 
     Examples

@@ -126,13 +126,13 @@ def add_columns(
         key = np.ma.getdata(found[needed[0]]).astype(np.float64)
         added = {"base": key, **{f"n{at}": _column(array) for at, array in enumerate(new.values())}}
         if some is not None:
-            added["some"] = np.isin(np.arange(len(key)), some)
+            added["taken"] = np.isin(np.arange(len(key)), some)
         con.register("trueup_new", added)
         with telling(rows.files):
             kept = rows if only else _kept(con, rows, set(needed) - set(text), written)
         with telling(rows.files, "write the result"):
             query, target = _joined(kept, needed[0], list(new), only=only), quote(str(place.absolute()))
-            query += "" if some is None else " WHERE trueup_new.some"
+            query += "" if some is None else " WHERE trueup_new.taken"
             _run(con, f"COPY ({query}) TO {target} ({written}, USE_TMP_FILE false)")
         return len(key) if some is None else len(some)
 

@@ -10,6 +10,7 @@ from trueup.decisions.gains import Gain
 from trueup.decisions.omni import omniloss, omnipredict
 from trueup.decisions.rejection import RewardCurve, RiskCoverage, reward_curve, risk_coverage
 from trueup.decisions.rules import Action, Rule
+from trueup.decisions.saving import expected_saving
 from trueup.decisions.search import BestRule, best_rule
 
 __all__ = [
@@ -34,8 +35,13 @@ __all__ = [
     "expected_cost",
     "expected_pr",
     "expected_roc",
+    "expected_saving",
     "omniloss",
     "omnipredict",
     "reward_curve",
     "risk_coverage",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -60,7 +60,7 @@ class DecisionCurve:
     told : str
         Where the calibration part comes from; empty where scores are taken at their word, or outcomes are known.
     distance : float
-        Of the scores from the labelled ones (Kolmogorov); NaN where there are none.
+        Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
     by_segment : mapping of str to DecisionCurve
     """
 

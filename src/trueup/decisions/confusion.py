@@ -71,7 +71,7 @@ class ExpectedConfusion:
     told : str
         Where corrections, and what they may be off by, come from; empty where scores are taken at their word.
     distance : float
-        Of the distribution of the scores from that of the labelled ones (Kolmogorov); NaN where there are none.
+        Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
     by_segment : mapping of str to ExpectedConfusion
     """
 
@@ -130,7 +130,7 @@ def expected_confusion(
     ----------
     p : array-like, shape (n,)
         Scores of the rows.
-    threshold : float
+    threshold : float, or BestRule of two actions
         Rows are called positive whose score is that or more; infinity calls none.
     bound, level, target, weight, segments, searched
         As for `expected_cost`: labelled rows correct the estimates, a bound only widens the intervals. ``searched`` says
@@ -176,6 +176,7 @@ def expected_confusion(
 
 
 def _threshold(value: Any) -> float:
+    value = getattr(value, "threshold", value)
     if not is_number(value) or not (0 <= value <= 1 or value == math.inf):
         raise ArgumentError(
             f"the threshold must lie in [0, 1], as scores do; got {value!r:.60}",

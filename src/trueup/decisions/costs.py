@@ -56,11 +56,11 @@ class ExpectedCost:
     rows : float
         Their number, or their total weight.
     shares : tuple of Share
-        What falls to each action.
+        What falls to each action, by the scores alone: their costs add up to the estimate less the correction.
     told : str
         Where the calibration part comes from; empty where scores are taken at their word.
     distance : float
-        Of the distribution of the scores from that of the labelled ones (Kolmogorov); NaN where there are none.
+        Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
     by_segment : mapping of str to ExpectedCost
         Each segment by itself, its interval as sure as that of the whole; without start-up costs, which are of no segment.
     """
@@ -92,6 +92,8 @@ class ExpectedCost:
         what = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "a row"
         parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.parts.items())
         told = self.told or "scores taken at their word"
+        if self.correction:
+            parts += f"; correction {'+' if self.correction > 0 else ''}{say(self.correction, 3)}"
         span = f"{say(self.low)} to {say(self.high)}"
         return f"<ExpectedCost {say(self.estimate)} {what}, {span} at {100 * self.level:g}% ({parts}; {told})>"
 

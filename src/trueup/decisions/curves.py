@@ -73,7 +73,7 @@ class ExpectedCurve:
     told : str
         Where the calibration part comes from; empty where scores are taken at their word.
     distance : float
-        Of the distribution of the scores from that of the labelled ones (Kolmogorov); NaN where there are none.
+        Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
     by_segment : mapping of str to ExpectedCurve
         Each segment by itself, its limits as sure as those of the whole.
     """
@@ -144,9 +144,8 @@ class ExpectedCurve:
     def __repr__(self) -> str:
         name = "AUC" if self.kind == "roc" else "average precision"
         told = self.told or "scores taken at their word"
-        parts = ", ".join(f"{part} {size:.3g}" for part, size in self.parts.items())
         span = f"{self.area_low:.4g} to {self.area_high:.4g} at {100 * self.level:g}%"
-        return f"<ExpectedCurve {name} {self.area:.4g}, {span} ({parts}; {told})>"
+        return f"<ExpectedCurve {name} {self.area:.4g}, {span} ({told})>"
 
 
 def expected_roc(
@@ -203,7 +202,7 @@ def expected_roc(
     Examples
     --------
     >>> expected_roc([0.1, 0.4, 0.8])
-    <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (label noise 0.409; scores taken at their word)>
+    <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (scores taken at their word)>
     """
     return _draw("roc", p, bound, level, target, weight, segments)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from trueup.decisions.inputs import Segments, is_number, segments_of
-from trueup.decisions.moved import FREE, STEPS, warn_of_moved_scores
-from trueup.errors import ArgumentError, NotFittedError
+from trueup.decisions.inputs import Segments, is_number, segments_of, warn_of_hard_scores
+from trueup.decisions.moved import FREE, STEPS, compare_scores, warn_of_moved_scores, warn_of_uncorrected_scores
+from trueup.errors import ArgumentError, DataError, NotFittedError
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound
 from trueup.metrics.inference import range_quantile
 from trueup.metrics.inputs import Scored, checked_weights, numbers, scored
@@ -69,6 +69,8 @@ class Labelled:
     def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
         # A copy: what is done to the arrays later is not done to the evidence.
         self.rows: Scored = Scored(*(_fixed(column) for column in scored(y, p, weight)))
+        _refuse_swapped(self.rows)
+        self.before: Floats | None = None
         self.free = FREE
         kept = np.ones(np.size(y), bool) if weight is None else checked_weights(numbers(weight, "weight")) > 0
         self.segments: Segments | None = None if segments is None else segments_of(segments, kept)
@@ -79,11 +81,11 @@ class Labelled:
         if segment is None:
             return self.rows
         if self.segments is None:
-            hint = "pass bound=tu.decisions.Labelled(y, p, segments=...)"
+            hint = "pass bound=tu.decisions.Labelled(y, p, segments=...); of a calibrator, y and p are in its held_out_"
             raise ArgumentError("the labelled rows have no segments, the others have", hint=hint)
         if segment not in self._places:
             known = ", ".join(self.segments.names[:8])
-            hint = f"label some rows of it, or leave segments out; labelled are {known}"
+            hint = f"label some rows of it, cut numbers into bins first, or leave segments out; labelled are {known}"
             raise ArgumentError(f"no labelled row is of segment {segment!r}", hint=hint)
         y, p, w = (column[self._places[segment]] for column in self.rows)
         return Scored(y, p, checked_weights(w))
@@ -93,6 +95,16 @@ class Labelled:
 
     def __repr__(self) -> str:
         return f"<Labelled {len(self):,} row{'' if len(self) == 1 else 's'}>"
+
+
+def _refuse_swapped(rows: Scored) -> None:
+    """Refuse what can only be outcomes in the place of scores."""
+    if not np.isin(rows.y, (0.0, 1.0)).all() and np.isin(rows.p, (0.0, 1.0)).all():
+        raise DataError(
+            "the outcomes of the labelled rows are between 0 and 1, their scores all 0 or 1: are they swapped?",
+            hint="outcomes come first: bound=(y, p)",
+        )
+    warn_of_hard_scores(rows.p, "score of the labelled rows")
 
 
 def _fixed(column: Floats) -> Floats:
@@ -133,7 +145,7 @@ def as_bound(bound: Any) -> Bound | None:
         return float(bound)
     _refuse_unfitted(bound)
     raise ArgumentError(
-        f"bound must be labelled rows, an audit, a calibration bound or a number in [0, 1]; got {bound!r:.80}",
+        f"bound must be labelled rows, an audit, a calibration bound or a number in [0, 1]; got {_called(bound)}",
         hint="pass bound=(y, p) with outcomes and scores of labelled rows that did not teach the model",
     )
 
@@ -147,6 +159,11 @@ def _binary(audit: Audited) -> Audited:
             hint="audit the score that is decided with, against outcomes of 0 and 1",
         )
     return audit
+
+
+def _called(bound: Any) -> str:
+    """Name what was given, shortly: a frame would fill the screen."""
+    return repr(bound)[:80] if isinstance(bound, (str, tuple, list, dict)) or is_number(bound) else type(bound).__name__
 
 
 def _refuse_unfitted(bound: Any) -> None:
@@ -165,6 +182,7 @@ def _held_out(calibrator: HeldOut) -> Labelled:
         )
     found = Labelled(rows.y, rows.p, rows.w)
     found.free = STEPS
+    found.before = getattr(calibrator, "held_out_before_", None)
     return found
 
 
@@ -277,4 +295,6 @@ def compare_with(bound: Bound | None, p: Floats, weight: Floats | None = None) -
     """Warn where scores have left those of the labelled rows; give how far they are apart, NaN where none are known."""
     if not isinstance(bound, Labelled):
         return math.nan
+    if bound.before is not None and warn_of_uncorrected_scores(bound.rows.p, bound.before, p):
+        return compare_scores(bound.rows.p, p, bound.free, bound.rows.w, weight).distance
     return warn_of_moved_scores(bound.rows.p, p, bound.free, bound.rows.w, weight).distance

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_WEIGHT, one_of
+from trueup.data.checks import COPY_ROWS, LARGEST_WEIGHT, one_of
 from trueup.data.columns import from_array
-from trueup.errors import ArgumentError, DataError
+from trueup.errors import ArgumentError, DataError, HardPredictionWarning
 from trueup.metrics.inputs import numbers, scored
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ __all__ = [
     "Unlabelled",
     "check_level",
     "check_target",
+    "frames_within",
     "is_number",
     "number",
     "plain",
     "say",
     "segments_of",
     "unlabelled",
+    "warn_of_hard_scores",
 ]
 
 Target = Literal["rows", "population"]
@@ -94,7 +97,18 @@ def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = No
             raise DataError(
                 f"weights are too far from 1 to add up; got {given.max():g}", hint="measure them in another unit"
             )
+    warn_of_hard_scores(rows.p, "score")
     return Unlabelled(rows.p, rows.w, None if segments is None else segments_of(segments, kept))
+
+
+def warn_of_hard_scores(p: Floats, name: str) -> None:
+    """Warn where many scores are all 0 or 1: no cost of them is in doubt, which is not so."""
+    if len(p) >= COPY_ROWS and np.array_equal(np.unique(p[:1000]), [0.0, 1.0]) and ((p == 0) | (p == 1)).all():
+        warnings.warn(
+            f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped",
+            HardPredictionWarning,
+            stacklevel=frames_within() + 1,
+        )
 
 
 def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
@@ -200,3 +214,12 @@ def say(value: float, digits: int = 4) -> str:
     ('1,234,568', '54.32', '0.04322', '0')
     """
     return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+
+
+def frames_within() -> int:
+    """Count the frames of this package that are running, so that a warning points at the line which called it."""
+    frame, within = sys._getframe(1), 1
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == package:
+        frame, within = frame.f_back, within + 1
+    return within

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trueup.decisions.inputs import frames_within
 from trueup.errors import ShiftWarning
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Moved", "compare_scores", "warn_of_moved_scores"]
+__all__ = ["FREE", "STEPS", "Moved", "compare_scores", "warn_of_moved_scores", "warn_of_uncorrected_scores"]
 
 FREE, STEPS = 0.1, 0.25  # standard deviations that scores may move for nothing, and where other models gave them
 ALPHA = 0.001  # how often scores that did not move are said to have
@@ -26,11 +26,11 @@ NOTICED = 0.02  # a distance below this is not worth a word, however certain
 
 @dataclass(frozen=True)
 class Moved:
-    """How far two samples of scores are apart: the largest difference of their distribution functions (Kolmogorov).
+    """How far two samples of scores are apart: the largest difference of their distribution functions beyond small moves.
 
-    Scores may move by some share of their standard deviation for nothing: where they come in steps, a step that moved a
-    little would move all rows on it across. Rows that a calibrator held out were scored by models of other rows, whose
-    steps are elsewhere: more is forgiven there.
+    It is that of Kolmogorov, but that scores may move by a tenth of their standard deviation for nothing: where they come
+    in steps, a step that moved a little would move all rows on it across. Rows that a calibrator held out were scored by
+    models of other rows, whose steps are elsewhere: a quarter is forgiven there.
     """
 
     distance: float
@@ -93,18 +93,23 @@ def warn_of_moved_scores(
     if found.matters:
         warnings.warn(
             f"the scores have moved: their distribution is {found.distance:.3f} away from that of the labelled rows "
-            f"(largest difference of shares below a score, p = {found.p_value:.2g}); what labelled rows say of errors need "
-            "not hold here",
+            f"(largest difference of shares below a score, small moves forgiven; p = {found.p_value:.2g}); what labelled "
+            "rows say of errors need not hold here",
             ShiftWarning,
-            stacklevel=_frames_within() + 1,
+            stacklevel=frames_within() + 1,
         )
     return found
 
 
-def _frames_within() -> int:
-    """Count the frames of this package that are running, so that a warning points at the line which called it."""
-    frame, within = sys._getframe(1), 1
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == package:
-        frame, within = frame.f_back, within + 1
-    return within
+def warn_of_uncorrected_scores(after: Floats, before: Floats, scores: Floats) -> bool:
+    """Warn where scores are like those that a calibrator was given, and not like those that it gave; say whether."""
+    fixed, raw = (compare_scores(known, scores, free=0.0) for known in (after, before))
+    uncorrected = fixed.matters and raw.distance < fixed.distance / 2
+    if uncorrected:
+        warnings.warn(
+            "the scores look like those before the correction, of which the calibrator's held-out rows say nothing; pass "
+            "what its predict gave",
+            ShiftWarning,
+            stacklevel=frames_within() + 1,
+        )
+    return uncorrected

@@ -12,9 +12,10 @@ import numpy as np
 
 from trueup.decisions.inputs import is_number, number
 from trueup.errors import ArgumentError
+from trueup.metrics.inputs import scored
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -87,6 +88,17 @@ class Rule:
         """Give the number of each row's action."""
         return np.searchsorted(np.array(self.edges[1:-1]), p, side="right").astype(np.int64)
 
+    def apply(self, p: ArrayLike) -> NDArray[np.object_]:
+        """Give the name of the action that each row gets.
+
+        Examples
+        --------
+        >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1})).apply([0.1, 0.2, 0.9]).tolist()
+        ['pass', 'act', 'act']
+        """
+        names = np.array([action.name for action in self.actions], object)
+        return np.asarray(names[self.places(scored(np.zeros(np.size(p)), p).p)])
+
     @property
     def fixed(self) -> float:
         """Give what its actions cost to be used at all."""
@@ -97,6 +109,19 @@ class Rule:
         at = self.places(p)
         base = np.array([action.negative for action in self.actions])
         return np.asarray(base[at] + self.differences[at] * p)
+
+    def realised(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
+        """Add up what it cost once outcomes are known, start-up costs included.
+
+        Examples
+        --------
+        >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1})).realised([1, 0, 1], [0.1, 0.2, 0.9])
+        6.0
+        """
+        rows = scored(y, p, weight)
+        at = self.places(rows.p)
+        base = np.array([action.negative for action in self.actions])
+        return float(rows.w @ (base[at] + self.differences[at] * rows.y)) + self.fixed
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; an edge that is not finite becomes None."""
@@ -144,6 +169,8 @@ def as_actions(costs: Any) -> tuple[Action, ...]:
             raise ArgumentError(f"costs of errors must name both 'fn' and 'fp'; got {sorted(costs)}", hint=EXAMPLE)
         fn, fp, tp, tn = (_number(costs.get(name, 0.0), name) for name in ERRORS)
         return Action("pass", fn, tn), Action("act", tp, fp)
+    if isinstance(costs, Mapping) and costs and {str(name).lower() for name in costs} <= set(ERRORS):
+        raise ArgumentError(f"costs of errors are named in small letters; got {', '.join(map(str, costs))}", hint=EXAMPLE)
     if isinstance(costs, Mapping):
         listed: list[Any] = [(name, *_pair(pair, name)) for name, pair in costs.items()]
     elif isinstance(costs, Sequence) and not isinstance(costs, (str, bytes)):

@@ -52,6 +52,8 @@ class BestRule:
         infinity leaves nothing to the action above. Cuts that a capacity forbids are left out.
     alone : mapping of str to float
         What it would cost to treat all rows alike, by action, whatever the capacity.
+    over : tuple of str
+        The actions whose capacity is too small for that.
     """
 
     rule: Rule
@@ -59,6 +61,7 @@ class BestRule:
     shares: tuple[Share, ...]
     curves: Mapping[str, Points]
     alone: Mapping[str, float]
+    over: tuple[str, ...] = ()
 
     @property
     def curve(self) -> Points:
@@ -70,6 +73,10 @@ class BestRule:
         """From which score the upper action is taken; NaN unless the rule has two actions."""
         return self.rule.edges[1] if len(self.rule.actions) == 2 else math.nan
 
+    def apply(self, p: ArrayLike) -> NDArray[np.object_]:
+        """Give the name of the action that each row gets."""
+        return self.rule.apply(p)
+
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
         curves = {
@@ -77,7 +84,7 @@ class BestRule:
         }
         return {
             "rule": self.rule.to_dict(), "estimate": self.estimate, "shares": [share._asdict() for share in self.shares],
-            "curves": curves, "alone": dict(self.alone),
+            "curves": curves, "alone": dict(self.alone), "over": list(self.over),
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -97,7 +104,7 @@ def best_rule(
     p : array-like, shape (n,)
         Scores; no labels are needed.
     costs : mapping or list
-        As for `expected_cost`; to do nothing is an action, too: {"nothing": (0, 0), ...}.
+        As for `expected_cost`; to do nothing is an action, too, and costs what is then missed: {"nothing": (500, 0), ...}.
     fixed_costs : mapping of action to cost, optional
         What it costs to use an action at all.
     capacity : mapping of action to number of rows, optional
@@ -237,7 +244,8 @@ class _Ground:
             for j, begin, end in used
         )
         alone = {action.name: float(self.each[j].sum() + action.fixed) for j, action in enumerate(self.actions)}
-        return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(used), alone)
+        over = tuple(one.name for one, room in zip(self.actions, self.room, strict=True) if self.mass.sum() > room)
+        return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(used), alone, over)
 
     def _edge(self, i: int, j: int, begin: int) -> float:
         """Place a cut: where both actions cost the same, if that is between the scores on both its sides."""
@@ -264,8 +272,7 @@ class _Ground:
             rows = np.append(0.0, np.cumsum(self.mass[begin:end]))
             fits = (rows <= self.room[i]) & (rows[-1] - rows <= self.room[j])
             places = np.append(self.score[begin:end], self.score[end] if end < m else math.inf)
-            shown = _near(at - begin, end - begin)
-            shown = shown[fits[shown]]
+            shown = _near(np.flatnonzero(fits), at - begin)
             points = zip(places[shown].tolist(), costs[shown].tolist(), strict=True)
             found[f"{self.actions[i].name} | {self.actions[j].name}"] = tuple(points)
         return found
@@ -277,8 +284,10 @@ def _one_cut(lower: Floats, upper: Floats) -> Floats:
     return np.asarray(below + np.append(np.cumsum(upper[::-1])[::-1], 0.0))
 
 
-def _near(best: int, many: int) -> NDArray[np.intp]:
-    """Choose places to show: some everywhere, all near the best."""
-    spread = np.linspace(0, many, SHOWN // 2).astype(np.intp)
-    near = np.arange(max(0, best - SHOWN // 4), min(many, best + SHOWN // 4) + 1)
-    return np.unique(np.concatenate([spread, near]))
+def _near(places: NDArray[np.intp], best: int) -> NDArray[np.intp]:
+    """Choose places to show: some everywhere, all near the best, and both ends with their neighbours."""
+    last = len(places) - 1
+    spread = np.linspace(0, last, SHOWN // 2).astype(np.intp)
+    at = int(np.searchsorted(places, best))
+    near = np.arange(max(0, at - SHOWN // 4), min(last, at + SHOWN // 4) + 1)
+    return np.asarray(places[np.unique(np.concatenate([spread, near, [min(1, last), max(0, last - 1)]]))])

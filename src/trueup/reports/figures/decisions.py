@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_cost_curve", "draw_decision_curve"]
 
+ASIDE = 0.06  # room left of the first threshold that a capacity allows, in shares of the stretch
 ALONE = 4  # actions for all rows that are drawn, the cheapest
 FEW = 50  # points up to which a cost curve has all there are, and is drawn as the steps that it is
 NEAR, FAR, MARGIN = 2.0, 3.0, 1.06  # a modest cost and one far off, in times of the one before; room at the end of an axis
@@ -63,7 +64,7 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
     costs 2.05
     20% less than act for all
     """
-    by_name(best, "best", "rule by decisions.best_rule", ("rule", "estimate", "curves", "alone"), BEST_RULE)
+    by_name(best, "best", "rule by decisions.best_rule", ("rule", "estimate", "curves", "alone", "over"), BEST_RULE)
     if not best.curves:
         raise ArgumentError(
             f"there is no threshold to draw: {best.rule.actions[0].name!r} is best for all rows",
@@ -72,39 +73,60 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
     ax = axes_of(ax, 6.6, 3.6)
     left, right, bottom, top = _seen(best)
     for (name, points), look in zip(best.curves.items(), looks(best.curves), strict=True):
-        at, cost = np.array(points).T
+        at, cost = np.array([one for one in points if one[0] < math.inf or _ends(best)]).T
         look["drawstyle"] = "steps-pre" if len(points) <= FEW else "default"
         ax.plot(np.minimum(at, _beyond(best)), cost, label=name if len(best.curves) > 1 else None, zorder=3, **look)
     _mark_best(ax, best)
     _draw_alone(ax, best)
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    ends = right == _beyond(best)
-    plain(ax, title, "threshold" + (" (at the right end above all scores)" if ends else ""), "expected cost")
+    ends = _ends(best) and right == _beyond(best)
+    across = "threshold" + (" (at the right end above all scores)" if ends else "")
+    plain(ax, title, across, "expected cost, by the scores")
     ax.yaxis.set_major_formatter(lambda value, _: amount(value))
     beside(ax)
     return ax
 
 
 def _draw_alone(ax: Axes, best: BestRule) -> None:
-    """Draw what it costs to treat all rows alike. What is cheaper than the best rule, a capacity forbids."""
+    """Draw what it costs to treat all rows alike, also where a capacity forbids it."""
     cheapest = sorted(best.alone, key=lambda name: best.alone[name])[:ALONE]
     named = ((name, cost) for name, cost in best.alone.items() if name in cheapest)
     for (name, cost), stroke in zip(named, cycle(STROKES[1:]), strict=False):
-        over = ", over capacity" if cost < best.estimate - 1e-9 * abs(best.estimate) else ""
+        over = ", over capacity" if name in best.over else ""
         label = f"{name} for all rows\n{amount(cost)}{over}"
         ax.axhline(cost, color=COLOURS[-1], linestyle=stroke, linewidth=1.2, label=label)
 
 
+def _ends(best: BestRule) -> bool:
+    """Say whether all thresholds of the right end are there: of many, some are left out unless the best is among them."""
+    last = list(best.curves.values())[-1]
+    return last[-1][0] == math.inf and (len(last) <= FEW or _none_above(best))
+
+
+def _none_above(best: BestRule) -> bool:
+    """Say whether the best rule leaves all rows to the lower of two actions."""
+    return len(best.rule.actions) == 1 and best.rule.actions[0].name == next(iter(best.alone))
+
+
+def _highest(best: BestRule) -> float:
+    return max((at for points in best.curves.values() for at, _ in points if at < math.inf), default=0.0)
+
+
 def _beyond(best: BestRule) -> float:
     """Give where to draw a threshold above every score, which leaves no row to the action above: right of them all."""
-    highest = max((at for points in best.curves.values() for at, _ in points if at < math.inf), default=0.0)
-    return 1.04 * highest or 1.0
+    return 1.04 * _highest(best) or 1.0
 
 
 def _seen(best: BestRule) -> tuple[float, float, float, float]:
-    """Give the ends of both axes. Where thresholds far off cost many times the best, they are left out of sight."""
+    """Give the ends of both axes. Where thresholds far off cost many times the best, they are left out of sight.
+
+    So are those that a capacity forbids.
+    """
     at, cost = np.concatenate([np.array(points) for points in best.curves.values()]).T
-    left, right, least, most = 0.0, _beyond(best), min(float(cost.min()), 0.0), max(float(cost.max()), 0.0)
+    least, most = min(float(cost.min()), 0.0), max(float(cost.max()), 0.0)
+    left, right = 0.0, _beyond(best) if _ends(best) or _highest(best) == 0 else _highest(best)
+    if best.over and at.min() < right:
+        left = max(0.0, float(at.min()) - ASIDE * (right - float(at.min())))
     modest = NEAR * min(best.alone.values())
     if least == 0 < modest and len(best.rule.actions) > 1 and most > FAR * modest:
         near = at[cost <= modest]
@@ -119,7 +141,7 @@ def _mark_best(ax: Axes, best: BestRule) -> None:
     parts, cuts = str(best.rule)[6:-1].split("; "), list(best.rule.edges[1:-1])
     if not cuts:  # one action for all rows: the cut is above all scores, or below them
         (points,) = best.curves.values()
-        cuts = [_beyond(best) if best.rule.actions[0].name == next(iter(best.alone)) else points[0][0]]
+        cuts = [_beyond(best) if _none_above(best) else points[0][0]]
     told = parts[-1] if len(parts) <= 2 else "\n" + "\n".join(parts)
     look: dict[str, Any] = {
         "marker": "o",
@@ -128,7 +150,8 @@ def _mark_best(ax: Axes, best: BestRule) -> None:
         "markeredgecolor": "white",
         "linestyle": "none",
     }
-    name, least = min(best.alone.items(), key=lambda one: one[1])  # where a capacity forbids it, nothing is saved
+    allowed = {name: cost for name, cost in best.alone.items() if name not in best.over} or {"": 0.0}
+    name, least = min(allowed.items(), key=lambda one: one[1])
     saved = f"\n{1 - best.estimate / least:.0%} less than {name} for all" if 0 < best.estimate < least else ""
     label = f"best: {told}\ncosts {amount(best.estimate)}{saved}"
     ax.plot(cuts, [best.estimate] * len(cuts), label=label, clip_on=False, zorder=5, **look)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["band", "draw_pr", "draw_roc"]
 
-PARTS = ("kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "area", "area_low", "area_high")
+PARTS = ("kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "area", "area_low", "area_high", "level")
 WITHIN, SHORT = 4, 16  # lines that have room for their names within the axes, and letters of a name
 WORDS = {
     "roc": ("AUC", "false positive rate", "true positive rate"),
@@ -94,10 +94,14 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
     apart = "\n" if crowded else " "
     ax = axes_of(ax, 8.2 if crowded else 4.8, 4.8)
     _draw_chance(kind, ax, named)
+    levels = dict.fromkeys(f"{100 * one.level:g}%" for one in named.values())
+    said = f"{'bands' if len(named) > 1 else 'band'}: {', '.join(levels)}"  # once, whatever the number of bands
     for (name, one), look in zip(named.items(), drawn, strict=True):
-        ax.fill(*band(one), color=look["color"], alpha=shade(len(named), 0.16), linewidth=0, zorder=1)
         span = f"{one.area:.3f} ({one.area_low:.3f} to {one.area_high:.3f})"
         ax.plot(*thinned(one.x, one.y), label=f"{name or 'expected'}:{apart}{area} {span}", zorder=3, **look)
+    for at, (one, look) in enumerate(zip(named.values(), drawn, strict=True)):
+        faint = {"color": look["color"], "alpha": shade(len(named), 0.16), "linewidth": 0, "zorder": 1}
+        ax.fill(*band(one), label="" if at else said, **faint)
     for name, rows in known.items():
         x, y, found = _realised(kind, *rows)
         colour = drawn[list(named).index(name)]["color"] if name else COLOURS[4]
