@@ -22,7 +22,8 @@ BOTH = pytest.mark.parametrize("draw", [tu.decisions.expected_roc, tu.decisions.
 TARGETS = pytest.mark.parametrize("target", ["rows", "population"])
 SIDES = ("x", "y")
 LIMITS = ("threshold", *(f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")))
-SCORES = st.lists(st.sampled_from([0.0, 0.05, 0.2, 0.2, 0.5, 0.7, 0.95, 1.0]) | st.floats(0, 1), min_size=1, max_size=30)
+ANY = st.sampled_from([0.0, 0.05, 0.2, 0.2, 0.5, 0.7, 0.95, 1.0]) | st.floats(0, 1).map(lambda p: p if p >= 1e-100 else 0.0)
+SCORES = st.lists(ANY, min_size=1, max_size=30)
 
 
 def realised(y, p, w=None):
@@ -562,3 +563,12 @@ def test_the_answer_is_told_in_one_line():
 def test_what_cannot_be_drawn_is_refused(draw, given_, error, message):
     with pytest.raises(error, match=message):
         draw(**{"p": [0.2, 0.7], **given_})
+
+
+@pytest.mark.parametrize("p", [[2e-309], [5e-324], [1e-300, 1e-309], [5e-324, 1.0], [0.0, 5e-324], [1 - 1e-16]])
+@pytest.mark.parametrize("bound", [None, 0.02, ([0, 1], [0.1, 0.2]), ([0, 0], [5e-324, 0.0])])
+def test_scores_next_to_nought_and_one_are_taken_for_it(p, bound):
+    for target in ("rows", "population"):
+        found = tu.decisions.expected_roc(p, bound, target=target)
+        assert ((found.y_low >= 0) & (found.y_low <= found.y_high) & (found.y_high <= 1)).all()
+        assert 0 <= tu.decisions.expected_pr(p, bound, target=target).area_low <= 1

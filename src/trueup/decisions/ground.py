@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Ground", "Kind", "Range", "average_precision", "axes", "divide", "lay", "rising", "under"]
 
 Kind = Literal["roc", "pr"]
+NOUGHT = 1e-100  # scores below this expect nothing: shares of it could not be divided by
 DUST = 1e-12  # of all rows
 
 
@@ -74,6 +75,7 @@ def lay(rows: Unlabelled) -> Ground:
     alike = rows.w.min() == rows.w.max()
     order = argsort(-rows.p) if alike else np.lexsort((rows.w, -rows.p))
     p, w = rows.p[order], rows.w[order]
+    p = np.where(p < NOUGHT, 0.0, p)
     w = w / w.sum()
     last = np.flatnonzero(np.append(p[1:] != p[:-1], True))
     called, positive, negative, squares, noise = (
