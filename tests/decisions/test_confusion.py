@@ -240,3 +240,13 @@ def test_scores_that_moved_are_warned_of():
 def test_what_cannot_be_told_is_refused(given_, error, message):
     with pytest.raises(error, match=message):
         tu.decisions.expected_confusion(**{"p": [0.2, 0.7], "threshold": 0.5, **given_})
+
+
+def test_a_best_rule_names_the_threshold_if_it_has_one():
+    p = [0.1, 0.3, 0.9]
+    best = tu.decisions.best_rule(p, {"fn": 5, "fp": 1})
+    one, other = (tu.decisions.expected_confusion(p, at) for at in (best, best.threshold))
+    assert one.to_dict() == other.to_dict()
+    with pytest.raises(ArgumentError, match="got nan") as refused:
+        tu.decisions.expected_confusion(p, tu.decisions.best_rule(p, {"fn": 0, "fp": 1}))
+    assert "a BestRule of one action has no threshold" in str(refused.value)

@@ -17,6 +17,7 @@ from trueup.decisions.moved import STEPS
 from trueup.decisions.rules import Rule, as_rule
 from trueup.errors import ShiftWarning
 from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
+from trueup.metrics.scores import prr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,12 +271,9 @@ def _auc(told: Table) -> tuple[float, bool]:
     p, y = told.prediction, told.outcome
     assert y is not None
     w = np.ones(len(p)) if told.weight is None else told.weight
-    at = np.unique(p, return_inverse=True)[1]
-    hits, misses = np.bincount(at, w * y), np.bincount(at, w * (1 - y))
-    pairs = hits.sum() * misses.sum()
-    if not pairs > 0:
-        return math.nan, False
-    auc = float(hits @ (np.cumsum(misses) - misses / 2) / pairs)
+    auc = (1 + prr(y, -p, w)) / 2
+    if math.isnan(auc):
+        return auc, False
     many = [float(each.sum() ** 2 / (each @ each)) for each in (w * y, w * (1 - y))]
     error = math.sqrt((many[0] + many[1] + 1) / (12 * many[0] * many[1]))
     return auc, (auc - 0.5) / error < BACKWARDS

@@ -142,14 +142,22 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
             )
 
 
+def are_hard(scores: NDArray[np.float64]) -> bool:
+    """Say whether many scores are all 0 or 1, and not all the same.
+
+    Examples
+    --------
+    >>> are_hard(np.array([0.0, 1.0] * 25)), are_hard(np.array([0.0, 1.0]))
+    (True, False)
+    """
+    if len(scores) < COPY_ROWS or not np.array_equal(np.unique(scores[:1000]), [0.0, 1.0]):
+        return False
+    return bool(((scores == 0) | (scores == 1)).all())
+
+
 def hard_predictions(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
     """Warn where every prediction is 0 or 1."""
-    if (
-        task == "binary"
-        and len(scores) >= COPY_ROWS
-        and np.array_equal(np.unique(scores[:1000]), [0.0, 1.0])
-        and ((scores == 0) | (scores == 1)).all()
-    ):
+    if task == "binary" and are_hard(scores):
         warnings.warn(
             f"every prediction in column {names[0]!r} is 0 or 1\n"
             "hint: pass probabilities rather than labels; are outcome and prediction swapped?",

@@ -47,11 +47,7 @@ class Answers(NamedTuple):
 
     def parts(self) -> Iterator[tuple[str, Answers]]:
         """Give the rows of each segment, by its name."""
-        if self.segments is None:
-            return
-        names, codes = self.segments
-        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-        for name, here in zip(names, np.split(np.argsort(codes, kind="stable"), ends[:-1]), strict=True):
+        for name, here in ({} if self.segments is None else self.segments.rows()).items():
             hit, score = (None if column is None else column[here] for column in (self.hit, self.score))
             yield name, Answers(self.confidence[here], hit, self.w[here], score, None)
 

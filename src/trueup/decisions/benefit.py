@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,11 +212,10 @@ def decision_curve(
         return whole
     found = segments_of(segments, np.ones(np.size(y), bool) if weight is None else numbers(weight, "weight") > 0)
     single = {}
-    for name in found.names:
-        here = found.of(name)
+    for name, here in found.rows().items():
         part = {one: Scored(*(column[here] for column in rows)) for one, rows in scores.items()}
         single[name] = _realised(part, t, level)
-    return DecisionCurve(**{**vars(whole), "by_segment": single})
+    return replace(whole, by_segment=single)
 
 
 def _thresholds(given: ArrayLike | None) -> Floats:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.intake import frame_like
-from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, quantile, spread, told_of, upper_bound
+from trueup.decisions.evidence import Labelled, as_bound, compare_with, quantile, reach_of_all, told_of, upper_bound
 from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, say, unlabelled
 from trueup.errors import ArgumentError
-from trueup.metrics.inference import range_quantile
+from trueup.metrics.inference import likely_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +147,7 @@ def expected_confusion(
     of `expected_cost`. A rate R = A / B, as recall = tp / (tp + fn), is in its interval where the cost A - R B may be 0
     (Fieller 1954): that holds for small B, too, where a rate minus or plus so much would not. Where the rates that pass are
     in two pieces, the interval reaches over both. For the population, the spread of what rows cost is bounded as that of
-    labelled rows is, because none of few rows may be called; intervals of counts are a little wider than those of costs.
+    labelled rows is, because none of few rows may be called; intervals of counts are never narrower than those of costs.
 
     Examples
     --------
@@ -180,7 +180,8 @@ def _threshold(value: Any) -> float:
     if not is_number(value) or not (0 <= value <= 1 or value == math.inf):
         raise ArgumentError(
             f"the threshold must lie in [0, 1], as scores do; got {value!r:.60}",
-            hint="write threshold=0.2 to call rows of 0.2 or more positive; infinity calls none",
+            hint="write threshold=0.2 to call rows of 0.2 or more positive; 0 calls all of them, infinity none; a BestRule "
+            "of one action has no threshold",
         )
     return float(value)
 
@@ -220,8 +221,7 @@ def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: 
         known = _Known(mean, squares, heaviest / total, float(total**2 / np.sum(v**2)), sides)
         told = told_of(mine)
         if searched:
-            # As for costs: all sums over intervals at once.
-            most = range_quantile(KEPT * sides) * spread(errors, heaviest, sides) / total
+            most = reach_of_all(mine, sides)
             told += ", for every threshold at once"
     elif bound is not None:
         most, told = upper_bound(bound, sides, name)
@@ -257,13 +257,8 @@ def _interval(parts: list[_Part], costs: Floats, level: float, target: Target) -
 
 def _variance(known: _Known, difference: Floats) -> Floats:
     """Bound the variance of the mean error of a labelled row."""
-    return _larger(difference**2 @ known.squares, known.heaviest * np.abs(difference).max(axis=1), known.sides)
-
-
-def _larger(squares: Floats, most: Floats, failing: float) -> Floats:
-    """Bound a sum of variances from that of squares, as `evidence.spread` does."""
-    room = math.log(5 / failing) / 2
-    return np.asarray((np.sqrt(squares + most**2 * room) + most * math.sqrt(room)) ** 2)
+    largest = known.heaviest * np.abs(difference).max(axis=1)
+    return np.asarray(likely_root(difference**2 @ known.squares, largest, known.sides) ** 2)
 
 
 def _sampling(parts: list[_Part], costs: Floats, middle: Floats, failing: float) -> Floats:
@@ -281,7 +276,7 @@ def _sampling(parts: list[_Part], costs: Floats, middle: Floats, failing: float)
         squares += base**2 @ moments[:, 0] + 2 * (base * difference) @ moments[:, 1] + difference**2 @ moments[:, 2]
         most = np.maximum(most, np.abs(around).max(axis=1))
     heaviest = max(part.heaviest for part in parts)
-    return _larger(np.maximum(squares, 0.0), heaviest * most, failing)
+    return np.asarray(likely_root(np.maximum(squares, 0.0), heaviest * most, failing) ** 2)
 
 
 def _tell(

@@ -12,7 +12,7 @@ from trueup.decisions.inputs import Segments, is_number, segments_of, warn_of_ha
 from trueup.decisions.moved import FREE, STEPS, compare_scores, warn_of_moved_scores, warn_of_uncorrected_scores
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound
-from trueup.metrics.inference import range_quantile
+from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.inputs import Scored, checked_weights, numbers, scored
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile", "spread",
-    "swing", "told_of", "upper_bound",
+    "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile",
+    "reach_of_all", "spread", "swing", "told_of", "upper_bound",
 ]  # fmt: skip
 
 KEPT = 0.8  # of what may go wrong; the rest is for the spread to be larger than it looked
@@ -194,10 +194,18 @@ def quantile(failing: float) -> float:
 def spread(errors: Floats, most: float, failing: float) -> float:
     """Bound the root of the sum of the variances of errors, from their squares: it holds for few events too.
 
-    V = (sqrt(S + m^2 L/2) + m sqrt(L/2))^2, S the sum of the squares, m the largest error there can be, L = ln(5/failing).
+    See `metrics.inference.likely_root`; ``most`` is the largest error there can be.
     """
-    room = math.log(5 / failing) / 2
-    return math.sqrt(float(np.sum(errors**2)) + most**2 * room) + most * math.sqrt(room)
+    return float(likely_root(float(np.sum(errors**2)), most, failing))
+
+
+def reach_of_all(rows: Scored, sides: float) -> float:
+    """Bound what the mean error over any interval of scores may be off by, for all of them at once, a row.
+
+    All are sums over intervals, and their noise is the range of Brownian motion.
+    """
+    errors, total = rows.w * (rows.y - rows.p), float(rows.w.sum())
+    return range_quantile(KEPT * sides) * spread(errors, float(rows.w.max()), sides) / total
 
 
 def swing(rule: Rule) -> float:
@@ -229,11 +237,8 @@ def as_evidence(bound: Bound, rule: Rule, sides: float, segment: str | None = No
     told = told_of(rows)
     if not searched:
         return Evidence(float(errors.sum() / total), deviation, many, 0.0, told)
-    # The mean of any rule's errors, at once: all are sums over intervals, whose noise is the range of Brownian motion.
-    reach = range_quantile(KEPT * sides) * spread(rows.w * (rows.y - rows.p), heaviest, sides) / float(total)
-    return Evidence(
-        float(errors.sum() / total), deviation, math.inf, reach * swing(rule), f"{told}, for every rule at once"
-    )
+    reach = reach_of_all(rows, sides) * swing(rule)
+    return Evidence(float(errors.sum() / total), deviation, math.inf, reach, f"{told}, for every rule at once")
 
 
 def told_of(rows: Scored) -> str:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.decisions.evidence import Labelled, quantile, spread, upper_bound
+from trueup.decisions.evidence import Labelled, quantile, upper_bound
+from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:
@@ -83,16 +84,16 @@ def compare(one: Acting, other: Acting, both: Acting, rows: Scored, t: Floats, r
     Notes
     -----
     With d a row's difference, D their mean and V the bound on sum w^2 (d - D)^2 that holds for few events, too (see
-    `evidence.spread`): D +- z sqrt(V) / W. The mean is overestimated where large losses did not happen to come up, and
-    underestimated where large gains did not, so that each end is widened by what a row can be on that side.
+    `metrics.inference.likely_root`): D +- z sqrt(V) / W. The mean is overestimated where large losses did not happen to
+    come up, and underestimated where large gains did not, so that each end is widened by what a row can be on that side.
     """
     weight, heaviest = float(rows.w.sum()), float(rows.w.max())
     mean = (one.total(t) - other.total(t)) / weight
     (once, square), (once_other, square_other), (_, square_both) = (each.squared(t) for each in (one, other, both))
     left = square + square_other - 2 * square_both - 2 * mean * (once - once_other) + mean**2 * float(np.sum(rows.w**2))
-    root = np.sqrt(np.maximum(left, 0.0))
+    squares = np.maximum(left, 0.0)
     sides = (1 - level) / 2
-    half = [_spreads(root, heaviest * np.abs(end - mean), sides) * quantile(sides) / weight for end in reach]
+    half = [likely_root(squares, heaviest * np.abs(end - mean), sides) * quantile(sides) / weight for end in reach]
     return _within(mean, half[0], half[1], *reach)
 
 
@@ -134,7 +135,7 @@ def _sampling(each: Sequence[_Part], t: Floats, mean: Floats, heaviest: float, f
         middle = mean - part.mean / part.weight
         around += square - 2 * middle * sign * once + middle**2 * part.squares
         most = np.maximum(most, heaviest * np.maximum(np.abs(middle), np.abs(furthest - middle)))
-    return np.asarray(_spreads(np.sqrt(np.maximum(around, 0.0)), most, failing) ** 2)
+    return np.asarray(likely_root(np.maximum(around, 0.0), most, failing) ** 2)
 
 
 class _Part(NamedTuple):
@@ -165,7 +166,7 @@ def _part(rows: Unlabelled, t: Floats, bound: Bound | None, sides: float, name: 
     sums = _from(known.p, t, errors, errors**2)
     once, square = sums[:, 1:] if sign > 0 else sums[:, :1] - sums[:, 1:]
     # A row is off by this, a root of a mean square.
-    deviation = _spreads(swing * np.sqrt(np.maximum(square, 0.0)), float(known.w.max()) * swing, sides) / total
+    deviation = likely_root(swing**2 * np.maximum(square, 0.0), float(known.w.max()) * swing, sides) / total
     many = total**2 / float(np.sum(known.w**2))
     noise = squares * deviation**2 * many
     return _Part(acted, weight, squares, noise, sign * weight * swing * once / total, (weight * deviation) ** 2, none)
@@ -176,12 +177,6 @@ def _from(score: Floats, thresholds: Floats, *columns: Floats) -> Floats:
     place = np.searchsorted(thresholds, score, side="right")
     sums = np.stack([np.bincount(place, column, len(thresholds) + 1) for column in columns])
     return np.asarray(np.cumsum(sums[:, ::-1], axis=1)[:, ::-1])
-
-
-def _spreads(root: Floats, most: Floats, failing: float) -> Floats:
-    """Bound the roots of sums of variances, from roots of sums of squares."""
-    pairs = zip(root.tolist(), np.broadcast_to(most, root.shape).tolist(), strict=True)
-    return np.array([spread(np.array([one]), largest, failing) for one, largest in pairs])
 
 
 def _within(mean: Floats, below: Floats, above: Floats, least: Floats, most: Floats) -> Gain:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import COPY_ROWS, LARGEST_WEIGHT, one_of
+from trueup.data.checks import LARGEST_WEIGHT, are_hard, one_of
 from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
 from trueup.metrics.inputs import numbers, scored
@@ -46,10 +46,6 @@ class Segments(NamedTuple):
 
     names: tuple[str, ...]
     codes: NDArray[np.int64]
-
-    def of(self, name: str) -> NDArray[np.bool_]:
-        """Say which rows are of a segment; none where nobody is."""
-        return np.asarray(self.codes == self.names.index(name)) if name in self.names else np.zeros(len(self.codes), bool)
 
     def rows(self) -> dict[str, NDArray[np.intp]]:
         """Give the numbers of the rows of each segment."""
@@ -103,7 +99,7 @@ def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = No
 
 def warn_of_hard_scores(p: Floats, name: str) -> None:
     """Warn where many scores are all 0 or 1: no cost of them is in doubt, which is not so."""
-    if len(p) >= COPY_ROWS and np.array_equal(np.unique(p[:1000]), [0.0, 1.0]) and ((p == 0) | (p == 1)).all():
+    if are_hard(p):
         warnings.warn(
             f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped",
             HardPredictionWarning,

@@ -115,9 +115,9 @@ def best_rule(
     -----
     An action costs b + (a - b) f at score f, so that without capacities it is cheapest to give the highest scores to the
     actions with the smallest a - b: every action has one interval, and the order of the intervals is known. What is left
-    are the cuts: for two actions the least of a running sum, otherwise dynamic programming over the distinct scores, O(n
-    log n + k n) in all. With capacities every order of the actions is tried, O(2^k k n): rows of one score get one action,
-    so that a full one may have to leave its place.
+    are the cuts: of two actions where the upper one is no longer dearer, otherwise by dynamic programming over the distinct
+    scores, O(n log n + k n) in all. With capacities every order of the actions is tried, O(2^k k n): rows of one score get
+    one action, so that a full one may have to leave its place.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.tally import Cells, Rows, Tally, sort_rows, tally
-from trueup.metrics.inference import range_quantile, segment_pvalues
+from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
 from trueup.metrics.inputs import scored, scored_classes
 
 if TYPE_CHECKING:
@@ -275,9 +275,7 @@ def calibration_bound(
 def _reach(data: Scored, total: float, delta: float, method: str) -> tuple[float, float]:
     """Give how far above and below c_emp the measure may lie."""
     m = float(data.w.max())
-    spread = float(np.sum((data.w * (data.y - data.p)) ** 2))
-    slack = math.log(5 / delta) / 2
-    root = math.sqrt(spread + m * m * slack) + m * math.sqrt(slack)
+    root = float(likely_root(float(np.sum((data.w * (data.y - data.p)) ** 2)), m, delta))
     d = 0.8 * delta
     if method == "bernstein":
         return (math.sqrt(2 * math.log(1 / d)) * root + 2 * m * math.log(1 / d) / 3) / total, math.inf

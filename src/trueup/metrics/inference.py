@@ -25,6 +25,7 @@ __all__ = [
     "adjust",
     "detectable",
     "detectable_real",
+    "likely_root",
     "limit_pvalues",
     "range_quantile",
     "range_tail",
@@ -225,6 +226,21 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
     # Nearly linear in 1/n; np.interp wants ascending places.
     found: Floats = np.interp(-1.0 / n, -1.0 / grid, high)
     return found
+
+
+def likely_root(squares: Floats | float, most: Floats | float, failing: float) -> Floats:
+    """Bound the root of a sum of variances from the sum of squares that was seen; it holds for few events, too.
+
+    sqrt(V) with V = (sqrt(S + m^2 L/2) + m sqrt(L/2))^2, S the sum of the squares, m the root of the largest there can be,
+    and L = ln(5/failing).
+
+    Examples
+    --------
+    >>> likely_root(np.array([100.0, 0.0]), 1.0, 0.05).round(3)
+    array([11.632,  3.035])
+    """
+    room = math.log(5 / failing) / 2
+    return np.asarray(np.sqrt(squares + np.square(most) * room) + np.multiply(most, math.sqrt(room)))
 
 
 def normal_quantile(alpha: float) -> float:
