@@ -1,5 +1,6 @@
 # make demo   install and run the main job on a simulated population
 # make test   install what the tests need and run every check
+# make docs   build the documentation into site/; a broken link is an error
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,12 +8,14 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types layers unit wheel clean
+AXE := axe-core@4.14.0
+
+.PHONY: demo test lint types layers unit browser axe wheel docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-test: lint types layers unit
+test: lint types layers unit browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -25,10 +28,25 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --ignore=tests/browser
+
+# One browser, one test after another: apart from the others, so that two cores are enough for it to answer in time.
+browser: $(VENV)/.dev axe
+	$(BIN)/pytest tests/browser
+
+# The accessibility scan is not a Python package. Without npm its tests are left out, with the reason; in CI they fail.
+axe: $(VENV)/.$(AXE)
+
+$(VENV)/.$(AXE): | $(VENV)/.dev
+	-npm install --prefix $(VENV)/axe --no-save --no-audit --no-fund --ignore-scripts --loglevel=error $(AXE) && touch $@
 
 wheel: $(VENV)/.run
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+docs: $(VENV)/.docs
+	rm -rf site docs/reference/names
+	$(BIN)/sphinx-build -b html -q -W --keep-going -j auto -d build/doctrees docs site
+	@echo "wrote site/index.html: open it in a browser"
 
 $(VENV)/.run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,5 +58,10 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@ $(VENV)/.run
+
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build site docs/reference/names .pytest_cache .mypy_cache .ruff_cache

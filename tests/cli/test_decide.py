@@ -536,7 +536,7 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "a whole number of at least 1 is needed"),
         (["new.parquet", *COSTS, "--as", "todo"], "--as goes with -o"),
         (["new.parquet", *COSTS, "--as", "todo", "-o", "c.svg"], "--as goes with -o"),
-        (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs a name"),
+        (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs one name"),
         (["new.parquet", *COSTS, "--as", "Region", "-o", "d.csv"], "there is a column 'Region' already\nhint: name the new one with --as"),
         (["new.parquet", *COSTS, "-o", "new.parquet"], "new.parquet would overwrite what is read"),
         (["new.parquet", *COSTS, *TOLD, "-o", "old.parquet"], "old.parquet would overwrite what is read"),

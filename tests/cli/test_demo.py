@@ -24,7 +24,8 @@ def test_the_demo_says_both_verdicts_and_writes_the_page_and_the_model(tmp_path,
     assert (code, err) == (0, "")
     assert len(re.findall(r"\d+ of [\d,]+ segments at 5% \(Holm\)", out)) == 2
     assert "1 round: held-out loss" in out
-    assert "\nwrote trueup-demo.html: open it in a browser\nwrote trueup-demo.trueup (" in out
+    assert "\nwrote trueup-demo.trueup (" in out
+    assert out.endswith("\nwrote trueup-demo.html: open it in a browser\n")
     page = (tmp_path / "trueup-demo.html").read_text(encoding="utf-8")
     assert "after MCGrad" in page
     assert "region=harbour" in page

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html as html_module
 import html.parser
+import json
 import math
 import re
 from dataclasses import replace
@@ -11,8 +13,13 @@ import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.audits.result import Source
+from trueup.audits.text import number
 from trueup.errors import ArgumentError
+from trueup.reports.compare import compare
 from trueup.reports.page import render
+from trueup.reports.pairs import view_map
+from trueup.reports.profiles import load_profile
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -30,7 +37,7 @@ HOSTILE = (
 class Reader(html.parser.HTMLParser):
     """Collects what a page is made of, and whether every element is closed."""
 
-    EMPTY = frozenset({"meta", "br", "input", "link", "img", "line", "circle", "rect", "path", "polyline"})
+    EMPTY = frozenset({"meta", "br", "input", "link", "img", "line", "circle", "rect", "path", "polyline", "polygon"})
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -120,15 +127,140 @@ def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before)
     assert before.worst(1)[0].segment in page
 
 
-def test_the_table_holds_the_worst_hundred_segments_worst_first():
-    found = audit(loans(), by=["region", "product", "employment", "age"])
+def rows_of(page):
+    """Give the rows of the table of segments: their columns by number, their rows of data, and their names."""
+    table = page.partition('id="segments"')[2].partition("</table>")[0]
+    found = re.findall(r'<tr[^>]*data-by="([\d ]*)" data-n="(\d+)"><th scope="row"[^>]*><bdi>(.*?)</bdi>', table)
+    return [(by, int(n), html_module.unescape(name)) for by, n, name in found]
+
+
+def columns_of(segment):
+    return {re.split("=| is missing", part)[0] for part in segment.split(" & ")} - {"all rows"}
+
+
+def data_of(page):
+    return json.loads(page.partition('<script type="application/json" id="page-data">')[2].partition("</script>")[0])
+
+
+def test_the_table_holds_all_segments_worst_first_with_what_they_are_filtered_by(before):
+    rows = rows_of(render(before))
+    assert [name for _, _, name in rows] == [finding.segment for finding in before.worst(before.tested)]
+    assert [n for _, n, _ in rows] == [finding.n for finding in before.worst(before.tested)]
+    columns = ["region", "product", "employment"]
+    for by, _, name in rows:
+        assert {columns[int(at)] for at in by.split()} == columns_of(name)
+
+
+def test_a_table_of_many_segments_holds_the_worst_thousand_and_stays_under_two_megabytes():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.6, 60_000)
+    names = np.array([f"{text}{at}" for at in range(40) for text in ("👩‍🚀 a name that is rather long ", "עברית ")], object)
+    data = {f"column {at}": rng.choice(names[:34], 60_000) for at in range(2)}
+    found = audit({**data, "outcome": (rng.random(60_000) < p) * 1, "prediction": p}, min_rows=20)
     page = render(found)
-    rows = re.findall(r'<th scope="row"[^>]*><bdi>(.*?)</bdi>', page)
-    assert len(rows) == 100 < found.tested
-    assert rows == [
-        finding.segment.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for finding in found.worst(100)
-    ]
-    assert f"{found.tested - 100:,} more tested segments" in page
+    assert len(rows_of(page)) == len(data_of(page)["rows"]) == 1000 < found.tested
+    assert f"{found.tested - 1000:,} more tested segments" in page
+    assert len(page.encode()) < 2_000_000
+
+
+def test_every_row_opens_its_own_figures_and_curve(before):
+    told = data_of(render(before))
+    for entry, finding in zip(told["rows"], before.worst(before.tested), strict=True):
+        ((figures, curve),) = entry
+        said = dict(zip(told["labels"], figures, strict=True))
+        assert said["rows"] == f"{finding.n:,}"
+        assert float(said["observed"]) == pytest.approx(finding.observed, rel=1e-3)
+        assert float(said["events, observed"].replace(",", "")) == pytest.approx(finding.n * finding.observed, abs=0.51)
+        assert curve[0] == pytest.approx(finding.curve.predicted, rel=1e-3)
+        assert curve[4] == finding.curve.rows.tolist()
+
+
+def test_a_page_says_what_to_do_next(before, after):
+    page = render(before)
+    assert "trueup fit scores.parquet --outcome outcome --prediction prediction" in html_module.unescape(page)
+    assert "nothing was found to fix" in Reader(render(after)).text
+    assert "gather more rows" in Reader(render(audit(loans(40), by=["region"]))).text
+
+
+def test_the_whole_has_a_band_a_histogram_and_its_cumulative_differences(before):
+    page = render(before)
+    assert page.count('class="band"') == 2
+    whole = before.portrait.histogram
+    top = float(re.search(r'class="curve large" viewBox="0 0 \d+ ([\d.]+)"', page)[1])
+    assert top > 500
+    assert 1 <= page.count('class="rows"') <= int((whole.weight > 0).sum())
+    assert f"{number(before.overall.sigma)} sigma" in page
+    assert "Cumulative differences of all rows" in page
+
+
+def test_the_map_shows_the_worst_sigma_of_each_pair_of_columns(before):
+    page = render(before)
+    fields = re.findall(r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.]+)</b><span>(\d+) of (\d+) off', page)
+    assert len(fields) == 6
+    columns = ["region", "product", "employment"]
+    for first, second, sigma, off, tested in fields:
+        used = {columns[int(first)], columns[int(second)]}
+        found = [
+            f for f in before.worst(before.tested)
+            if columns_of(f.segment) == used
+        ]  # fmt: skip
+        assert float(sigma) == pytest.approx(max(f.sigma for f in found), rel=0.06)
+        assert int(off) == sum(f.p_adjusted <= 0.05 for f in found)
+        assert int(tested) == len(found)
+
+
+def test_the_parts_of_the_brier_score_add_up_on_the_page(before):
+    scores = before.portrait.scores
+    page = Reader(render(before)).text
+    for name in ("brier", "miscalibration", "discrimination", "uncertainty"):
+        assert number(scores[name]) in page, name
+
+
+def test_a_page_tells_where_it_comes_from(before):
+    page = Reader(render(before)).text
+    assert before.portrait.fingerprint in page
+    assert "trueup.audit(data, outcome='outcome', prediction='prediction', by=['region', 'product', 'employment'])" in page
+    told = replace(before, source=Source((("scores.csv", 1234, "ab" * 32),), "trueup audit scores.csv --outcome outcome"))
+    page = Reader(render(told)).text
+    for words in (
+        "scores.csv (1,234 bytes)",
+        "ab" * 32,
+        "trueup audit scores.csv --outcome outcome",
+        "trueup fit scores.csv",
+    ):
+        assert words in page, words
+
+
+def test_what_would_have_been_found_is_said_in_words(after):
+    page = Reader(render(after)).text
+    points = number(100 * after.overall.mde, 2)
+    assert f"a shift of {points} percentage points between observed and expected would have been found" in page
+
+
+def test_a_profile_adds_its_sections_and_words(before):
+    page = Reader(render(before, profile="credit")).text
+    assert "default rate" in page
+    with pytest.raises(ArgumentError):
+        render(before, profile="nothing like it")
+
+
+def test_a_comparison_shows_movement_and_what_the_fix_corrected(before, after):
+    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(loans(3000), "outcome")
+    page = render([before, after], fix=fix)
+    first, second = before.worst(1)[0], after[before.worst(1)[0].segment]
+    text = Reader(page).text
+    assert f"{number(first.ratio)} → {number(second.ratio)}" in text
+    assert "What the fix corrected" in text
+    assert "Scores side by side" in text
+    assert number(before.portrait.scores["brier"], 4) in text
+    assert number(after.portrait.scores["brier"], 4) in text
+    assert len(data_of(page)["rows"][0]) == 2
+
+
+def test_a_fix_that_was_not_fitted_is_refused(before, after):
+    for fix in (tu.MCGrad(), "model.trueup"):
+        with pytest.raises(ArgumentError, match="fitted calibrator"):
+            render([before, after], fix=fix)
 
 
 def test_every_element_of_a_page_is_closed(before, after, hostile):
@@ -159,7 +291,9 @@ def test_the_policy_of_a_page_lets_its_own_script_run_and_no_other(before):
 def test_hostile_names_are_shown_as_text(hostile):
     page = render(hostile, title="<i>title</i>")
     read = Reader(page)
-    assert read.tags.count("script") == 1
+    assert read.tags.count("script") == 2  # the data, and the one that runs
+    assert page.count("</script") == 2
+    assert "<!--" not in page
     assert not {"img", "i"} & set(read.tags)
     assert not [entry for entry in read.attributes if entry[1].startswith("on")]
     for words in (
@@ -187,7 +321,7 @@ def test_a_name_of_ten_thousand_characters_is_cut_and_its_title_is_capped(hostil
 def test_every_curve_is_named_and_every_point_says_its_numbers(before):
     page = render(before)
     whole = before.overall.curve
-    assert page.count('role="img"') == page.count("<title>Reliability curve of ") == 5
+    assert page.partition("<script")[0].count('role="img"') == 1 + page.count("<title>Reliability curve of ") == 6
     first = f"predicted {whole.predicted[0]:.3g}, observed {whole.observed[0]:.3g}"
     assert first[:20] in page
     assert "<title>Reliability curve of all rows: " in page
@@ -307,3 +441,70 @@ def test_audits_under_different_rules_do_not_share_a_page():
     roles = {"outcome": "outcome", "prediction": "prediction", "by": ["region"]}
     with pytest.raises(ArgumentError, match="must share alpha and adjust"):
         render([tu.audit(data, **roles), tu.audit(data, **roles, alpha=0.01)])
+
+
+def same_text():
+    """Two segments with one text: a value of column a is written like a pair of values."""
+    rng = np.random.default_rng(0)
+    p = rng.random(3_000)
+    columns = {"a": rng.choice(["x", "x & b=u"], 3_000), "b": rng.choice(["u", "v"], 3_000)}
+    data = {"y": (rng.random(3_000) < p**2).astype(int), "p": p, **columns}
+    return tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
+
+
+def test_segments_that_share_a_text_are_kept_apart_in_a_comparison():
+    found = same_text()
+    table = compare({"before": found, "after": found}, load_profile("general").words).table
+    texts = [row[0].text for row in table.rows]
+    assert len(texts) == found.tested
+    assert texts.count("a=x & b=u") == 2
+    assert sorted(row[1].text for row in table.rows) == sorted(f"{one.n:,}" for one in found.worst(found.tested))
+
+
+def test_a_page_where_nothing_is_off_does_not_ask_where_scores_are_wrong():
+    rng = np.random.default_rng(4)
+    p = rng.random(4_000)
+    data = {"y": (rng.random(4_000) < p).astype(int), "p": p, "a": rng.choice(["x", "z"], 4_000)}
+    found = tu.audit(data, outcome="y", prediction="p", by=["a"])
+    assert not found.miscalibrated
+    assert "most wrong" not in Reader(render(found)).text
+
+
+def test_the_page_says_how_many_scores_its_axis_does_not_show():
+    rng = np.random.default_rng(4)
+    p = np.append(rng.random(4_000) / 20, np.full(40, 0.9))
+    data = {"y": (rng.random(4_040) < p).astype(int), "p": p, "a": np.full(4_040, "x")}
+    found = tu.audit(data, outcome="y", prediction="p", by=["a"])
+    assert "0.99% of the rows have scores beyond this axis." in Reader(render(found)).text
+
+
+def test_the_map_has_the_worst_and_the_counts_of_every_pair():
+    found = same_text()
+    view = view_map(found)
+    names = [name.short for name in view.names]
+    frame = found.to_frame()
+    for row, first in zip(view.rows, names, strict=True):
+        for field, second in zip(row, names, strict=False):
+            mine = {names.index(first), names.index(second)}
+            at = [k for k in range(len(found)) if {c for c in found.keys.columns[k].tolist() if c >= 0} == mine]
+            assert field.tested == len(at)
+            assert field.sigma == number(float(frame["sigma"][at].max()), 2 if frame["sigma"][at].max() < 10 else 3)
+            assert field.off == int((frame["p_adjusted"][at] <= 0.05).sum())
+
+
+def test_an_infinite_sigma_sorts_above_every_other():
+    rng = np.random.default_rng(1)
+    p = np.append(rng.random(1_000), np.ones(200))
+    y = np.append((rng.random(1_000) < p[:1_000]).astype(int), np.zeros(200, int))
+    data = {"y": y, "p": p, "a": np.repeat(["x", "certain"], [1_000, 200])}
+    page = render(tu.audit(data, outcome="y", prediction="p", by=["a"]))
+    assert '<td data-sort="Infinity">inf</td>' in page
+
+
+def test_drawings_of_weighted_rows_speak_of_weight():
+    rng = np.random.default_rng(1)
+    p = rng.random(1_000)
+    data = {"y": (rng.random(1_000) < p).astype(int), "p": p, "w": 0.5 + rng.random(1_000)}
+    page = Reader(render(tu.audit(data, outcome="y", prediction="p", weight="w", by=[]))).text
+    assert "share of the weight, from the lowest score" in page
+    assert "share of the rows, from the lowest score" not in page

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.audits.family import Family, Grid
+    from trueup.audits.portrait import Portrait
     from trueup.data.schema import Schema
     from trueup.data.table import Table
+    from trueup.kernels.tally import Rows
     from trueup.metrics.curves import ReliabilityCurve
 
-__all__ = ["Audit", "Finding", "Settings"]
+__all__ = ["Audit", "Finding", "Settings", "Source"]
 
 WHOLE = "all rows"
 AMBIGUOUS = -1
@@ -48,6 +50,14 @@ class Settings:
     def plain(self) -> Settings:
         """Give the same with Python's own numbers in place of NumPy's."""
         return Settings(*(getattr(v, "item", lambda v=v: v)() for v in dataclasses.astuple(self)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of an audit came from: files by name, size and digest, and the command that read them."""
+
+    files: tuple[tuple[str, int, str], ...]
+    command: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +135,11 @@ class Keys:
         label = self.targets[self.target[at]]
         return " & ".join([label, *parts] if label else parts) or WHOLE
 
+    def parts(self, at: int) -> tuple[str, ...]:
+        """Give what a segment is made of, in an order of its own: two segments may share a text, but not their parts."""
+        parts = (self.labels[c][k] for c, k in zip(self.columns[at], self.codes[at], strict=True) if c >= 0)
+        return self.targets[self.target[at]], *sorted(parts)
+
     @property
     def depth(self) -> NDArray[np.int64]:
         """How many columns each segment combines."""
@@ -152,6 +167,8 @@ class Audit:
         Columns left out, and why.
     global_sigma, prevalence : float
         Noise of the statistic and observed mean over all rows (for several classes those of the top label).
+    source : Source or None
+        Where the rows came from, and the command that read them, where that is known.
     """
 
     columns: Mapping[str, NDArray[Any]] = field(repr=False)
@@ -167,6 +184,8 @@ class Audit:
     left_out: Mapping[str, str]
     global_sigma: float
     prevalence: float
+    source: Source | None = None
+    whole_rows: list[Rows | Portrait] = field(default_factory=list, repr=False)
 
     @classmethod
     def build(
@@ -188,8 +207,29 @@ class Audit:
             sum(block.thin for family in families for block in family.blocks),
             tuple(" x ".join(grid.columns[at].name for at in combination) for combination in grid.plan.dropped),
             table.left_out, float(noise(whole)[0] / whole.weight[0]),
-            float((whole.expected[0] + whole.residual[0]) / whole.weight[0]),
+            float((whole.expected[0] + whole.residual[0]) / whole.weight[0]), None, [families[0].target.rows],
         )  # fmt: skip
+
+    @property
+    def portrait(self) -> Portrait:
+        """What the whole looks like: scores, cumulative differences, measures. Made when it is first asked for.
+
+        For several classes it is that of the top label. Until it is asked for, the audit holds on to its rows, about 30
+        bytes each; then it lets them go.
+        """
+        from trueup.audits.portrait import Portrait, portray
+
+        found = self.whole_rows[0]
+        if not isinstance(found, Portrait):
+            # The rows give way to what was asked of them, in all copies of this audit at once.
+            found = self.whole_rows[0] = portray(found, self.overall.curve, self.settings.alpha)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the rows behind: what is asked of them is asked first."""
+        if self.whole_rows:
+            self.portrait  # noqa: B018
+        return dict(self.__dict__)
 
     def __len__(self) -> int:
         return len(self.columns["n"])
@@ -222,6 +262,14 @@ class Audit:
             key = _unordered(name)
             places[key] = AMBIGUOUS if key in places else at
         return places
+
+    @cached_property
+    def ranks(self) -> dict[tuple[str, ...], int]:
+        """The rank of every segment by its parts (`Keys.parts`); of twins, such as columns of one name, the worst."""
+        ranks: dict[tuple[str, ...], int] = {}
+        for at in range(len(self)):
+            ranks.setdefault(self.keys.parts(at), at)
+        return ranks
 
     def finding(self, at: int) -> Finding:
         """Give the segment of a rank, 0 being the worst."""

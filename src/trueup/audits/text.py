@@ -43,11 +43,13 @@ def how_far(finding: Finding) -> str:
 
     Where the mean hides most of the error, too high at some scores and too low at others, say that instead.
     """
-    if abs(finding.bias) < 0.5 * finding.ecce:
-        return f"right on average, off by score (ecce {number(finding.ecce, 2)})"
-    if math.isfinite(finding.ratio) and finding.expected > 0:
-        return f"observed/expected {finding.ratio:.2f}"
-    return f"observed minus expected {finding.bias:+.3g}"
+    ratio = math.isfinite(finding.ratio) and finding.expected > 0
+    mean = f"observed/expected {finding.ratio:.2f}" if ratio else f"observed minus expected {finding.bias:+.3g}"
+    if abs(finding.bias) >= 0.5 * finding.ecce:
+        return mean
+    by_score = f"off by score (ecce {number(finding.ecce, 2)})"
+    mean_is_off = finding.ratio_low > 1 or finding.ratio_high < 1  # though less than the scores
+    return f"{mean}, more {by_score}" if mean_is_off else f"right on average, {by_score}"
 
 
 def verdict(audit: Audit) -> str:
@@ -142,14 +144,28 @@ def _shown(audit: Audit, count: int) -> list[Finding]:
 
 
 def audit_html(audit: Audit, count: int = 10) -> str:
-    """Write the same for a notebook."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in headings(audit))
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shorten(cell, 200))}</td>" for cell in row) + "</tr>"
-        for row in table_rows(_shown(audit, count))
+    """Write the same for a notebook: nothing but elements and their looks, readable on light and on dark."""
+    cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
+    left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
+    head = "".join(
+        f"<th scope=col{right if at else left}>{html.escape(name)}</th>" for at, name in enumerate(headings(audit))
     )
+    shown = _shown(audit, count)
+    body = []
+    for finding, row in zip(shown, table_rows(shown), strict=True):
+        off = finding.testable and finding.p_adjusted <= audit.settings.alpha
+        name = f"<bdi>{html.escape(shorten(row[0], 200))}</bdi>"
+        cells = [html.escape(shorten(text, 200)) for text in row[1:-1]]
+        last = f"<b>{html.escape(row[-1])} (off)</b>" if off else html.escape(row[-1])
+        body.append(
+            f'<tr><th scope=row{left[:-1]};font-weight:normal">{name}</th>'
+            + "".join(f"<td{right}>{text}</td>" for text in (*cells, last))
+            + "</tr>"
+        )
     below = "".join(f"<li>{html.escape(note)}</li>" for note in notes(audit))
+    told = f"<ul>{below}</ul>" if below else ""
     return (
-        f"<div><p><strong>{html.escape(audit.verdict)}</strong></p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{below}</ul></div>"
+        f'<div><p><strong>{html.escape(audit.verdict)}</strong></p><div style="overflow-x:auto">'
+        f'<table style="border-collapse:collapse;color:inherit;font-variant-numeric:tabular-nums">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{told}</div>"
     )

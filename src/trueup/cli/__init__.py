@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = build_parser()
         try:
             arguments = parser.parse_args(argv)
+            arguments.words = list(sys.argv[1:] if argv is None else argv)  # as they were typed
         except SystemExit as stop:  # help, the version, or a usage error, told already
             return stop.code if isinstance(stop.code, int) else FINE
         if arguments.verb is None:

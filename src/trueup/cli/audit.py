@@ -2,59 +2,110 @@
 
 from __future__ import annotations
 
-import json
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.audits.run import MAX_CELLS, audit
-from trueup.cli import console
+from trueup.audits.text import number, shorten
+from trueup.cli import console, reasons
+from trueup.cli.exports import STANDARD, Told, find_exports, write_export
 from trueup.cli.names import parse_bins
-from trueup.cli.output import check_output
-from trueup.cli.reading import need_rows, read_table
-from trueup.cli.terminal import show_audit
-from trueup.data.paths import find_files
-from trueup.reports.output import write_whole
+from trueup.cli.provenance import find_source
+from trueup.cli.reading import check_positive, find_columns, need_rows, read_rows
+from trueup.cli.terminal import Grid, show_audit, show_page
+from trueup.errors import ArgumentError
+from trueup.modelfile import load
+from trueup.reports.profiles import load_profile
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from trueup.audits.result import Audit
+    from trueup.cli.exports import Export
+    from trueup.cli.names import Columns
+    from trueup.data.table import Table
+    from trueup.reports.profiles import Profile
 
 __all__ = ["run"]
+
+# What is taken where neither the command nor the profile says anything.
+USUAL = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}
+HARD = "every prediction is 0 or 1: labels rather than probabilities"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit, write what was asked for, print; give the exit code."""
     need_rows(arguments)
-    for place in (arguments.report, arguments.json if arguments.json != "-" else None):
-        if place is not None:
-            # before the work, not after it
-            check_output(place, find_files(arguments.files).paths if arguments.files else (), example="audit.json")
-    with console.Watch(quiet=arguments.quiet) as watch:
-        found = _audit(arguments, watch)
-        watch.say("writing")
-        _write(found, arguments)
-    if arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(json_parts(found)))
+    _check_together(arguments)
+    profile = load_profile(arguments.profile)
+    fix = None if arguments.fix is None else load(arguments.fix)
+    exports = find_exports(arguments)
+    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
+        told, hard = _audit(arguments, profile, watch)
+        told = told._replace(fix=fix)
+        if any(one.kind != "csv" for one in exports):  # a table of segments has no place for where it comes from
+            watch.say("digest of the files")
+            told = _with_source(told, arguments, watch)
+        if exports:
+            watch.say("writing")
+        for one in exports:
+            if one.place != STANDARD:
+                write_export(one, told, arguments.profile)
+    spoken = next((one for one in exports if one.place == STANDARD), None)
+    if spoken is not None:
+        write_export(spoken, told, arguments.profile)
     else:
-        show_audit(found, top=arguments.top, quiet=arguments.quiet)
-        if not arguments.quiet:
-            for place in (arguments.report, arguments.json):
-                if place is not None:
-                    console.say(f"wrote {place}")
-    return 1 if arguments.fail_if == "miscalibrated" and found.miscalibrated else 0
+        _show(told, arguments, exports, hard=hard)
+    return 1 if _failing(told.audit, arguments) else 0
 
 
-def _audit(arguments: argparse.Namespace, watch: console.Watch) -> Audit:
+def _check_together(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if arguments.tolerance is not None and arguments.fail_if is None:
+        raise ArgumentError("--tolerance goes with --fail-if", hint="add --fail-if miscalibrated")
+    if arguments.fix is not None and arguments.against is None:
+        raise ArgumentError(
+            "--fix goes with --against: it is what was fitted between two scores",
+            hint="name the score before it: --prediction p_trueup --against p",
+        )
+
+
+def _audit(arguments: argparse.Namespace, profile: Profile, watch: console.Watch) -> tuple[Told, bool]:
+    """Read the rows once, and audit one prediction or two; say too whether the first is but labels."""
     watch.say("reading")
+    columns = find_columns(arguments)
+    _settle(arguments, profile, columns, watch)
+    prediction = columns.several(arguments.prediction, "prediction")
+    other = columns.several(arguments.against or [], "prediction")
+    _check_against(prediction, other, arguments)
+    check_positive(arguments, prediction)
+    rows = read_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+    table = rows.table(prediction)
+    watch.note(*reasons.of_table(arguments, table))
+    watch.say("auditing")
+    found = _audited(table, arguments, watch)
+    watch.note(*reasons.of_audit(found))
+    hard = table.schema.task == "binary" and bool(np.isin(table.prediction, (0.0, 1.0)).all())
+    if not other:
+        return Told(found, prediction[0]), hard
+    watch.say(f"auditing {shorten(', '.join(other), 40)}")
+    second = _audited(rows.table(other), arguments, watch)
+    names = [_named(prediction), _named(other)]
+    if len({shorten(name, 40) for name in names}) < 2:
+        names = ["after", "before"]  # told apart by their ends only, which no table has room for
+    return Told(found, names[0], second, names[1]), hard
+
+
+def _audited(table: Table, arguments: argparse.Namespace, watch: console.Watch) -> Audit:
     usual, single = parse_bins(arguments.bins or [])
-    table = read_table(arguments, arguments.by, "segment column")
     bins: Any = 10 if usual is None else usual
     if single:
         # The audit takes one number or what is said of each column: give every column of numbers the number.
         numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
         bins = {**dict.fromkeys(numeric, bins), **single}
-    watch.say("auditing")
     return audit(
         table, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
         adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
@@ -62,19 +113,130 @@ def _audit(arguments: argparse.Namespace, watch: console.Watch) -> Audit:
     )  # fmt: skip
 
 
-def _write(found: Audit, arguments: argparse.Namespace) -> None:
-    if arguments.report is not None:
-        from trueup.reports.page import report
+def _settle(arguments: argparse.Namespace, profile: Profile, columns: Columns, watch: console.Watch) -> None:
+    """Take from the profile, and then from what is usual, what the command does not say."""
+    for name, value in profile.options(columns.known).items():
+        if getattr(arguments, name, None) is None:
+            setattr(arguments, name, value)
+            shown = ", ".join(value) if isinstance(value, list) else value
+            watch.note(f"--{name.replace('_', '-')} {shown}, by the profile {profile.name}")
+    for name, value in USUAL.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
 
-        report(found, arguments.report)
-    if arguments.json is not None and arguments.json != "-":
-        write_whole(arguments.json, json_parts(found))
+
+def _check_against(prediction: list[str], other: list[str], arguments: argparse.Namespace) -> None:
+    if arguments.against is not None and len(other) != len(prediction):
+        raise ArgumentError(
+            f"--against must name as many columns as --prediction: {len(prediction)}; got {len(other)}",
+            hint="--prediction p_new --against p_old compares two scores; for classes name as many columns in both",
+        )
+    if set(other) & set(prediction):
+        raise ArgumentError(f"--against {other[0]} is the prediction itself", hint="name another score of the same rows")
 
 
-def json_parts(found: Audit) -> Iterator[str]:
-    """Write an audit as strict JSON, one segment a line, without holding them all."""
-    head = {key: value for key, value in found.to_dict(most=0).items() if key != "findings"}
-    yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
-    for at in range(len(found)):
-        yield ("\n" if at == 0 else ",\n") + json.dumps(found.finding(at).to_dict(), allow_nan=False)
-    yield "\n]}\n"
+def _named(prediction: list[str]) -> str:
+    return prediction[0] if len(prediction) == 1 else f"{prediction[0]} to {prediction[-1]}"
+
+
+def _with_source(told: Told, arguments: argparse.Namespace, watch: console.Watch) -> Told:
+    source = find_source(arguments, watch)
+    watch.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
+    second = None if told.other is None else replace(told.other, source=source)
+    return told._replace(audit=replace(told.audit, source=source), other=second)
+
+
+def _failing(found: Audit, arguments: argparse.Namespace) -> int:
+    """Count the segments for which the command fails: those off beyond chance, and by more than is tolerated.
+
+    The error is ecce, the range of the cumulative differences: it is never below the size of the mean error, and sees
+    errors that cancel on average. Noise makes it larger and never smaller on average, so no error is talked away.
+    """
+    if arguments.fail_if != "miscalibrated":
+        return 0
+    off = found.columns["p_adjusted"] <= found.settings.alpha
+    return int((off & (found.columns["ecce"] > (0.0 if arguments.tolerance is None else arguments.tolerance))).sum())
+
+
+def _show(told: Told, arguments: argparse.Namespace, exports: list[Export], *, hard: bool) -> None:
+    """Print the verdict, what it rests on, what was written, and what to do next."""
+    found = told.audit
+    remarks = [HARD] if hard else []
+    if arguments.tolerance is not None:
+        remarks.append(f"{_failing(found, arguments):,} off by more than {arguments.tolerance:g}")
+    line = found.verdict + (f" ({'; '.join(remarks)})" if remarks else "")
+    if arguments.quiet:
+        console.say(line)
+        return
+    show_audit(found, top=arguments.top, verdict=line)
+    below: list[str | Grid] = [*_more(found, arguments.top)]
+    if told.other is not None:
+        below += ["", *_side_by_side(told)]
+    below += [f"wrote {one.place}" for one in exports]
+    below += _next(told, arguments, exports)
+    if below:
+        show_page(["", *below] if isinstance(below[0], str) and below[0] else below, first_bold=False)
+
+
+def _more(found: Audit, top: int) -> list[str]:
+    """Say how many segments the table does not show."""
+    if not top:
+        return []
+    beside = found.overall.segment not in {one.segment for one in found.worst(top)}  # all rows are shown in any case
+    left = len(found) - top - beside
+    if left <= 0:
+        return []
+    off = max(0, found.rejected - top - (beside and found.overall.p_adjusted <= found.settings.alpha))
+    also = f", {off:,} of them off beyond chance" if off else ""
+    return [f"{left:,} more segment{'' if left == 1 else 's'}{also}: --top {len(found)}, or -o segments.csv"]
+
+
+def _side_by_side(told: Told) -> list[str | Grid]:
+    """Compare two predictions of the same rows."""
+    assert told.other is not None
+    both = (told.other, told.audit)
+    rows: list[tuple[str, ...]] = [
+        ("segments off beyond chance", *(f"{one.rejected:,} of {one.tested:,}" for one in both)),
+        ("error of the worst segment, in sigma", *(number(one.worst_sigma) for one in both)),
+    ]
+    scores = [one.portrait.scores for one in both]
+    names = ("log loss", "brier", "rmse", "auc", "observed", "expected")
+    rows += [(name, *(f"{one[name]:.5g}" for one in scores)) for name in names if all(name in one for one in scores)]
+    heads = [shorten(name, 24) for name in (told.other_name, told.name)]
+    return [f"{told.other_name}: {told.other.verdict}", "", Grid(("on the same rows", *heads), rows), ""]
+
+
+def _next(told: Told, arguments: argparse.Namespace, exports: list[Export]) -> list[str]:
+    """Name the commands that go on from here."""
+    roles = _words(
+        arguments, ("files", "sql", "outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
+    )
+    lines = []
+    if not any(one.kind == "page" for one in exports):
+        lines.append(f"  {_with_page(arguments.words)}")
+    if told.audit.miscalibrated and told.other is None:
+        features = [] if arguments.by is None else ["--features", shlex.quote(",".join(arguments.by))]
+        features += _words(arguments, ("categorical",))
+        lines.append(f"  trueup fit {' '.join([*roles, *features])} -o model.trueup")
+    return ["next:", *lines] if lines else []
+
+
+def _with_page(words: list[str]) -> str:
+    """Write the same command again, with a page: other settings would give another verdict."""
+    end = words.index("--") if "--" in words else len(words)
+    again = [word for word in words[:end] if word not in ("--verbose", "--debug")]
+    return shlex.join(["trueup", *again, "-o", "report.html", *words[end:]])
+
+
+def _words(arguments: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
+    """Write options again as they were given; what is usual is not said."""
+    usual = {"task": "auto", "unlabelled": "error"}
+    words: list[str] = []
+    for name in names:
+        value = getattr(arguments, name)
+        if value is None or value == usual.get(name):
+            continue
+        given = value if isinstance(value, list) else [value]
+        option = [] if name == "files" else [f"--{name}"]
+        words += [word for one in given for word in (*option, shlex.quote(str(one)))]
+    return words

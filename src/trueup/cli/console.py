@@ -6,8 +6,10 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ PATIENCE_S = 1.0
 # Messages are written for Python; on the command line the same parameters are options.
 PARAMETER = re.compile(r"""\b(task|unlabelled|adjust|outcome|prediction)=(["'])([\w.-]+)\2""")
 SEVERAL = re.compile(r"\b(classes|text)=\[[^\]]*\]|\b(classes)=(?=\W|$)")
+EVENT = re.compile(  # what to do about outcomes that are not 0 and 1
+    r"write it as 1 where it is '(.*)' \(if that is the event\) and 0 elsewhere"
+    r"|write \S+ as 0 and \S+ as 1, if (\S+) is the event"
+)
 RENAMED = {"text": "categorical"}
 
 
@@ -43,6 +49,7 @@ def in_options(text: str) -> str:
     >>> in_options('use task="regression", or pass classes=[...]')
     'use --task regression, or pass --classes ...'
     """
+    text = EVENT.sub(lambda found: f"name the event, such as --positive {shlex.quote(found[1] or found[2])}", text)
     text = PARAMETER.sub(r"--\1 \3", text)
     text = SEVERAL.sub(lambda found: f"--{RENAMED.get(found[1], found[1])} ..." if found[1] else f"--{found[2]}", text)
     return re.sub(r"\b(min_rows|max_cells) must", lambda found: f"--{found[1].replace('_', '-')} must", text)
@@ -103,9 +110,13 @@ class Watch:
     ----------
     quiet : bool
         Never show it.
+    verbose : bool
+        Print what is noted, and how long each piece of work took, also where nobody looks on.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._begun = time.perf_counter()
         self._wanted = not quiet and sys.stderr is not None and sys.stderr.isatty()
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -124,16 +135,35 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._tell_time()
         with self._lock:
             self._closed = True
             if self._bar is not None:
                 self._bar.stop()
 
     def say(self, what: str) -> None:
-        """Name the work that begins."""
+        """Name the work that begins; for `counting` it may be called again and again with a part that differs."""
+        if what.partition(":")[0] != self._what.partition(":")[0]:
+            self._tell_time()
+            self._begun = time.perf_counter()
         with self._lock:
             self._what, self._done, self._total = what, 0, 0
             self._update()
+
+    def note(self, *lines: str) -> None:
+        """Print lines on standard error, above the bar, if it was asked for."""
+        for line in lines if self._verbose else ():
+            with self._lock:
+                if self._bar is None:
+                    complain(f"  {line}")
+                else:
+                    self._bar.console.print(
+                        f"  {printable(line)}", markup=False, highlight=False, emoji=False, soft_wrap=True
+                    )
+
+    def _tell_time(self) -> None:
+        if self._what:
+            self.note(f"{self._what.partition(':')[0]}: {time.perf_counter() - self._begun:.2f} s")
 
     def step(self, done: int, total: int) -> None:
         """Note how much of the work is done."""
@@ -151,11 +181,13 @@ class Watch:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+        from trueup.cli.left import TimeLeftColumn
+
         with self._lock:
             if self._closed:
                 return
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
+                TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeLeftColumn(),
                 console=Console(stderr=True), transient=True,
             )  # fmt: skip
             self._task = self._bar.add_task(self._what, total=self._total or None, completed=self._done)

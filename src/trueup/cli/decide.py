@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
-from trueup.cli import console
+from trueup.cli import console, reasons
 from trueup.cli.decided import answer_data, answer_line, answer_page
 from trueup.cli.judging import answer
 from trueup.cli.output import check_output, whole_file
@@ -46,11 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     question = read_question(arguments)
     _check_rows(arguments)
     _check_places(arguments)
-    with console.Watch(quiet=arguments.quiet) as watch:
+    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
         rows = read_rows(arguments)
+        watch.note(*reasons.of_rows(rows, question))
         watch.say("deciding")
         found = answer(rows, question, level=arguments.level, target=arguments.target)
+        watch.note(*reasons.of_answer(found))
         watch.say("writing")
         wrote = [_write(found, place, arguments) for place in arguments.output or ()]
         if arguments.json not in (None, "-"):
@@ -69,6 +71,8 @@ def _check_rows(arguments: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     if arguments.labelled is not None and arguments.outcome is None:
         raise ArgumentError("--labelled needs --outcome", hint="name the column that says what happened: --outcome y")
+    if arguments.positive is not None and arguments.outcome is None:
+        raise ArgumentError("--positive goes with --outcome", hint="name the column that says what happened: --outcome y")
     if arguments.labelled is None and arguments.outcome is not None:
         raise ArgumentError(
             "--outcome goes with --labelled: the rows to decide on need none",
@@ -125,14 +129,14 @@ def _check_kind(place: str, arguments: argparse.Namespace) -> None:
             "--json FILE writes all figures",
         ) from error
     name = _column(arguments)
-    if not name.strip():
-        raise ArgumentError("--as needs a name", hint="write it as --as todo")
+    if not name.strip() or len(arguments.name or ()) > 1:
+        raise ArgumentError("--as needs one name", hint="write it as --as todo")
     if name.lower() in {known.lower() for known in column_names(arguments.files or None, arguments.sql)}:
         raise ColumnError(f"there is a column {name!r} already", hint="name the new one with --as")
 
 
 def _column(arguments: argparse.Namespace) -> str:
-    return ACTION if arguments.name is None else str(arguments.name)
+    return ACTION if arguments.name is None else str(arguments.name[0])
 
 
 def _write(found: Answer, place: str, arguments: argparse.Namespace) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import audit
 from trueup.audits.text import number, shorten
-from trueup.cli import console
+from trueup.cli import console, reasons
 from trueup.cli.fit import counting
 from trueup.cli.output import file_size
 from trueup.cli.terminal import Grid, show_page
@@ -19,10 +21,13 @@ from trueup.reports.page import report
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from pathlib import Path
 
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
+
+    Watching = Callable[[], console.Watch]
 
 __all__ = ["run"]
 
@@ -32,40 +37,49 @@ BY = ("region", "product", "employment", "age", "income", "term", "opened")
 def run(arguments: argparse.Namespace) -> int:
     """Audit, fit, audit again, write the page and the model; give the exit code."""
     check_place(arguments.output)
+    watch = partial(console.Watch, quiet=arguments.quiet, verbose=arguments.verbose)
+    tell = _quietly if arguments.quiet else _tell
     loans = lending(arguments.rows, arguments.seed)
     half = arguments.rows // 2
     first, second = ({name: column[part] for name, column in loans.items()} for part in (slice(half), slice(half, None)))
-    console.say(f"{arguments.rows:,} simulated loans. The scores are overconfident, and wrong in places on top:")
-    console.say(f"{_planted()}.")
-    before = _audit(second, "auditing the scores")
-    _tell(f"audit: the scores as they are, on {len(second['outcome']):,} loans", before.verdict)
-    model = _fit(first)
-    _tell(f"fit: MCGrad, on the other {half:,} loans", model.history.reason)
+    tell(f"{arguments.rows:,} simulated loans. The scores are overconfident, and wrong in places on top:", f"{_planted()}.")
+    before = _audit(second, "auditing the scores", watch)
+    tell("", f"audit: the scores as they are, on {len(second['outcome']):,} loans", f"  {before.verdict}")
+    model = _fit(first, watch)
+    tell("", f"fit: MCGrad, on the other {half:,} loans", f"  {model.history.reason}")
     fixed = {**second, "prediction": model.predict(second)}
-    after = _audit(fixed, "auditing the corrected scores")
-    _tell("audit: the corrected scores, on the same loans as before", after.verdict)
-    _conclude(before, after, second, fixed)
-    page = report({"before": before, "after MCGrad": after}, arguments.output, title="trueup demo: simulated loans")
+    after = _audit(fixed, "auditing the corrected scores", watch)
+    tell("", "audit: the corrected scores, on the same loans as before", f"  {after.verdict}")
+    if not arguments.quiet:
+        _conclude(before, after, second, fixed)
+    page = report(
+        {"before": before, "after MCGrad": after}, arguments.output, title="trueup demo: simulated loans", fix=model
+    )
     place = _beside(page)
     save(model, place)
-    console.say(f"\nwrote {page}: open it in a browser")
-    console.say(f"wrote {place} ({file_size(place)}): trueup explain {place} says what it corrects")
+    tell("", f"wrote {place} ({file_size(place)}): trueup explain {shlex.quote(str(place))} says what it corrects")
+    console.say(f"wrote {page}: open it in a browser")
     return 0
 
 
-def _audit(rows: dict[str, Any], what: str) -> Audit:
-    with console.Watch() as watch:
+def _audit(rows: dict[str, Any], what: str, watching: Watching) -> Audit:
+    with watching() as watch:
         watch.say(what)
-        return audit(rows, outcome="outcome", prediction="prediction", by=BY, progress=watch.step)
+        found = audit(rows, outcome="outcome", prediction="prediction", by=BY, progress=watch.step)
+        watch.note(*reasons.of_audit(found))
+        return found
 
 
-def _fit(rows: dict[str, Any]) -> Model:
-    with console.Watch() as watch:
+def _fit(rows: dict[str, Any], watching: Watching) -> Model:
+    with watching() as watch:
         watch.say("fitting")
         from trueup.calibrators.trees.boosting import MCGrad  # scikit-learn and LightGBM come with it
 
         table = read(rows, outcome="outcome", prediction="prediction", features=BY)
-        return MCGrad("prediction", list(BY)).fit_table(table, counting(watch, "fitting")).model_
+        recipe = MCGrad("prediction", list(BY)).fit_table(table, counting(watch, "fitting"))
+        watch.note(*reasons.of_fit(recipe.model_, recipe))
+        model: Model = recipe.model_
+        return model
 
 
 def _beside(page: Path) -> Path:
@@ -74,8 +88,12 @@ def _beside(page: Path) -> Path:
     return place if place != page else page.with_name(f"{page.name}.trueup")
 
 
-def _tell(what: str, found: str) -> None:
-    console.say(f"\n{what}\n  {found}")
+def _tell(*lines: str) -> None:
+    console.say("\n".join(lines))
+
+
+def _quietly(*_: str) -> None:
+    """Say nothing."""
 
 
 def _conclude(before: Audit, after: Audit, rows: dict[str, Any], fixed: dict[str, Any]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from trueup.calibrators.maps.patches import Patches
-from trueup.cli import console
+from trueup.cli import console, reasons
 from trueup.cli.output import check_output
 from trueup.cli.terminal import show_page
 from trueup.cli.told import LEAST_ROUNDS, correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
@@ -32,21 +33,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain the model, or one row; give the exit code."""
     if arguments.json not in (None, "-"):
         check_output(arguments.json, [arguments.model], example="model.json")
-    model = load(arguments.model)
+    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
+        watch.say("reading")
+        model = load(arguments.model)
+        watch.note(*reasons.of_model(model))
     if arguments.row is None:
-        found, page = model_data(model), _model_page(model, arguments.top)
+        found, page = model_data(model), [*_model_page(model, arguments.top), *_next(arguments.model)]
+        line = model.history.reason
     else:
         row = _typed(_parse(arguments.row), model)
         told: Any = model.explain(row)
         found, page = {"row": _parse(arguments.row), **told.to_dict()}, _row_page(model, row, told, arguments.top)
+        line = str(page[0])
     if arguments.json is None:
-        show_page(page)
+        show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
         console.emit(lambda stream: stream.writelines(json_of(found)))
     else:
         write_whole(arguments.json, json_of(found))
-        console.say(f"wrote {arguments.json}")
+        console.say(line if arguments.quiet else f"wrote {arguments.json}")
     return 0
+
+
+def _next(model: str) -> list[str]:
+    return ["", "next:", f"  trueup predict {shlex.quote(model)} new.parquet -o scored.parquet"]
 
 
 def _model_page(model: Model, top: int) -> list[str | Grid]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup.calibrators.maps.patches import Patches
-from trueup.cli import console
+from trueup.cli import console, reasons
 from trueup.cli.heldout import check_held_out, need_held_out, write_held_out
 from trueup.cli.methods import feature_names, make_recipe
 from trueup.cli.output import check_output, file_size
 from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_page
 from trueup.cli.told import correction_grid, json_of, model_data, patch_grid
+from trueup.cli.validation import check_validation, read_validation
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError
 from trueup.modelfile import load, save
@@ -36,19 +37,23 @@ SHOWN = 5
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, say what was done; give the exit code."""
     need_rows(arguments)
-    sources = find_files(arguments.files).paths if arguments.files else []
+    sources = [*(find_files(arguments.files).paths if arguments.files else []), *check_validation(arguments)]
     check_output(arguments.output, sources, example=EXAMPLE)
     if arguments.json not in (None, "-"):
         check_output(arguments.json, [*sources, arguments.output], example="fit.json")
         if Path(arguments.json).resolve() == Path(arguments.output).resolve():
             raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
     check_held_out(arguments, sources)
-    with console.Watch(quiet=arguments.quiet) as watch:
+    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
         table = read_table(arguments, feature_names(arguments), "feature")
+        validation = read_validation(arguments, table)
+        watch.note(*reasons.of_table(arguments, table))
         watch.say("fitting")
-        recipe = make_recipe(arguments, table)
-        recipe.fit_table(table, counting(watch, "fitting"))
+        recipe = make_recipe(arguments, table, validation)
+        # How many steps there will be, only a choice among methods knows.
+        recipe.fit_table(table, watch.step if arguments.method == "auto" else counting(watch, "fitting"))
+        watch.note(*reasons.of_fit(recipe.model_, recipe))
         need_held_out(recipe, arguments)
         watch.say("writing")
         held = None if arguments.held_out is None else write_held_out(recipe, table, arguments)

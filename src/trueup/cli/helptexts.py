@@ -6,9 +6,12 @@ __all__ = [
     "ABOUT",
     "AUDIT",
     "AUDIT_EXAMPLES",
+    "COMPLETION",
+    "COMPLETION_EXAMPLES",
     "DECIDE",
     "DECIDE_EXAMPLES",
     "DEMO",
+    "DEMO_EXAMPLES",
     "EXPLAIN",
     "EXPLAIN_EXAMPLES",
     "FIT",
@@ -39,7 +42,9 @@ examples:
   trueup audit scores.parquet --outcome clicked --prediction p --by country,device,age
   trueup audit 'day-*.csv' --outcome y --prediction p --bins age=18:30:50 --bins opened=month
   trueup audit scores.csv --outcome species --prediction p_cat,p_dog,p_fox
-  trueup audit scores.csv --outcome y --prediction p --report audit.html --fail-if miscalibrated
+  trueup audit scores.csv --outcome y --prediction p -o report.html -o summary.md --profile credit
+  trueup audit scores.csv --outcome y --prediction p_trueup --against p -o compared.html
+  trueup audit scores.csv --outcome status --positive late --prediction p --fail-if miscalibrated --tolerance 0.02
   trueup audit --sql "SELECT y, p, country FROM 'scores.parquet' WHERE day >= '2024-01-01'" \\
       --outcome y --prediction p --json - | jq .verdict
 
@@ -70,6 +75,7 @@ examples:
   trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
+  trueup fit may.csv --outcome y --prediction p --validation june.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
 """
@@ -123,4 +129,21 @@ costs: in any unit, per row; below 0 they are gains. --cost-fn and --cost-fp are
 DEMO = """\
 Audit simulated loan scores in which errors were planted, fit a correction to half of the loans,
 audit again on the other half, and write both audits to one page and the model beside it.
+"""
+
+DEMO_EXAMPLES = """\
+examples:
+  trueup demo
+  trueup demo --rows 100000 --seed 1 -o loans.html
+"""
+
+COMPLETION = """\
+Print a script that lets a shell complete verbs, options and their values as you type.
+"""
+
+COMPLETION_EXAMPLES = """\
+examples:
+  source <(trueup completion bash)                                  # this session; in ~/.bashrc every one
+  trueup completion zsh > ~/.zfunc/_trueup                          # a folder of $fpath
+  trueup completion fish > ~/.config/fish/completions/trueup.fish
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from trueup.data.table import Table
 
-__all__ = ["METHODS", "feature_names", "make_recipe"]
+__all__ = ["METHODS", "feature_names", "make_recipe", "parameters_of"]
 
 CLASSICS = ("isotonic", "platt", "temperature", "beta", "histogram")
 LOCAL = "lore"  # reads features, or with --by the group of a row
@@ -51,8 +51,11 @@ def feature_names(arguments: argparse.Namespace) -> list[str] | None:
     return list(arguments.by or [])
 
 
-def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
-    """Make the calibrator that a command asks for, with the roles of the table that was read."""
+def make_recipe(arguments: argparse.Namespace, table: Table, validation: Any = None) -> Any:
+    """Make the calibrator that a command asks for, with the roles of the table that was read.
+
+    ``validation`` are rows of their own that judge it.
+    """
     from trueup.cli.names import split_names  # with NumPy, which `trueup --help` does without
 
     schema, method = table.schema, arguments.method
@@ -70,22 +73,25 @@ def make_recipe(arguments: argparse.Namespace, table: Table) -> Any:
         from trueup.calibrators.curves.grouped import Grouped
 
         given["calibrator"], made = made(), Grouped
-    if arguments.judge:
+    if validation is not None:
+        given["stopping"] = validation
+    elif arguments.judge:
         from trueup.calibrators.rounds import CrossValidation
 
         given["stopping"] = CrossValidation()
     known = inspect.signature(made).parameters
     for option, value in (("depth", arguments.depth), ("monotone", arguments.monotone or None)):
         if value is not None and option not in known:
-            takers = [name for name, kind in METHODS.items() if option in _parameters(kind)]
+            takers = [name for name, kind in METHODS.items() if option in parameters_of(kind)]
             raise ArgumentError(f"--{option} is not for {method}", hint=f"it is for {', '.join(takers)}")
         if value is not None:
             given[option] = value
     if schema.classes and "classes" not in known:
-        takers = [name for name, kind in METHODS.items() if "classes" in _parameters(kind)]
+        takers = [name for name, kind in METHODS.items() if "classes" in parameters_of(kind)]
         raise ArgumentError(f"{method} corrects one prediction column", hint=f"several classes are for {', '.join(takers)}")
     return made(**{name: value for name, value in given.items() if name in known})
 
 
-def _parameters(kind: str) -> Any:
+def parameters_of(kind: str) -> Any:
+    """Give the parameters that a calibrator takes."""
     return inspect.signature(getattr(importlib.import_module("trueup"), kind)).parameters

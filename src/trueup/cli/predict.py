@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.cli import console
+from trueup.cli import console, reasons
 from trueup.cli.names import split_names
 from trueup.cli.output import check_output, file_size, whole_file
 from trueup.cli.reading import need_rows
@@ -24,23 +26,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.model import Model
+    from trueup.data.table import Table
 
 __all__ = ["roles_of", "run", "texts_of"]
 
 EXAMPLE = "scored.parquet"
+MODEL_ENDING = ".trueup"
+AT_ONCE = 1_000_000  # rows
 FLAGS = {"false", "true"}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Score, write, say what was written; give the exit code."""
     need_rows(arguments)
+    _not_swapped(arguments)
     written = format_to_write(arguments.output)
     paths = find_files(arguments.files).paths if arguments.files else []
     check_output(arguments.output, [arguments.model, *paths], example=EXAMPLE)
     notes: list[str] = []
-    with console.Watch(quiet=arguments.quiet) as watch:
+    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
         model = load(arguments.model)
+        watch.note(*reasons.of_model(model))
         names = _names(model, arguments.name)
 
         def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -48,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnseenWarning)  # the notes tell it, with the number of rows
                 table = read_like(columns, model.schema)
-            found = model.predict_table(table, threads=arguments.threads)
+            found = _scored(model, table, arguments.threads, watch)
             notes.extend(_unseen(columns, model))
             watch.say("writing")
             return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
@@ -63,7 +70,47 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         listed = ", ".join(names)
         console.say(f"wrote {arguments.output}: {rows:,} rows with {listed} ({file_size(arguments.output)})")
+        for line in _next(model, names, arguments):
+            console.say(line)
     return 0
+
+
+def _not_swapped(arguments: argparse.Namespace) -> None:
+    """Refuse rows in place of the model, where a model is among the rows."""
+    swapped = [one for one in arguments.files if Path(one).suffix == MODEL_ENDING]
+    if swapped and Path(arguments.model).suffix != MODEL_ENDING:
+        rows = [arguments.model, *(one for one in arguments.files if one != swapped[0])]
+        words = shlex.join(["trueup", "predict", swapped[0], *rows, "-o", arguments.output])
+        raise ArgumentError(f"{swapped[0]} is named among the rows; the model comes first", hint=f"write {words}")
+
+
+def _scored(model: Model, table: Table, threads: int | None, watch: console.Watch) -> NDArray[np.float64]:
+    """Score so many rows at once that there is progress to tell of; no score depends on the others."""
+    parts = []
+    for start in range(0, max(len(table), 1), AT_ONCE):
+        rows = np.arange(start, min(start + AT_ONCE, len(table)))
+        part = table if len(rows) == len(table) else table.take(rows)
+        parts.append(model.predict_table(part, threads=threads))
+        watch.step(start + len(rows), len(table))
+    return np.concatenate(parts)
+
+
+def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Name the command that checks the scores, once it is known what happened."""
+    schema = model.schema
+    if arguments.only or not schema.prediction or not schema.outcome:
+        return []
+    words = ["trueup", "audit", arguments.output, "--outcome", schema.outcome, "--prediction", ",".join(names)]
+    words += [
+        "--against",
+        ",".join(schema.prediction),
+        "--fix",
+        arguments.model,
+        *(["--task", "regression"] if schema.task == "regression" else []),
+    ]
+    words += ["--classes", ",".join(schema.classes)] if schema.classes else []
+    words += ["--by", ",".join(one.name for one in schema.features)] if schema.features else []
+    return ["next, once outcomes are known:", f"  {shlex.join(words)}"]
 
 
 def _names(model: Model, given: list[str] | None) -> list[str]:

@@ -37,23 +37,22 @@ class Grid(NamedTuple):
     bars: bool = False
 
 
-def show_audit(found: Audit, *, top: int, quiet: bool = False) -> None:
-    """Print the verdict, the worst segments and the notes."""
-    if quiet:
-        console.say(found.verdict)
-    elif sys.stdout is not None and sys.stdout.isatty():
-        console.emit(lambda stream: _show_in_colour(found, top, stream))
+def show_audit(found: Audit, *, top: int, verdict: str) -> None:
+    """Print the verdict in the words that are given, the worst segments and the notes."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        console.emit(lambda stream: _show_in_colour(found, top, verdict, stream))
     else:
-        console.say(audit_page(found, top) if top else "\n".join([found.verdict, "", *notes(found)]).rstrip())
+        below = audit_page(found, top).partition("\n")[2] if top else "\n".join(["", *notes(found)])
+        console.say(f"{verdict}\n{below}".rstrip())
 
 
-def _show_in_colour(found: Audit, top: int, stream: TextIO) -> None:
+def _show_in_colour(found: Audit, top: int, verdict: str, stream: TextIO) -> None:
     from rich.console import Console
     from rich.text import Text
 
     screen = Console(file=stream, highlight=False, markup=False, emoji=False)
     state = found.miscalibrated if found.tested else None
-    first, colon, rest = found.verdict.partition(": ")
+    first, colon, rest = verdict.partition(": ")
     parts: list[RenderableType] = [Text.assemble((first, COLOURS[state]), colon + rest), Text()]
     if top:
         parts += [_table(found, top, screen.width), Text()]
@@ -108,22 +107,22 @@ def _width(grid: Grid, kept: list[int]) -> int:
     return min(wide[0], LEAST_NAME) + sum(wide[1:]) + GAP * (len(wide) - 1)
 
 
-def show_page(parts: Sequence[str | Grid]) -> None:
+def show_page(parts: Sequence[str | Grid], *, first_bold: bool = True) -> None:
     """Print sentences and tables, one below the other; the first sentence stands out in a terminal."""
     if sys.stdout is not None and sys.stdout.isatty():
-        console.emit(lambda stream: _show_parts(parts, stream))
+        console.emit(lambda stream: _show_parts(parts, stream, first="bold" if first_bold else ""))
     else:
         console.say("\n".join(part if isinstance(part, str) else _plain(part) for part in parts))
 
 
-def _show_parts(parts: Sequence[str | Grid], stream: TextIO) -> None:
+def _show_parts(parts: Sequence[str | Grid], stream: TextIO, *, first: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
     screen = Console(file=stream, highlight=False, markup=False, emoji=False)
     for at, part in enumerate(parts):
         if isinstance(part, str):
-            screen.print(Text(console.printable(part), style="" if at else "bold"), soft_wrap=part.startswith("  trueup "))
+            screen.print(Text(console.printable(part), style="" if at else first), soft_wrap=part.startswith("  trueup "))
         else:
             kept = _kept(part.headings, part.rows, screen.width, [(word,) for word in part.dropped])
             if part.bars and _width(part, kept) > screen.width:

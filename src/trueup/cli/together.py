@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.cli.names import Columns, parse_bins
+from trueup.cli.reading import count_positive
 from trueup.data.files import column_names, read_files
 from trueup.data.groups import cut_column
 from trueup.data.intake import read
@@ -104,7 +105,9 @@ def _read(
     weight = None if arguments.weight is None else columns.one(arguments.weight, "weight")
     needed = list(dict.fromkeys([*found, *([y] if y else []), *([weight] if weight else []), *by]))
     text = [name for name in columns.several(arguments.categorical or [], "categorical") if name in by]
-    data = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
+    data: dict[str, Any] = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
+    if y is not None and arguments.positive is not None:
+        data = {**data, y: count_positive(data[y], arguments.positive, y)}
     with _in_own_words(), warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentifierWarning)  # an error below
         table = read(

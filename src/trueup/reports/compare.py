@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trueup.audits.text import number
-from trueup.reports.drawing import Range, common_range
+from trueup.audits.text import number, shorten
+from trueup.reports.details import details
+from trueup.reports.drawing import Range, common_range, forest
+from trueup.reports.sheet import Sheet, view_sheet
 from trueup.reports.view import (
-    MOST_ROWS,
     AuditView,
     Cell,
     CurveView,
     Heading,
     Name,
     TableView,
+    column_names,
     finding_state,
-    forest_cell,
     name_cell,
     number_cell,
     state_cell,
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup.audits.result import Audit, Finding
+    from trueup.reports.profiles import Words
 
-__all__ = ["Comparison", "compare"]
+    Parts = tuple[str, ...]
+
+__all__ = ["Comparison", "compare", "find", "off_parts"]
 
 MOST_PAIRS = 4
+MOST_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,9 @@ class Comparison:
     audits: tuple[AuditView, ...]
     pairs: tuple[tuple[Name, tuple[CurveView, ...]], ...]
     table: TableView
+    sheets: tuple[Sheet, ...]
+    measures: tuple[tuple[str, tuple[str, ...], str], ...]
+    details: str
 
     @property
     def same_settings(self) -> bool:
@@ -50,43 +59,67 @@ class Comparison:
         return all(view.settings == self.audits[0].settings for view in self.audits)
 
 
-def compare(audits: Mapping[str, Audit]) -> Comparison:
+def compare(audits: Mapping[str, Audit], words: Words) -> Comparison:
     """Set audits side by side, in the order given; the first and the last are compared in words."""
     names, results = list(audits), list(audits.values())
     chosen = _segments(results)
-    findings = {segment: [_find(result, segment) for result in results] for segment in chosen}
+    findings = {parts: [find(result, parts) for result in results] for parts in chosen}
+    sheets = tuple(view_sheet(result) for result in results)
     real = any(result.schema.task == "regression" for result in results)
     shown = common_range([result.overall.curve for result in results], probabilities=not real, marks=7)
     wholes = {result.overall.segment for result in results}
-    worst = [segment for segment in chosen if segment not in wholes][:MOST_PAIRS]
-    pairs = tuple((Name.of(segment), _curves(audits, findings[segment], real=real)) for segment in worst)
+    worst = [parts for parts in chosen if _text(findings[parts]) not in wholes][:MOST_PAIRS]
+    pairs = tuple((Name.of(_text(findings[parts])), _curves(audits, findings[parts], real=real)) for parts in worst)
     headline, sentence = _words(names[0], results[0], names[-1], results[-1])
     views = tuple(view_audit(result, name, shown) for name, result in audits.items())
     most = max(result.tested for result in results)
-    return Comparison(headline, sentence, views, pairs, _table(audits, findings, most))
+    table = _table(audits, findings, most, chosen)
+    told = details(audits, list(findings.values()), words)
+    return Comparison(headline, sentence, views, pairs, table, sheets, _measures(sheets), told)
 
 
-def _segments(results: Sequence[Audit]) -> list[str]:
-    """List the worst segments of any audit: by their best rank, then by the order of the audits."""
-    ranks: dict[str, tuple[int, int]] = {}
+def _measures(sheets: Sequence[Sheet]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Set the measures side by side: name, one value an audit, meaning; the split of the Brier score among them."""
+    tables = [
+        {m.name: (m.value, m.meaning) for m in sheet.measures} | {p.name: (p.value, p.meaning) for p in sheet.split[1:3]}
+        for sheet in sheets
+    ]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    meaning = {name: text for table in tables for name, (_, text) in table.items()}
+    return tuple(
+        (name, tuple(table[name][0].lstrip("−+ ") if name in table else "-" for table in tables), meaning[name])
+        for name in names
+    )
+
+
+def _segments(results: Sequence[Audit]) -> dict[Parts, tuple[int, int]]:
+    """List the worst segments of any audit by their best rank, then by the order of the audits: rank, and which audit."""
+    ranks: dict[Parts, tuple[int, int]] = {}
     for at, result in enumerate(results):
-        for rank, finding in enumerate(result.worst(min(MOST_ROWS, result.tested))):
-            ranks[finding.segment] = min(ranks.get(finding.segment, (rank, at)), (rank, at))
-    return sorted(ranks, key=lambda segment: ranks[segment])[:MOST_ROWS]
+        for rank in range(min(MOST_ROWS, result.tested)):
+            parts = result.keys.parts(rank)
+            ranks[parts] = min(ranks.get(parts, (rank, at)), (rank, at))
+    return dict(sorted(ranks.items(), key=lambda item: item[1])[:MOST_ROWS])
 
 
-def _find(audit: Audit, segment: str) -> Finding | None:
-    try:
-        return audit[segment]
-    except ValueError:
-        return None
+def find(audit: Audit, parts: Parts) -> Finding | None:
+    """Find a segment by its parts: its text may be that of another, where values hold "&" themselves."""
+    rank = audit.ranks.get(parts)
+    return None if rank is None else audit.finding(rank)
+
+
+def off_parts(audit: Audit) -> set[Parts]:
+    """Give the parts of every segment that is off. They come first, since segments come by adjusted p-value."""
+    return {audit.keys.parts(at) for at in range(audit.rejected)}
+
+
+def _text(found: Sequence[Finding | None]) -> str:
+    return next(finding.segment for finding in found if finding is not None)
 
 
 def _words(first: str, before: Audit, last: str, after: Audit) -> tuple[str, str]:
     """Say how many segments were off, still are, and newly are."""
-    # Segments come by adjusted p-value, so that those that are off come first.
-    was = {finding.segment for finding in before.worst(before.rejected)}
-    now = {finding.segment for finding in after.worst(after.rejected)}
+    was, now = off_parts(before), off_parts(after)
     headline = f"{_count(len(was))} off {first}, {len(now):,} {last}"
     still, new = len(was & now), len(now - was)
     if not was and not now:
@@ -110,34 +143,82 @@ def _curves(audits: Mapping[str, Audit], findings: Sequence[Finding | None], *, 
     )
 
 
-def _table(audits: Mapping[str, Audit], findings: Mapping[str, Sequence[Finding | None]], most: int) -> TableView:
+def _table(
+    audits: Mapping[str, Audit],
+    findings: Mapping[Parts, Sequence[Finding | None]],
+    most: int,
+    ranks: Mapping[Parts, tuple[int, int]],
+) -> TableView:
     each = (
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
-        Heading("obs / exp", "observed / expected"),
-        Heading("¼ – 1 – 4", "the same on a line, logarithmic, with its interval, not adjusted", "forest"),
+        *([Heading("obs / exp", "observed / expected")] if len(audits) > 2 else []),
         Heading("sigma", "largest cumulative deviation in units of its noise"),
         Heading("adjusted p", "p-value adjusted for the number of segments"),
     )
-    rows = tuple(
-        (
-            name_cell(segment),
-            number_cell(max(f.n for f in found if f is not None), f"{max(f.n for f in found if f is not None):,}"),
-            *(cell for audit, f in zip(audits.values(), found, strict=True) for cell in _cells(audit, f)),
-        )
-        for segment, found in findings.items()
+    names = list(audits)
+    moved = (
+        Heading("obs / exp", f"observed / expected: {names[0]}, then {names[-1]}", "moved"),
+        Heading("¼ – 1 – 4", "the same on a line, logarithmic: hollow before, filled after, with its interval", "forest"),
     )
-    headings = (Heading("segment", "", "name"), Heading("rows"), *(each * len(audits)))
-    groups = (("", 2), *((name, len(each)) for name in audits))
-    return TableView(headings, rows, max(most - len(rows), 0), groups)
+    rows = tuple(_row(audits, found, len(findings)) for found in findings.values())
+    headings = (Heading("segment", "", "name"), Heading("rows"), *moved, *(each * len(audits)))
+    groups = (("", 2), ("movement", 2), *((name, len(each)) for name in audits))
+    marks, columns = _marks(list(audits.values()), findings, ranks)
+    return TableView(headings, rows, max(most - len(rows), 0), groups, marks, columns)
 
 
-def _cells(audit: Audit, finding: Finding | None) -> tuple[Cell, ...]:
+def _marks(
+    results: Sequence[Audit], findings: Mapping[Parts, Sequence[Finding | None]], ranks: Mapping[Parts, tuple[int, int]]
+) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[int, str], ...]]:
+    """Say which columns each segment uses, by numbers that all audits share, and how many rows it has."""
+    names = [column_names(result) for result in results]
+    shared = {name: at for at, name in enumerate(dict.fromkeys(name for some in names for name in some))}
+    marks, used = [], set()
+    for parts, found in findings.items():
+        rank, which = ranks[parts]
+        by = [shared[names[which][column]] for column in results[which].keys.columns[rank] if column >= 0]
+        used.update(by)
+        marks.append((" ".join(map(str, by)), _most_rows(found)))
+    return tuple(marks), tuple((at, shorten(name, 60)) for name, at in shared.items() if at in used)
+
+
+def _most_rows(found: Sequence[Finding | None]) -> int:
+    return max(f.n for f in found if f is not None)
+
+
+def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int) -> tuple[Cell, ...]:
+    rows = _most_rows(found)
+    return (
+        name_cell(_text(found), many),
+        number_cell(rows, f"{rows:,}"),
+        *_movement(list(audits.values())[-1], found[0], found[-1]),
+        *(
+            cell
+            for audit, f in zip(audits.values(), found, strict=True)
+            for cell in _cells(audit, f, ratio=len(audits) > 2)
+        ),
+    )
+
+
+def _movement(audit: Audit, first: Finding | None, last: Finding | None) -> tuple[Cell, ...]:
+    """Show where observed / expected was and is, sorted by how much nearer to 1 it came."""
+    if first is None or last is None:
+        return Cell("", "moved"), Cell("", "forest")
+    text = f"{number(first.ratio)} → {number(last.ratio)}"
+    far = [abs(math.log(f.ratio)) if f.ratio > 0 and math.isfinite(f.ratio) else math.nan for f in (first, last)]
+    nearer = far[0] - far[1]
+    drawn = forest(last.ratio, last.ratio_low, last.ratio_high, first.ratio)
+    sort = f"{nearer:.7g}" if math.isfinite(nearer) else ""
+    return Cell(text, "moved", sort), Cell("", "forest", state=finding_state(audit, last), forest=drawn)
+
+
+def _cells(audit: Audit, finding: Finding | None, *, ratio: bool) -> tuple[Cell, ...]:
+    """Show one segment in one audit; of two audits the movement shows the ratios."""
     if finding is None:
-        return (state_cell("absent"), *(Cell("", kind) for kind in ("number", "forest", "number", "number")))
+        return (state_cell("absent"), *(Cell("") for _ in range(3 if ratio else 2)))
     return (
         state_cell(finding_state(audit, finding), finding.note),
-        number_cell(finding.ratio),
-        forest_cell(audit, finding),
+        *([number_cell(finding.ratio)] if ratio else []),
         number_cell(finding.sigma),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
     )

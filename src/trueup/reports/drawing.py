@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trueup.metrics.curves import ReliabilityCurve
 
-__all__ = ["Forest", "Plot", "Range", "common_range", "forest", "plot"]
+__all__ = ["Bar", "Forest", "Plot", "Range", "Tick", "common_range", "forest", "marked", "plot"]
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
 LARGE, SMALL = 440, 196
@@ -70,8 +70,25 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """One cell of a histogram, and what it says when pointed at; ``happened`` is the part of it with the outcome."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    happened: float
+    text: str
+
+
+@dataclass(frozen=True)
 class Plot:
-    """A reliability curve in the coordinates of its drawing."""
+    """A reliability curve in the coordinates of its drawing.
+
+    ``band`` goes around the limits of a calibrated score; ``bars`` are the scores beneath; their foot is ``foot``;
+    ``beyond`` says how many of them the axis does not show,
+    and ``what`` they count.
+    """
 
     width: float
     height: float
@@ -82,6 +99,11 @@ class Plot:
     y_ticks: tuple[Tick, ...]
     points: tuple[Point, ...]
     large: bool
+    foot: float
+    band: str = ""
+    bars: tuple[Bar, ...] = ()
+    beyond: str = ""
+    what: str = "rows"
 
     @property
     def line(self) -> str:
@@ -103,15 +125,15 @@ def common_range(curves: Iterable[ReliabilityCurve | None], *, probabilities: bo
     points = _finite([values for curve in known for values in (curve.predicted, curve.observed)])
     bars = _finite([values for curve in known for values in (curve.low, curve.high)])
     if not len(points):
-        return _marked(0.0, 1.0, marks)
+        return marked(0.0, 1.0, marks)
     low, high = float(points.min()), float(points.max())
     if probabilities:
         reach = min(float(bars.max(initial=high)), 1.35 * high)
-        return _marked(0.0, min(1.04 * max(high, reach), 1.0) or 1.0, marks)
+        return marked(0.0, min(1.04 * max(high, reach), 1.0) or 1.0, marks)
     room = 0.35 * (high - low)
     low, high = max(float(bars.min(initial=low)), low - room), min(float(bars.max(initial=high)), high + room)
     room = 0.04 * (high - low)
-    return _marked(low - room, high + room, marks)
+    return marked(low - room, high + room, marks)
 
 
 def _finite(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -120,7 +142,7 @@ def _finite(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return found
 
 
-def _marked(low: float, high: float, marks: int) -> Range:
+def marked(low: float, high: float, marks: int) -> Range:
     """Mark a range at whole steps of 1, 2 or 5 times a power of ten, ``marks`` of them or a few less."""
     wide = high - low
     if not math.isfinite(wide) or not wide > 1e-9 * max(abs(low), abs(high), 1e-200):
@@ -155,34 +177,39 @@ def plot(curve: ReliabilityCurve, shown: Range, *, large: bool = False) -> Plot:
     return Plot(
         LEFT + side + RIGHT, TOP + side + BOTTOM, LEFT, TOP, side,
         tuple(Tick(across(tick), shown.text(tick)) for tick in shown.ticks),
-        tuple(Tick(down(tick), shown.text(tick)) for tick in shown.ticks), tuple(points), large,
+        tuple(Tick(down(tick), shown.text(tick)) for tick in shown.ticks), tuple(points), large, TOP + side,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Forest:
-    """A ratio and its interval on a logarithmic scale from 1/4 to 4, in hundredths of the width."""
+    """A ratio and its interval on a logarithmic scale from 1/4 to 4, in hundredths of the width.
+
+    ``was`` is where the ratio was before.
+    """
 
     at: float
     low: float
     high: float
     beyond_low: bool
     beyond_high: bool
+    was: float | None = None
 
 
-def forest(ratio: float, low: float, high: float) -> Forest | None:
+def forest(ratio: float, low: float, high: float, was: float = math.nan) -> Forest | None:
     """Place a ratio and its interval; none where there is no ratio to show.
 
     Examples
     --------
     >>> forest(1.0, 0.5, 8.0)
-    Forest(at=50.0, low=25.0, high=100.0, beyond_low=False, beyond_high=True)
+    Forest(at=50.0, low=25.0, high=100.0, beyond_low=False, beyond_high=True, was=None)
     >>> forest(float("nan"), 0.5, 2.0)
     """
     if any(math.isnan(value) or value < 0 for value in (ratio, low, high)):
         return None
     at, start, end = (_hundredths(value) for value in (ratio, low, high))
-    return Forest(at, start, end, low < 1 / WIDEST_RATIO, high > WIDEST_RATIO)
+    moved = _hundredths(was) if was >= 0 else None
+    return Forest(at, start, end, low < 1 / WIDEST_RATIO, high > WIDEST_RATIO, moved)
 
 
 def _hundredths(ratio: float) -> float:

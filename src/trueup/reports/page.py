@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.result import Audit
 from trueup.audits.text import shorten
 from trueup.errors import ArgumentError
 from trueup.reports.compare import compare
+from trueup.reports.details import details
 from trueup.reports.output import write_whole
+from trueup.reports.sheet import view_sheet
 from trueup.reports.view import view_audit, view_table
 
 if TYPE_CHECKING:
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jinja2 import Environment
+
+    from trueup.reports.profiles import Profile
+    from trueup.reports.view import Section
 
 __all__ = ["render", "report"]
 
@@ -36,6 +42,8 @@ def report(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
+    profile: Profile | str = "general",
+    fix: Any = None,
 ) -> Path:
     """Write one audit, or several side by side, to a single HTML file.
 
@@ -50,6 +58,11 @@ def report(
         The file to write; an existing one is replaced. Its directory must exist.
     title : str, optional
         What stands above the verdict.
+    profile : str or Profile
+        "general", or whose words and tables to use: "credit", "ads", "health", or the file of a profile. No number
+        changes.
+    fix : calibrator or Model, optional
+        What was fitted between two audits: the page tells what it corrected.
 
     Returns
     -------
@@ -59,7 +72,8 @@ def report(
     Raises
     ------
     ArgumentError
-        If there is no audit among the results, or something that is not one.
+        If there is no audit among the results, or something that is not one; if the profile is unknown; if the fix was
+        not fitted.
     FileError
         If the file cannot be written.
 
@@ -73,10 +87,16 @@ def report(
     ...     tu.report(found, f"{folder}/audit.html").name
     'audit.html'
     """
-    return write_whole(path, [render(results, title=title)])
+    return write_whole(path, [render(results, title=title, profile=profile, fix=fix)])
 
 
-def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], *, title: str | None = None) -> str:
+def render(
+    results: Audit | Sequence[Audit] | Mapping[str, Audit],
+    *,
+    title: str | None = None,
+    profile: Profile | str = "general",
+    fix: Any = None,
+) -> str:
     """Give the page of `report` as a text."""
     named = _named(results)
     several = len(named) > 1
@@ -84,9 +104,12 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], *, title: str
         raise ArgumentError(
             "audits on one page must share alpha and adjust", hint="audit again with the same, or make a page of each"
         )
+    trade = _profile(profile)
     house = _environment()
     script = house.get_template("script.html.j2").render()
-    usual = "Calibration audits compared" if several else "Calibration audit"
+    usual = (
+        ("Calibration audits" if trade.name == "general" else f"{trade.title},") + " compared" if several else trade.title
+    )
     first = next(iter(named.values()))
     shared: dict[str, Any] = {
         "title": shorten(usual if title is None else str(title), 200),
@@ -97,10 +120,42 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], *, title: str
         "level": f"{100 * (1 - first.settings.alpha):g}%",
         "control": CONTROL[first.settings.adjust].format(share=f"{100 * first.settings.alpha:g}%"),
         "version": _version(),
+        "sections": tuple(
+            part for name, audit in named.items() for part in _sections(audit, name if several else "", trade)
+        ),
+        "fix": _fix(fix),
     }
     if several:
-        return house.get_template("compare.html.j2").render(page=compare(named), **shared)
-    return house.get_template("audit.html.j2").render(page=view_audit(first), table=view_table(first), **shared)
+        page = compare(named, trade.words)
+        return house.get_template("compare.html.j2").render(page=page, details=page.details, **shared)
+    table = view_table(first, trade.words)
+    told = details(named, [[finding] for finding in first.worst(len(table.rows))], trade.words)
+    return house.get_template("audit.html.j2").render(
+        page=view_audit(first), sheet=view_sheet(first), table=table, details=told, **shared
+    )
+
+
+def _profile(profile: Profile | str) -> Profile:
+    from trueup.reports.profiles import Profile as Known
+    from trueup.reports.profiles import load_profile
+
+    return profile if isinstance(profile, Known) else load_profile(profile)
+
+
+def _sections(audit: Audit, name: str, profile: Profile) -> tuple[Section, ...]:
+    """Ask a profile for its parts of the page; the general one has none."""
+    from trueup.reports.profiles import sections
+
+    found = sections(audit, profile)
+    return tuple(replace(part, title=f"{part.title}: {name}") for part in found) if name else found
+
+
+def _fix(fix: Any) -> tuple[Section, ...]:
+    if fix is None:
+        return ()
+    from trueup.reports.fix import view_fix
+
+    return view_fix(fix)
 
 
 def _named(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:

@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 
 from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
 from trueup.reports.drawing import Forest, Plot, Range, common_range, forest, plot
+from trueup.reports.whole import draw_whole, portrait_of
 
 if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
+    from trueup.reports.profiles import Words
 
 __all__ = [
-    "AuditView", "Cell", "CurveView", "Heading", "Name", "TableView", "finding_state", "forest_cell", "name_cell",
-    "number_cell", "state_cell", "view_audit", "view_curve", "view_table",
+    "AuditView", "Cell", "CurveView", "Heading", "Name", "Section", "TableView", "choices", "column_names", "finding_state",
+    "forest_cell", "name_cell", "number_cell", "state_cell", "view_audit", "view_curve", "view_table",
 ]  # fmt: skip
 
-MOST_ROWS = 100
+MOST_ROWS = 1000
+FEW_ROWS = 200
 MOST_CURVES = 4
 MOST_UNTESTED = 20
 MOST_NOTES = 30
 WIDEST_NAME = 90
 WIDEST_TITLE = 1000
+SHORTER_TITLE = 160  # where there are many names, so that the page stays small
 LABELS = {"off": "Miscalibrated", "fine": "No miscalibration found", "untested": "Nothing could be tested"}
 STATES = {"off": "off", "fine": "within chance", "untested": "not tested", "absent": "not there"}
 
@@ -35,10 +39,10 @@ class Name:
     full: str
 
     @classmethod
-    def of(cls, text: str, width: int = WIDEST_NAME) -> Name:
+    def of(cls, text: str, width: int = WIDEST_NAME, most: int = WIDEST_TITLE) -> Name:
         """Shorten a text of any length and content."""
         short = shorten(text, width)
-        full = shorten(text, WIDEST_TITLE)
+        full = shorten(text, most)
         return cls(short, "" if full == short else full)
 
 
@@ -86,12 +90,28 @@ class Heading:
 
 @dataclass(frozen=True)
 class TableView:
-    """Headings, rows of cells, and how many segments there are besides; ``groups`` are heads over several columns."""
+    """Headings, rows of cells, and how many segments there are besides; ``groups`` are heads over several columns.
+
+    ``marks`` has for each row the numbers of its columns and how many rows of data it stands for, to filter by;
+    ``columns`` has the names and numbers to choose from.
+    """
 
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    more: int
+    more: int = 0
     groups: tuple[tuple[str, int], ...] = ()
+    marks: tuple[tuple[str, int], ...] = ()
+    columns: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page that a profile adds: a title, a sentence, and a table or a drawing."""
+
+    title: str
+    lead: str
+    table: TableView | None = None
+    svg: str | None = None
 
 
 @dataclass(frozen=True)
@@ -172,14 +192,16 @@ def view_curve(
     audit: Audit, finding: Finding, shown: Range | None = None, *, large: bool = False, name: str = ""
 ) -> CurveView:
     """Draw the reliability curve of one segment; without a range of its own kind it gets its own."""
-    caption = f"{finding.n:,} rows, {how_far(finding)}, {number(finding.sigma)} sigma"
     state = finding_state(audit, finding)
+    told = how_far(finding) if state == "off" else _distance(finding, "")
+    far = told if isinstance(told, str) else f"{told.label.partition(',')[0]} {told.value}"
+    caption = f"{finding.n:,} rows, {far}, {number(finding.sigma)} sigma"
     drawn = None
     if finding.curve is not None and len(finding.curve):
         real = audit.schema.task == "regression"
         own = shown or common_range([finding.curve], probabilities=not real, marks=7 if large else 5)
-        drawn = plot(finding.curve, own, large=large)
-        drawn = drawn if drawn.points else None
+        drawn = draw_whole(finding, own, portrait_of(audit)) if large else plot(finding.curve, own)
+        drawn = drawn if drawn is not None and drawn.points else None
     return CurveView(Name.of(finding.segment), caption, state, STATES[state], drawn, name)
 
 
@@ -212,13 +234,15 @@ def _settings(audit: Audit) -> tuple[tuple[str, str], ...]:
 
 
 def number_cell(value: float, text: str = "") -> Cell:
-    """Show a number; what is not finite sorts last."""
-    return Cell(text or number(value), "number", repr(float(value)) if math.isfinite(value) else "")
+    """Show a number; what is missing sorts last, what is infinite beyond all others."""
+    endless = "Infinity" if value > 0 else "-Infinity"  # as a script reads it
+    sort = "" if math.isnan(value) else endless if math.isinf(value) else f"{value:.7g}"
+    return Cell(text or number(value), "number", sort)
 
 
-def name_cell(segment: str) -> Cell:
-    """Show a segment's text, whatever it holds."""
-    name = Name.of(segment)
+def name_cell(segment: str, rows: int = 1) -> Cell:
+    """Show a segment's text, whatever it holds; in a table of many rows less of what was cut."""
+    name = Name.of(segment, most=WIDEST_TITLE if rows <= FEW_ROWS else SHORTER_TITLE)
     return Cell(name.short, "name", title=name.full)
 
 
@@ -231,11 +255,11 @@ def state_cell(state: str, note: str = "") -> Cell:
 def forest_cell(audit: Audit, finding: Finding) -> Cell:
     """Show a ratio and its interval as a mark on a line."""
     drawn = forest(finding.ratio, finding.ratio_low, finding.ratio_high)
-    return Cell("", "forest", title=_interval(finding), state=finding_state(audit, finding), forest=drawn)
+    return Cell("", "forest", state=finding_state(audit, finding), forest=drawn)
 
 
-def view_table(audit: Audit) -> TableView:
-    """Lay out the worst segments."""
+def view_table(audit: Audit, words: Words) -> TableView:
+    """Lay out the worst segments, in the words of a trade."""
     level = f"{100 * (1 - audit.settings.alpha):g}%"
     weighed = audit.schema.weight is not None
     headings = [
@@ -243,8 +267,8 @@ def view_table(audit: Audit) -> TableView:
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
         Heading("rows"),
         *([Heading("weight", "sum of the weights")] if weighed else []),
-        Heading("observed", "mean outcome"),
-        Heading("expected", "mean prediction"),
+        Heading(words.observed, "mean outcome"),
+        Heading(words.expected, "mean prediction"),
         Heading("obs / exp", "observed / expected"),
         Heading(f"{level} interval", "of observed / expected, not adjusted for the number of segments", "interval"),
         Heading("¼ – 1 – 4", "the same on a line, logarithmic", "forest"),
@@ -253,13 +277,28 @@ def view_table(audit: Audit) -> TableView:
         Heading("bias", "observed - expected"),
         Heading("detectable", "the shift that would have been found with 80% power"),
     ]
-    rows = tuple(_row(audit, finding, weighed=weighed) for finding in audit.worst(min(MOST_ROWS, audit.tested)))
-    return TableView(tuple(headings), rows, audit.tested - len(rows))
+    found = audit.worst(min(MOST_ROWS, audit.tested))
+    rows = tuple(_row(audit, finding, len(found), weighed=weighed) for finding in found)
+    used = [[int(column) for column in audit.keys.columns[at] if column >= 0] for at in range(len(found))]
+    marks = tuple((" ".join(map(str, by)), finding.n) for by, finding in zip(used, found, strict=True))
+    return TableView(tuple(headings), rows, audit.tested - len(rows), marks=marks, columns=choices(audit, used))
 
 
-def _row(audit: Audit, finding: Finding, *, weighed: bool) -> tuple[Cell, ...]:
+def column_names(audit: Audit) -> list[str]:
+    """Name the columns that segments are made of, in the order of their numbers; the user's own segments last."""
+    names = [feature.name for feature in audit.schema.features]
+    return [*names, *(labels[0] for labels in audit.keys.labels[len(names) :])]
+
+
+def choices(audit: Audit, used: list[list[int]]) -> tuple[tuple[int, str], ...]:
+    """List the columns that some segment uses, to choose from."""
+    names = column_names(audit)
+    return tuple((at, shorten(names[at], 60)) for at in sorted({column for by in used for column in by}))
+
+
+def _row(audit: Audit, finding: Finding, many: int, *, weighed: bool) -> tuple[Cell, ...]:
     return (
-        name_cell(finding.segment),
+        name_cell(finding.segment, many),
         state_cell(finding_state(audit, finding), finding.note),
         number_cell(finding.n, f"{finding.n:,}"),
         *([number_cell(finding.weight)] if weighed else []),

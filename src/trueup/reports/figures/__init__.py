@@ -4,6 +4,7 @@ None of them touches pyplot: without ``ax`` they make a figure of their own, ``a
 kept by anybody else.
 """
 
+from trueup.reports.figures.audit import draw_cumulative, draw_reliability, draw_segments
 from trueup.reports.figures.decisions import draw_cost_curve, draw_decision_curve
 from trueup.reports.figures.local import draw_landscape, draw_lce_cdf, draw_mlce
 from trueup.reports.figures.rates import draw_pr, draw_roc
@@ -11,12 +12,15 @@ from trueup.reports.figures.silence import draw_reward, draw_risk_coverage
 
 __all__ = [
     "draw_cost_curve",
+    "draw_cumulative",
     "draw_decision_curve",
     "draw_landscape",
     "draw_lce_cdf",
     "draw_mlce",
     "draw_pr",
+    "draw_reliability",
     "draw_reward",
     "draw_risk_coverage",
     "draw_roc",
+    "draw_segments",
 ]

@@ -1,0 +1,91 @@
+"""Where the rows of a command come from: files by name, size and digest, and the command itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trueup.audits.result import Source
+from trueup.data.paths import find_files
+from trueup.errors import FileError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from trueup.cli.console import Watch
+
+__all__ = ["command_of", "find_source"]
+
+LARGEST = 4_000_000_000  # bytes: above, a digest would take longer than the audit
+NOT_TAKEN = f"not taken: over {LARGEST // 10**9} GB"
+AT_ONCE = 1 << 22
+# What a query needs to reach other machines must not go where a page goes: the query is left out as a whole.
+SECRET = re.compile(
+    r"(?:passw|pwd|secret|token|credential|(?:api|access|account|private)_?key|key_id|signature)\w*\s*[=:'\"(]"
+    r"|\bsig=|authorization|bearer\s|connection_?string|://[^\s/'\"]*@",
+    re.IGNORECASE,
+)
+LEFT_OUT = "(left out: it may hold a password or a key)"
+
+
+def command_of(arguments: argparse.Namespace) -> str:
+    """Write the command as it was typed, but for a query that may hold a password, and the name of the home folder.
+
+    Examples
+    --------
+    >>> import argparse
+    >>> command_of(argparse.Namespace(words=["audit", "my scores.csv", "--outcome", "y"]))
+    "trueup audit 'my scores.csv' --outcome y"
+    >>> command_of(argparse.Namespace(words=["audit", "--sql", "ATTACH 'host=db password=x' AS db; FROM db.scores"]))
+    "trueup audit --sql '(left out: it may hold a password or a key)'"
+    """
+    return " ".join(["trueup", *map(_at_home, _without_secrets(arguments.words))])
+
+
+def _without_secrets(words: list[str]) -> Iterator[str]:
+    before = ""
+    for word in words:
+        if before == "--sql" and SECRET.search(word):
+            yield LEFT_OUT
+        elif word.startswith("--sql=") and SECRET.search(word):
+            yield f"--sql={LEFT_OUT}"
+        else:
+            yield word
+        before = word
+
+
+def _at_home(word: str) -> str:
+    """Quote a word for the shell; a path below the home folder begins with ~ again, as it was mostly typed."""
+    try:
+        home = f"{Path.home()}/"
+    except RuntimeError:  # nobody knows where it is
+        home = "//"
+    return f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)
+
+
+def find_source(arguments: argparse.Namespace, watch: Watch) -> Source:
+    """Digest the files, of which only the name is kept; a query may read others, and names them itself."""
+    paths = find_files(arguments.files).paths if arguments.files else []
+    sizes = [path.stat().st_size for path in paths]
+    files = []
+    for at, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        digest = NOT_TAKEN if size > LARGEST else _digest(path, watch, sum(sizes[:at]), sum(sizes))
+        files.append((path.name, size, digest))
+    return Source(tuple(files), command_of(arguments))
+
+
+def _digest(path: Path, watch: Watch, done: int, total: int) -> str:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while part := stream.read(AT_ONCE):
+                found.update(part)
+                done += len(part)
+                watch.step(min(done, total), total)
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}", hint="check the path and its rights") from error
+    return found.hexdigest()

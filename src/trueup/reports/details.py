@@ -1,0 +1,82 @@
+"""What opens under a row of the table: curves and figures as compact data, drawn by the script of the page."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from trueup.audits.text import number, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.audits.result import Audit, Finding
+    from trueup.reports.profiles import Words
+
+__all__ = ["details", "safe_json"]
+
+HARMFUL = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def safe_json(value: Any) -> str:
+    r"""Write JSON that can stand in a page: in ASCII, and without the letters that could end or open an element.
+
+    Examples
+    --------
+    >>> safe_json(["</script>"])
+    '["\\u003c/script\\u003e"]'
+    """
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return "".join(HARMFUL.get(letter, letter) for letter in text) if any(letter in text for letter in HARMFUL) else text
+
+
+def details(audits: Mapping[str, Audit], findings: Sequence[Sequence[Finding | None]], words: Words) -> str:
+    """Write what the script needs: for each row of the table the figures and the curve of each audit."""
+    results = list(audits.values())
+    real = any(audit.schema.task == "regression" for audit in results)
+    level = f"{100 * (1 - results[0].settings.alpha):g}%"
+    counts = [] if real else [f"{words.outcomes}, observed", f"{words.outcomes}, expected"]
+    labels = [
+        "rows", *counts, words.observed, words.expected, "observed / expected", f"{level} interval", "sigma",
+        "p-value", "adjusted p", "detectable", "note",
+    ]  # fmt: skip
+    rows = [[None if f is None else [_figures(f, real=real), _curve(f)] for f in found] for found in findings]
+    told = {
+        "names": [name if len(audits) > 1 else "" for name in audits],
+        "real": real,
+        "labels": labels,
+        "level": level,
+        "rows": rows,
+    }
+    return safe_json(told)
+
+
+def _figures(finding: Finding, *, real: bool) -> list[str]:
+    sums = [] if real else [_count(finding.weight * finding.observed), _count(finding.weight * finding.expected)]
+    shift = "" if math.isnan(finding.mde) else f"a shift of {number(finding.mde, 2)} or more"
+    return [
+        f"{finding.n:,}", *sums, number(finding.observed, 4), number(finding.expected, 4), number(finding.ratio),
+        f"{number(finding.ratio_low)} to {number(finding.ratio_high)}", number(finding.sigma),
+        number(finding.p_value, 2), number(finding.p_adjusted, 2), shift, shorten(finding.note, 200),
+    ]  # fmt: skip
+
+
+def _count(value: float) -> str:
+    if not math.isfinite(value):
+        return number(value)
+    return f"{value:,.0f}" if abs(value) >= 100 or abs(value - round(value)) < 1e-6 else f"{value:,.1f}"
+
+
+def _curve(finding: Finding) -> list[list[float | None]] | None:
+    """Give predicted, observed, its limits and the rows of each bin, rounded to what a drawing shows."""
+    curve = finding.curve
+    if curve is None or not len(curve):
+        return None
+    return [*(_rounded(part) for part in (curve.predicted, curve.observed, curve.low, curve.high)), curve.rows.tolist()]
+
+
+def _rounded(values: NDArray[Any]) -> list[float | None]:
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]

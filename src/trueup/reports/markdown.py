@@ -1,0 +1,273 @@
+"""A summary in Markdown, for a pull request or a chat: what was found, in a few tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
+from trueup.errors import ArgumentError
+from trueup.reports.advice import next_step
+from trueup.reports.compare import find, off_parts
+from trueup.reports.page import _named
+from trueup.reports.profiles import Profile, load_profile, sections
+from trueup.reports.provenance import python_call
+from trueup.reports.whole import portrait_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trueup.audits.result import Audit, Finding
+    from trueup.reports.view import Section
+
+__all__ = ["code", "markdown", "prose"]
+
+MOST_NOTES = 10
+MOST_LINES = 40  # of the table of a section
+MOST_FILES = 5
+LONGEST = 2_000  # letters of a lead
+WIDEST = 120
+SPECIAL = re.compile(r"[\\`*_{}\[\]<>|~&]")
+SPECIAL_IN_CODE = re.compile(r"[`|\\<>]")
+MEASURES = {"log loss": "log loss", "brier": "Brier score", "miscalibration": "miscalibration (of the Brier score)",
+            "auc": "AUC", "rmse": "root mean squared error"}  # fmt: skip
+
+
+def markdown(
+    results: Audit | Sequence[Audit] | Mapping[str, Audit], profile: str | Profile = "general", top: int = 10
+) -> str:
+    """Sum up one audit, or several of the same rows, as Markdown such as GitHub shows it.
+
+    Names from the data are shown as code, so that nothing in them is read as markup, as a link or as a mention.
+
+    Parameters
+    ----------
+    results : Audit, sequence of Audit, or mapping of str to Audit
+        Two audits in a sequence are named "before" and "after"; a mapping gives the names. The first and the last are
+        compared.
+    profile : str or Profile
+        Whose words and tables to use: a name, the path of a file, or a `Profile`.
+    top : int
+        How many segments to list.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> found = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"])
+    >>> print(markdown(found, top=1)[:118])
+    ## Calibration audit
+    <BLANKLINE>
+    **miscalibrated: 2 of 13 segments at 5% (Holm)**, worst `region=harbour`: observed/expected 1.64
+    """
+    if isinstance(top, bool) or not isinstance(top, int) or top < 0:
+        raise ArgumentError(f"top must be a whole number of at least 0; got {top!r}")
+    given = profile if isinstance(profile, Profile) else load_profile(profile)
+    named = _named(results)
+    last = list(named.values())[-1]
+    parts = [f"## {prose(given.title)}", *_verdicts(named), _figures(named, given)]
+    if top:
+        parts += _worst(last, given, top) if len(named) == 1 else _moved(named, given, top)
+    for name, audit in named.items():
+        parts += [part for section in sections(audit, given) for part in _section(section, name)]
+    parts += [*_untested(last), _provenance(last)]
+    return "\n\n".join(parts) + "\n"
+
+
+# Text of all kinds
+
+
+def code(text: str, width: int = WIDEST) -> str:
+    """Show a text from the data as code, on one line, safe in a table.
+
+    Examples
+    --------
+    >>> code("country=BR & device=tv"), code("a|b `c`")
+    ('`country=BR & device=tv`', '<code>a&#124;b &#96;c&#96;</code>')
+    """
+    short = shorten(text, width)
+    if short == short.strip() and short and not SPECIAL_IN_CODE.search(short):
+        return f"`{short}`"
+    # In the element's text Markdown still holds: what means something there is written as a number.
+    told = "".join(one if one.isalnum() or one in " =.,·…-" or ord(one) > 127 else f"&#{ord(one)};" for one in short)
+    return f"<code>{told}</code>"
+
+
+def prose(text: str, width: int = 400) -> str:
+    r"""Show a text as it is, whatever it holds: no markup, no mention, no link.
+
+    Examples
+    --------
+    >>> prose("a_b <b> | c"), prose("see https://x.y")
+    ('a&#95;b &#60;b&#62; &#124; c', 'see https&#58;//x.y')
+    """
+    told = SPECIAL.sub(lambda found: f"&#{ord(found.group())};", shorten(text, width))
+    told = told.replace("://", "&#58;//").replace("www.", "www&#46;")
+    return re.sub(r"(?<!&)([@#])(?=\w)", "\\1\u200b", told)  # a mention needs the letters right behind the sign
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
+    """Write a table; after the first columns, which are texts, numbers stand to the right."""
+    line = ["---"] * names + ["---:"] * (len(headings) - names)
+    return "\n".join("| " + " | ".join(row) + " |" for row in [headings, line, *rows])
+
+
+# The parts
+
+
+def _verdict(audit: Audit) -> str:
+    """Give the verdict, with the name of the worst segment as code."""
+    start, found, _ = audit.verdict.partition(", worst ")  # no text from the data comes before it
+    if not found:
+        return f"**{prose(audit.verdict)}**"
+    worst = audit.finding(0)
+    return f"**{start}**, worst {code(worst.segment)}: {how_far(worst)}"
+
+
+def _verdicts(named: Mapping[str, Audit]) -> list[str]:
+    if len(named) == 1:
+        (audit,) = named.values()
+        step = next_step(audit)
+        command = code(step.command, 400) if step.command else ""
+        return [_verdict(audit), " ".join(part for part in (step.text, command, step.after) if part)]
+    told = [f"- {code(name)}: {_verdict(audit)}" for name, audit in named.items()]
+    return ["\n".join(told), _movement(named)]
+
+
+def _movement(named: Mapping[str, Audit]) -> str:
+    """Say how many segments were off in the first, still are in the last, and newly are."""
+    names, audits = list(named), list(named.values())
+    was, now = (off_parts(audit) for audit in (audits[0], audits[-1]))
+    return (
+        f"From {code(names[0])} to {code(names[-1])}: {len(was):,} off before, {len(was - now):,} no longer found off, "
+        f"{len(was & now):,} still off, {len(now - was):,} newly off."
+    )
+
+
+def _figures(named: Mapping[str, Audit], profile: Profile) -> str:
+    """Set the key figures of every audit side by side."""
+    columns = [_key_figures(audit, profile) for audit in named.values()]
+    labels = dict.fromkeys(label for column in columns for label in column)
+    heads = ["", *(code(name) for name in named)] if len(named) > 1 else ["", "all rows"]
+    return _table(heads, ([label, *(column.get(label, "-") for column in columns)] for label in labels))
+
+
+def _key_figures(audit: Audit, profile: Profile) -> dict[str, str]:
+    whole, words = audit.overall, profile.words
+    found = {
+        "rows": f"{audit.rows:,}",
+        f"{prose(words.segment)}s tested": f"{audit.tested:,}",
+        f"{prose(words.segment)}s off": f"{audit.rejected:,}",
+        "worst sigma": number(audit.worst_sigma),
+        prose(words.observed): number(whole.observed, 4),
+        prose(words.expected): number(whole.expected, 4),
+    }
+    if math.isfinite(whole.ratio):
+        found["observed / expected"] = f"{number(whole.ratio)} ({number(whole.ratio_low)} to {number(whole.ratio_high)})"
+    portrait = portrait_of(audit)
+    scores = {} if portrait is None else portrait.scores
+    known = {name: told for name, told in MEASURES.items() if math.isfinite(scores.get(name, math.nan))}
+    return found | {told: number(scores[name], 4) for name, told in known.items()}
+
+
+def _worst(audit: Audit, profile: Profile, top: int) -> list[str]:
+    words, level = profile.words, f"{100 * (1 - audit.settings.alpha):g}%"
+    shown = audit.worst(min(top, audit.tested))
+    if not shown:
+        return []
+    heads = [
+        prose(words.segment), "state", "rows", prose(words.observed), prose(words.expected), "obs / exp",
+        f"{level} interval", "sigma", "adjusted p",
+    ]  # fmt: skip
+    rows = [
+        (
+            code(one.segment), _state(audit, one), f"{one.n:,}", number(one.observed), number(one.expected),
+            number(one.ratio), f"{number(one.ratio_low)} to {number(one.ratio_high)}", number(one.sigma),
+            number(one.p_adjusted, 2),
+        )
+        for one in shown
+    ]  # fmt: skip
+    more = audit.tested - len(shown)
+    return [f"### Worst {prose(words.segment)}s", _table(heads, rows, 2), *([f"and {more:,} more tested"] if more else [])]
+
+
+def _state(audit: Audit, finding: Finding | None) -> str:
+    if finding is None:
+        return "not there"
+    if not finding.testable:
+        return "not tested"
+    return "**off**" if finding.p_adjusted <= audit.settings.alpha else "within chance"
+
+
+def _moved(named: Mapping[str, Audit], profile: Profile, top: int) -> list[str]:
+    """List the worst of the first and of the last, and what became of them."""
+    names, audits = list(named), list(named.values())
+    ends = (audits[0], audits[-1])
+    ranks: dict[tuple[str, ...], int] = {}
+    for audit in ends:
+        for rank in range(min(top, audit.tested)):
+            parts = audit.keys.parts(rank)
+            ranks[parts] = min(rank, ranks.get(parts, rank))
+    chosen = sorted(ranks, key=lambda parts: ranks[parts])[:top]
+    if not chosen:
+        return []
+    heads = [prose(profile.words.segment), "rows"]
+    heads += [f"{code(name)} {what}" for what in ("state", "obs / exp", "sigma") for name in (names[0], names[-1])]
+    rows = []
+    for parts in chosen:
+        pair = [find(audit, parts) for audit in ends]
+        name, count = max(((one.segment, one.n) for one in pair if one is not None), key=lambda known: known[1])
+        rows.append([
+            code(name), f"{count:,}", *(_state(audit, one) for audit, one in zip(ends, pair, strict=True)),
+            *("-" if one is None else number(one.ratio) for one in pair),
+            *("-" if one is None else number(one.sigma) for one in pair),
+        ])  # fmt: skip
+    return [f"### Worst {prose(profile.words.segment)}s, then and now", _table(heads, rows)]
+
+
+def _section(section: Section, name: str) -> list[str]:
+    """Write a section of a profile; what is drawn is left to the page."""
+    parts = [f"### {prose(section.title)}" + (f", {code(name)}" if name else "")]
+    parts += [prose(section.lead, LONGEST)] if section.lead else []
+    if section.table is None:
+        return parts
+    shown = [at for at, heading in enumerate(section.table.headings) if heading.kind != "forest"]
+    heads = [prose(section.table.headings[at].text) for at in shown]
+    kinds = [section.table.headings[at].kind for at in shown]
+    rows = [
+        [code(row[at].text) if kind == "name" else prose(row[at].text) for at, kind in zip(shown, kinds, strict=True)]
+        for row in section.table.rows[:MOST_LINES]
+    ]
+    more = section.table.more + max(len(section.table.rows) - MOST_LINES, 0)
+    return [*parts, _table(heads, rows), *([f"and {more:,} more"] if more else [])]
+
+
+def _untested(audit: Audit) -> list[str]:
+    """Say what could not be tested, and what was set aside."""
+    found = [prose(note) for note in notes(audit)]
+    alone = len(audit) - audit.tested
+    if alone:
+        found.append(f"{alone:,} segment{'' if alone == 1 else 's'} listed and not tested: too few rows")
+    if not found:
+        return []
+    more = [f"and {len(found) - MOST_NOTES:,} more"] if len(found) > MOST_NOTES else []
+    return ["### What could not be tested", "\n".join(f"- {note}" for note in [*found[:MOST_NOTES], *more])]
+
+
+def _provenance(audit: Audit) -> str:
+    import trueup
+
+    source, settings = audit.source, audit.settings
+    portrait = portrait_of(audit)
+    parts = [f"trueup {trueup.__version__}", f"{audit.rows:,} rows"]
+    parts += [f"fingerprint `{portrait.fingerprint[:16]}`"] if portrait is not None else []
+    for name, size, digest in source.files[:MOST_FILES] if source is not None else ():
+        parts.append(f"{code(name)} ({size:,} bytes, SHA-256 `{digest[:16]}`)")
+    more = len(source.files) - MOST_FILES if source is not None else 0
+    parts += [f"and {more:,} more files"] if more > 0 else []
+    parts.append(
+        f"level {settings.alpha:g} ({ADJUSTMENTS[settings.adjust]}), at least {settings.min_rows:,} rows a segment"
+    )
+    told = source.command if source is not None and source.command else python_call(audit)
+    return f"<sub>{' · '.join(parts)} · made again by {code(told, 400)}</sub>"

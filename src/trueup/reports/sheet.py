@@ -1,0 +1,39 @@
+"""All that a page of one audit shows besides its verdict and its table, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trueup.reports.advice import Step, next_step, reach
+from trueup.reports.measures import Measure, Part, measures_of, split_of
+from trueup.reports.pairs import MapView, view_map
+from trueup.reports.provenance import provenance
+from trueup.reports.whole import PathView, draw_path, portrait_of
+
+if TYPE_CHECKING:
+    from trueup.audits.result import Audit
+
+__all__ = ["Sheet", "view_sheet"]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The next step, the path of the differences, measures, the map, what could have been found, and where it is from."""
+
+    step: Step
+    path: PathView | None
+    measures: tuple[Measure, ...]
+    split: tuple[Part, ...]
+    map: MapView | None
+    reach: tuple[str, ...]
+    provenance: tuple[tuple[str, str, bool], ...]
+
+
+def view_sheet(audit: Audit) -> Sheet:
+    """Put the sheet of one audit together."""
+    portrait = portrait_of(audit)
+    return Sheet(
+        next_step(audit), draw_path(audit, portrait), measures_of(portrait), split_of(portrait), view_map(audit),
+        reach(audit), provenance(audit, portrait),
+    )  # fmt: skip

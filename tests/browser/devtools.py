@@ -1,0 +1,289 @@
+"""A real browser, driven over a pipe in the DevTools protocol.
+
+The browser reads commands from its descriptor 3 and answers on 4 (``--remote-debugging-pipe``), one JSON text after another with
+a zero byte between them. So there is no port to find free, no driver to keep at the browser's version, and no package to
+install; and a browser whose pipe is closed ends by itself, however the tests end.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
+PATIENCE = 30.0
+FLAGS = (
+    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
+    # Nothing of the browser's own may go out, and nothing that a page asks for may be found.
+    "--disable-background-networking", "--disable-sync", "--disable-component-update", "--disable-default-apps",
+    "--disable-extensions", "--disable-domain-reliability", "--disable-client-side-phishing-detection", "--disable-quic",
+    "--disable-breakpad", "--metrics-recording-only", "--no-pings", "--password-store=basic", "--use-mock-keychain",
+    "--disable-features=OptimizationHints,MediaRouter,Translate,InterestFeedContentSuggestions,AutofillServerCommunication",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # A shared memory of 64 MB, as in many containers, is too small; and a page in the background is to run at full speed.
+    "--disable-dev-shm-usage", "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
+    "--hide-scrollbars", "--force-color-profile=srgb", "--window-size=1280,900",
+)  # fmt: skip
+
+
+class BrowserError(Exception):
+    """The browser did not start, did not answer in time, or refused a command."""
+
+
+def find_browser() -> str | None:
+    """Give the path of a browser: the one that TRUEUP_CHROMIUM names, or one on the path."""
+    named = os.environ.get("TRUEUP_CHROMIUM")
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Browser:
+    """One headless browser with a profile of its own, which goes when it is closed."""
+
+    def __init__(self, program: str) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="trueup-browser-", ignore_cleanup_errors=True)
+        self._buffer = bytearray()
+        self._answers: dict[int, dict] = {}
+        self._pages: dict[str, Page] = {}
+        self._last = 0
+        self._pid: int | None = None
+        self._start(program)
+        try:
+            self.version = self.call("Browser.getVersion")["product"]
+        except BrowserError:
+            self.close()
+            raise
+
+    def _start(self, program: str) -> None:
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        # Out of the way of 3 and 4, which one of them may be.
+        far = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (theirs_in, theirs_out)]
+        home = Path(self._home.name)
+        flags = [*FLAGS, f"--user-data-dir={home / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        self._log = home / "stderr"
+        self._pid = os.posix_spawn(
+            program, [program, *flags, "about:blank"],
+            {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": str(home), "TZ": "UTC"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, str(self._log), os.O_WRONLY | os.O_CREAT, 0o600),
+                (os.POSIX_SPAWN_DUP2, far[0], 3),
+                (os.POSIX_SPAWN_DUP2, far[1], 4),
+            ],
+            setpgroup=0,
+        )  # fmt: skip
+        for end in (theirs_in, theirs_out, *far):
+            os.close(end)
+
+    def call(self, method: str, session: str | None = None, /, **parameters) -> dict:
+        """Send a command and wait for its answer; what happens meanwhile is noted by the page it happens to."""
+        self._last += 1
+        mine = self._last
+        message = {"id": mine, "method": method, "params": parameters, **({"sessionId": session} if session else {})}
+        self._write(json.dumps(message).encode() + b"\0")
+        self.wait(lambda: mine in self._answers, method)
+        answer = self._answers.pop(mine)
+        if "error" in answer:
+            raise BrowserError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def wait(self, done, what: str, patience: float = PATIENCE) -> None:
+        """Take messages until something is so."""
+        until = time.monotonic() + patience
+        while not done():
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._in], [], [], left)[0]:
+                raise BrowserError(f"no answer in {patience:g} s: {what}")
+            self._read()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(self._out, data) :]
+        except BrokenPipeError:
+            raise self._gone() from None
+
+    def _read(self) -> None:
+        piece = os.read(self._in, 1 << 20)
+        if not piece:
+            raise self._gone()
+        self._buffer += piece
+        *whole, rest = self._buffer.split(b"\0")
+        self._buffer = rest
+        for text in whole:
+            message = json.loads(text)
+            if message.get("id") == 0:
+                continue  # the answer to a dialog dismissed
+            if "id" in message:
+                self._answers[message["id"]] = message
+            elif page := self._pages.get(message.get("sessionId", "")):
+                page.note(message["method"], message["params"])
+
+    def _gone(self) -> BrowserError:
+        said = self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+        return BrowserError(f"the browser has ended; its last words:\n{said}")
+
+    def send(self, method: str, session: str, **parameters) -> None:
+        """Send a command whose answer nobody waits for."""
+        self._write(json.dumps({"id": 0, "method": method, "params": parameters, "sessionId": session}).encode() + b"\0")
+
+    @contextlib.contextmanager
+    def page(self, path: Path | None = None, **looks):
+        """Give a new empty tab in a profile of its own; with a path, after that file was opened in it."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = self._pages[session] = Page(self, session)
+        try:
+            page.prepare(**looks)
+            if path is not None:
+                page.open(path)
+            yield page
+        finally:
+            del self._pages[session]
+            self.call("Target.disposeBrowserContext", browserContextId=context)
+
+    def close(self) -> None:
+        """Ask the browser to end, and end it by its own process id where it does not."""
+        with contextlib.suppress(BrowserError, OSError):
+            self.call("Browser.close")
+        for end in (self._out, self._in):
+            os.close(end)
+        if not self._ended(10):
+            os.killpg(self._pid, signal.SIGKILL)  # its own group: itself and the processes it has started
+            self._ended(10)
+        self._home.cleanup()
+
+    def _ended(self, patience: float) -> bool:
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                return True
+            time.sleep(0.02)
+        return False
+
+
+class Page:
+    """A tab, and what was seen in it: requests, complaints and dialogs."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._loaded = 0
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.dialogs: list[str] = []
+
+    def call(self, method: str, **parameters) -> dict:
+        """Send a command to this tab."""
+        return self._browser.call(method, self._session, **parameters)
+
+    def note(self, event: str, told: dict) -> None:
+        """Keep what a test may ask about."""
+        if event == "Page.loadEventFired":
+            self._loaded += 1
+        elif event == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+        elif event == "Page.javascriptDialogOpening":
+            self.dialogs.append(told["message"])
+            self._browser.send("Page.handleJavaScriptDialog", self._session, accept=False)
+        elif event == "Runtime.exceptionThrown":
+            thrown = told["exceptionDetails"]
+            self.complaints.append(thrown.get("exception", {}).get("description") or thrown["text"])
+        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            self.complaints.append(" ".join(str(item.get("value", item.get("description"))) for item in told["args"]))
+        elif event == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(told["entry"]["text"])
+        elif event == "Audits.issueAdded":
+            self.complaints.append(json.dumps(told["issue"]))
+
+    def prepare(self, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
+        """Watch everything, cut the network, and set how the page is looked at."""
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        self.size(width, height)
+        self.look(dark=dark)
+        if not scripts:
+            self.call("Emulation.setScriptExecutionDisabled", value=True)
+
+    def size(self, width: int, height: int = 900) -> None:
+        """Set the size of the window; a narrow one is a phone."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+
+    def look(self, *, dark: bool = False, media: str = "screen") -> None:
+        """Set what the reader prefers, and whether the page is on a screen or in print."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+
+    def open(self, path: Path) -> None:
+        """Open a file from disk and wait until it is loaded."""
+        before = self._loaded
+        answer = self.call("Page.navigate", url=path.as_uri())
+        if "errorText" in answer:
+            raise BrowserError(f"{path}: {answer['errorText']}")
+        self._browser.wait(lambda: self._loaded > before, f"loading {path.name}")
+
+    def do(self, script: str, *values):
+        """Run the body of a function in the page with some values as `given`, and give what it returns."""
+        source = f"(async (given) => {{ {script} }})({json.dumps(list(values))})"
+        answer = self.call("Runtime.evaluate", expression=source, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise BrowserError(answer["exceptionDetails"].get("exception", {}).get("description", str(answer)))
+        return answer["result"].get("value")
+
+    def settle(self) -> None:
+        """Wait until what was asked for is on the screen."""
+        self.do("await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));")
+
+    def click(self, selector: str) -> None:
+        """Click with the mouse in the middle of the first thing of a kind, which must be there to be hit."""
+        spot = self.do(
+            "const one = document.querySelector(given[0]); if (!one) { return null; }"
+            "one.scrollIntoView({block: 'center', inline: 'center'}); const box = one.getBoundingClientRect();"
+            "const at = [box.x + box.width / 2, box.y + box.height / 2], hit = document.elementFromPoint(...at);"
+            "return hit && (one.contains(hit) || hit.contains(one)) ? at : null;",
+            selector,
+        )
+        if spot is None:
+            raise BrowserError(f"nothing to click: {selector}")
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=spot[0], y=spot[1], button="left", clickCount=1)
+        self.settle()
+
+    def press(self, key: str) -> None:
+        """Press and let go of a key: Enter, Tab, Escape or a space."""
+        codes = {"Enter": (13, "\r", "Enter"), "Tab": (9, "", "Tab"), " ": (32, " ", "Space"), "Escape": (27, "", "Escape")}
+        number, text, code = codes[key]
+        common = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+        self.settle()
+
+    def type(self, selector: str, text: str) -> None:
+        """Write into a field as a person does; what was in it goes."""
+        self.click(selector)
+        self.do("document.querySelector(given[0]).select();", selector)
+        self.call("Input.insertText", text=text)
+        self.settle()
+
+    def pdf(self, **settings) -> bytes:
+        """Print on A4."""
+        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True, "printBackground": True}
+        return base64.b64decode(self.call("Page.printToPDF", **paper, **settings)["data"])
+
+    def shot(self, path: Path) -> Path:
+        """Keep a picture of the whole page: for a person to look at."""
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(data))
+        return path

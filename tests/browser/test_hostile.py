@@ -1,0 +1,118 @@
+"""Names made to break a page are shown as text and break nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+import trueup as tu
+from browser.conftest import COLUMN, HOSTILE
+from browser.looks import BY_COLUMN, FIND, names, nothing, opened, sticking_out, toggle
+from trueup.audits.text import shorten
+
+TAGS = """
+const counts = {};
+for (const one of document.querySelectorAll("*")) { counts[one.tagName] = (counts[one.tagName] || 0) + 1; }
+return counts;
+"""
+
+
+@pytest.fixture
+def page(browser, wild_page):
+    with browser.page(wild_page) as page:
+        yield page
+        assert page.dialogs == []
+        assert page.complaints == []
+
+
+def test_every_name_is_shown_as_its_own_text(page, wild):
+    segments = [wild.finding(at).segment for at in range(wild.tested)]
+    shown = page.do("return [...document.querySelectorAll('#segments th[scope=row] bdi')].map(one => one.textContent);")
+    assert shown == [shorten(segment, 90) for segment in segments]
+    for value in HOSTILE:
+        assert any(value in segment for segment in segments)
+        assert shorten(f"{COLUMN}={value}", 90) in shown
+
+
+def test_the_title_is_text_too(page):
+    assert page.do("return document.title;") == HOSTILE[1]
+
+
+def test_no_name_makes_an_element(browser, page, tame_page):
+    with browser.page(tame_page) as other:
+        assert page.do(TAGS) == other.do(TAGS)
+
+
+def test_no_name_makes_an_attribute_that_acts(page):
+    acting = page.do(
+        "return [...document.querySelectorAll('*')].flatMap(one => [...one.attributes]).filter(one => "
+        "/^on/.test(one.name) || (/^(href|src|action)$/.test(one.name) && /^javascript:/i.test(one.value))).map(one => one.name);"
+    )
+    assert acting == []
+
+
+def test_every_segment_opens_and_nothing_runs(browser, page, tame_page):
+    page.do("document.querySelectorAll('.row-toggle').forEach(one => one.click());")
+    page.settle()
+    with browser.page(tame_page) as other:
+        other.do("document.querySelectorAll('.row-toggle').forEach(one => one.click());")
+        assert page.do(TAGS) == other.do(TAGS)
+
+
+def test_a_name_of_ten_thousand_letters_leaves_the_layout_whole(page):
+    for width in (1280, 390):
+        page.size(width)
+        page.settle()
+        nothing(sticking_out(page, width))
+        tallest = page.do(
+            "return Math.max(...[...document.querySelectorAll('#segments tbody tr')].map(one => one.getBoundingClientRect().height));"
+        )
+        assert tallest < 300
+    page.size(1280)
+    widest = page.do(
+        "return Math.max(...[...document.querySelectorAll('select, option, button, label')].map(one => one.getBoundingClientRect().width));"
+    )
+    assert widest < 1280
+
+
+def test_text_from_right_to_left_stays_in_its_own_place(page):
+    ways = page.do(
+        "return [...document.querySelectorAll('#segments th[scope=row] bdi')].map(one => getComputedStyle(one).unicodeBidi);"
+    )
+    assert set(ways) == {"isolate"}
+
+
+def test_search_and_columns_take_hostile_words(page, wild):
+    page.type(FIND, "<script>alert(1)")
+    wanted = [wild.finding(at).segment for at in range(wild.tested) if "<script>alert(1)" in wild.finding(at).segment]
+    assert len(names(page)) == len(wanted) > 0
+    page.type(FIND, "=")
+    listed = page.do("return [...document.querySelector(given[0]).options].map(one => one.text.trim());", BY_COLUMN)
+    assert any(text.startswith(COLUMN[:20]) for text in listed)
+    page.do(
+        "const list = document.querySelector(given[0]); list.selectedIndex = 1; list.dispatchEvent(new Event('change', {bubbles: true}));",
+        BY_COLUMN,
+    )
+    assert 0 < len(names(page)) < wild.tested
+
+
+def test_a_hostile_segment_opens_with_its_numbers(page, wild):
+    wanted = next(
+        f for f in (wild.finding(at) for at in range(wild.tested)) if f.segment.endswith(f"{COLUMN}={HOSTILE[0]}")
+    )
+    button = toggle(page, wanted.segment)
+    page.click(button)
+    shown = opened(page, button)
+    assert shown.seen
+    assert f"{wanted.n:,}" in shown.text
+
+
+def test_a_comparison_takes_hostile_names_too(browser, wild, tame, folder):
+    path = tu.report({HOSTILE[0]: wild, HOSTILE[1]: wild}, folder / "wild two.html", title=HOSTILE[2])
+    plain = tu.report({"one": tame, "two": tame}, folder / "tame two.html", title="tame")
+    assert tame.tested == wild.tested
+    with browser.page(path) as page, browser.page(plain) as quiet:
+        for one in (page, quiet):
+            one.do("document.querySelectorAll('.row-toggle').forEach(one => one.click());")
+        assert page.do(TAGS) == quiet.do(TAGS)
+        assert page.do("return document.body.innerText.includes(given[0]);", HOSTILE[0])
+        assert (page.dialogs, page.complaints) == ([], [])

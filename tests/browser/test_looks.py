@@ -1,0 +1,117 @@
+"""How the pages look: dark, in print, to a screen reader."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from browser.looks import axe_findings, faint, nothing, paper, sticking_out
+
+PAGES = ("one", "two", "health", "wild_page")
+SHEET = 688  # A4 less margins of 14 mm, in dots of 96 an inch
+SHRUNK = 1.05  # a browser makes a sheet smaller where it is too wide; by so much nobody sees it
+SCHEMES = (False, True)  # whether the reader prefers dark
+
+
+def open_first(page):
+    """Open the first segment, so that what it shows is looked at too."""
+    page.click(".row-toggle")
+    assert page.do("return document.querySelector('.row-toggle').getAttribute('aria-expanded');") == "true"
+
+
+def grave(findings):
+    return [told for told in findings if told.startswith(("serious", "critical"))]
+
+
+@pytest.fixture(params=PAGES)
+def path(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_dark_is_dark_and_light_is_light(browser, one):
+    with browser.page(one) as page:
+        white, black, contrast = paper(page)
+        page.look(dark=True)
+        dark, light, dark_contrast = paper(page)
+    assert min(white[:3]) > 200 > 80 > max(black[:3])
+    assert max(dark[:3]) < 80 < 200 < min(light[:3])
+    assert min(contrast, dark_contrast) >= 4.5
+
+
+@pytest.mark.parametrize("name", [*PAGES, "credit", "ads"])
+def test_every_text_stands_out(browser, request, name):
+    with browser.page(request.getfixturevalue(name)) as page:
+        open_first(page)
+        for dark in SCHEMES:
+            page.look(dark=dark)
+            nothing(faint(page))
+
+
+def test_a_faint_text_is_seen(browser, tmp_path):
+    bad = tmp_path / "faint.html"
+    words = "<p>good</p>" * 30
+    bad.write_text(
+        f"<!DOCTYPE html><body style='background:#fff'>{words}<p style='color:#999'>grey</p><p style='opacity:0.4'>pale</p>"
+        "<div style='background:rgba(0,0,0,0.8)'>on dark</div><svg><rect width=200 height=50 fill='#036'/><text x=9 y=20>drawn</text></svg>"
+    )
+    with browser.page(bad) as page:
+        assert [told.split(" ", 2)[2] for told in faint(page)] == ["grey", "pale", "on dark", "drawn"]
+
+
+def test_axe_finds_nothing_serious(browser, axe, path):
+    with browser.page(path) as page:
+        open_first(page)
+        for dark in SCHEMES:
+            page.look(dark=dark)
+            nothing(grave(axe_findings(page, axe, colours=dark)))  # only colours change in the dark
+
+
+def test_axe_finds_nothing_serious_on_a_phone(browser, axe, one):
+    with browser.page(one, width=390) as page:
+        nothing(grave(axe_findings(page, axe)))
+
+
+def test_axe_sees_what_is_bad(browser, axe, tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text("<!DOCTYPE html><title>bad</title><input><p style='color:#ccc'>pale</p>")
+    with browser.page(bad) as page:
+        found = " ".join(axe_findings(page, axe))
+    assert all(rule in found for rule in ("critical label", "serious color-contrast", "serious html-has-lang"))
+
+
+def pages_of(pdf: bytes) -> int:
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+@pytest.mark.parametrize(("name", "most"), [("one", 14), ("two", 14), ("wild_page", 20)])
+def test_a_page_prints_on_a_few_sheets(browser, request, name, most):
+    with browser.page(request.getfixturevalue(name)) as page:
+        pdf = page.pdf()
+    assert pdf.startswith(b"%PDF-")
+    assert 2 <= pages_of(pdf) <= most
+
+
+@pytest.mark.parametrize("name", [*PAGES, "credit", "ads"])
+def test_print_is_on_white_without_controls_and_no_wider_than_the_sheet(browser, request, name):
+    with browser.page(request.getfixturevalue(name), width=SHEET, dark=True) as page:
+        page.look(dark=True, media="print")
+        white, _, contrast = paper(page)
+        assert min(white[:3]) == 255
+        assert contrast >= 12
+        nothing(sticking_out(page, round(SHRUNK * SHEET)))
+        shown = "return [...document.querySelectorAll('input, select')].filter(one => one.checkVisibility()).length;"
+        assert page.do(shown) == 0
+        nothing(faint(page))
+
+
+def test_headings_go_down_one_step_at_a_time_and_the_page_says_its_language(browser, path):
+    with browser.page(path) as page:
+        levels = page.do(
+            "return [...document.querySelectorAll('h1, h2, h3, h4')].filter(one => one.checkVisibility()).map(one => Number(one.tagName[1]));"
+        )
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
+        assert page.do("return [document.documentElement.lang, document.querySelectorAll('main').length];") == ["en", 1]

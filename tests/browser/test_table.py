@@ -1,0 +1,181 @@
+"""The table of segments under a person's hands: sort, search, filter, open."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser.looks import BY_COLUMN, FIND, LEAST_ROWS, ONLY_OFF, choose, column, head, names, opened, sorting, toggle
+
+
+@pytest.fixture
+def page(browser, one):
+    with browser.page(one) as page:
+        yield page
+        assert page.complaints == []
+
+
+@pytest.fixture(scope="module")
+def findings(found):
+    return [found.finding(at) for at in range(found.tested)]
+
+
+def whole(texts):
+    return [int(text.replace(",", "")) for text in texts]
+
+
+def test_the_table_holds_every_tested_segment_worst_first(page, findings):
+    assert names(page) == [finding.segment for finding in findings]
+    assert whole(column(page, "rows")) == [finding.n for finding in findings]
+
+
+def test_a_click_on_a_heading_sorts_by_it_and_another_turns_it_round(page, findings):
+    first = names(page)
+    page.click(head(page, "rows"))
+    assert sorting(page) == {"rows": "descending"}
+    assert whole(column(page, "rows")) == sorted((finding.n for finding in findings), reverse=True)
+    assert sorted(names(page)) == sorted(first)
+    assert names(page) != first
+    page.click(head(page, "rows"))
+    assert sorting(page) == {"rows": "ascending"}
+    assert whole(column(page, "rows")) == sorted(finding.n for finding in findings)
+
+
+def test_numbers_are_sorted_as_numbers_whatever_their_text(page, findings):
+    page.click(head(page, "sigma"))
+    sizes = {finding.segment: finding.sigma for finding in findings}
+    assert [sizes[name] for name in names(page)] == sorted(sizes.values(), reverse=True)
+
+
+@pytest.mark.parametrize("key", ["Enter", " "])
+def test_the_keyboard_sorts_too(page, key):
+    page.do("document.querySelector(given[0]).focus();", head(page, "segment"))
+    page.press(key)
+    assert sorting(page) == {"segment": "ascending"}
+    assert names(page) == sorted(names(page), key=str.lower)
+    assert page.do("return document.activeElement === document.querySelector(given[0]);", head(page, "segment"))
+
+
+def test_a_search_leaves_the_segments_that_hold_the_words_and_says_how_many(page, findings):
+    wanted = [finding.segment for finding in findings if "harbour" in finding.segment]
+    page.type(FIND, "HARBour")
+    assert names(page) == wanted
+    assert f"{len(wanted)} of {len(findings)}" in page.do("return document.querySelector('#shown').innerText;")
+    page.type(FIND, "no such segment")
+    assert names(page) == []
+    assert f"0 of {len(findings)}" in page.do("return document.querySelector('#shown').innerText;")
+    page.type(FIND, " ")
+    page.press("Escape")
+    assert len(names(page)) == len(findings)
+
+
+def test_only_the_segments_that_are_off(page, found):
+    page.click(ONLY_OFF)
+    assert names(page) == [finding.segment for finding in found.worst(found.rejected)]
+    page.click(ONLY_OFF)
+    assert len(names(page)) == found.tested
+
+
+def test_segments_of_one_column(page, findings):
+    choose(page, BY_COLUMN, "product")
+    assert names(page) == [finding.segment for finding in findings if "product" in finding.segment]
+    page.click("#reset")
+    assert len(names(page)) == len(findings)
+    assert not page.do("return document.querySelector('#reset').checkVisibility();")
+
+
+def test_a_cell_of_the_map_leaves_the_segments_of_its_columns_and_lets_them_all_back(page, findings):
+    both = [f.segment for f in findings if "region" in f.segment and "employment" in f.segment]
+    cell = "#map tbody tr:nth-child(3) td:nth-of-type(1) .map-cell"  # the third column against the first
+    page.click(cell)
+    assert page.do("return document.querySelector(given[0]).getAttribute('aria-pressed');", cell) == "true"
+    assert names(page) == both
+    page.click(cell)
+    assert len(names(page)) == len(findings)
+
+
+def test_segments_of_a_size(page, findings):
+    page.type(LEAST_ROWS, "700")
+    assert names(page) == [finding.segment for finding in findings if finding.n >= 700]
+
+
+def test_filters_hold_together_and_after_a_sort(page, findings, found):
+    page.click(ONLY_OFF)
+    page.type(FIND, "region=")
+    off = {finding.segment for finding in found.worst(found.rejected)}
+    wanted = {finding.segment: finding.n for finding in findings if finding.segment in off and "region=" in finding.segment}
+    assert names(page) == list(wanted)
+    page.click(head(page, "rows"))
+    assert set(names(page)) == set(wanted)
+    assert whole(column(page, "rows")) == sorted(wanted.values(), reverse=True)
+
+
+def right(finding, shown):
+    """Whether what was opened shows the segment's own numbers and its curve."""
+    assert (shown.expanded, shown.seen, shown.next) == ("true", True, True)
+    counts = (f"{finding.n:,}", f"{finding.n * finding.observed:,.0f}", f"{finding.observed:.4g}", f"{finding.ratio:.3g}")
+    assert all(count in shown.text for count in counts), (counts, shown.text)
+    assert shown.drawings >= 1
+
+
+def test_a_click_opens_a_segment_and_another_closes_it(page, findings):
+    wanted = findings[3]
+    button = toggle(page, wanted.segment)
+    closed = opened(page, button)
+    assert (closed.expanded, closed.seen) == ("false", False)
+    page.click(button)
+    right(wanted, opened(page, button))
+    page.click(button)
+    closed = opened(page, button)
+    assert (closed.expanded, closed.seen) == ("false", False)
+
+
+def test_the_keyboard_alone_reaches_a_segment_and_opens_it(page, findings):
+    page.do("document.querySelector(given[0]).focus();", FIND)
+    for _ in range(60):
+        page.press("Tab")
+        if page.do("return document.activeElement.matches('.row-toggle');"):
+            break
+    else:
+        pytest.fail("no button of a row is reached by the tabulator")
+    outline = page.do(
+        "const style = getComputedStyle(document.activeElement); return [style.outlineStyle, style.boxShadow];"
+    )
+    assert outline != ["none", "none"]
+    button = toggle(page, findings[0].segment)
+    assert page.do("return document.activeElement === document.querySelector(given[0]);", button)
+    page.press("Enter")
+    right(findings[0], opened(page, button))
+    page.press("Enter")
+    assert opened(page, button).expanded == "false"
+    page.press(" ")
+    right(findings[0], opened(page, button))
+
+
+def test_every_button_says_what_it_opens(page, findings):
+    told = page.do(
+        "return [...document.querySelectorAll('.row-toggle')].map(one => one.getAttribute('aria-label') || one.innerText);"
+    )
+    assert len(told) == len(findings)
+    assert len(set(told)) == len(findings)
+
+
+def test_an_open_segment_stays_with_its_row_and_goes_with_it(page, findings):
+    wanted = findings[0]
+    button = toggle(page, wanted.segment)
+    page.click(button)
+    page.click(head(page, "rows"))
+    right(wanted, opened(page, button))
+    page.type(FIND, "no such segment")
+    assert not opened(page, button).seen
+
+
+def test_a_segment_of_a_comparison_opens_with_the_numbers_of_both(browser, two, findings):
+    with browser.page(two) as page:
+        button = toggle(page, findings[0].segment)
+        page.click(button)
+        shown = opened(page, button)
+        right(findings[0], shown)
+        assert shown.drawings >= 2
+        assert "before" in shown.text
+        assert "after" in shown.text
+        assert page.complaints == []

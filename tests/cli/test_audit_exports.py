@@ -1,0 +1,360 @@
+"""What `trueup audit` leaves behind, what it compares, and what it says on the way."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import ROLES, call, run
+from trueup.cli import provenance
+
+BY = ["--by", "region"]
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch):
+    """Give a file with two scores of the same rows, and an outcome in words."""
+    monkeypatch.chdir(tmp_path)
+    data = tu.simulate.lending(6000, 0)
+    frame = pl.DataFrame({
+        "status": np.where(data["outcome"] == 1, "late", "paid"), "outcome": data["outcome"],
+        "prediction": data["truth"], "old": data["prediction"], "region": data["region"],
+    })  # fmt: skip
+    frame.write_csv("scored.csv")
+    return frame
+
+
+# Files
+
+
+def test_the_ending_says_what_is_written(at, tmp_path, capsys):
+    places = [tmp_path / name for name in ("a.html", "a.md", "a.csv", "a.json")]
+    code, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, *(word for one in places for word in ("-o", one)))
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("wrote")] == [f"wrote {one}" for one in places]
+    page, summary, table, whole = (one.read_text(encoding="utf-8") for one in places)
+    assert page.startswith("<!DOCTYPE html>")
+    assert summary.startswith("## ")
+    assert json.loads(whole)["rows"] == 12_000
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["segment"] for row in rows] == [one["segment"] for one in json.loads(whole)["findings"]]
+
+
+def test_an_option_writes_what_an_ending_writes(at, tmp_path, capsys):
+    run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.csv", "--csv", tmp_path / "b.txt")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.txt").read_bytes()
+
+
+@pytest.mark.parametrize(("option", "begins"), [("--csv", "segment,"), ("--markdown", "## "), ("--json", '{"verdict"')])
+def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, option, begins):
+    code, out, err = run(capsys, "loans.parquet", *ROLES, *BY, option, "-")
+    assert (code, err) == (0, "")
+    assert out.startswith(begins)
+    assert "wrote" not in out
+    assert "next:" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "report.docx"], "-o report.docx does not say by its ending what to write\nhint: -o report.html is the page"),
+        (["-o", "-"], "-o - does not say by its ending"),
+        (["-o", "a.csv", "--csv", "a.csv"], "a.csv would be written twice"),
+        (["--csv", "-", "--json", "-"], "only one thing can go to standard output"),
+        (["--profile", "credits"], "there is no profile 'credits'\nhint: did you mean 'credit'?"),
+        (["--profile", "none.toml"], "cannot read the profile 'none.toml'"),
+        (["--tolerance", "0.1"], "--tolerance goes with --fail-if"),
+        (["--fail-if", "miscalibrated", "--tolerance", "-1"], "got '-1'"),
+        (["--against", "prediction"], "--against prediction is the prediction itself"),
+        (["--against", "age,term"], "--against must name as many columns as --prediction: 1; got 2"),
+        (["--against", "agee"], "did you mean 'age'?"),
+        (["--fix", "m.trueup"], "--fix goes with --against"),
+        (["--fix", "m.trueup", "--against", "age"], "m.trueup"),
+        (["--positive", "2"], "no row has the outcome '2' in column 'outcome'\nhint: its values are '0', '1'"),
+        (["--positive", "1", "--task", "regression"], "--positive and --task regression exclude each other"),
+        (["--outcome", "region", "--positive", "harbor"], "did you mean 'harbour'?"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_with_a_hint(at, capsys, arguments, message):
+    code, out, err = run(capsys, "loans.parquet", *ROLES, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_a_page_says_which_files_and_which_command_made_it(at, tmp_path, capsys):
+    place = tmp_path / "it's.json"
+    run(capsys, "loans.parquet", *ROLES, *BY, "-o", place)
+    source = json.loads(place.read_text())["source"]
+    rows = Path("loans.parquet").read_bytes()
+    assert source["files"] == [{"name": "loans.parquet", "bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}]
+    quoted = "'" + str(place).replace("'", "'\"'\"'") + "'"
+    assert source["command"] == f"trueup audit loans.parquet {' '.join(ROLES)} --by region -o {quoted}"
+
+
+def test_only_the_name_of_a_file_is_kept(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run(capsys, at / "loans.parquet", *ROLES, *BY, "--json", "a.json")
+    assert json.loads(Path("a.json").read_text())["source"]["files"][0]["name"] == "loans.parquet"
+
+
+def test_a_file_too_large_to_digest_says_so(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(provenance, "LARGEST", 10)
+    run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.json")
+    (file,) = json.loads((tmp_path / "a.json").read_text())["source"]["files"]
+    assert file["sha256"] == provenance.NOT_TAKEN
+
+
+def test_nothing_is_digested_where_nothing_is_written(at, monkeypatch, capsys):
+    monkeypatch.setattr("trueup.cli.audit.find_source", lambda *_: pytest.fail("digested"))
+    assert run(capsys, "loans.parquet", *ROLES, *BY)[0] == 0
+
+
+# Two scores
+
+
+def test_another_score_is_compared_on_the_same_rows(scored, capsys):
+    given = ["scored.csv", *ROLES, "--against", "old", *BY]
+    code, out, _ = run(capsys, *given, "-o", "both.html", "-o", "both.csv", "-o", "both.json", "-o", "both.md")
+    assert code == 0
+    new, old = (tu.audit(scored, outcome="outcome", prediction=name, by=["region"]) for name in ("prediction", "old"))
+    assert out.startswith(new.verdict + "\n")
+    assert f"\nold: {old.verdict}\n" in out
+    (line,) = (line for line in out.splitlines() if line.startswith("brier"))
+    assert line.split()[1:] == [f"{one.portrait.scores['brier']:.5g}" for one in (old, new)]
+    said = json.loads(Path("both.json").read_text())
+    assert (said["verdict"], said["against"]["verdict"]) == (new.verdict, old.verdict)
+    rows = list(csv.DictReader(io.StringIO(Path("both.csv").read_text())))
+    assert {row["prediction"] for row in rows} == {"old", "prediction"}
+    assert "old" in Path("both.html").read_text(encoding="utf-8")
+
+
+def test_the_other_score_forms_no_segments_and_the_exit_code_is_that_of_the_prediction(scored, capsys):
+    gate = ["--fail-if", "miscalibrated", "--json", "-"]
+    roles = ["--sql", "SELECT outcome, prediction, old, region FROM data"]
+    code, out, _ = run(capsys, "scored.csv", *roles, *ROLES, "--against", "old", *gate)
+    assert code == 0
+    assert json.loads(out)["by"] == json.loads(out)["against"]["by"] == ["region"]
+    swapped = ["--outcome", "outcome", "--prediction", "old", "--against", "prediction"]
+    assert run(capsys, "scored.csv", *roles, *swapped, *gate)[0] == 1
+
+
+def test_the_page_of_two_scores_says_what_the_fix_corrected(here, capsys):
+    assert call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "scored.parquet")[0] == 0
+    given = ["--outcome", "y", "--prediction", "p_trueup", "--against", "p", "--by", "country"]
+    assert run(capsys, "scored.parquet", *given, "--fix", "binary.trueup", "-o", "both.html")[0] == 0
+    assert "What the fix corrected" in Path("both.html").read_text(encoding="utf-8")
+
+
+def test_the_command_that_predict_names_next_works(here, capsys):
+    import shlex
+
+    roles = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--by", "country"]
+    assert call(capsys, "fit", "rows.parquet", *roles, "-o", "m.trueup", "--quiet")[0] == 0
+    _, out, _ = call(capsys, "predict", "m.trueup", "rows.parquet", "-o", "scored.parquet")
+    line = out.splitlines()[-1]
+    assert line.startswith("  trueup audit scored.parquet --outcome y --prediction p_trueup --against p ")
+    assert call(capsys, *shlex.split(line)[1:])[0] == 0
+
+
+# Outcomes, profiles, gates
+
+
+def test_a_positive_outcome_in_words_counts_as_1(scored, capsys):
+    given = ["scored.csv", "--prediction", "prediction", *BY, "--json", "-"]
+    words = json.loads(run(capsys, *given, "--outcome", "status", "--positive", "late")[1])
+    numbers = json.loads(run(capsys, *given, "--outcome", "outcome")[1])
+    assert words["findings"] == numbers["findings"]
+    assert words["roles"]["outcome"] == "status"
+    _, _, err = run(capsys, *given, "--outcome", "status")
+    assert err.endswith("hint: name the event, such as --positive paid\n")
+
+
+def test_what_a_profile_proposes_gives_way_to_what_is_said(at, tmp_path, capsys):
+    (tmp_path / "mine.toml").write_text('name = "mine"\n[defaults]\ndepth = 1\nmin_rows = 80\nby = ["REGION", "nowhere"]\n')
+    given = ["loans.parquet", *ROLES, "--profile", tmp_path / "mine.toml", "--json", "-"]
+    said = json.loads(run(capsys, *given)[1])
+    assert (said["by"], said["settings"]["depth"], said["settings"]["min_rows"]) == (["region"], 1, 80)
+    said = json.loads(run(capsys, *given, "--by", "product,term", "--depth", "2")[1])
+    assert (said["by"], said["settings"]["depth"], said["settings"]["min_rows"]) == (["product", "term"], 2, 80)
+
+
+def test_a_profile_changes_the_page_and_no_number(at, tmp_path, capsys):
+    found = []
+    for profile in ("general", "ads"):
+        places = ["-o", tmp_path / f"{profile}.html", "-o", tmp_path / f"{profile}.csv"]
+        run(capsys, "loans.parquet", *ROLES, *BY, "--profile", profile, *places)
+        found.append(((tmp_path / f"{profile}.html").read_text(), (tmp_path / f"{profile}.csv").read_text()))
+    assert found[0][1] == found[1][1]
+    assert "Calibration ratio by field and value" not in found[0][0]
+    assert "Calibration ratio by field and value" in found[1][0]
+
+
+def test_a_tolerance_passes_over_small_errors_but_not_over_those_that_cancel(tmp_path, capsys):
+    # Right on average, and off by 0.1 on either side: no mean shows it, the cumulative differences do.
+    rng = np.random.default_rng(0)
+    p = np.repeat([0.3, 0.7], 4000)
+    y = rng.random(8000) < np.repeat([0.4, 0.6], 4000)
+    pl.DataFrame({"outcome": y * 1, "prediction": p, "g": ["u", "v"] * 4000}).write_csv(tmp_path / "x.csv")
+    given = [tmp_path / "x.csv", *ROLES, "--fail-if", "miscalibrated"]
+    assert run(capsys, *given)[0] == 1
+    code, out, _ = run(capsys, *given, "--tolerance", "0.03", "--quiet")
+    assert code == 1
+    assert out.endswith("(3 off by more than 0.03)\n")
+    code, out, _ = run(capsys, *given, "--tolerance", "0.2", "--quiet")
+    assert code == 0
+    assert out.startswith("miscalibrated: 3 of 3 ")
+    assert out.endswith("(0 off by more than 0.2)\n")
+
+
+def test_scores_that_are_labels_are_called_so_in_the_verdict(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    p = rng.integers(0, 2, 400)
+    y = np.where(rng.random(400) < 0.1, 1 - p, p)
+    pl.DataFrame({"outcome": y, "prediction": p, "g": ["u", "v"] * 200}).write_csv(tmp_path / "x.csv")
+    _, out, err = run(capsys, tmp_path / "x.csv", *ROLES, "--quiet")
+    assert out.endswith("(every prediction is 0 or 1: labels rather than probabilities)\n")
+    assert out.count("\n") == 1
+    assert err.startswith("warning: every prediction")
+
+
+# What is said
+
+
+def test_the_segments_that_are_not_shown_are_counted(at, capsys):
+    whole = tu.audit(pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region"])
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--top", "1")
+    hidden = [one for one in whole.worst(len(whole))[1:] if one.segment != whole.overall.segment]  # all rows are shown, too
+    off = sum(one.p_adjusted <= 0.05 for one in hidden)
+    assert off > 0
+    assert (
+        f"\n{len(hidden)} more segments, {off} of them off beyond chance: --top {len(whole)}, or -o segments.csv\n" in out
+    )
+    assert "more segment" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
+
+
+def test_the_next_commands_are_named_and_work(at, tmp_path, monkeypatch, capsys):
+    import shlex
+
+    monkeypatch.chdir(tmp_path)
+    Path("my loans.parquet").symlink_to(at / "loans.parquet")
+    _, out, _ = run(capsys, "my loans.parquet", *ROLES, *BY)
+    page, fit = out.splitlines()[-2:]
+    assert page == "  trueup audit 'my loans.parquet' --outcome outcome --prediction prediction --by region -o report.html"
+    assert (
+        fit == "  trueup fit 'my loans.parquet' --outcome outcome --prediction prediction --features region -o model.trueup"
+    )
+    assert call(capsys, *shlex.split(page)[1:])[0] == 0
+    assert call(capsys, *shlex.split(fit)[1:], "--method", "platt", "--quiet")[0] == 2  # platt reads no features
+    _, out, _ = run(capsys, at / "calm.parquet", *ROLES, *BY, "-o", "calm.html")
+    assert "next:" not in out
+
+
+def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
+    plain = run(capsys, "loans.parquet", *ROLES, "--by", "region,age", "--top", "3")
+    code, out, err = run(capsys, "loans.parquet", *ROLES, "--by", "region,age", "--top", "3", "--verbose")
+    assert (code, out) == plain[:2]
+    assert plain[2] == ""
+    for said in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: names, 12",
+                 "bins of age: 10 (", "adjusted by holm at 0.05: ", "cells under 50 rows", "auditing: "):  # fmt: skip
+        assert f"  {said}" in err or said in err
+    _, _, err = run(capsys, "loans.parquet", *ROLES, *BY, "--verbose", "--profile", "credit", "-o", tmp_path / "a.html")
+    assert "SHA-256" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fit", "rows.parquet", "--outcome", "y", "--prediction", "p", "--method", "platt", "--judge", "-o", "m.trueup"],
+         ["method: Platt(", "judged by cross-validation", "round 0: log loss", "why it stopped: "]),
+        (["predict", "binary.trueup", "rows.parquet", "-o", "s.parquet"], ["reads country: names, 3 known", "scoring: "]),
+        (["explain", "binary.trueup"], ["reads age: numbers"]),
+        (["decide", "rows.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "1", "--by", "country"],
+         ["costs: a miss costs 5", "no labelled rows", "segments by country: 3", "rule: the cheapest"]),
+    ],
+)  # fmt: skip
+def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
+    code, out, _ = call(capsys, *arguments)
+    loud = call(capsys, *arguments, "--verbose")
+    assert (code, loud[0]) == (0, 0)
+    assert [line for line in said if line not in loud[2]] == []
+    if arguments[0] != "fit":  # the size of a file may differ by the day that is written into it
+        assert loud[1] == out
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["SET VARIABLE password = 'hunter2'", "CREATE SECRET s (TYPE http, BEARER_TOKEN 'hunter2')",
+     "SELECT 'postgres://me:hunter2@db/x'", "SET VARIABLE u = 'https://x/y.parquet?sig=hunter2'"],
+)  # fmt: skip
+@pytest.mark.parametrize("equals", [False, True])
+def test_a_password_in_a_query_is_on_no_page(before, equals):
+    query = f"{before}; FROM 'loans.parquet'"
+    words = [f"--sql={query}"] if equals else ["--sql", query]
+    told = provenance.command_of(argparse.Namespace(words=["audit", *words, *ROLES]))
+    assert "hunter2" not in told
+    assert "left out" in told
+    assert told.endswith(" ".join(ROLES))
+
+
+def test_a_query_with_a_password_leaves_none_in_what_is_written(at, tmp_path, capsys):
+    query = "SET VARIABLE password = 'hunter2'; FROM 'loans.parquet'"
+    places = [tmp_path / f"a.{ending}" for ending in ("html", "md", "json", "csv")]
+    words = [word for place in places for word in ("-o", place)]
+    assert run(capsys, "--sql", query, *ROLES, *BY, *words)[0] == 0
+    assert [place.name for place in places if "hunter2" in place.read_text()] == []
+
+
+def test_a_query_without_secrets_and_a_path_at_home_can_be_run_again(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
+    told = provenance.command_of(argparse.Namespace(words=words))
+    assert told == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
+
+
+def test_the_page_does_not_go_to_standard_output(at, capsys):
+    code, out, err = run(capsys, "loans.parquet", *ROLES, *BY, "--report", "-")
+    assert (code, out) == (2, "")
+    assert "the page goes to a file" in err
+    assert not Path("-").exists()
+
+
+def test_neither_the_fix_nor_a_profile_is_written_over(here, capsys):
+    words = ["rows.parquet", "--outcome", "y", "--prediction", "p", "--by", "country"]
+    against = ["--against", "forecast", "--fix", "binary.trueup"]
+    code, _, err = run(capsys, *words, *against, "--json", "binary.trueup")
+    assert code == 2
+    assert "binary.trueup would overwrite what is read" in err
+    with resources.as_file(resources.files("trueup.reports.profiles") / "credit.toml") as place:
+        Path("mine.toml").write_text(place.read_text())
+    code, _, err = run(capsys, *words, "--profile", "mine.toml", "--csv", "mine.toml")
+    assert code == 2
+    assert "mine.toml would overwrite what is read" in err
+
+
+def test_the_next_command_keeps_what_decides_the_verdict(at, capsys):
+    words = ["--depth", "1", "--alpha", "0.5", "--min-rows", "400"]
+    _, out, _ = run(capsys, *ROLES, *BY, *words, "--", "loans.parquet")
+    told = " ".join([*ROLES, *BY, *words])
+    assert f"\n  trueup audit {told} -o report.html -- loans.parquet\n" in out
+
+
+def test_segments_as_csv_alone_need_no_digest(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("trueup.cli.audit.find_source", lambda *_: pytest.fail("digested"))
+    assert run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.csv")[0] == 0
+
+
+def test_the_row_of_all_rows_is_not_counted_among_those_left_out(at, capsys):
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--depth", "1", "--top", "1")
+    shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows"))]
+    assert (len(shown), shown[-1][:8]) == (2, "all rows")  # one, and all rows beside it
+    assert "\n11 more segments" in out  # of twelve regions and the whole

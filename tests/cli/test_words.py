@@ -1,0 +1,162 @@
+"""The words of the command line: one name, one meaning; help with examples; completion in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from commands import call
+from trueup.cli import completion, parser
+from trueup.cli.verbs import PROFILE_NAMES, SHELLS
+
+
+def verbs():
+    (found,) = (one for one in parser.build_parser()._actions if isinstance(one, argparse._SubParsersAction))
+    return found.choices
+
+
+def options():
+    """Give every option that is written out, with its verb."""
+    for verb, its in verbs().items():
+        for action in its._actions:
+            for name in action.option_strings:
+                yield verb, name, action
+
+
+def meaning(action):
+    """Say what an option is: before the first semicolon, colon or bracket comes what does not depend on the verb."""
+    return re.split(r"[;:(]", action.help)[0].strip()
+
+
+def test_an_option_means_the_same_wherever_it_is_taken():
+    seen = {}
+    for verb, name, action in options():
+        told = (meaning(action), action.metavar, action.dest, action.nargs, getattr(action.type, "__qualname__", None))
+        first = seen.setdefault(name, (verb, told))
+        assert told == first[1], f"{name} of {verb} is not that of {first[0]}"
+    assert len(seen) > 50
+
+
+def test_a_value_that_is_chosen_from_a_list_is_chosen_from_the_same_list():
+    seen = {}
+    for verb, name, action in options():
+        assert seen.setdefault(name, action.choices) == action.choices, f"{name} of {verb}"
+
+
+def test_an_option_is_spelt_in_small_letters_with_hyphens_and_explained():
+    for verb, name, action in options():
+        assert re.fullmatch(r"-[a-z]|--[a-z]+(-[a-z]+)*", name), f"{verb} {name}"
+        assert action.help, f"{verb} {name}"
+
+
+def test_every_verb_takes_what_every_verb_takes():
+    for verb, its in verbs().items():
+        taken = {name for action in its._actions for name in action.option_strings}
+        assert {"--help", "--quiet", "--verbose", "--debug"} <= taken, verb
+        assert ("--output" in taken) == ("-o" in taken), verb
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_the_help_of_a_verb_has_examples_that_the_parser_understands(verb):
+    epilog = verbs()[verb].epilog
+    assert epilog.startswith("examples:\n")
+    text = epilog.replace("\\\n", " ")
+    lines = [line.partition(" | ")[0].partition("  #")[0] for line in text.splitlines() if "trueup " in line]
+    commands = [re.sub(r"^.*?(?=trueup )", "", line) for line in lines if re.match(r"\s+(source <\()?trueup ", line)]
+    assert commands
+    for command in commands:
+        words = shlex.split(command.partition(" > ")[0].strip().rstrip(")"))
+        parser.build_parser().parse_args(words[1:])
+
+
+def test_a_misspelt_choice_or_verb_is_guessed(capsys):
+    roles = ["fit", "x.csv", "--outcome", "y", "--prediction", "p", "-o", "m.trueup"]
+    assert call(capsys, *roles, "--method", "isotonik")[2].endswith("hint: did you mean --method isotonic?\n")
+    assert call(capsys, "adit")[2].endswith("hint: did you mean audit?\n")
+    assert call(capsys, *roles, "--method", "zzz")[2].endswith("hint: trueup fit --help shows what it takes\n")
+
+
+def test_the_profiles_that_help_names_are_those_there_are():
+    from trueup.reports.profiles import PROFILES
+
+    assert set(PROFILE_NAMES) == set(PROFILES)
+
+
+# Completion
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_names_every_verb_and_option(capsys, shell):
+    code, out, err = call(capsys, "completion", shell)
+    assert (code, err) == (0, "")
+    assert out == completion.script(shell)
+    for verb, name, _ in options():
+        assert verb in out
+        spelt = name if shell != "fish" else f" -{'l' if name.startswith('--') else 's'} {name.lstrip('-')}"
+        assert spelt in out, name
+    assert "isotonic" in out
+
+
+def test_an_unknown_shell_is_refused(capsys):
+    code, out, err = call(capsys, "completion", "fisch")
+    assert (code, out) == (2, "")
+    assert "did you mean fish?" in err
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_can_read_its_script(tmp_path, shell):
+    if shutil.which(shell) is None:
+        # Every quote that opens must close: what remains to be checked where the shell is not there.
+        shlex.split(completion.script(shell), comments=True)
+        return
+    (tmp_path / "script").write_text(completion.script(shell))
+    done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["trueup", "au"], {"audit"}),
+        (["trueup", ""], {*verbs(), "--help", "--version"}),
+        (["trueup", "audit", "--out"], {"--outcome", "--output"}),
+        (["trueup", "fit", "x.csv", "--method", "m"], {"mcgrad", "multiaccuracy"}),
+        (["trueup", "audit", "--profile", "c"], {"credit"}),
+        (["trueup", "audit", "sc"], {"scores.csv"}),
+        (["trueup", "audit", "--report", "sc"], {"scores.csv"}),
+        (["trueup", "completion", ""], {*SHELLS, "scores.csv"} | {"-h", "--help", "--quiet", "--verbose", "--debug"}),
+    ],
+)
+def test_bash_offers_what_may_come_next(tmp_path, words, offered):
+    (tmp_path / "scores.csv").touch()
+    typed = " ".join(map(shlex.quote, words))
+    code = f"{completion.script('bash')}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _trueup; "
+    code += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert set(done.stdout.split()) == offered
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("audit my", "my scores.csv\n"), ("audit -o my", "my scores.csv\n"), ("audit --profile my", "my scores.csv\n"),
+     ("audit --outcome ''", "\n"), ("decide --cost-fn ''", "\n")],
+)  # fmt: skip
+def test_bash_keeps_names_with_spaces_whole_and_offers_files_only_where_files_go(tmp_path, words, offered):
+    (tmp_path / "my scores.csv").touch()
+    code = f"{completion.script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trueup; "
+    code += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (offered, "")
+
+
+def test_every_option_that_names_a_file_completes_files():
+    named = {action.dest for verb, its in verbs().items() for action in its._actions if action.metavar in ("FILE", "MODEL")}
+    assert named <= completion.PLACES

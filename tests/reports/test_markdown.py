@@ -1,0 +1,183 @@
+"""The summary for a pull request: right numbers, and names that break nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.audits.result import Source
+from trueup.errors import ArgumentError
+from trueup.reports.markdown import code, markdown, prose
+
+ROLES = {"outcome": "outcome", "prediction": "prediction"}
+HOSTILE = (
+    "<script>alert(1)</script>", "a|b", "back`tick", "``", "*bold* _it_", "[x](http://evil.example)", "line\nbreak",
+    "@everyone #1", "\\|", "| --- |", "x" * 10_000, "&lt;b&gt;", "", " padded ", "![i](x)", "עברית", "$x$",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair():
+    data = tu.simulate.lending(20_000, seed=1)
+    before = tu.audit(data, by=["region", "product"], **ROLES)
+    return before, tu.audit({**data, "prediction": data["truth"]}, by=["region", "product"], **ROLES)
+
+
+def tables(text):
+    """Give every table as rows of cells, split as GitHub does: at bars without a backslash before them."""
+    found, last = [], False
+    for line in text.split("\n"):
+        inside = line.startswith("|")
+        if inside and not last:
+            found.append([])
+        if inside:
+            found[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        last = inside
+    return found
+
+
+def test_a_summary_says_the_verdict_the_figures_the_worst_and_where_it_is_from(pair):
+    audit = pair[0]
+    text = markdown(audit, top=3)
+    assert text.startswith(
+        "## Calibration audit\n\n**miscalibrated: 4 of 78 segments at 5% (Holm)**, worst `region=harbour`"
+    )
+    figures, worst = tables(text)
+    assert ["segments off", "4"] in figures
+    assert ["rows", "20,000"] in figures
+    assert [row[0] for row in worst[2:]] == [f"`{one.segment}`" for one in audit.worst(3)]
+    assert worst[2][1] == "**off**"
+    assert "and 75 more tested" in text
+    assert audit.portrait.fingerprint[:16] in text
+    assert "trueup fit" in text
+    assert text.count("\n") < 60
+
+
+def test_two_audits_are_set_side_by_side_with_what_moved(pair):
+    text = markdown(list(pair), top=5)
+    assert "From `before` to `after`: 4 off before, 4 no longer found off, 0 still off, 0 newly off." in text
+    figures, moved = tables(text)
+    assert figures[0] == ["", "`before`", "`after`"]
+    assert ["segments off", "4", "0"] in figures
+    harbour = next(row for row in moved if row[0] == "`region=harbour`")
+    assert harbour[2:4] == ["**off**", "within chance"]
+    assert harbour[4:6] == [f"{audit['region=harbour'].ratio:.2f}" for audit in pair]
+    assert len(moved) == 2 + 5
+    back = markdown({"a": pair[1], "b": pair[0]})
+    assert "0 off before, 0 no longer found off, 0 still off, 4 newly off" in back
+
+
+def test_a_segment_of_one_audit_alone_is_not_there_in_the_other(pair):
+    other = tu.audit(tu.simulate.lending(5_000, seed=2), by=["product"], **ROLES)
+    text = markdown({"one": pair[0], "other": other})
+    harbour = next(row for row in tables(text)[1] if row[0] == "`region=harbour`")
+    assert harbour[2:] == ["**off**", "not there", "1.64", "-", "8.57", "-"]
+
+
+def test_the_words_and_tables_of_a_profile_are_used(pair):
+    text = markdown(pair[0], "credit", top=1)
+    assert text.startswith("## Audit of probabilities of default")
+    figures, worst, grades = tables(text)
+    assert any(row[0] == "default rate" for row in figures)
+    assert worst[0][3:5] == ["default rate", "mean PD"]
+    assert grades[0][:4] == ["PD band", "rows", "defaults", "mean PD"]
+    assert "### PD and default rate by grade, `after`" in markdown(list(pair), "credit")
+    assert "¼" not in markdown(pair[0], "ads")
+
+
+def test_names_from_the_data_are_shown_as_text_and_break_no_table():
+    random = np.random.default_rng(0)
+    rows = 3_400
+    p = random.random(rows)
+    names = np.array(HOSTILE, object)[np.arange(rows) % len(HOSTILE)]
+    data = {"prediction": p, "outcome": (random.random(rows) < p**2).astype(float), "a|b`_<i>@me": names}
+    audit = tu.audit(data, by=["a|b`_<i>@me"], **ROLES)
+    audit = replace(audit, source=Source((("<b>|`.csv", 3, "ab" * 32),), "trueup audit 'x|y`'"))
+    for text in (markdown(audit, top=50), markdown([audit, audit], top=50), markdown(audit, "ads", top=50)):
+        for table in tables(text):
+            assert len({len(row) for row in table}) == 1
+        assert "<script" not in text
+        assert not re.search(r"<(?!/?(code|sub)>)", re.sub(r"`[^`\n]*`", "", text))
+        outside = re.sub(r"<code>.*?</code>|`[^`\n]*`", "", text)
+        assert not re.search(r"[@#]\w", outside.replace("&#", ""))
+        assert "http://" not in outside
+        assert max(len(line) for line in text.split("\n")) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a=b & c=d", "`a=b & c=d`"),
+        ("<b>", "<code>&#60;b&#62;</code>"),
+        ("a|b", "<code>a&#124;b</code>"),
+        ("a`b*c*", "<code>a&#96;b&#42;c&#42;</code>"),
+        ("a\\", "<code>a&#92;</code>"),
+        ("two\nlines", "`two·lines`"),
+        (" x", "<code> x</code>"),
+        ("", "<code></code>"),
+        ("ü|☃", "<code>ü&#124;☃</code>"),
+    ],
+)
+def test_names_are_code(text, shown):
+    assert code(text) == shown
+
+
+def test_prose_has_no_markup_mention_or_link():
+    assert prose("*a* @me #12 [x](y) www.x.y") == "&#42;a&#42; @\u200bme #\u200b12 &#91;x&#93;(y) www&#46;x.y"
+
+
+def test_what_could_not_be_tested_is_told():
+    random = np.random.default_rng(0)
+    data = {"prediction": random.random(200), "outcome": random.integers(0, 2, 200).astype(float), "g": np.arange(200) % 9}
+    audit = tu.audit(data, by=["g"], categorical=["g"], min_rows=100, **ROLES)
+    text = markdown(audit)
+    assert "### What could not be tested" in text
+    assert "too thin to tell: 9 cells have fewer than 100 rows" in text
+    none = markdown(tu.audit(data, by=["g"], min_rows=1_000, **ROLES))
+    assert "**nothing could be tested: no segment has 1000 rows**" in none
+    assert "### Worst" not in none
+
+
+def test_real_outcomes_are_summed_up():
+    random = np.random.default_rng(0)
+    x = random.normal(0, 1, 500)
+    text = markdown(tu.audit({"y": x + random.normal(0, 1, 500), "p": x}, outcome="y", prediction="p", task="regression"))
+    assert "root mean squared error" in text
+    assert "nan" not in text
+
+
+def test_a_summary_is_the_same_each_time(pair):
+    assert markdown(pair[0]) == markdown(pair[0])
+    assert "### Worst" not in markdown(pair[0], top=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda audit: markdown(audit, top=-1), "top must be a whole number of at least 0; got -1"),
+        (lambda audit: markdown(audit, top=True), "top must be"),
+        (lambda audit: markdown(audit, top=2.0), "top must be"),
+        (lambda audit: markdown(audit, "medicine"), "there is no profile 'medicine'"),
+        (lambda audit: markdown([]), "needs at least one audit"),
+        (lambda audit: markdown({"a": 3}), "got int as 'a'"),
+        (lambda audit: markdown("audit"), "got str"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(pair, call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call(pair[0])
+
+
+def test_segments_that_share_a_text_are_kept_apart():
+    rng = np.random.default_rng(0)
+    p = rng.random(3_000)
+    columns = {"a": rng.choice(["x", "x & b=u"], 3_000), "b": rng.choice(["u", "v"], 3_000)}
+    data = {"y": (rng.random(3_000) < p**2).astype(int), "p": p, **columns}
+    found = tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
+    text = markdown([found, found], top=100)
+    assert [row[0] for row in tables(text)[1]].count("`a=x & b=u`") == 2
+    assert f"{found.rejected:,} still off" in text

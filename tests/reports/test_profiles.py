@@ -1,0 +1,455 @@
+"""Profiles change words, tables and defaults; a stranger's file is checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.errors import ArgumentError, FileError
+from trueup.reports.profiles import PROFILES, Profile, SectionPlan, load_profile, sections
+from trueup.reports.profiles.declared import DEFAULTS, KINDS, MEASURES
+from trueup.reports.profiles.grades import jeffreys, jeffreys_below
+from trueup.reports.profiles.risks import READINGS, net_benefit
+
+ROLES = {"outcome": "outcome", "prediction": "prediction"}
+
+
+def lending(rows=4_000, **more):
+    data = tu.simulate.lending(rows, seed=1)
+    data["Grade"] = np.digitize(data["prediction"], [0.02, 0.05, 0.1, 0.2])
+    return data | more
+
+
+@pytest.fixture(scope="module")
+def audited():
+    return tu.audit(lending(), by=["region", "product", "Grade"], categorical=["Grade"], **ROLES)
+
+
+def texts(section):
+    return [[cell.text for cell in row] for row in section.table.rows]
+
+
+def heads(section):
+    return [heading.text for heading in section.table.headings]
+
+
+# What comes with the package
+
+
+def test_the_profiles_are_the_files_of_the_folder():
+    import trueup.reports.profiles as home
+
+    files = {path.stem for path in Path(home.__file__).parent.glob("*.toml")}
+    assert set(PROFILES) == files == {"general", "credit", "ads", "health"}
+    assert PROFILES[0] == "general"
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_loads_under_its_name_and_makes_its_sections(name, audited):
+    profile = load_profile(name)
+    assert profile.name == name
+    made = sections(audited, name)
+    assert [section.title for section in made] == [plan.title for plan in profile.sections]
+    assert made == sections(audited, profile)
+    for section in made:
+        assert section.table is not None
+        assert all(len(row) == len(section.table.headings) for row in section.table.rows)
+
+
+def test_defaults_are_arguments_of_an_audit_and_kinds_are_drawn(audited):
+    import inspect
+
+    known = set(inspect.signature(tu.audit).parameters) | {"top"}
+    assert set(DEFAULTS) <= known
+    for kind in KINDS:
+        assert sections(audited, Profile("own", sections=(SectionPlan(kind, "a title"),)))[0].title == "a title"
+    assert set(audited.portrait.scores) - set(MEASURES) == {"slope_se", "intercept_se", "in the large_se"}
+
+
+def test_options_are_cut_down_to_the_columns_that_are_there():
+    profile = Profile("own", defaults={"depth": 1, "by": ("a", "B"), "categorical": ("zip",)})
+    assert profile.options(["b", "c", "A"]) == {"depth": 1, "by": ["A", "b"]}
+    assert profile.options([]) == {"depth": 1}
+    assert load_profile("credit").options(["RATING", "income"]) == {"categorical": ["RATING"]}
+
+
+# Grades
+
+
+def test_jeffreys_intervals_are_those_worked_by_hand():
+    # One row and its event: Beta(3/2, 1/2), whose distribution is (2/pi) (arcsin sqrt(x) - sqrt(x (1 - x))); the interval
+    # ends with 1. At x = 1/2 that is (2/pi) (pi/4 - 1/2) = 1/2 - 1/pi.
+    assert jeffreys_below(1, 1, 0.5) == pytest.approx(0.5 - 1 / math.pi)
+    low, high = jeffreys(1, 1, 0.9)
+    assert high == 1.0
+    assert 2 / math.pi * (math.asin(math.sqrt(low)) - math.sqrt(low * (1 - low))) == pytest.approx(0.05)
+    # No rows: the prior alone, the arcsine distribution, (2/pi) arcsin sqrt(x).
+    assert jeffreys_below(0, 0, math.sin(math.pi * 0.3 / 2) ** 2) == pytest.approx(0.3)
+    # No event among n rows begins with 0, and mirrors n events of n.
+    low, high = jeffreys(0, 20, 0.95)
+    assert low == 0.0
+    assert jeffreys(20, 20, 0.95) == (pytest.approx(1 - high), 1.0)
+    # By adding up the density of Beta(3.5, 7.5): three events of ten.
+    x = (np.arange(1_000_000) + 0.5) / 1_000_000
+    share = np.cumsum(x**2.5 * (1 - x) ** 6.5)
+    assert jeffreys(3, 10, 0.95) == pytest.approx(x[np.searchsorted(share, share[-1] * np.array([0.025, 0.975]))], abs=2e-6)
+
+
+def test_jeffreys_intervals_hold_about_as_often_as_they_say():
+    random = np.random.default_rng(0)
+    rate, rows = 0.1, 200
+    held = [low <= rate <= high for low, high in (jeffreys(k, rows, 0.9) for k in random.binomial(rows, rate, 2_000))]
+    assert np.mean(held) == pytest.approx(0.9, abs=0.03)
+
+
+def test_grades_are_counted_in_their_order_with_a_total(audited):
+    (section,) = sections(audited, "credit")
+    data = lending()
+    assert heads(section) == ["grade", "rows", "defaults", "mean PD", "default rate", "95% interval", "PD is", "p"]
+    assert [row[0] for row in texts(section)] == ["0", "1", "2", "3", "4", "all rows"]
+    here = data["Grade"] == 1
+    rows, events = int(here.sum()), int(data["outcome"][here].sum())
+    low, high = jeffreys(events, rows, 0.95)
+    mean = data["prediction"][here].mean()
+    row = section.table.rows[1]
+    assert (row[1].text, row[2].text) == (f"{rows:,}", f"{events:,}")
+    assert float(row[3].sort) == pytest.approx(mean, rel=1e-5)
+    assert row[6].text == ("too low" if mean < low else "too high" if mean > high else "inside")
+    assert row[6].state == ("fine" if low <= mean <= high else "off")
+    assert "column 'Grade'" in section.lead
+    assert row[5].text == f"{low:.4f} to {high:.4f}"
+
+
+def test_without_a_column_of_grades_there_are_bands_of_the_score():
+    audit = tu.audit(lending(), by=["region"], **ROLES)
+    (section,) = sections(audit, "credit")
+    assert heads(section)[0] == "PD band"
+    assert "No column of grades" in section.lead
+    assert [row[0] for row in texts(section)] == [*(f"band {k}" for k in range(1, 11)), "all rows"]
+    counts = [int(row[2].replace(",", "")) for row in texts(section)]
+    assert sum(counts[:-1]) == counts[-1] == int(lending()["outcome"].sum())
+
+
+def test_a_grade_with_few_rows_is_counted_all_the_same():
+    data = lending()
+    data["Grade"] = np.where(np.arange(len(data["Grade"])) < 3, "rare", "usual")
+    (section,) = sections(tu.audit(data, by=["Grade"], **ROLES), "credit")
+    assert texts(section)[0][:2] == ["rare", "3"]
+
+
+def test_weights_are_told_of():
+    data = lending(w=np.full(4_000, 2.0))
+    audit = tu.audit(data, by=["Grade"], categorical=["Grade"], weight="w", **ROLES)
+    (weighed,) = sections(audit, "credit")
+    (plain,) = sections(tu.audit(lending(), by=["Grade"], categorical=["Grade"], **ROLES), "credit")
+    assert "uneven the weights" in weighed.lead
+    assert [row[:5] for row in texts(weighed)] == [row[:5] for row in texts(plain)]
+
+
+# Fields and values
+
+
+def test_fields_name_their_worst_value(audited):
+    fields, values, scores = sections(audited, "ads")
+    harbour = next(row for row in texts(fields) if row[0] == "region")
+    worst = audited["region=harbour"]
+    assert harbour[3] == "harbour"
+    assert harbour[4] == f"{worst.ratio:.2f}"
+    assert [row[0] for row in texts(fields)] == ["region", "product", "Grade"]
+    assert len(values.table.rows) == 12 + 5 + 5
+    row = next(row for row in texts(values) if row[0] == "harbour")
+    assert row[1:4] == ["region", f"{worst.n:,}", f"{round(worst.observed * worst.n):,}"]
+    assert texts(scores)[0][:2] == ["normalised entropy", f"{audited.portrait.scores['normalized entropy']:.4f}"]
+
+
+def test_of_many_values_the_worst_are_kept_and_the_rest_counted(audited):
+    plan = SectionPlan("values", "values", parameters={"most": 3, "fields": ("REGION", "product")})
+    (section,) = sections(audited, Profile("own", sections=(plan,)))
+    assert len(section.table.rows) == 3
+    assert section.table.more == 12 + 5 - 3
+    assert "harbour" in [row[0] for row in texts(section)]
+
+
+def test_without_fields_there_is_a_sentence_in_place_of_tables():
+    audit = tu.audit(lending(), by=[], **ROLES)
+    fields, values, scores = sections(audit, "ads")
+    assert fields.table is values.table is None
+    assert "No field" in fields.lead
+    assert "no field" in values.lead
+    assert scores.table is not None
+
+
+# Risks
+
+
+def test_the_line_is_told_in_words(audited):
+    line, _ = sections(audited, "health")
+    found = {row[0]: row for row in texts(line)}
+    assert list(found) == [
+        "observed / expected (O/E)", "calibration in the large", "calibration slope", "calibration intercept"
+    ]  # fmt: skip
+    slope, error = (audited.portrait.scores[name] for name in ("slope", "slope_se"))
+    assert slope + 1.96 * error < 1
+    assert "too extreme" in found["calibration slope"][5]
+    assert found["calibration slope"][3] == f"{slope - 1.959964 * error:.3f} to {slope + 1.959964 * error:.3f}"
+    intercept = audited.portrait.scores["intercept"]
+    assert f"about {100 / (1 + math.exp(-intercept)):.3g}% happens" in found["calibration intercept"][5]
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "said"),
+    [
+        (lambda p: p / 2, "calibration in the large", "too low as a whole: their odds would have to be multiplied by"),
+        (lambda p: np.sqrt(p), "calibration in the large", "too high as a whole: their odds would have to be divided by"),
+        (lambda p: p**0.4 / 3, "calibration slope", "too moderate"),
+        (lambda p: 0.3 - p / 4, "calibration slope", "upside down"),
+        (lambda p: p, "calibration slope", "no sign"),
+        (lambda p: p / 2, "observed / expected (O/E)", "more happened"),
+        (lambda p: np.sqrt(p), "observed / expected (O/E)", "less happened"),
+    ],
+)
+def test_readings_of_the_line_follow_the_scores(change, name, said):
+    data = tu.simulate.lending(6_000, seed=3, calibrated=True)
+    data["prediction"] = change(data["truth"])
+    line = sections(tu.audit(data, by=[], **ROLES), "health")[0]
+    assert said in next(row[5] for row in texts(line) if row[0] == name)
+
+
+@pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
+def test_where_no_line_is_best_it_is_said():
+    data = {"outcome": np.zeros(200), "prediction": np.linspace(0.1, 0.2, 200)}
+    line, decision = sections(tu.audit(data, by=[], **ROLES), "health")
+    assert "No line is best" in line.lead
+    assert [row[0] for row in texts(line)] == ["observed / expected (O/E)"]
+    assert all(row[5] == "treat none" for row in texts(decision)[3:])
+
+
+def test_net_benefit_is_that_of_decision_curves(audited):
+    data = lending()
+    found = net_benefit(audited)
+    curve = tu.decisions.decision_curve(data["outcome"], data["prediction"])
+    (benefit,) = curve.benefit.values()
+    np.testing.assert_allclose(found.threshold[1:], curve.threshold)
+    np.testing.assert_allclose(found.model[1:], benefit, atol=1e-12)
+    np.testing.assert_allclose(found.all[1:], curve.all, atol=1e-12)
+
+
+def test_net_benefit_worked_by_hand():
+    # Of ten rows four are scored 0.5, two of them events; of the six scored 0.1 one is.
+    data = {"prediction": [0.5] * 4 + [0.1] * 6, "outcome": [1, 1, 0, 0, 1, 0, 0, 0, 0, 0]}
+    found = net_benefit(tu.audit(data, by=[], min_rows=1, **ROLES))
+    assert found.model[20] == pytest.approx(0.2 - 0.2 * 0.25)
+    assert found.all[20] == pytest.approx(0.3 - 0.7 * 0.25)
+    assert found.model[60] == 0.0
+    assert found.model[0] == found.all[0] == pytest.approx(0.3)
+
+
+def test_the_decision_curve_is_drawn_and_names_the_best(audited):
+    section = sections(audited, "health")[1]
+    assert section.svg.startswith("<svg")
+    assert section.svg.endswith("</svg>")
+    assert section.svg.count("<polyline") == 2
+    assert not re.search(r"nan|inf|<script|style=", section.svg.removeprefix("<svg"))
+    found = {row[0]: row for row in texts(section)}
+    assert found["0.10"][5] == "model"
+    assert found["0.50"][4] == "0"
+    plan = SectionPlan("decision", "t", parameters={"thresholds": (0.25,), "highest": 0.3})
+    (own,) = sections(audited, Profile("own", sections=(plan,)))
+    assert [row[0] for row in texts(own)] == ["0.25"]
+
+
+# Other outcomes, other audits
+
+
+def test_real_outcomes_and_classes_have_a_sentence_where_a_section_is_not_for_them():
+    random = np.random.default_rng(0)
+    x = random.normal(5, 1, 500)
+    real = tu.audit({"y": x + random.normal(0, 1, 500), "p": x, "g": random.choice(["a", "b"], 500)}, outcome="y",
+                    prediction="p", task="regression")  # fmt: skip
+    assert [s.table for s in (*sections(real, "credit"), *sections(real, "health"))] == [None] * 3
+    assert "amounts" in sections(real, "credit")[0].lead
+    fields, values, scores = sections(real, "ads")
+    assert "events" not in heads(values)
+    assert [row[0] for row in texts(scores)] == ["observed rate", "predicted rate"]
+    p = random.dirichlet([1, 1, 1], 500)
+    classes = tu.audit({"y": random.integers(0, 3, 500), "p0": p[:, 0], "p1": p[:, 1], "p2": p[:, 2],
+                        "g": random.choice(["a", "b"], 500)}, outcome="y", prediction=["p0", "p1", "p2"])  # fmt: skip
+    assert "several classes" in sections(classes, "credit")[0].lead
+    assert [row[0] for row in texts(sections(classes, "ads")[1])] == ["a", "b"]
+    assert fields.table is not None
+
+
+def test_an_audit_without_its_rows_has_a_sentence_where_rows_are_needed(audited):
+    bare = replace(audited, whole_rows=[])
+    assert all("does not have" in section.lead and section.table is None for section in sections(bare, "health"))
+    assert sections(bare, "credit") == sections(audited, "credit")
+
+
+def test_a_kind_that_is_not_there_is_refused(audited):
+    with pytest.raises(ArgumentError, match="no section of kind 'pie'"):
+        sections(audited, Profile("own", sections=(SectionPlan("pie", "t"),)))
+
+
+# A file of one's own
+
+
+OWN = """
+name = "insurance"
+title = "Claims"
+about = "Claims against premiums."
+
+[words]
+outcomes = "claims"
+observed = "claim rate"
+
+[defaults]
+by = ["region"]
+depth = 1
+alpha = 0.01
+min_rows = 100
+adjust = "bh"
+top = 5
+
+[[sections]]
+kind = "grades"
+title = "By class"
+lead = "As filed."
+columns = ["region"]
+level = 0.5
+"""
+
+
+def written(tmp_path, text, name="own.toml"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_file_of_ones_own_is_a_profile(tmp_path, audited):
+    path = written(tmp_path, OWN)
+    profile = load_profile(path)
+    assert load_profile(str(path)) == profile
+    assert (profile.name, profile.title, profile.words.observed, profile.words.expected) == (
+        "insurance", "Claims", "claim rate", "expected"
+    )  # fmt: skip
+    assert profile.options(["region"]) == {
+        "depth": 1, "alpha": 0.01, "min_rows": 100, "adjust": "bh", "top": 5, "by": ["region"]
+    }  # fmt: skip
+    (section,) = sections(audited, path)
+    assert heads(section)[2:6] == ["claims", "expected", "claim rate", "50% interval"]
+    assert section.lead.startswith("As filed. Grades are the values of column 'region'.")
+
+
+def test_a_file_may_be_like_another(tmp_path):
+    credit = load_profile("credit")
+    own = load_profile(written(tmp_path, 'name = "own"\nlike = "credit"\n[words]\nscore = "risk"\n[defaults]\ndepth = 3'))
+    assert own == replace(
+        credit, name="own", words=replace(credit.words, score="risk"), defaults={**credit.defaults, "depth": 3}
+    )
+    none = load_profile(written(tmp_path, 'name = "own"\nlike = "credit"\nsections = []'))
+    assert none.sections == ()
+
+
+def test_windows_files_are_read(tmp_path):
+    assert load_profile(written(tmp_path, b'\xef\xbb\xbfname = "own"\r\ntitle = "t"\r\n')).title == "t"
+
+
+SECTION = 'name = "a"\n[[sections]]\nkind = "grades"\ntitle = "t"\n'
+BAD = {
+    "": "has no name",
+    "name = ": "is not TOML",
+    'name = "a"\nname = "b"': "is not TOML",
+    "x = " + "[" * 30_000: "is not TOML",
+    "x = " + "9" * 5_000: "is not TOML",
+    b"\xff\xfe": "not text in UTF-8",
+    "#" * 70_000: "larger than 65,536 bytes",
+    "name = 3": "'name' in .* must be a text .*; got 3",
+    'name = ""': "'name' in .* must be a text",
+    'name = "a\\nb"': "'name' in .* on one line",
+    f'name = "{"x" * 61}"': "of 1 to 60 letters",
+    'name = "a"\ntitel = "b"': "says 'titel', which no profile knows\nhint: did you mean 'title'",
+    'name = "a"\nqqq = 1': "says 'qqq', which no profile knows\nhint: known here are name",
+    'name = "a"\nlike = "own"': "'like' in .* must be one of general",
+    'name = "a"\nwords = 3': "'words' in .* must be a table; got 3\nhint: write \\[words\\]",
+    'name = "a"\n[words]\nscor = "b"': "says 'words.scor', .*\nhint: did you mean 'score'",
+    'name = "a"\n[words]\nscore = ["b"]': "'words.score' in .* must be a text",
+    'name = "a"\n[defaults]\nalpha = 0': "'defaults.alpha' in .* must be a number between 0 and 1; got 0",
+    'name = "a"\n[defaults]\nalpha = nan': "'defaults.alpha'",
+    'name = "a"\n[defaults]\nalpha = true': "'defaults.alpha'",
+    'name = "a"\n[defaults]\ndepth = 4': "'defaults.depth' in .* must be a whole number from 1 to 3; got 4",
+    'name = "a"\n[defaults]\ndepth = 2.0': "'defaults.depth'",
+    'name = "a"\n[defaults]\ntop = true': "'defaults.top'",
+    'name = "a"\n[defaults]\nadjust = "none"': "'defaults.adjust' in .* must be one of holm, max, bh, by; got 'none'",
+    'name = "a"\n[defaults]\nby = "x"': "'defaults.by' in .* must be a list of at most 200 names; got 'x'",
+    'name = "a"\n[defaults]\nby = [1]': "'defaults.by'",
+    'name = "a"\n[defaults]\ncommand = "rm"': "says 'defaults.command'",
+    'name = "a"\n[sections]\nkind = "grades"': "'sections' in .* must be tables; .*\nhint: write \\[\\[sections\\]\\]",
+    'name = "a"\nsections = [1]': "'sections' in .* must be tables",
+    'name = "a"\n[[sections]]\ntitle = "t"': "'sections\\[0\\]' in .* has no kind\nhint: kinds are grades",
+    'name = "a"\n[[sections]]\nkind = "grades"': "has no title",
+    'name = "a"\n[[sections]]\nkind = "pie"\ntitle = "t"': "'sections\\[0\\].kind' in .* must be one of grades",
+    SECTION + "most = 3": "says 'sections\\[0\\].most', .*",
+    SECTION + "column = ['a']": "hint: did you mean 'columns'",
+    SECTION + "level = 95": "'sections\\[0\\].level' in .* must be a number between 0 and 1; got 95",
+    SECTION.replace("grades", "decision") + "thresholds = [0.005]": "must be a list of hundredths",
+    SECTION.replace("grades", "decision") + "thresholds = []": "must be a list of hundredths",
+    SECTION.replace("grades", "decision") + "thresholds = [1]": "must be a list of hundredths",
+    SECTION.replace("grades", "scores") + 'show = ["ece"]': "must be a list of these: normalized entropy",
+    SECTION.replace("grades", "values") + "most = 0": "whole number from 1 to 10,000",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD, ids=lambda text: str(text)[:60])
+def test_a_file_that_says_what_no_profile_can_say_is_refused(tmp_path, text):
+    with pytest.raises(FileError, match=re.compile(BAD[text], re.DOTALL)):
+        load_profile(written(tmp_path, text))
+
+
+def test_names_and_paths_that_lead_nowhere_are_told(tmp_path):
+    with pytest.raises(ArgumentError, match=r"no profile 'helth'\nhint: did you mean 'health'\? there are general"):
+        load_profile("helth")
+    with pytest.raises(ArgumentError, match="no profile ''"):
+        load_profile("")
+    with pytest.raises(ArgumentError, match="a profile is a name or a path; got int"):
+        load_profile(3)
+    with pytest.raises(FileError, match=r"cannot read the profile .*: No such file"):
+        load_profile(tmp_path / "none.toml")
+    with pytest.raises(FileError, match="cannot read the profile"):
+        load_profile(tmp_path)
+    with pytest.raises(FileError, match="cannot read the profile"):
+        load_profile("a\0b/x.toml")
+
+
+def test_a_grade_without_events_has_an_interval_that_begins_with_nought():
+    rng = np.random.default_rng(0)
+    grade = np.repeat(["a", "b"], 1_000)
+    p = np.where(grade == "a", 0.3 * rng.random(2_000), 0.5)  # sums of such scores leave traces
+    y = np.where(grade == "a", 0, rng.random(2_000) < 0.5).astype(int)
+    found = tu.audit({"y": y, "p": p, "grade": grade}, outcome="y", prediction="p", by=["grade"])
+    row = texts(sections(found, "credit")[0])[0]
+    assert row[:3] == ["a", "1,000", "0"]
+    assert row[5].startswith("0 to ")
+
+
+def test_a_slope_that_may_be_above_nought_is_not_called_upside_down():
+    assert "upside down" not in READINGS["slope"](-0.2, 0.5, -1)
+    assert "upside down" in READINGS["slope"](-0.8, -0.1, -1)
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "0x" + "f" * 20_000, "-1e400", "nan", "[0x" + "f" * 20_000 + "]"])
+@pytest.mark.parametrize(
+    "line", ["[defaults]\nalpha = {}", "[defaults]\ndepth = {}", "words = {}", "sections = {}", "title = {}",
+             '[[sections]]\nkind = "decision"\ntitle = "t"\nthresholds = {}',
+             '[[sections]]\nkind = "decision"\ntitle = "t"\nthresholds = [{}]'],
+)  # fmt: skip
+def test_a_number_without_measure_is_refused_in_words(tmp_path, line, value):
+    file = tmp_path / "huge.toml"
+    file.write_text(f'name = "huge"\n{line.format(value)}\n')
+    with pytest.raises(FileError, match="must be"):
+        load_profile(file)
