@@ -756,6 +756,9 @@ def test_files_of_several_formats_are_refused(tmp_path):
 def test_a_file_named_twice_is_refused(tmp_path):
     path = text_file(tmp_path / "a.csv", "a\n1\n")
     assert refusal(FileError, [path, f"{tmp_path}/*.csv"]).startswith(f"file {str(path)!r} is named twice\nhint: ")
+    other = tmp_path / "." / "sub" / ".." / path.name
+    (tmp_path / "sub").mkdir()
+    assert "is named twice" in refusal(FileError, [path, other])
 
 
 def test_files_of_several_separators_are_refused(tmp_path):

@@ -56,7 +56,7 @@ def test_a_bin_that_is_not_finite_is_left_out():
 
 
 def test_a_ratio_of_zero_or_infinity_stays_on_its_line():
-    mark = forest(0.0, 0.0, math.inf)
+    mark = forest(0.0, 0.0, math.inf, widest=4.0)
     assert mark is not None
     assert (mark.at, mark.low, mark.high, mark.beyond_low, mark.beyond_high) == (0.0, 0.0, 100.0, True, True)
-    assert forest(-1.0, -2.0, 0.0) is None
+    assert forest(-1.0, -2.0, 0.0, widest=4.0) is None

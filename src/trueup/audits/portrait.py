@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.errors import DataError
 from trueup.metrics import scores as measures
 from trueup.metrics.inference import normal_quantile
@@ -76,21 +77,12 @@ class Portrait:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        called = None if self.called is None else _plain(self.called._asdict())
+        called = None if self.called is None else plain(self.called._asdict())
         return {
-            "histogram": _plain(self.histogram._asdict()), "path": _plain(self.path._asdict()),
-            "consistency": _plain({"low": self.low, "high": self.high}), "scores": _plain(dict(self.scores)),
+            "histogram": plain(self.histogram._asdict()), "path": plain(self.path._asdict()),
+            "consistency": plain({"low": self.low, "high": self.high}), "scores": plain(dict(self.scores)),
             "called": called, "fingerprint": self.fingerprint,
         }  # fmt: skip
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    def one(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return [one(item) for item in value.tolist()]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return {name: one(value) for name, value in values.items()}
 
 
 def portray(rows: Rows, curve: ReliabilityCurve | None, alpha: float) -> Portrait:
@@ -192,7 +184,7 @@ def _scores(data: Scored, *, real: bool) -> dict[str, float]:
     found = means | {
         "brier": split.score, "miscalibration": split.miscalibration, "discrimination": split.discrimination,
         "uncertainty": split.uncertainty, "log loss": measures.log_loss(*data),
-        "normalized entropy": measures.normalized_entropy(*data), "auc": _auc(data),
+        "normalized entropy": measures.normalized_entropy(*data), "auc": (1 + measures.prr(data.y, -data.p, data.w)) / 2,
     }  # fmt: skip
     try:
         line = measures.slope_intercept(*data)
@@ -204,15 +196,6 @@ def _scores(data: Scored, *, real: bool) -> dict[str, float]:
             ("slope", "slope_se", "intercept", "intercept_se", "in the large", "in the large_se"), math.nan
         )
     return found
-
-
-def _auc(data: Scored) -> float:
-    """Give the chance that an event has a higher score than a row without, ties counted half."""
-    first = np.flatnonzero(np.append(True, data.p[1:] != data.p[:-1]))
-    events, others = (np.add.reduceat(data.w * side, first) for side in (data.y, 1 - data.y))
-    pairs = float(events.sum() * others.sum())
-    below = np.cumsum(others) - others
-    return float(events @ (below + others / 2)) / pairs if pairs > 0 else math.nan
 
 
 def _called(data: Scored) -> Called:

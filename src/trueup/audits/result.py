@@ -14,6 +14,7 @@ import numpy as np
 from trueup.audits import text
 from trueup.audits.estimate import noise
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        plain = {name: _plain(getattr(self, name)) for name in (*COLUMNS, "note")}
-        plain["curve"] = None if self.curve is None else self.curve.to_dict()
-        return plain
+        found = {name: plain(getattr(self, name)) for name in (*COLUMNS, "note")}
+        return found | {"curve": None if self.curve is None else self.curve.to_dict()}
 
     def __repr__(self) -> str:
         return text.finding_line(self)
@@ -113,10 +113,6 @@ def _frozen(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 def _unordered(segment: str) -> tuple[str, ...]:
     """Forget the order of the parts of a segment's text."""
     return tuple(sorted(segment.split(" & ")))
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,7 +343,7 @@ class Audit:
         """Give plain values fit for JSON: the verdict, the settings, and the findings, worst first (``most`` of them)."""
         count = len(self) if most is None else min(most, len(self))
         summary = {
-            name: _plain(getattr(self, name))
+            name: plain(getattr(self, name))
             for name in (
                 "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
                 "prevalence", "unlabelled", "weightless", "thin",
@@ -358,7 +354,7 @@ class Audit:
             **summary,
             "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
             "by": [feature.name for feature in self.schema.features],
-            "settings": {name: _plain(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
+            "settings": {name: plain(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
             "overall": self.overall.to_dict(),

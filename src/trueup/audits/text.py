@@ -52,15 +52,20 @@ def how_far(finding: Finding) -> str:
     return f"{mean}, more {by_score}" if mean_is_off else f"right on average, {by_score}"
 
 
+def family(audit: Audit, found: str = "") -> str:
+    """Say how many of how many segments are off, at which level and how adjusted; ``found`` goes before the level."""
+    level = f"{audit.settings.alpha:.3g}" if audit.settings.alpha < 0.001 else f"{100 * audit.settings.alpha:g}%"
+    words = ["segments", *([found] if found else []), "at", level, f"({ADJUSTMENTS[audit.settings.adjust]})"]
+    return f"{audit.rejected:,} of {audit.tested:,} {' '.join(words)}"
+
+
 def verdict(audit: Audit) -> str:
     """Answer in one sentence."""
-    level = f"{audit.settings.alpha:.3g}" if audit.settings.alpha < 0.001 else f"{100 * audit.settings.alpha:g}%"
     if not audit.tested:
         return f"nothing could be tested: no segment has {audit.settings.min_rows} rows"
-    family = f"{audit.rejected:,} of {audit.tested:,} segments at {level} ({ADJUSTMENTS[audit.settings.adjust]})"
     worst = audit.finding(0)
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
-    return f"{start}: {family}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
+    return f"{start}: {family(audit)}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
 
 
 def finding_line(finding: Finding) -> str:

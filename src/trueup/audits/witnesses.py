@@ -12,6 +12,7 @@ import numpy as np
 
 from trueup.audits.text import number, shorten
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,7 +90,7 @@ class Witness:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
+        return {name: plain(value) for name, value in dataclasses.asdict(self).items()}
 
     def __repr__(self) -> str:
         told = f"adjusted p {number(self.p_adjusted, 2)}, {shorten(self.rule, 120)}" if self.tested else self.rule
@@ -100,10 +101,6 @@ class Witness:
 
 
 COLUMNS = tuple(Witness.__dataclass_fields__)
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,7 +195,7 @@ class SwapRegret:
         summary = ("verdict", "miscalibrated", "rows", "tested", "rejected", "k2", "k2_noise", "unlabelled", "weightless")
         roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight")}
         return {
-            **{name: _plain(getattr(self, name)) for name in summary},
+            **{name: plain(getattr(self, name)) for name in summary},
             "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
             "features": [feature.name for feature in self.schema.features],
             "settings": dataclasses.asdict(self.settings),

@@ -6,8 +6,6 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, reasons
@@ -16,6 +14,7 @@ from trueup.cli.names import parse_bins
 from trueup.cli.provenance import find_source
 from trueup.cli.reading import check_positive, find_columns, need_rows, read_rows
 from trueup.cli.terminal import Grid, show_audit, show_page
+from trueup.data.checks import are_hard
 from trueup.errors import ArgumentError
 from trueup.modelfile import load
 from trueup.reports.profiles import load_profile
@@ -88,7 +87,7 @@ def _audit(arguments: argparse.Namespace, profile: Profile, watch: console.Watch
     watch.say("auditing")
     found = _audited(table, arguments, watch)
     watch.note(*reasons.of_audit(found))
-    hard = table.schema.task == "binary" and bool(np.isin(table.prediction, (0.0, 1.0)).all())
+    hard = table.schema.task == "binary" and are_hard(table.prediction)
     if not other:
         return Told(found, prediction[0]), hard
     watch.say(f"auditing {shorten(', '.join(other), 40)}")
@@ -215,7 +214,7 @@ def _next(told: Told, arguments: argparse.Namespace, exports: list[Export]) -> l
     if not any(one.kind == "page" for one in exports):
         lines.append(f"  {_with_page(arguments.words)}")
     if told.audit.miscalibrated and told.other is None:
-        features = [] if arguments.by is None else ["--features", shlex.quote(",".join(arguments.by))]
+        features = [word for one in arguments.by or [] for word in ("--features", shlex.quote(one))]
         features += _words(arguments, ("categorical",))
         lines.append(f"  trueup fit {' '.join([*roles, *features])} -o model.trueup")
     return ["next:", *lines] if lines else []

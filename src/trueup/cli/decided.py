@@ -13,7 +13,7 @@ from trueup.cli.remarks import next_commands, notes
 from trueup.cli.segmented import segment_tables
 from trueup.cli.terminal import Grid
 from trueup.cli.wording import Amount, amounts, between, count, level_of, score, sentence, short, unit
-from trueup.decisions.inputs import plain
+from trueup.data.plain import plain
 
 if TYPE_CHECKING:
     import argparse

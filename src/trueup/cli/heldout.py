@@ -88,5 +88,6 @@ def write_held_out(recipe: Any, table: Table, arguments: argparse.Namespace) -> 
     with whole_file(arguments.held_out, example=EXAMPLE) as place:
         return add_columns(
             arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(recipe.model_),
-            text=texts_of(recipe.model_), written=format_to_write(arguments.held_out), some=rows, threads=arguments.threads,
+            text=texts_of(recipe.model_.schema), written=format_to_write(arguments.held_out), some=rows,
+            threads=arguments.threads,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from trueup.data.output import add_columns, format_to_write
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, UnseenWarning
 from trueup.modelfile import load
+from trueup.reports.advice import name_options
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.calibrators.model import Model
+    from trueup.data.schema import Schema
     from trueup.data.table import Table
 
 __all__ = ["roles_of", "run", "texts_of"]
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         with whole_file(arguments.output, example=EXAMPLE) as place:
             rows = add_columns(
-                arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(model), text=texts_of(model),
+                arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(model), text=texts_of(model.schema),
                 written=written, only=arguments.only, threads=arguments.threads,
             )  # fmt: skip
     for note in notes:
@@ -100,16 +102,10 @@ def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list
     schema = model.schema
     if arguments.only or not schema.prediction or not schema.outcome:
         return []
-    words = ["trueup", "audit", arguments.output, "--outcome", schema.outcome, "--prediction", ",".join(names)]
-    words += [
-        "--against",
-        ",".join(schema.prediction),
-        "--fix",
-        arguments.model,
-        *(["--task", "regression"] if schema.task == "regression" else []),
-    ]
-    words += ["--classes", ",".join(schema.classes)] if schema.classes else []
-    words += ["--by", ",".join(one.name for one in schema.features)] if schema.features else []
+    words = ["trueup", "audit", arguments.output, "--outcome", schema.outcome, *name_options("--prediction", names)]
+    words += [*name_options("--against", schema.prediction), "--fix", arguments.model]
+    words += ["--task", "regression"] if schema.task == "regression" else []
+    words += name_options("--classes", schema.classes) + name_options("--by", [one.name for one in schema.features])
     return ["next, once outcomes are known:", f"  {shlex.join(words)}"]
 
 
@@ -131,9 +127,9 @@ def roles_of(model: Model) -> dict[str, list[str]]:
     return {"prediction": list(schema.prediction), "feature": [feature.name for feature in schema.features]}
 
 
-def texts_of(model: Model) -> list[str]:
+def texts_of(schema: Schema) -> list[str]:
     """Name the columns to be read as text, so that 01234 stays as it is; true and True are one, however."""
-    found = (feature for feature in model.schema.features if feature.kind == "categorical")
+    found = (feature for feature in schema.features if feature.kind == "categorical")
     return [feature.name for feature in found if not set(feature.levels) <= FLAGS]
 
 

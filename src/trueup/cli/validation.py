@@ -9,6 +9,7 @@ import numpy as np
 
 from trueup.cli.methods import METHODS, parameters_of
 from trueup.cli.names import Columns
+from trueup.cli.predict import texts_of
 from trueup.cli.reading import count_positive
 from trueup.data.files import column_names, read_files
 from trueup.data.paths import find_files
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_validation", "read_validation"]
 
-FLAGS = {"false", "true"}
 DISTINCT = 0.9  # the share of scores that must differ for equal ones to say that rows are the same
 KNOWN = 0.5
 
@@ -66,9 +66,10 @@ def read_validation(arguments: argparse.Namespace, table: Table) -> Any:
         names += [columns.one(feature.name, "feature") for feature in schema.features]
         outcome = columns.one(str(schema.outcome), "outcome")
         weight = None if schema.weight is None else columns.one(schema.weight, "weight")
-        texts = [one.name for one in schema.features if one.kind == "categorical" and not set(one.levels) <= FLAGS]
         needed = list(dict.fromkeys([*names, outcome, *([weight] if weight else [])]))
-        data: dict[str, Any] = read_files(arguments.validation, columns=needed, text=texts, threads=arguments.threads)
+        data: dict[str, Any] = read_files(
+            arguments.validation, columns=needed, text=texts_of(schema), threads=arguments.threads
+        )
         if arguments.positive is not None:
             data = {**data, outcome: count_positive(data[outcome], arguments.positive, outcome)}
     except TrueupError as error:

@@ -60,8 +60,9 @@ def find_files(paths: Any) -> Files:
     found = [path for one in given for path in _locate(one)]
     if not found:
         raise ArgumentError("the list of files is empty", hint="name at least one")
-    if len(set(found)) < len(found):
-        twice = next(path for path in found if found.count(path) > 1)
+    real = [path.resolve() for path in found]
+    if len(set(real)) < len(real):
+        twice = next(path for path, one in zip(found, real, strict=True) if real.count(one) > 1)
         raise FileError(f"file {str(twice)!r} is named twice", hint="its rows would count twice: name it once")
     formats = sorted({_format(path) for path in found})
     headers = [_header(path) for path in found] if formats == ["csv"] else []

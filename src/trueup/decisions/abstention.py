@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.decisions.answers import answers_of, standard_error
 from trueup.decisions.costs import expected_cost
-from trueup.decisions.inputs import Target, number, plain, say
+from trueup.decisions.inputs import Target, number, say
 from trueup.decisions.rejection import MOST_RATIO, RATIOS, Falling, rewards, risks
 from trueup.decisions.rules import Action, Rule
 from trueup.errors import ArgumentError

@@ -11,9 +11,10 @@ import numpy as np
 
 from trueup.data.checks import one_of
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.decisions.evidence import Labelled, as_bound, compare_with, told_of, upper_bound
 from trueup.decisions.gains import Acting, Gain, compare, expect, odds
-from trueup.decisions.inputs import check_level, plain, segments_of, unlabelled
+from trueup.decisions.inputs import check_level, segments_of, unlabelled
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import Scored, numbers, scored
 

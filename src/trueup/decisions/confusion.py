@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.decisions.evidence import Labelled, as_bound, compare_with, quantile, reach_of_all, told_of, upper_bound
-from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, say, unlabelled
+from trueup.decisions.inputs import Target, check_level, check_target, is_number, say, unlabelled
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import likely_root
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.decisions.evidence import as_bound, as_evidence, compare_with, quantile, spread
-from trueup.decisions.inputs import Target, check_level, check_target, plain, say, unlabelled
+from trueup.decisions.inputs import Target, check_level, check_target, say, unlabelled
 from trueup.decisions.rules import as_actions, as_rule, check_squares
 
 if TYPE_CHECKING:

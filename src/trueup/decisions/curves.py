@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.decisions.drawn import draw_limits
 from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, spread, told_of, upper_bound
 from trueup.decisions.ground import Range, average_precision, divide, lay, rising, under
-from trueup.decisions.inputs import Target, check_level, check_target, is_number, plain, unlabelled
+from trueup.decisions.inputs import Target, check_level, check_target, is_number, unlabelled
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import range_quantile
 

@@ -31,7 +31,6 @@ __all__ = [
     "frames_within",
     "is_number",
     "number",
-    "plain",
     "say",
     "segments_of",
     "unlabelled",
@@ -186,19 +185,6 @@ def check_level(level: Any) -> None:
 def check_target(target: Any) -> None:
     """Check what is to be told: of these rows, or of the population they come from."""
     one_of("target", target, ("rows", "population"))
-
-
-def plain(value: Any) -> Any:
-    """Give a value as JSON can hold it: what is not finite becomes None, an array a list."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(value: float, digits: int = 4) -> str:

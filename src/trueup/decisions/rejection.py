@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.decisions.answers import answers_of, standard_error
-from trueup.decisions.inputs import plain
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.metrics.scores import prr

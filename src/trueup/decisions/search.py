@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.decisions.costs import Share
-from trueup.decisions.inputs import is_number, plain, say, unlabelled
+from trueup.decisions.inputs import is_number, say, unlabelled
 from trueup.decisions.rules import Rule, as_actions
 from trueup.errors import ArgumentError
 from trueup.kernels.deciding import extend_runs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.kernels import cumulative as sums
 from trueup.metrics.inference import normal_quantile, wilson
 
@@ -50,9 +51,8 @@ class ReliabilityCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a bin, fit for JSON: what is not finite becomes None."""
-        arrays = ("predicted", "observed", "low", "high", "rows", "weight")
-        plain = {name: [v if np.isfinite(v) else None for v in getattr(self, name).tolist()] for name in arrays}
-        return {**plain, "kind": self.kind, "band": self.band}
+        names = ("predicted", "observed", "low", "high", "rows", "weight", "kind", "band")
+        return {name: plain(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class GroupErrors:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON, but for the labels, which are as given; what is not finite becomes None."""
-        values = [value if np.isfinite(value) else None for value in self.values.tolist()]
-        return {"measure": self.measure, "groups": list(self.groups), "values": values, "rows": self.rows.tolist()}
+        found = {"values": plain(self.values), "rows": self.rows.tolist()}
+        return {"measure": self.measure, "groups": list(self.groups), **found}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give columns group, value and rows, in a frame of the library of ``like``; a dict of arrays for None."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import Cells, join, sort_rows, tally
@@ -54,8 +55,7 @@ class MulticalibrationError:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON, but for the label of the worst; what is not finite becomes None."""
-        plain = {name: getattr(self, name) for name in ("sigma", "absolute", "relative")}
-        return {**{name: v if math.isfinite(v) else None for name, v in plain.items()}, "worst": self.worst}
+        return {name: plain(getattr(self, name)) for name in ("sigma", "absolute", "relative")} | {"worst": self.worst}
 
 
 def multicalibration_error(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup.data.checks import one_of, where
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.binned import bins as bin_numbers
 from trueup.metrics.inference import wilson
@@ -41,8 +42,7 @@ class _Result:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Give plain values fit for JSON: what is not finite becomes None."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 def _mean(values: Floats, w: Floats) -> float:

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.audits.text import number, shorten
+from trueup.audits.text import family, how_far, number, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trueup.audits.result import Audit
 
-__all__ = ["Step", "next_step", "reach"]
+__all__ = ["Step", "name_options", "next_after", "next_step", "reach", "tell"]
 
 BLIND = 0.25  # an error of this share of the mean that could not be seen is worth more data
 WIDEST_NAME = 60
+MOST_NAMES, MOST_FILES = 8, 8  # in a command that people are to read
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,24 @@ class Step:
     text: str
     command: str = ""
     after: str = ""
+
+
+def tell(audit: Audit) -> str:
+    """Say what was found: how many, where the evidence is strongest, and where the error is largest."""
+    if not audit.tested:
+        return f"No segment has {audit.settings.min_rows:,} rows."
+    worst = audit.finding(0)
+    verb = "is" if audit.rejected == 1 else "are"
+    told = f"{family(audit, verb + ' off beyond chance,')}. The evidence is strongest on {shorten(worst.segment, 200)}: "
+    told += f"{how_far(worst)}{'' if audit.miscalibrated else ', within chance'}."
+    gaps = np.abs(audit.columns["bias"][: audit.rejected])  # those that are off come first
+    if not np.isfinite(gaps).any() or (largest := int(np.nanargmax(gaps))) == 0:
+        return told
+    one = audit.finding(largest)
+    return told + (
+        f" The largest difference among them is on {shorten(one.segment, 200)} ({one.n:,} rows): observed "
+        f"{number(one.observed)}, expected {number(one.expected)}."
+    )
 
 
 def next_step(audit: Audit) -> Step:
@@ -49,21 +70,49 @@ def next_step(audit: Audit) -> Step:
     return Step("Next: nothing was found to fix. Audit again when the model, the data or the world changes.")
 
 
+def next_after(name: str, before: Audit, after: Audit) -> Step:
+    """Say what to do after two audits of the same rows: use the second, keep the first, or go on."""
+    left, was = after.rejected, before.rejected
+    if not after.tested or (not left and not was):
+        return next_step(after)
+    if left > was:
+        many = "segment was" if was == 1 else "segments were"
+        return Step(f"Next: do not use {name} yet. It is off on {left:,} segments, where {was:,} {many} before.")
+    if left:
+        many = "segment is" if left == 1 else "segments are"
+        return Step(
+            f"Next: {left:,} {many} still off. Fit again on more rows, with the columns that form them among the features, "
+            "and compare on rows that the fit has not seen."
+        )
+    return Step(
+        f"Next: use {name}, if these rows did not teach it: nothing was found off any more. Audit again when the model, "
+        "the data or the world changes."
+    )
+
+
 def fit_command(audit: Audit) -> str:
     """Write the command that fits a correction with the roles of this audit."""
     schema = audit.schema
-    file = audit.source.files[0][0] if audit.source is not None and audit.source.files else "scores.parquet"
-    names = [feature.name for feature in schema.features[:8]]
-    parts = ["trueup", "fit", _word(file), "--outcome", _word(schema.outcome or "outcome"), "--prediction"]
-    parts += [_word(",".join(schema.prediction[:20]))]
-    parts += ["--weight", _word(schema.weight)] if schema.weight else []
+    files = [name for name, _, _ in audit.source.files] if audit.source is not None else []
+    names = [feature.name for feature in schema.features]
+    parts = ["trueup", "fit", *(files[:MOST_FILES] if files else ["scores.parquet"])]
+    parts += ["--outcome", schema.outcome or "outcome", *name_options("--prediction", schema.prediction[:20])]
+    parts += ["--weight", schema.weight] if schema.weight else []
     parts += ["--task", "regression"] if schema.task == "regression" else []
-    parts += ["--features", _word(",".join(names))] if names and len(schema.features) <= len(names) else []
-    return " ".join([*parts, "-o", "model.trueup"])
+    parts += name_options("--features", names) if len(names) <= MOST_NAMES else []
+    return shlex.join([*(shorten(part, 200) for part in parts), "-o", "model.trueup"])
 
 
-def _word(text: str) -> str:
-    return shlex.quote(shorten(text, 200))
+def name_options(option: str, names: Sequence[str]) -> list[str]:
+    """Write names as an option: as one list, or where a comma in one would split it, one by one.
+
+    Examples
+    --------
+    >>> name_options("--by", ["age", "sex"]), name_options("--by", ["age", "b,c"]), name_options("--by", [])
+    (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], [])
+    """
+    whole = [",".join(names)] if names and not any("," in name for name in names) else names
+    return [word for name in whole for word in (option, name)]
 
 
 def reach(audit: Audit) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trueup.audits.text import number, shorten
+from trueup.reports.advice import Step, next_after, next_step
 from trueup.reports.details import details
 from trueup.reports.drawing import Range, common_range, forest
 from trueup.reports.sheet import Sheet, view_sheet
@@ -21,6 +22,7 @@ from trueup.reports.view import (
     finding_state,
     name_cell,
     number_cell,
+    scale_of,
     state_cell,
     view_audit,
     view_curve,
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup.audits.result import Audit, Finding
+    from trueup.reports.drawing import Scale
     from trueup.reports.profiles import Words
 
     Parts = tuple[str, ...]
 
-__all__ = ["Comparison", "compare", "find", "off_parts"]
+__all__ = ["OTHER_ROWS", "Comparison", "compare", "find", "off_parts", "same_rows", "step_after"]
 
+OTHER_ROWS = "These are audits of different rows: what moved may be the rows, not the scores."
 MOST_PAIRS = 4
 MOST_ROWS = 500
 
@@ -46,6 +50,7 @@ class Comparison:
 
     headline: str
     sentence: str
+    step: Step
     audits: tuple[AuditView, ...]
     pairs: tuple[tuple[Name, tuple[CurveView, ...]], ...]
     table: TableView
@@ -75,7 +80,7 @@ def compare(audits: Mapping[str, Audit], words: Words) -> Comparison:
     most = max(result.tested for result in results)
     table = _table(audits, findings, most, chosen)
     told = details(audits, list(findings.values()), words)
-    return Comparison(headline, sentence, views, pairs, table, sheets, _measures(sheets), told)
+    return Comparison(headline, sentence, step_after(audits), views, pairs, table, sheets, _measures(sheets), told)
 
 
 def _measures(sheets: Sequence[Sheet]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
@@ -119,6 +124,8 @@ def _text(found: Sequence[Finding | None]) -> str:
 
 def _words(first: str, before: Audit, last: str, after: Audit) -> tuple[str, str]:
     """Say how many segments were off, still are, and newly are."""
+    if not same_rows(before, after):
+        return f"{_count(before.rejected)} off {first}, {after.rejected:,} {last}", OTHER_ROWS
     was, now = off_parts(before), off_parts(after)
     headline = f"{_count(len(was))} off {first}, {len(now):,} {last}"
     still, new = len(was & now), len(now - was)
@@ -127,6 +134,19 @@ def _words(first: str, before: Audit, last: str, after: Audit) -> tuple[str, str
     parts = [f"{still:,} of the {len(was):,} still off"] if was else []
     parts += [f"{len(was) - still:,} no longer found off"] if was else []
     return headline, ", ".join([*parts, f"{new:,} newly found off"]) + "."
+
+
+def step_after(audits: Mapping[str, Audit]) -> Step:
+    """Say what to do after several audits: the first and the last are compared, if they may be of the same rows."""
+    (_, before), *_, (name, after) = audits.items()
+    return next_after(name, before, after) if same_rows(before, after) else next_step(after)
+
+
+def same_rows(before: Audit, after: Audit) -> bool:
+    """Say whether two audits may be of the same rows: as many, of the same weight and the same mean outcome."""
+    one, other = before.overall, after.overall
+    pairs = ((one.n, other.n), (one.weight, other.weight), (one.observed, other.observed))
+    return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
 
 
 def _count(segments: int) -> str:
@@ -155,12 +175,12 @@ def _table(
         Heading("sigma", "largest cumulative deviation in units of its noise"),
         Heading("adjusted p", "p-value adjusted for the number of segments"),
     )
-    names = list(audits)
+    names, scale = list(audits), scale_of(*audits.values())
     moved = (
         Heading("obs / exp", f"observed / expected: {names[0]}, then {names[-1]}", "moved"),
-        Heading("¼ – 1 – 4", "the same on a line, logarithmic: hollow before, filled after, with its interval", "forest"),
+        Heading(scale.text, "the same on a line, logarithmic: hollow before, filled after, with its interval", "forest"),
     )
-    rows = tuple(_row(audits, found, len(findings)) for found in findings.values())
+    rows = tuple(_row(audits, found, len(findings), scale) for found in findings.values())
     headings = (Heading("segment", "", "name"), Heading("rows"), *moved, *(each * len(audits)))
     groups = (("", 2), ("movement", 2), *((name, len(each)) for name in audits))
     marks, columns = _marks(list(audits.values()), findings, ranks)
@@ -186,12 +206,12 @@ def _most_rows(found: Sequence[Finding | None]) -> int:
     return max(f.n for f in found if f is not None)
 
 
-def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int) -> tuple[Cell, ...]:
+def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int, scale: Scale) -> tuple[Cell, ...]:
     rows = _most_rows(found)
     return (
         name_cell(_text(found), many),
         number_cell(rows, f"{rows:,}"),
-        *_movement(list(audits.values())[-1], found[0], found[-1]),
+        *_movement(list(audits.values())[-1], found[0], found[-1], scale),
         *(
             cell
             for audit, f in zip(audits.values(), found, strict=True)
@@ -200,14 +220,14 @@ def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int
     )
 
 
-def _movement(audit: Audit, first: Finding | None, last: Finding | None) -> tuple[Cell, ...]:
+def _movement(audit: Audit, first: Finding | None, last: Finding | None, scale: Scale) -> tuple[Cell, ...]:
     """Show where observed / expected was and is, sorted by how much nearer to 1 it came."""
     if first is None or last is None:
         return Cell("", "moved"), Cell("", "forest")
     text = f"{number(first.ratio)} → {number(last.ratio)}"
     far = [abs(math.log(f.ratio)) if f.ratio > 0 and math.isfinite(f.ratio) else math.nan for f in (first, last)]
     nearer = far[0] - far[1]
-    drawn = forest(last.ratio, last.ratio_low, last.ratio_high, first.ratio)
+    drawn = forest(last.ratio, last.ratio_low, last.ratio_high, first.ratio, widest=scale.widest)
     sort = f"{nearer:.7g}" if math.isfinite(nearer) else ""
     return Cell(text, "moved", sort), Cell("", "forest", state=finding_state(audit, last), forest=drawn)
 

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from trueup.metrics.curves import ReliabilityCurve
 
-__all__ = ["Bar", "Forest", "Plot", "Range", "Tick", "common_range", "forest", "marked", "plot"]
+__all__ = ["Bar", "Forest", "Plot", "Range", "Scale", "Tick", "common_range", "forest", "marked", "plot", "ratio_scale"]
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
 LARGE, SMALL = 440, 196
-WIDEST_RATIO = 4.0
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,39 @@ def plot(curve: ReliabilityCurve, shown: Range, *, large: bool = False) -> Plot:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How far a line of ratios reaches, from 1 / ``widest`` to ``widest``, and how its ends are written."""
+
+    widest: float
+    text: str
+
+
+SCALES = tuple(
+    Scale(widest, f"{low} – 1 – {widest:g}")
+    for low, widest in (("0.91", 1.1), ("0.8", 1.25), ("⅔", 1.5), ("½", 2.0), ("¼", 4.0))
+)
+
+
+def ratio_scale(ratios: Iterable[float], wanted: Iterable[float] = ()) -> Scale:
+    """Choose the narrowest scale that shows nine of ten ratios, and every one that is wanted as far as any scale can.
+
+    Examples
+    --------
+    >>> ratio_scale([1.01, 1.02, 0.97]).text, ratio_scale([1.01, 1.02], wanted=[1.7]).text, ratio_scale([]).text
+    ('0.91 – 1 – 1.1', '½ – 1 – 2', '¼ – 1 – 4')
+    """
+    far, must = (
+        [abs(math.log(ratio)) for ratio in some if math.isfinite(ratio) and ratio > 0] for some in (ratios, wanted)
+    )
+    if not far:
+        return SCALES[-1]
+    reach = max([float(np.quantile(far, 0.9)), *must])
+    return next((scale for scale in SCALES if math.log(scale.widest) >= reach), SCALES[-1])
+
+
+@dataclass(frozen=True)
 class Forest:
-    """A ratio and its interval on a logarithmic scale from 1/4 to 4, in hundredths of the width.
+    """A ratio and its interval on a logarithmic scale, in hundredths of the width; 1 is at 50.
 
     ``was`` is where the ratio was before.
     """
@@ -196,22 +226,22 @@ class Forest:
     was: float | None = None
 
 
-def forest(ratio: float, low: float, high: float, was: float = math.nan) -> Forest | None:
-    """Place a ratio and its interval; none where there is no ratio to show.
+def forest(ratio: float, low: float, high: float, was: float = math.nan, *, widest: float) -> Forest | None:
+    """Place a ratio and its interval on a scale from 1 / ``widest`` to ``widest``; none where there is no ratio to show.
 
     Examples
     --------
-    >>> forest(1.0, 0.5, 8.0)
+    >>> forest(1.0, 0.5, 8.0, widest=4.0)
     Forest(at=50.0, low=25.0, high=100.0, beyond_low=False, beyond_high=True, was=None)
-    >>> forest(float("nan"), 0.5, 2.0)
+    >>> forest(float("nan"), 0.5, 2.0, widest=4.0)
     """
     if any(math.isnan(value) or value < 0 for value in (ratio, low, high)):
         return None
-    at, start, end = (_hundredths(value) for value in (ratio, low, high))
-    moved = _hundredths(was) if was >= 0 else None
-    return Forest(at, start, end, low < 1 / WIDEST_RATIO, high > WIDEST_RATIO, moved)
+    at, start, end = (_hundredths(value, widest) for value in (ratio, low, high))
+    moved = _hundredths(was, widest) if was >= 0 else None
+    return Forest(at, start, end, low < 1 / widest, high > widest, moved)
 
 
-def _hundredths(ratio: float) -> float:
-    held = min(max(ratio, 1 / WIDEST_RATIO), WIDEST_RATIO)
-    return round(50.0 * (1.0 + math.log(held) / math.log(WIDEST_RATIO)), 1)
+def _hundredths(ratio: float, widest: float) -> float:
+    held = min(max(ratio, 1 / widest), widest)
+    return round(50.0 * (1.0 + math.log(held) / math.log(widest)), 1)

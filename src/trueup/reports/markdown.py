@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
 from trueup.errors import ArgumentError
 from trueup.reports.advice import next_step
-from trueup.reports.compare import find, off_parts
-from trueup.reports.page import _named
+from trueup.reports.compare import OTHER_ROWS, find, off_parts, same_rows, step_after
+from trueup.reports.page import name_audits
 from trueup.reports.profiles import Profile, load_profile, sections
 from trueup.reports.provenance import python_call
 from trueup.reports.whole import portrait_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup.audits.result import Audit, Finding
+    from trueup.reports.advice import Step
     from trueup.reports.view import Section
 
 __all__ = ["code", "markdown", "prose"]
@@ -64,7 +65,7 @@ def markdown(
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
         raise ArgumentError(f"top must be a whole number of at least 0; got {top!r}")
     given = profile if isinstance(profile, Profile) else load_profile(profile)
-    named = _named(results)
+    named = name_audits(results)
     last = list(named.values())[-1]
     parts = [f"## {prose(given.title)}", *_verdicts(named), _figures(named, given)]
     if top:
@@ -128,16 +129,21 @@ def _verdict(audit: Audit) -> str:
 def _verdicts(named: Mapping[str, Audit]) -> list[str]:
     if len(named) == 1:
         (audit,) = named.values()
-        step = next_step(audit)
-        command = code(step.command, 400) if step.command else ""
-        return [_verdict(audit), " ".join(part for part in (step.text, command, step.after) if part)]
+        return [_verdict(audit), _step(next_step(audit))]
     told = [f"- {code(name)}: {_verdict(audit)}" for name, audit in named.items()]
-    return ["\n".join(told), _movement(named)]
+    return ["\n".join(told), _movement(named), _step(step_after(named))]
+
+
+def _step(step: Step) -> str:
+    command = code(step.command, 400) if step.command else ""
+    return " ".join(part for part in (prose(step.text), command, step.after) if part)
 
 
 def _movement(named: Mapping[str, Audit]) -> str:
     """Say how many segments were off in the first, still are in the last, and newly are."""
     names, audits = list(named), list(named.values())
+    if not same_rows(audits[0], audits[-1]):
+        return OTHER_ROWS
     was, now = (off_parts(audit) for audit in (audits[0], audits[-1]))
     return (
         f"From {code(names[0])} to {code(names[-1])}: {len(was):,} off before, {len(was - now):,} no longer found off, "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trueup.reports.profiles import Profile
     from trueup.reports.view import Section
 
-__all__ = ["render", "report"]
+__all__ = ["name_audits", "render", "report"]
 
 CONTROL = {
     "holm": "the chance that even one segment is called off by mistake is at most {share}, over all segments together",
@@ -98,7 +98,7 @@ def render(
     fix: Any = None,
 ) -> str:
     """Give the page of `report` as a text."""
-    named = _named(results)
+    named = name_audits(results)
     several = len(named) > 1
     if len({(audit.settings.alpha, audit.settings.adjust) for audit in named.values()}) > 1:
         raise ArgumentError(
@@ -158,7 +158,7 @@ def _fix(fix: Any) -> tuple[Section, ...]:
     return view_fix(fix)
 
 
-def _named(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:
+def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:
     """Give every audit a name."""
     if isinstance(results, Audit):
         return {"": results}

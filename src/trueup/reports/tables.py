@@ -7,7 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.result import COLUMNS
-from trueup.reports.page import _named
+from trueup.data.plain import plain
+from trueup.reports.page import name_audits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ def csv_lines(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> Iterato
     >>> next(lines)[:30], next(lines)[:24]
     ('segment,depth,n,weight,observe', 'region=harbour,1,221,221')
     """
-    named = _named(results)
+    named = name_audits(results)
     several = not (len(named) == 1 and "" in named)
     return _lines(named, several=several)
 
@@ -94,16 +95,15 @@ def section_dict(section: Section) -> dict[str, Any]:
 
     Numbers are numbers and None where they are missing; what is only drawn is left out.
     """
-    plain: dict[str, Any] = {"title": section.title, "lead": section.lead, "rows": []}
+    found: dict[str, Any] = {"title": section.title, "lead": section.lead, "rows": []}
     if section.table is None:
-        return plain
+        return found
     shown = [(at, heading.text) for at, heading in enumerate(section.table.headings) if heading.kind != "forest"]
-    plain["rows"] = [{name: _value(row[at]) for at, name in shown} for row in section.table.rows]
-    return plain
+    found["rows"] = [{name: _value(row[at]) for at, name in shown} for row in section.table.rows]
+    return found
 
 
 def _value(cell: Cell) -> Any:
     if cell.kind == "number" and cell.sort:
-        value = float(cell.sort)
-        return value if math.isfinite(value) else None
+        return plain(float(cell.sort))
     return None if cell.text in ("", "-") else cell.text

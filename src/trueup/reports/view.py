@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
-from trueup.reports.drawing import Forest, Plot, Range, common_range, forest, plot
+from trueup.reports.advice import tell
+from trueup.reports.drawing import Forest, Plot, Range, Scale, common_range, forest, plot, ratio_scale
 from trueup.reports.whole import draw_whole, portrait_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditView", "Cell", "CurveView", "Heading", "Name", "Section", "TableView", "choices", "column_names", "finding_state",
-    "forest_cell", "name_cell", "number_cell", "state_cell", "view_audit", "view_curve", "view_table",
+    "forest_cell", "name_cell", "number_cell", "scale_of", "state_cell", "view_audit", "view_curve", "view_table",
 ]  # fmt: skip
 
 MOST_ROWS = 1000
@@ -138,17 +139,11 @@ def view_audit(audit: Audit, name: str = "", shown: Range | None = None) -> Audi
     others = [finding for finding in audit.worst(min(MOST_CURVES + 1, audit.tested)) if finding.segment != whole.segment]
     untested = [audit.finding(at) for at in range(audit.tested, min(audit.tested + MOST_UNTESTED, len(audit)))]
     return AuditView(
-        name, state, LABELS[state], _sentence(audit), _figures(audit), view_curve(audit, whole, shown, large=True),
+        name, state, LABELS[state], tell(audit), _figures(audit), view_curve(audit, whole, shown, large=True),
         tuple(view_curve(audit, finding) for finding in others[:MOST_CURVES]), _notes(audit),
         tuple((Name.of(finding.segment), finding.note) for finding in untested),
         len(audit) - audit.tested - len(untested), _settings(audit),
     )  # fmt: skip
-
-
-def _sentence(audit: Audit) -> str:
-    """Give the verdict without its first words, which are the headline."""
-    rest = audit.verdict.partition(": ")[2]
-    return rest[:1].upper() + rest[1:]
 
 
 def _interval(finding: Finding) -> str:
@@ -252,9 +247,19 @@ def state_cell(state: str, note: str = "") -> Cell:
     return Cell(STATES[state], "state", str(order), title=note, state=state)
 
 
-def forest_cell(audit: Audit, finding: Finding) -> Cell:
+def scale_of(*audits: Audit) -> Scale:
+    """Choose how far the lines of ratios reach: one scale for a page, on which every segment that is off can be seen."""
+    found, off = [], []
+    for audit in audits:
+        ratios = audit.columns["ratio"][: audit.tested]
+        found += ratios.tolist()
+        off += ratios[: audit.rejected].tolist()
+    return ratio_scale(found, off)
+
+
+def forest_cell(audit: Audit, finding: Finding, scale: Scale) -> Cell:
     """Show a ratio and its interval as a mark on a line."""
-    drawn = forest(finding.ratio, finding.ratio_low, finding.ratio_high)
+    drawn = forest(finding.ratio, finding.ratio_low, finding.ratio_high, widest=scale.widest)
     return Cell("", "forest", state=finding_state(audit, finding), forest=drawn)
 
 
@@ -262,6 +267,7 @@ def view_table(audit: Audit, words: Words) -> TableView:
     """Lay out the worst segments, in the words of a trade."""
     level = f"{100 * (1 - audit.settings.alpha):g}%"
     weighed = audit.schema.weight is not None
+    scale = scale_of(audit)
     headings = [
         Heading("segment", "", "name"),
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
@@ -271,14 +277,14 @@ def view_table(audit: Audit, words: Words) -> TableView:
         Heading(words.expected, "mean prediction"),
         Heading("obs / exp", "observed / expected"),
         Heading(f"{level} interval", "of observed / expected, not adjusted for the number of segments", "interval"),
-        Heading("¼ – 1 – 4", "the same on a line, logarithmic", "forest"),
+        Heading(scale.text, "the same on a line, logarithmic", "forest"),
         Heading("sigma", "largest cumulative deviation in units of its noise"),
         Heading("adjusted p", "p-value adjusted for the number of segments"),
         Heading("bias", "observed - expected"),
         Heading("detectable", "the shift that would have been found with 80% power"),
     ]
     found = audit.worst(min(MOST_ROWS, audit.tested))
-    rows = tuple(_row(audit, finding, len(found), weighed=weighed) for finding in found)
+    rows = tuple(_row(audit, finding, len(found), scale, weighed=weighed) for finding in found)
     used = [[int(column) for column in audit.keys.columns[at] if column >= 0] for at in range(len(found))]
     marks = tuple((" ".join(map(str, by)), finding.n) for by, finding in zip(used, found, strict=True))
     return TableView(tuple(headings), rows, audit.tested - len(rows), marks=marks, columns=choices(audit, used))
@@ -296,7 +302,7 @@ def choices(audit: Audit, used: list[list[int]]) -> tuple[tuple[int, str], ...]:
     return tuple((at, shorten(names[at], 60)) for at in sorted({column for by in used for column in by}))
 
 
-def _row(audit: Audit, finding: Finding, many: int, *, weighed: bool) -> tuple[Cell, ...]:
+def _row(audit: Audit, finding: Finding, many: int, scale: Scale, *, weighed: bool) -> tuple[Cell, ...]:
     return (
         name_cell(finding.segment, many),
         state_cell(finding_state(audit, finding), finding.note),
@@ -306,7 +312,7 @@ def _row(audit: Audit, finding: Finding, many: int, *, weighed: bool) -> tuple[C
         number_cell(finding.expected),
         number_cell(finding.ratio),
         Cell(_interval(finding), "interval"),
-        forest_cell(audit, finding),
+        forest_cell(audit, finding, scale),
         number_cell(finding.sigma),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
         number_cell(finding.bias, _signed(finding.bias)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from trueup.calibrators.maps.base import Map
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.kernels.patches import Program, moved, score, to_logits
 from trueup.kernels.threads import Workers
 
@@ -105,7 +106,7 @@ class PatchList:
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain data; an end that a score cell does not have is None."""
-        listed = [asdict(one) | {end: _finite(getattr(one, end)) for end in ("low", "high")} for one in self.patches]
+        listed = [asdict(one) | {end: plain(getattr(one, end)) for end in ("low", "high")} for one in self.patches]
         return {"scale": self.scale, "patches": listed}
 
     def __repr__(self) -> str:
@@ -128,10 +129,6 @@ class PatchList:
         ]
         more = [f"  and {len(self) - SHOWN:,} more: to_frame() has them all"] if len(self) > SHOWN else []
         return "\n".join([f"Patches: {what}", *lines, *more])
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 def _short(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError
 from trueup.metrics.local.neighbourhoods import Options, ask, check_gamma
 from trueup.metrics.local.plain import average, signed_errors
@@ -53,8 +54,7 @@ class LceCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a gamma, fit for JSON: what is not finite becomes None."""
-        plain = {name: [v if np.isfinite(v) else None for v in getattr(self, name).tolist()] for name in self._columns()}
-        return {**plain, "mce": self.mce if np.isfinite(self.mce) else None}
+        return {name: plain(getattr(self, name)) for name in (*self._columns(), "mce")}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give columns gamma, mlce, mean and worst, in a frame of the library of ``like``; a dict of arrays for None."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.data.plain import plain
 from trueup.errors import ArgumentError
 from trueup.metrics.local import draws as drawing
 from trueup.metrics.local.bands import Means, limits, log_pvalue
@@ -125,9 +126,8 @@ class LocalErrors:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a point, fit for JSON: what is not finite becomes None."""
-        plain = {name: [v if np.isfinite(v) else None for v in getattr(self, name).tolist()] for name in COLUMNS}
-        gamma = self.gamma if self.gamma is not None and np.isfinite(self.gamma) else None
-        return {"gamma": gamma, "level": self.level, "neighbourhoods": self.neighbourhoods, "draws": self.draws, **plain}
+        names = ("gamma", "level", "neighbourhoods", "draws", *COLUMNS)
+        return {name: plain(getattr(self, name)) for name in names}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a point, in their order, in a frame of the library of ``like``; a dict of arrays for None."""

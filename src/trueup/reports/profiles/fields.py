@@ -16,6 +16,7 @@ from trueup.reports.view import (
     forest_cell,
     name_cell,
     number_cell,
+    scale_of,
     state_cell,
 )
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup.audits.result import Audit, Finding
+    from trueup.reports.drawing import Scale
     from trueup.reports.profiles.declared import SectionPlan, Words
 
 __all__ = ["draw_fields", "draw_values"]
@@ -32,10 +34,11 @@ MOST_VALUES = 200
 
 def draw_fields(audit: Audit, plan: SectionPlan) -> Section:
     """Give one line a field: how many of its values are off, and the worst of them."""
+    scale = scale_of(audit)
     headings = (
         Heading("field", "", "name"), Heading("values", "values with rows enough for a test"),
         Heading("off", "values whose adjusted p-value is at most alpha"),
-        Heading("worst value", "by adjusted p-value, then by sigma", "interval"), *_headings(audit),
+        Heading("worst value", "by adjusted p-value, then by sigma", "interval"), *_headings(audit, scale),
     )  # fmt: skip
     rows = []
     for column, ranks in _fields(audit, ()):
@@ -47,7 +50,7 @@ def draw_fields(audit: Audit, plan: SectionPlan) -> Section:
         value = name_cell(value_of(audit, column, tested[0]))
         rows.append((
             name_cell(audit.schema.features[column].name), number_cell(len(tested), f"{len(tested):,}"),
-            number_cell(off, f"{off:,}"), Cell(value.text, "interval", title=value.title), *_cells(audit, worst),
+            number_cell(off, f"{off:,}"), Cell(value.text, "interval", title=value.title), *_cells(audit, worst, scale),
         ))  # fmt: skip
     lead = plan.lead if rows else f"{plan.lead} No field has a value with rows enough for a test.".strip()
     return Section(plan.title, lead, TableView(headings, tuple(rows), 0) if rows else None)
@@ -58,12 +61,12 @@ def draw_values(audit: Audit, words: Words, plan: SectionPlan) -> Section:
     most = int(plan.parameters.get("most", MOST_VALUES))
     listed = [(column, at) for column, ranks in _fields(audit, plan.parameters.get("fields", ())) for at in ranks]
     kept = {at for _, at in sorted(listed, key=lambda one: one[1])[:most]}
-    counts = audit.schema.task != "regression"
+    counts, scale = audit.schema.task != "regression", scale_of(audit)
     headings = (
         Heading("value", "", "name"), Heading("field", "", "interval"), Heading("rows"),
         *((Heading(words.outcomes, "weight of the rows with the outcome"), Heading("predicted", "sum of the scores"))
           if counts else ()),
-        *_headings(audit),
+        *_headings(audit, scale),
     )  # fmt: skip
     rows = []
     for column, at in listed:
@@ -74,7 +77,7 @@ def draw_values(audit: Audit, words: Words, plan: SectionPlan) -> Section:
         sums = [number_cell(mean * one.weight, _count(mean * one.weight)) for mean in (one.observed, one.expected)]
         rows.append((
             name_cell(value_of(audit, column, at)), Cell(field.text, "interval", title=field.title),
-            number_cell(one.n, f"{one.n:,}"), *(sums if counts else ()), *_cells(audit, one),
+            number_cell(one.n, f"{one.n:,}"), *(sums if counts else ()), *_cells(audit, one, scale),
         ))  # fmt: skip
     lead = plan.lead if rows else f"{plan.lead} There is no field.".strip()
     return Section(plan.title, lead, TableView(headings, tuple(rows), len(listed) - len(rows)) if rows else None)
@@ -90,22 +93,22 @@ def _fields(audit: Audit, names: Sequence[str]) -> list[tuple[int, list[int]]]:
     ]
 
 
-def _headings(audit: Audit) -> tuple[Heading, ...]:
+def _headings(audit: Audit, scale: Scale) -> tuple[Heading, ...]:
     level = f"{100 * (1 - audit.settings.alpha):g}%"
     return (
         Heading("ratio", "observed / expected"),
         Heading(f"{level} interval", "of the ratio, not adjusted for the number of segments", "interval"),
-        Heading("¼ – 1 – 4", "the same on a line, logarithmic", "forest"),
+        Heading(scale.text, "the same on a line, logarithmic", "forest"),
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
         Heading("adjusted p", "p-value adjusted for the number of segments"),
     )
 
 
-def _cells(audit: Audit, finding: Finding) -> tuple[Cell, ...]:
+def _cells(audit: Audit, finding: Finding, scale: Scale) -> tuple[Cell, ...]:
     return (
         number_cell(finding.ratio),
         Cell(f"{number(finding.ratio_low)} to {number(finding.ratio_high)}", "interval"),
-        forest_cell(audit, finding),
+        forest_cell(audit, finding, scale),
         state_cell(finding_state(audit, finding), finding.note),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
     )

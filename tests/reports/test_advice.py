@@ -1,0 +1,94 @@
+"""What a page advises: in words that fit what was found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trueup as tu
+from trueup.audits.result import Source
+from trueup.reports.advice import fit_command, next_after, tell
+from trueup.reports.compare import compare
+from trueup.reports.page import render
+from trueup.reports.profiles import load_profile
+
+
+def make(seed: int, *, wrong: float = 1.0, n: int = 12_000):
+    """Make rows of two columns; the small part b=1 is wrong by a factor, the large whole by little."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.1, 0.4, n)
+    b = (rng.random(n) < 0.03).astype(str)
+    truth = np.where(b == "True", np.minimum(p * wrong, 1.0), p * (1.0 + 0.1 * (wrong > 1)))
+    return {"b": b, "c": rng.integers(0, 3, n).astype(str), "p": p, "y": (rng.random(n) < truth) * 1}
+
+
+def look(data, **given):
+    return tu.audit(data, outcome="y", prediction="p", by=["b", "c"], **given)
+
+
+@pytest.fixture(scope="module")
+def off():
+    return look(make(0, wrong=1.5))
+
+
+@pytest.fixture(scope="module")
+def fine():
+    return look(make(0))
+
+
+def test_the_strongest_evidence_and_the_largest_error_are_both_told(off):
+    told = tell(off)
+    strongest = off.worst(1)[0]
+    largest = max(off.worst(off.rejected), key=lambda one: abs(one.bias))
+    assert strongest.segment != largest.segment
+    assert f"strongest on {strongest.segment}: observed/expected {strongest.ratio:.2f}." in told
+    assert f"largest difference among them is on {largest.segment} ({largest.n:,} rows): observed 0." in told
+
+
+def test_where_nothing_is_off_no_error_is_called_large(fine):
+    told = tell(fine)
+    assert told.startswith(f"0 of {fine.tested} segments are off beyond chance, at 5% (Holm). The evidence is strongest on ")
+    assert told.endswith(", within chance.")
+    assert "largest" not in told
+
+
+def test_one_segment_is_off(fine):
+    one = replace(fine, columns=fine.columns | {"p_adjusted": np.append(0.01, fine.columns["p_adjusted"][1:])})
+    assert tell(one).startswith(f"1 of {fine.tested} segments is off beyond chance")
+    assert "largest" not in tell(one)  # it is the one that was named
+
+
+def test_after_a_fix_that_holds_the_page_says_to_use_it(off, fine):
+    assert next_after("fixed", off, fine).text.startswith("Next: use fixed, if these rows did not teach it")
+
+
+def test_after_a_fix_that_does_harm_the_page_says_not_to_use_it(off, fine):
+    text = next_after("fixed", fine, off).text
+    assert text == f"Next: do not use fixed yet. It is off on {off.rejected} segments, where 0 segments were before."
+
+
+def test_after_a_fix_that_does_not_suffice_the_page_says_how_many_are_left(off):
+    assert f"{off.rejected} segments are still off" in next_after("fixed", off, off).text
+
+
+def test_two_audits_without_a_finding_need_no_fix(fine):
+    assert "nothing was found to fix" in next_after("fixed", fine, fine).text
+
+
+def test_a_comparison_of_different_rows_says_so(off):
+    other = look(make(1, wrong=1.5))
+    told = compare({"March": off, "April": other}, load_profile("general").words)
+    assert told.sentence == "These are audits of different rows: what moved may be the rows, not the scores."
+    assert told.step.text.startswith("Next: correct the scores")
+    assert "different rows" not in render([off, off])
+
+
+def test_the_command_names_every_file_and_no_name_is_split_at_its_comma(off):
+    assert fit_command(off).startswith("trueup fit scores.parquet --outcome y --prediction p --features b,c -o")
+    files = (("a.csv", 1, "-"), ("b c.csv", 1, "-"))
+    features = (replace(off.schema.features[0], name="b,1"), *off.schema.features[1:])
+    named = replace(off, source=Source(files, "trueup audit"), schema=replace(off.schema, features=features))
+    told = fit_command(named)
+    assert told == "trueup fit a.csv 'b c.csv' --outcome y --prediction p --features b,1 --features c -o model.trueup"
