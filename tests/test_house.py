@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -77,6 +78,15 @@ def test_every_public_name_can_be_had():
     assert trueup.__version__[0].isdigit()
     with pytest.raises(AttributeError, match="has no attribute 'adit'"):
         trueup.adit  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["decisions", "errors", "figures", "metrics", "simulate"])
+def test_public_modules_are_imported_by_their_names(name):
+    import trueup
+
+    module = importlib.import_module(f"trueup.{name}")
+    assert getattr(trueup, name) is module
+    assert all(hasattr(module, one) for one in module.__all__)
 
 
 def test_the_evidence_page_shows_the_figures_that_were_measured(monkeypatch):

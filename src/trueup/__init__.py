@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trueup import decisions, metrics
+    from trueup import decisions, figures, metrics, simulate
     from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.trees.boosting import MCGrad
     from trueup.calibrators.trees.depthtwo import DepthTwo
     from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
-    from trueup.data import simulate
     from trueup.modelfile import load, save
-    from trueup.reports import figures
     from trueup.reports.page import report
 
 __all__ = [
@@ -90,12 +88,12 @@ _HOMES = {
     "Validation": "trueup.calibrators.rounds",
     "audit": "trueup.audits.run",
     "decisions": "",
-    "figures": "trueup.reports",
+    "figures": "",
     "load": "trueup.modelfile",
     "metrics": "",
     "report": "trueup.reports.page",
     "save": "trueup.modelfile",
-    "simulate": "trueup.data",
+    "simulate": "",
     "swap_regret": "trueup.audits.oracle",
 }
 
@@ -108,10 +106,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
-    if name in ("decisions", "figures", "metrics", "simulate"):
-        found: Any = importlib.import_module(f"{home or 'trueup'}.{name}")
-    else:
-        found = getattr(importlib.import_module(home), name)
+    found: Any = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"trueup.{name}")
     globals()[name] = found
     return found
 

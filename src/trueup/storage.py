@@ -195,9 +195,9 @@ def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> Fi
     name, folder = _shown(path), _shown(path.parent)
     if isinstance(error, IsADirectoryError):
         return FileError(f"cannot write to {name}: it is a directory", hint=f"name a file, such as {example}")
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not os.path.isdir(path.parent):  # noqa: PTH112
         return FileError(f"cannot write {name}: there is no directory {folder}", hint="make the directory first")
-    if isinstance(error, PermissionError):
+    if isinstance(error, (PermissionError, FileNotFoundError)):  # the latter where a folder takes no files, such as /proc
         return FileError(f"cannot write {name}: no permission to write in {folder}", hint="choose another place")
     return FileError(f"cannot write {name}: {_reason(error)}", hint="choose another name or place")
 

@@ -83,7 +83,18 @@ def test_thin_levels_are_listed_as_not_testable_and_left_out_of_the_family():
     assert thin.observed == pytest.approx(np.mean(data["y"][100:]))
     assert audit.tested == 2
     assert audit.thin == 1
-    assert "too thin to tell: 1 cell has fewer than 50 rows" in repr(audit)
+    assert "too thin to tell: 1 segment has fewer than 50 rows" in repr(audit)
+
+
+@pytest.mark.parametrize(("scale", "told"), [(0.01, True), (0.1, False), (1.0, False)])
+def test_scores_that_may_be_percentages_are_asked_about(scale, told):
+    # The outcomes come by a hundredth of the scores: 0.9 was meant as 0.9%.
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.2, 1, 20_000)
+    data = {"c": np.array(["a", "b"] * 10_000, object), "p": p, "y": rng.random(20_000) < scale * p}
+    audit = tu.audit(data, **ROLES)
+    assert ("observed is about a hundredth of expected: are the predictions percentages?" in repr(audit)) == told
+    assert ("are the predictions percentages?" in audit._repr_html_()) == told
 
 
 def test_a_column_of_very_many_thin_levels_has_them_counted_and_not_listed():

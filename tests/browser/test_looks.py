@@ -12,6 +12,19 @@ from browser.looks import axe_findings, faint, nothing, paper, sticking_out
 PAGES = ("one", "two", "health", "wild_page")
 SHEET = 688  # A4 less margins of 14 mm, in dots of 96 an inch
 SHRUNK = 1.05  # a browser makes a sheet smaller where it is too wide; by so much nobody sees it
+SEEN = "one.checkVisibility()"
+OVERPRINTED = """
+const found = [];
+for (const svg of document.querySelectorAll("svg.curve")) {
+  const texts = [...svg.querySelectorAll("text")].map(one => [one.textContent, one.getBoundingClientRect()]);
+  texts.forEach(([text, a], at) => texts.slice(at + 1).forEach(([other, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left), high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    // The box of a text is higher than its letters.
+    if (wide > 1 && high > 4) { found.push(text + " on " + other); }
+  }));
+}
+return found;
+"""
 SCHEMES = (False, True)  # whether the reader prefers dark
 
 
@@ -88,6 +101,7 @@ def pages_of(pdf: bytes) -> int:
 @pytest.mark.parametrize(("name", "most"), [("one", 14), ("two", 14), ("wild_page", 20)])
 def test_a_page_prints_on_a_few_sheets(browser, request, name, most):
     with browser.page(request.getfixturevalue(name)) as page:
+        page.look(media="print")  # else what is printed is the screen
         pdf = page.pdf()
     assert pdf.startswith(b"%PDF-")
     assert 2 <= pages_of(pdf) <= most
@@ -104,6 +118,65 @@ def test_print_is_on_white_without_controls_and_no_wider_than_the_sheet(browser,
         shown = "return [...document.querySelectorAll('input, select')].filter(one => one.checkVisibility()).length;"
         assert page.do(shown) == 0
         nothing(faint(page))
+
+
+def test_print_says_how_many_rows_it_holds_and_nothing_of_what_only_a_screen_does(browser, many_page):
+    with browser.page(many_page) as page:
+        lead = "return document.querySelector('#all-segments .lead').innerText;"
+        assert "opens its curve" in page.do(lead)
+        assert "printed" not in page.do(lead)
+        page.look(media="print")
+        assert "The worst 100 are printed" in page.do(lead)
+        assert not page.do(f"return [...document.querySelectorAll('.only-js')].filter(one => {SEEN}).length;")
+        rows = f"return [...document.querySelectorAll('#segments > tbody > tr')].filter(one => {SEEN}).length;"
+        assert page.do(rows) == 100
+        page.look()
+        page.type("#find", "shop 2")
+        page.look(media="print")
+        assert page.do(rows) > 100  # what was chosen is printed whole
+        assert "printed" not in page.do(lead)
+
+
+def test_numbers_of_an_interval_stay_on_one_line_in_print(browser, health):
+    with browser.page(health, width=SHEET) as page:
+        page.look(media="print")
+        high = page.do(
+            "return [...document.querySelectorAll('td.interval.brief')].map(one => { const r = document.createRange(); "
+            "r.selectNodeContents(one); return new Set([...r.getClientRects()].map(b => Math.round(b.top))).size; });"
+        )
+    assert max(high) == 1
+
+
+@pytest.mark.parametrize("name", ["one", "credit", "ads", "health"])
+def test_the_table_fits_a_window_of_1200_dots_with_names_on_at_most_two_lines(browser, request, name):
+    with browser.page(request.getfixturevalue(name), width=1200) as page:
+        whole, shown = page.do(
+            "const box = document.querySelector('.scroll.tall'); return [box.scrollWidth, box.clientWidth];"
+        )
+        high = page.do("return [...document.querySelectorAll('#segments bdi')].map(one => one.getClientRects().length);")
+    assert whole <= shown
+    assert max(high) <= 2
+
+
+@pytest.mark.parametrize("name", ["one", "health", "two"])
+def test_what_scrolls_sideways_shows_that_it_goes_on_until_its_end(browser, request, name):
+    with browser.page(request.getfixturevalue(name), width=390) as page:
+        told = page.do(
+            "return [...document.querySelectorAll('.scroll')].map(one => [one.scrollWidth - one.clientWidth > 2,"
+            " getComputedStyle(one).maskImage !== 'none']);"
+        )
+        assert any(wide for wide, _ in told)
+        assert all(wide == fades for wide, fades in told)
+        page.do("document.querySelector('.scroll.tall').scrollLeft = 1e6;")
+        page.settle()
+        assert page.do("return getComputedStyle(document.querySelector('.scroll.tall')).maskImage;") == "none"
+
+
+@pytest.mark.parametrize("width", [390, 500, 1200])
+def test_no_text_of_a_drawing_lies_on_another(browser, health, width):
+    with browser.page(health, width=width) as page:
+        open_first(page)
+        nothing(page.do(OVERPRINTED))
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_page_says_its_language(browser, path):

@@ -16,7 +16,9 @@ import pytest
 
 import trueup as tu
 from commands import ROLES, call, run
+from trueup.audits.text import number
 from trueup.cli import provenance
+from trueup.storage import cannot_write
 
 BY = ["--by", "region"]
 
@@ -69,6 +71,10 @@ def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, opt
     [
         (["-o", "report.docx"], "-o report.docx does not say by its ending what to write\nhint: -o report.html is the page"),
         (["-o", "-"], "-o - does not say by its ending"),
+        (["-o", "."], "-o . is a directory\nhint: name a file in it, such as report.html"),
+        (["-o", "report.pdf"], "-o report.pdf: trueup writes no PDF\nhint: write .html and print it to PDF in a browser"),
+        (["--title", "Loans", "-o", "a.csv"], "--title goes with a page or a summary, above the verdict\nhint: add -o"),
+        (["--title", "  "], "--title has no letters\nhint: leave it out for the usual one"),
         (["-o", "a.csv", "--csv", "a.csv"], "a.csv would be written twice"),
         (["--csv", "-", "--json", "-"], "only one thing can go to standard output"),
         (["--profile", "credits"], "there is no profile 'credits'\nhint: did you mean 'credit'?"),
@@ -77,7 +83,8 @@ def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, opt
         (["--fail-if", "miscalibrated", "--tolerance", "-1"], "got '-1'"),
         (["--against", "prediction"], "--against prediction is the prediction itself"),
         (["--against", "age,term"], "--against must name as many columns as --prediction: 1; got 2"),
-        (["--against", "agee"], "did you mean 'age'?"),
+        (["--against", "p_old"], "no column 'p_old' to use as other prediction\nhint: the columns are "),  # not product
+        (["--against", "agee"], "no column 'agee' to use as other prediction\nhint: did you mean 'age'?"),
         (["--fix", "m.trueup"], "--fix goes with --against"),
         (["--fix", "m.trueup", "--against", "age"], "m.trueup"),
         (["--positive", "2"], "no row has the outcome '2' in column 'outcome'\nhint: its values are '0', '1'"),
@@ -89,6 +96,14 @@ def test_bad_input_is_told_with_a_hint(at, capsys, arguments, message):
     code, out, err = run(capsys, "loans.parquet", *ROLES, *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_a_folder_that_is_there_and_takes_no_files_is_not_called_missing(tmp_path):
+    # As /proc does: opening a new file there says that there is no such file or directory.
+    told = cannot_write(tmp_path / "x.html", FileNotFoundError(), example="a.html")
+    assert told.message == f"cannot write {tmp_path / 'x.html'}: no permission to write in {tmp_path}"
+    gone = cannot_write(tmp_path / "no" / "x.html", FileNotFoundError(), example="a.html")
+    assert gone.message.endswith(f"there is no directory {tmp_path / 'no'}")
 
 
 def test_a_page_says_which_files_and_which_command_made_it(at, tmp_path, capsys):
@@ -129,8 +144,9 @@ def test_another_score_is_compared_on_the_same_rows(scored, capsys):
     new, old = (tu.audit(scored, outcome="outcome", prediction=name, by=["region"]) for name in ("prediction", "old"))
     assert out.startswith(new.verdict + "\n")
     assert f"\nold: {old.verdict}\n" in out
-    (line,) = (line for line in out.splitlines() if line.startswith("brier"))
-    assert line.split()[1:] == [f"{one.portrait.scores['brier']:.5g}" for one in (old, new)]
+    (line,) = (line for line in out.splitlines() if line.startswith("Brier score"))
+    assert line.split()[2:] == [number(one.portrait.scores["brier"], 4) for one in (old, new)]
+    assert any(line.startswith("AUC ") for line in out.splitlines())
     said = json.loads(Path("both.json").read_text())
     assert (said["verdict"], said["against"]["verdict"]) == (new.verdict, old.verdict)
     rows = list(csv.DictReader(io.StringIO(Path("both.csv").read_text())))
@@ -265,7 +281,7 @@ def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
     assert (code, out) == plain[:2]
     assert plain[2] == ""
     for said in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: names, 12",
-                 "bins of age: 10 (", "adjusted by holm at 0.05: ", "cells under 50 rows", "auditing: "):  # fmt: skip
+                 "bins of age: 10 (", "adjusted by holm at 0.05: ", "segments under 50 rows", "auditing: "):  # fmt: skip
         assert f"  {said}" in err or said in err
     _, _, err = run(capsys, "loans.parquet", *ROLES, *BY, "--verbose", "--profile", "credit", "-o", tmp_path / "a.html")
     assert "SHA-256" in err

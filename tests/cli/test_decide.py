@@ -313,8 +313,12 @@ def test_numbers_and_dates_of_both_files_are_cut_alike(here, capsys):
     assert told[first] == f"{(old['age'] < low).sum():,} labelled rows"
     assert told[last] == f"{(old['age'] >= high).sum():,} labelled rows"
     said = data(capsys, "new.parquet", *given, "--by", "day")
-    assert set(said["by_segment"]) == {f"day=2024Q{quarter}" for quarter in (1, 2, 3, 4)}
-    assert said["by_segment"]["day=2024Q1"]["told"] == f"{(old['day'].dt.quarter() == 1).sum():,} labelled rows"
+    assert set(said["by_segment"]) == {f"day=2024-{month:02}" for month in range(1, 11)}
+    assert said["by_segment"]["day=2024-01"]["told"] == f"{(old['day'].dt.month() == 1).sum():,} labelled rows"
+    first = old.filter(pl.col("day") < pl.date(2024, 1, 15))  # two weeks by themselves are cut by day
+    first.write_parquet("first.parquet")
+    said = data(capsys, "new.parquet", *COSTS, "--labelled", "first.parquet", "--outcome", "y", "--by", "day")
+    assert said["by_segment"]["day=2024-01"]["told"] == f"{len(first):,} labelled rows"
     said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "age=40:")
     assert said["by_segment"]["age<40"]["told"] == f"{(old['age'] < 40).sum():,} labelled rows"
 
@@ -468,7 +472,7 @@ def test_the_picture_and_the_figures_are_written(here, capsys):
     for name, begins in (("c.svg", b"<?xml"), ("c.PNG", b"\x89PNG"), ("c.pdf", b"%PDF")):
         code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "-o", name, "--json", "c.json")
         assert code == 0
-        assert out.endswith(f"\n\nwrote {name}\nwrote c.json\n")
+        assert f"\n\nwrote {name}\nwrote c.json\n\nnext, once outcomes are known:\n" in out
         assert (here / name).read_bytes().startswith(begins)
     assert json.loads((here / "c.json").read_text()) == data(capsys, "new.parquet", *COSTS)
     assert call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS, "-o", "a.svg")[0] == 0

@@ -46,7 +46,10 @@ def new(tmp_path, monkeypatch):
 def test_every_row_is_written_with_what_to_do(new, capsys, source, written):
     code, out, err = call(capsys, "decide", source, *COSTS, "--capacity", "50", "-o", written)
     assert (code, err) == (0, "")
-    assert out.endswith(f"\n\nwrote {written}: 800 rows with action\n")
+    assert out.endswith(
+        f"\n\nwrote {written}: 800 rows with action\n\nnext, once outcomes are known:\n"
+        f"  trueup audit {written} --outcome Y --prediction p\n"
+    )
     found = (
         pl.read_csv(written, schema_overrides={"id": pl.String}) if written.endswith("csv") else pl.read_parquet(written)
     )

@@ -155,6 +155,7 @@ def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, cap
     [
         (["binary.trueup", "-o", "o.csv"], "no FILE to read was named"),
         (["binary.trueup", "rows.csv"], "required: -o/--output"),
+        ([], "required: MODEL, FILE, -o/--output\nhint: trueup predict --help"),
         (["binary.trueup", "rows.csv", "-o", "o.xlsx"], "cannot tell by its name how to write 'o.xlsx'\nhint: let it end in .parq"),
         (["binary.trueup", "rows.csv", "-o", "o.parquet.gz"], "cannot tell by its name how to write"),
         (["binary.trueup", "rows.csv", "-o", "no/o.csv"], "there is no directory no"),

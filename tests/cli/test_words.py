@@ -130,11 +130,23 @@ def test_a_shell_can_read_its_script(tmp_path, shell):
         (["trueup", "audit", "--profile", "c"], {"credit"}),
         (["trueup", "audit", "sc"], {"scores.csv"}),
         (["trueup", "audit", "--report", "sc"], {"scores.csv"}),
-        (["trueup", "completion", ""], {*SHELLS, "scores.csv"} | {"-h", "--help", "--quiet", "--verbose", "--debug"}),
+        (["trueup", "completion", ""], set(SHELLS)),
+        (["trueup", "completion", "-"], {"-h", "--help", "--quiet", "--verbose", "--debug"}),
+        (["trueup", "predict", ""], {"m.trueup"}),
+        (["trueup", "predict", "sc"], {"scores.csv"}),  # no model begins so
+        (["trueup", "predict", "m.trueup", "sc"], {"scores.csv"}),
+        (["trueup", "explain", ""], {"m.trueup"}),
+        (["trueup", "explain", "--js"], {"--json"}),
+        (["trueup", "audit", "x.csv", "--fix", ""], {"m.trueup"}),
+        (["trueup", "audit", "--task", "="], {"auto", "binary", "regression"}),  # as bash splits --task=
+        (["trueup", "audit", "--task", "=", "b"], {"binary"}),
+        (["trueup", "audit", "--task=b"], {"--task=binary"}),  # where COMP_WORDBREAKS has no =
+        (["trueup", "audit", "--report=sc"], {"--report=scores.csv"}),
     ],
 )
 def test_bash_offers_what_may_come_next(tmp_path, words, offered):
     (tmp_path / "scores.csv").touch()
+    (tmp_path / "m.trueup").touch()
     typed = " ".join(map(shlex.quote, words))
     code = f"{completion.script('bash')}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _trueup; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'

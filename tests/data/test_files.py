@@ -717,6 +717,15 @@ def test_a_missing_file_is_named_with_the_nearest_one(tmp_path):
     assert "no file 'a\\x00b.csv'" in refusal(FileError, "a\x00b.csv")
 
 
+def test_no_file_is_guessed_that_is_unlike_the_one_named(tmp_path):
+    for name in ("x.csv", "ads.csv", "notes.md", "loans.parquet", "a.csv.gz"):
+        text_file(tmp_path / name, "a\n1\n")
+    for name in ("nope.csv", "day-*.csv", "ad[sz]s.csv", "note.csv", "bds.csv"):
+        assert "hint: looked in" in refusal(FileError, tmp_path / name), name
+    for name, near in (("loans.csv", "loans.parquet"), ("Loans.csv", "loans.parquet"), ("a.csv", "a.csv.gz")):
+        assert f"hint: did you mean {str(tmp_path / near)!r}?" in refusal(FileError, tmp_path / name)
+
+
 def test_a_pattern_without_a_match_is_refused(tmp_path):
     assert refusal(FileError, f"{tmp_path}/*.csv").startswith(f"no file matches '{tmp_path}/*.csv'")
 

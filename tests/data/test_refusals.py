@@ -21,6 +21,7 @@ CASES = [
     ({"p": [0.1, 0.2, float("inf"), 0.4]}, {}, r"got inf at row 2"),
     ({"p": ["a", "b", "c", "d"]}, {}, r"prediction column 'p' must hold numbers; got text such as 'a' at row 0 \(4 such rows\)"),
     ({"p": ["0.1", "0.2", "n/a", "0.4"]}, {}, r"must hold numbers; got text such as 'n/a' at row 2 \(1 such row\)"),
+    ({"p": ["8.859%", "9%", "1 %", "0.4%"]}, {}, r"got text such as '8.859%' .*\nhint: percentages written as text: take the"),
     ({"p": ["0.1", "0.2", "0.3", "0.4"]}, {}, r"got numbers written as text, such as '0.1'"),
     ({"y": [1, 2, 1, 2]}, {}, r"got 2 at row 1 .*\nhint: write 1 as 0 and 2 as 1"),
     ({"y": [True, False, True, False], "c": [1, 2, 3, 4]}, {"features": ["c", "y"]}, r"column 'y' is identical to the outcome: it is the outcome"),

@@ -93,22 +93,40 @@ def _contains(label, value):
 @pytest.mark.parametrize(
     ("unit", "expected"),
     [
-        (None, ["2023Q4", "2024Q1", "2024Q2"]),
+        ("quarter", ["2023Q4", "2024Q1", "2024Q2"]),
         ("year", ["2023", "2024", "2024"]),
         ("month", ["2023-12", "2024-01", "2024-04"]),
-        ("week", ["2023-12-25", "2024-01-01", "2024-04-01"]),
+        ("week", ["2023-12-25 to 2023-12-31", "2024-01-01 to 2024-01-07", "2024-04-01 to 2024-04-07"]),
         ("day", ["2023-12-31", "2024-01-01", "2024-04-07"]),
     ],
 )
 def test_dates_are_cut_by_the_calendar(unit, expected):
     dates = np.array(["2023-12-31", "2024-01-01", "2024-04-07", "NaT"], "datetime64[D]")
-    column = _column(dates, 10 if unit is None else {"v": unit})
+    column = _column(dates, {"v": unit})
     assert _texts(column) == [*(f"v={text}" for text in expected), "v is missing"]
 
 
 def test_dates_before_the_epoch_fall_into_their_own_quarter():
-    column = _column(np.array(["1969-12-31", "1970-01-01"], "datetime64[D]"))
+    column = _column(np.array(["1969-12-31", "1970-01-01"], "datetime64[D]"), {"v": "quarter"})
     assert _texts(column) == ["v=1969Q4", "v=1970Q1"]
+
+
+@pytest.mark.parametrize(
+    ("last", "first_text", "last_text"),
+    [
+        ("2024-01-21", "2024-01-01", "2024-01-21"),
+        ("2024-01-22", "2024-01-01 to 2024-01-07", "2024-01-22 to 2024-01-28"),
+        ("2024-05-19", "2024-01-01 to 2024-01-07", "2024-05-13 to 2024-05-19"),
+        ("2024-05-20", "2024-01", "2024-05"),
+        ("2025-07-03", "2024-01", "2025-07"),
+        ("2025-07-04", "2024Q1", "2025Q3"),
+        ("2032-01-06", "2024Q1", "2032Q1"),
+        ("2032-01-07", "2024", "2032"),
+    ],
+)
+def test_dates_are_cut_as_finely_as_their_span_allows(last, first_text, last_text):
+    column = _column(np.array(["2024-01-01", last, "NaT"], "datetime64[D]"))
+    assert _texts(column) == [f"v={first_text}", f"v={last_text}", "v is missing"]
 
 
 def test_dates_may_be_cut_at_given_days():

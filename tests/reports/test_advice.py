@@ -9,10 +9,10 @@ import pytest
 
 import trueup as tu
 from trueup.audits.result import Source
-from trueup.reports.advice import fit_command, next_after, tell
+from trueup.reports.advice import fit_command, next_after, reach, tell
 from trueup.reports.compare import compare
 from trueup.reports.page import render
-from trueup.reports.profiles import load_profile
+from trueup.reports.profiles import Words, load_profile
 
 
 def make(seed: int, *, wrong: float = 1.0, n: int = 12_000):
@@ -49,7 +49,9 @@ def test_the_strongest_evidence_and_the_largest_error_are_both_told(off):
 
 def test_where_nothing_is_off_no_error_is_called_large(fine):
     told = tell(fine)
-    assert told.startswith(f"0 of {fine.tested} segments are off beyond chance, at 5% (Holm). The evidence is strongest on ")
+    assert told.startswith(
+        f"0 of {fine.tested} segments are off beyond chance, at 5% (Holm). The evidence is strongest on "
+    )
     assert told.endswith(", within chance.")
     assert "largest" not in told
 
@@ -61,12 +63,14 @@ def test_one_segment_is_off(fine):
 
 
 def test_after_a_fix_that_holds_the_page_says_to_use_it(off, fine):
-    assert next_after("fixed", off, fine).text.startswith("Next: use fixed, if these rows did not teach it")
+    assert next_after("fixed", off, fine).text.startswith("Next: use fixed, if these rows did not teach the fix")
+    assert next_after("after MCGrad", off, fine).text.startswith("Next: use the scores after MCGrad, if")
+    assert next_after("after", off, fine).text.startswith("Next: use the corrected scores, if")
 
 
 def test_after_a_fix_that_does_harm_the_page_says_not_to_use_it(off, fine):
     text = next_after("fixed", fine, off).text
-    assert text == f"Next: do not use fixed yet. It is off on {off.rejected} segments, where 0 segments were before."
+    assert text == f"Next: do not use fixed yet. {off.rejected} segments are off, where 0 were before."
 
 
 def test_after_a_fix_that_does_not_suffice_the_page_says_how_many_are_left(off):
@@ -86,9 +90,62 @@ def test_a_comparison_of_different_rows_says_so(off):
 
 
 def test_the_command_names_every_file_and_no_name_is_split_at_its_comma(off):
-    assert fit_command(off).startswith("trueup fit scores.parquet --outcome y --prediction p --features b,c -o")
     files = (("a.csv", 1, "-"), ("b c.csv", 1, "-"))
     features = (replace(off.schema.features[0], name="b,1"), *off.schema.features[1:])
     named = replace(off, source=Source(files, "trueup audit"), schema=replace(off.schema, features=features))
     told = fit_command(named)
     assert told == "trueup fit a.csv 'b c.csv' --outcome y --prediction p --features b,1 --features c -o model.trueup"
+
+
+def test_the_command_that_the_source_knows_is_given_as_it_is(off):
+    told = "trueup fit --sql \"FROM 'a.parquet'\" --outcome y --prediction p -o model.trueup"
+    assert fit_command(replace(off, source=Source((), "trueup audit", told))) == told
+
+
+def test_without_a_source_the_fix_is_a_line_of_python_that_runs(off):
+    assert fit_command(off) == 'trueup.MCGrad("p", ["b", "c"]).fit(rows, rows["y"])'
+    rows = make(0, wrong=1.5, n=3_000)
+    fitted = eval(fit_command(off), {"trueup": tu, "rows": rows})
+    assert fitted.predict(rows).shape == (3_000,)
+
+
+def test_the_line_of_python_names_weights_several_scores_and_amounts():
+    rng = np.random.default_rng(0)
+    p, n = rng.dirichlet([2, 2], 2_000), 2_000
+    rows = {"p": p[:, 0], "q": p[:, 1], "w": rng.uniform(1, 2, n), "g": rng.choice(["u", "v"], n)}
+    classes = {**rows, "y": np.where(rng.random(n) < p[:, 0] ** 2, "p", "q")}
+    told = fit_command(tu.audit(classes, outcome="y", prediction=["p", "q"], weight="w", by=["g"]))
+    assert told == 'trueup.MCGrad(["p", "q"], ["g"]).fit(rows, rows["y"], sample_weight=rows["w"])'
+    amounts = {**rows, "y": 3 * p[:, 0]}
+    told = fit_command(tu.audit(amounts, outcome="y", prediction="p", by=["g"], task="regression"))
+    assert told == 'trueup.MCGrad("p", ["g"], task="regression").fit(rows, rows["y"])'
+
+
+def test_where_every_other_column_is_a_feature_the_outcome_is_named_and_so_set_apart(off):
+    features = tuple(replace(off.schema.features[0], name=f"f{at}") for at in range(9))
+    many = replace(off, schema=replace(off.schema, features=features))
+    assert fit_command(many) == 'trueup.MCGrad("p").fit(rows, "y")'
+
+
+def test_advice_speaks_the_words_of_a_trade(off, fine):
+    words = Words(observed="seen rate", expected="said rate", segment="group", segments="groups", rows="patients")
+    told = tell(off, words)
+    assert told.startswith(f"{off.rejected} of {off.tested} groups are off beyond chance")
+    assert " patients): seen rate 0." in told
+    assert ", said rate 0." in told
+    assert "segment" not in told + next_after("fixed", off, off, words).text + " ".join(reach(fine, words))
+
+
+@pytest.mark.parametrize(
+    ("names", "headline"),
+    [
+        (("before", "after"), "{} segments off before, 0 after"),
+        (("before", "after MCGrad"), "{} segments off before, 0 after MCGrad"),
+        (("pctr", "pctr_trueup"), "{} segments off with pctr, 0 with pctr_trueup"),
+        (("afterpay", "beforehand"), "{} segments off with afterpay, 0 with beforehand"),
+    ],
+)
+def test_the_headline_of_a_comparison_reads_well_whatever_the_names(off, names, headline):
+    good = replace(off, columns=off.columns | {"p_adjusted": np.ones(len(off))})  # the same rows, and nothing off
+    told = compare(dict(zip(names, (off, good), strict=True)), Words())
+    assert told.headline == headline.format(off.rejected)

@@ -147,3 +147,17 @@ def test_what_cannot_be_drawn_is_told(audited):
     with pytest.raises(DataError, match="no segment was tested"):
         figures.draw_segments(thin)
     assert not figures.draw_reliability(replace(audited, whole_rows=[])).patches
+
+
+def test_a_legend_leaves_the_next_axes_alone_in_a_figure_that_makes_no_room(audited):
+    from matplotlib.figure import Figure
+
+    for layout, within in (("tight", True), ("constrained", False)):
+        figure = Figure(figsize=(12, 4), layout=layout)
+        left, right = figure.subplots(1, 2)
+        figures.draw_cumulative(audited, ax=left)
+        figures.draw_cumulative(audited, ax=right)
+        figure.canvas.draw()
+        legend, axes = left.get_legend().get_window_extent(), left.get_window_extent()
+        assert (legend.x1 <= axes.x1) == within
+        assert axes.width > 0.2 * figure.bbox.width

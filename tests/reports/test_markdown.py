@@ -12,6 +12,7 @@ import trueup as tu
 from trueup.audits.result import Source
 from trueup.errors import ArgumentError
 from trueup.reports.markdown import code, markdown, prose
+from trueup.reports.profiles import Profile, Words
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 HOSTILE = (
@@ -40,6 +41,13 @@ def tables(text):
     return found
 
 
+def test_a_report_that_ends_with_md_is_the_summary(tmp_path):
+    found = tu.audit(tu.simulate.lending(3_000, seed=0), outcome="outcome", prediction="prediction", by=["region"])
+    path = tu.report(found, tmp_path / "audit.md", title="Loans *of* May")
+    assert path.read_text() == markdown(found, title="Loans *of* May")
+    assert path.read_text().startswith("## Loans &#42;of&#42; May\n")
+
+
 def test_a_summary_says_the_verdict_the_figures_the_worst_and_where_it_is_from(pair):
     audit = pair[0]
     text = markdown(audit, top=3)
@@ -53,7 +61,8 @@ def test_a_summary_says_the_verdict_the_figures_the_worst_and_where_it_is_from(p
     assert worst[2][1] == "**off**"
     assert "and 75 more tested" in text
     assert audit.portrait.fingerprint[:16] in text
-    assert "trueup fit" in text
+    assert ".fit(" in text
+    assert "`, then audit the corrected scores" in text
     assert text.count("\n") < 60
 
 
@@ -85,7 +94,9 @@ def test_the_words_and_tables_of_a_profile_are_used(pair):
     assert any(row[0] == "default rate" for row in figures)
     assert worst[0][3:5] == ["default rate", "mean PD"]
     assert grades[0][:4] == ["PD band", "rows", "defaults", "mean PD"]
-    assert "### PD and default rate by grade, `after`" in markdown(list(pair), "credit")
+    both = markdown(list(pair), "credit")
+    assert "### PD and default rate by grade, `after`" in both
+    assert both.count("### PD and default rate by grade") == 1
     assert "¼" not in markdown(pair[0], "ads")
 
 
@@ -136,9 +147,9 @@ def test_what_could_not_be_tested_is_told():
     audit = tu.audit(data, by=["g"], categorical=["g"], min_rows=100, **ROLES)
     text = markdown(audit)
     assert "### What could not be tested" in text
-    assert "too thin to tell: 9 cells have fewer than 100 rows" in text
+    assert "too thin to tell: 9 segments have fewer than 100 rows" in text
     none = markdown(tu.audit(data, by=["g"], min_rows=1_000, **ROLES))
-    assert "**nothing could be tested: no segment has 1000 rows**" in none
+    assert "**nothing could be tested: no segment has 1,000 rows**" in none
     assert "### Worst" not in none
 
 
@@ -181,3 +192,49 @@ def test_segments_that_share_a_text_are_kept_apart():
     text = markdown([found, found], top=100)
     assert [row[0] for row in tables(text)[1]].count("`a=x & b=u`") == 2
     assert f"{found.rejected:,} still off" in text
+
+
+def test_texts_stand_to_the_left_and_numbers_to_the_right(pair):
+    _, worst, scores, fields, values = tables(markdown(pair[0], "ads"))
+    assert worst[1] == ["---", "---", *["---:"] * 7]
+    assert scores[1] == ["---", "---:", "---"]
+    assert dict(zip(fields[0], fields[1], strict=True))["worst value"] == "---"
+    sides = dict(zip(values[0], values[1], strict=True))
+    assert (sides["field"], sides["state"], sides["rows"]) == ("---", "---", "---:")
+    moved = tables(markdown(list(pair)))[1]
+    assert moved[1] == ["---", "---:", "---", "---", *["---:"] * 4]
+
+
+def test_the_words_of_a_trade_are_used_throughout(pair):
+    words = Words(segment="tariff class", segments="tariff classes", rows="policies")
+    for text in (markdown(pair[0], Profile("own", words=words)), markdown(list(pair), Profile("own", words=words))):
+        own = re.sub("<sub>.*</sub>", lambda found: found[0].partition("made again")[0], text)
+        assert "tariff classes tested" in own
+        assert "### Worst tariff classes" in own
+        assert not re.search(r"classs|\bsegments?\b", own)
+    assert "**miscalibrated: 4 of 78 tariff classes at 5% (Holm)**" in text
+
+
+def test_a_long_table_keeps_the_worst_and_counts_the_rest():
+    rng = np.random.default_rng(0)
+    p = rng.random(30_000)
+    group = rng.integers(0, 60, 30_000).astype(str)
+    y = rng.random(30_000) < np.where(group == "37", p**3, p)
+    text = markdown(tu.audit({"y": y.astype(int), "p": p, "g": group}, outcome="y", prediction="p"), "ads")
+    values = tables(text)[4]
+    assert values[2][:2] == ["`37`", "g"]
+    assert len(values) == 2 + 40
+    assert "\nand 20 more\n" in text
+
+
+def test_what_a_fix_corrected_is_told(pair):
+    data = tu.simulate.lending(20_000, seed=1)
+    fix = tu.MCGrad("prediction", ["region", "product"]).fit(data, data["outcome"])
+    text = markdown(list(pair), fix=fix)
+    assert "### What the fix corrected\n\nMCGrad moved scores by" in text
+    corrected = tables(text)[2]
+    assert corrected[2][0].startswith("`")
+    assert 3 <= len(corrected) <= 2 + 10
+    assert "What the fix corrected" not in markdown(list(pair))
+    with pytest.raises(ArgumentError, match="fix must be a fitted calibrator"):
+        markdown(list(pair), fix=3)

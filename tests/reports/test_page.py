@@ -120,7 +120,7 @@ def test_a_page_of_nothing_testable_says_so():
 def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before):
     page = Reader(render(before)).text
     for words in (
-        "rows 20,000", f"segments tested {before.tested:,}", "worst sigma", "observed / expected, all rows", "Worst segments",
+        "rows 20,000", f"segments tested {before.tested:,}", "strongest evidence", "observed/expected, all rows", "Worst segments",
         "95% interval", "adjusted p", "would have been found with 80% power", "Settings", "How to read this", "Holm",
     ):  # fmt: skip
         assert words in page, words
@@ -177,7 +177,8 @@ def test_every_row_opens_its_own_figures_and_curve(before):
 
 def test_a_page_says_what_to_do_next(before, after):
     page = render(before)
-    assert "trueup fit scores.parquet --outcome outcome --prediction prediction" in html_module.unescape(page)
+    line = 'trueup.MCGrad("prediction", ["region", "product", "employment"]).fit(rows, rows["outcome"])'
+    assert f"<code>{line}</code>" in html_module.unescape(page)
     assert "nothing was found to fix" in Reader(render(after)).text
     assert "gather more rows" in Reader(render(audit(loans(40), by=["region"]))).text
 
@@ -213,7 +214,7 @@ def test_the_parts_of_the_brier_score_add_up_on_the_page(before):
     scores = before.portrait.scores
     page = Reader(render(before)).text
     for name in ("brier", "miscalibration", "discrimination", "uncertainty"):
-        assert number(scores[name]) in page, name
+        assert number(scores[name], 4) in page, name
 
 
 def test_a_page_tells_where_it_comes_from(before):
@@ -244,6 +245,58 @@ def test_a_profile_adds_its_sections_and_words(before):
         render(before, profile="nothing like it")
 
 
+@pytest.mark.parametrize("name", ["ads", "health"])
+def test_a_page_speaks_the_words_of_its_profile_throughout(before, after, name):
+    words = load_profile(name).words
+    for results in (before, [before, after]):
+        page = render(results, profile=name)
+        told = Reader(page).text
+        for text in (
+            f"{words.segments} tested", f"only {words.segments} that are off", f"{words.observed}, all {words.rows}",
+            f"{words.rows} 20,000", f"· 20,000 {words.rows}",
+        ):  # fmt: skip
+            assert text in told, text
+        assert f'text-anchor="middle">{words.observed}</text>' in page
+        shown = re.sub(r"too thin to tell: .*? rows", "", told.partition("Settings")[0])  # a note of the audit itself
+        assert "segment" not in shown.lower()
+        assert data_of(page)["axes"] == [words.observed, words.expected]
+
+
+def test_axes_keep_their_usual_names_where_those_of_a_profile_are_long(before):
+    words = replace(load_profile("health").words, observed="rate of what was observed")
+    page = render(before, profile=replace(load_profile("health"), words=words))
+    assert 'text-anchor="middle">observed</text>' in page
+
+
+def test_parts_of_a_profile_come_after_the_whole_and_after_a_comparison(before, after):
+    page = render(before, profile="health")
+    assert page.index('id="whole"') < page.index('<section class="profile') < page.index('id="scores"')
+    both = render({"pctr": before, "pctr_trueup": after}, profile="health")
+    titles = re.findall(r'<section class="profile[^"]*">\s*<h2><bdi>(.*?)</bdi>', both)
+    assert titles
+    assert all(title.endswith(": pctr_trueup") for title in titles)
+    assert both.index("<tbody>") < both.index('id="segments"') < both.index('<section class="profile')
+
+
+def test_a_page_says_what_it_is_about(before):
+    files = tuple((f"part {at}.csv", 1, "ab" * 32) for at in range(5))
+    eyebrow = Reader(render(replace(before, source=Source(files, "trueup audit")))).text
+    assert "Calibration audit · part 0.csv, part 1.csv and 3 more · 20,000 rows" in eyebrow
+    assert "Calibration audit · 20,000 rows" in Reader(render(before)).text
+
+
+def test_the_settings_list_the_columns_that_were_taken_as_names():
+    data = loans(2_000)
+    found = tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "age"])
+    assert "columns that form segments region, age columns taken as names region columns" in Reader(render(found)).text
+
+
+def test_the_multicalibration_error_is_among_the_measures(before):
+    page = Reader(render(before)).text
+    assert f"lower is better {number(before.mce_absolute, 4)}" in page
+    assert f"strongest evidence {number(before.worst_sigma)} sigma" in page
+
+
 def test_a_comparison_shows_movement_and_what_the_fix_corrected(before, after):
     fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(loans(3000), "outcome")
     page = render([before, after], fix=fix)
@@ -255,6 +308,34 @@ def test_a_comparison_shows_movement_and_what_the_fix_corrected(before, after):
     assert number(before.portrait.scores["brier"], 4) in text
     assert number(after.portrait.scores["brier"], 4) in text
     assert len(data_of(page)["rows"][0]) == 2
+
+
+def other_scores(data, name, scores):
+    return tu.audit({**data, name: scores}, outcome="outcome", prediction=name, by=["region", "product"])
+
+
+def test_a_page_says_of_which_rows_the_figures_of_a_fix_are_and_what_it_was_fitted_to_correct():
+    taught, judged = loans(6_000, seed=1), loans(6_000, seed=2)
+    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(taught, "outcome")
+    was, now = (
+        other_scores(judged, name, p) for name, p in (("prediction", judged["prediction"]), ("q", fix.predict(judged)))
+    )
+    page = Reader(render([was, now], fix=fix)).text
+    assert "those of the 6,000 rows that it was fitted on, not of the rows of this page." in page
+    assert re.search(r"account for \d+% of the squared changes", page)
+    assert "share of rows" in page
+    assert "It was fitted to correct" not in page
+    other = other_scores(judged, "old", judged["prediction"])
+    page = Reader(render([other, now], fix=fix)).text
+    assert "It was fitted to correct 'prediction', which is not the score before it here ('old')." in page
+
+
+def test_a_page_warns_where_its_rows_look_like_those_that_taught_the_fix():
+    data = loans(6_000, seed=1)
+    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(data, "outcome")
+    both = [other_scores(data, "prediction", p) for p in (data["prediction"], fix.predict(data))]
+    told = Reader(render(both, fix=fix)).text
+    assert "that it was fitted on, and the rows of this page look like the same: what is right on them need not be" in told
 
 
 def test_a_fix_that_was_not_fitted_is_refused(before, after):
@@ -357,7 +438,7 @@ def test_a_regression_with_negative_values_has_a_page():
     assert read.open == []
     assert "Miscalibrated" in read.text
     assert "observed - expected, all rows +0.4" in read.text
-    assert "observed/expected" not in read.text
+    assert "observed/expected" not in read.text.partition("How to read this")[0]
 
 
 def test_several_classes_have_a_page():
@@ -450,6 +531,28 @@ def same_text():
     columns = {"a": rng.choice(["x", "x & b=u"], 3_000), "b": rng.choice(["u", "v"], 3_000)}
     data = {"y": (rng.random(3_000) < p**2).astype(int), "p": p, **columns}
     return tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
+
+
+def test_a_comparison_shows_the_curves_of_segments_that_are_off_in_one_of_the_audits(before):
+    good = replace(before, columns=before.columns | {"p_adjusted": np.ones(len(before))})
+    words = load_profile("general").words
+    off = [one.segment for one in before.worst(before.rejected) if one.segment != "all rows"]
+    for pair in ({"a": before, "b": good}, {"a": good, "b": before}):
+        assert [name.short for name, _ in compare(pair, words).pairs] == off[:4]
+    without = replace(before, curves={at: curve for at, curve in before.curves.items() if at != 0})
+    shown = compare({"a": before, "b": without}, words).pairs
+    assert before.finding(0).segment not in [name.short for name, _ in shown]
+    assert all(curve.plot is not None for _, curves in shown for curve in curves)
+    assert len(compare({"a": good, "b": good}, words).pairs) == 4  # nothing is off: the strongest
+
+
+def test_a_curve_that_was_not_kept_is_told_from_one_that_has_no_bins(before):
+    empty = replace(before.curves[1], **{name: getattr(before.curves[1], name)[:0] for name in vars(before.curves[1])})
+    found = replace(before, curves={2: before.curves[2], 1: empty})
+    page = render(found)
+    rows = data_of(page)["rows"]
+    assert [rows[at][0][1] if at < 2 else len(rows[at][0][1]) for at in range(3)] == [None, [], 5]
+    assert "kept for the worst thousand" in page
 
 
 def test_segments_that_share_a_text_are_kept_apart_in_a_comparison():

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.cli.exports import Export, Told, write_export
 from trueup.errors import ArgumentError
-from trueup.reports.profiles import sections
+from trueup.reports.profiles import Profile, SectionPlan, Words, sections
 from trueup.reports.tables import csv_lines, section_dict
 from trueup.reports.view import Heading, Section, TableView, number_cell
 
@@ -99,8 +100,50 @@ def test_sections_are_plain_values():
     total = grades["rows"][-1]
     assert total["grade" if "grade" in total else "PD band"] == "all rows"
     assert total["rows"] == 3_000
-    assert math.isclose(total["default rate"], data["outcome"].mean(), rel_tol=1e-5)
-    assert section_dict(sections(tu.audit(data, by=[], **ROLES), "ads")[0])["rows"] == []
+    assert math.isclose(total["default rate"], data["outcome"].mean(), rel_tol=1e-12)
+    assert section_dict(sections(tu.audit(data, by=[], **ROLES), "ads")[1])["rows"] == []
+
+
+def test_nothing_that_is_a_number_leaves_as_text():
+    audit = tu.audit(tu.simulate.lending(3_000, seed=1), by=["region", "age"], **ROLES)
+    kept = {"value", "field", "worst value", "state", "measure", "what it says", "best", "PD is", "PD band"}
+    for name in ("credit", "ads", "health"):
+        for section in sections(audit, name):
+            for row in section_dict(section)["rows"]:
+                for key, value in row.items():
+                    named = key in kept and not (key == "value" and "measure" in row)
+                    assert named == isinstance(value, str), (key, value)
+                    if key.endswith("% interval"):
+                        assert len(value) == 2
+                        assert value[0] <= value[1]
+                    if key in ("rows", "defaults", "events", "values", "off"):
+                        assert isinstance(value, int)
+
+
+def test_a_long_name_leaves_whole_and_columns_of_one_name_are_told_apart():
+    random, long = np.random.default_rng(0), "x" * 500
+    p = random.random(600)
+    data = {"prediction": p, "outcome": (random.random(600) < p).astype(float), long: np.where(p > 0.5, "y" * 300, "z")}
+    profile = Profile("own", words=Words(observed="rate", expected="rate"), sections=(
+        SectionPlan("values", "v"), SectionPlan("grades", "g", parameters={"columns": (long,)})))  # fmt: skip
+    values, grades = (section_dict(section) for section in sections(tu.audit(data, by=[long], **ROLES), profile))
+    assert {(row["value"], row["field"]) for row in values["rows"]} == {("y" * 300, long), ("z", long)}
+    assert {"rate", "rate (2)"} <= set(grades["rows"][0])
+    assert values["more"] == 0
+
+
+def test_json_has_what_a_fix_corrected(tmp_path):
+    data = tu.simulate.lending(20_000, seed=1)
+    fix = tu.MCGrad("prediction", ["region", "product"]).fit(data, data["outcome"])
+    before = tu.audit(data, by=["region"], **ROLES)
+    after = tu.audit(data | {"prediction": fix.predict(data)}, by=["region"], **ROLES)
+    path = tmp_path / "audit.json"
+    write_export(Export("json", str(path)), Told(after, "fixed", before, "prediction", fix.model_), "general")
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert told["fix"][0]["title"] == "What the fix corrected"
+    assert all(isinstance(row["after"], float) for row in told["fix"][0]["rows"])
+    write_export(Export("json", str(path)), Told(after, "fixed", before, "prediction"), "general")
+    assert "fix" not in json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_what_is_infinite_is_left_out_of_plain_values():

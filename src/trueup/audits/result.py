@@ -55,10 +55,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows of an audit came from: files by name, size and digest, and the command that read them."""
+    """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
+
+    ``fit`` is the command that fits a correction on the same rows.
+    """
 
     files: tuple[tuple[str, int, str], ...]
     command: str
+    fit: str = ""
 
 
 @dataclass(frozen=True, eq=False)

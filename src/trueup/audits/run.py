@@ -72,7 +72,7 @@ def audit(
         The score. Several columns hold the probabilities of several classes: each class is audited, and the top label.
     by : column names, optional
         Columns to form segments of; by default every column that has no role. Texts, booleans and categories by their
-        levels, numbers by quantile bins, dates by calendar quarter; missing is a level.
+        levels, numbers by quantile bins, dates by calendar period; missing is a level.
     weight : column name or array, optional
         Importance weights. Rows of weight 0 are left out.
     task : {"auto", "binary", "regression"}
@@ -155,7 +155,8 @@ def _check(settings: Settings, draws: int, threads: int | None) -> None:
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not whole or value < low or (high is not None and value > high):
             upto = f"from {low} to {high:,}" if high is not None else f"of at least {low}"
-            raise ArgumentError(f"{name} must be a whole number {upto}; got {value!r}")
+            hint = "2 combines two columns, 3 three: more have too few rows to tell anything" if name == "depth" else None
+            raise ArgumentError(f"{name} must be a whole number {upto}; got {value!r}", hint=hint)
     alpha = settings.alpha
     if not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
         raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 is a test at 5%")

@@ -14,6 +14,7 @@ __all__ = ["audit_html", "audit_page", "finding_line", "verdict"]
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
 WIDEST_NAME = 48
+HUNDREDTH = (0.007, 0.014)  # observed / expected where scores below 1 were meant as percent
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -62,7 +63,7 @@ def family(audit: Audit, found: str = "") -> str:
 def verdict(audit: Audit) -> str:
     """Answer in one sentence."""
     if not audit.tested:
-        return f"nothing could be tested: no segment has {audit.settings.min_rows} rows"
+        return f"nothing could be tested: no segment has {audit.settings.min_rows:,} rows"
     worst = audit.finding(0)
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
     return f"{start}: {family(audit)}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
@@ -104,15 +105,15 @@ def headings(audit: Audit) -> tuple[str, ...]:
 def notes(audit: Audit) -> list[str]:
     """Say what the numbers do not show: what was set aside, dropped, too thin, and what could have been found."""
     lines = []
+    if audit.schema.task == "binary" and HUNDREDTH[0] <= audit.overall.ratio <= HUNDREDTH[1]:
+        lines.append("observed is about a hundredth of expected: are the predictions percentages?")
     if audit.tested and not audit.miscalibrated:
         whole = audit.overall
         if not math.isnan(whole.mde):
             lines.append(f"a shift of {number(whole.mde, 2)} over all rows would have been found with 80% power")
     if audit.thin:
-        one = audit.thin == 1
-        lines.append(
-            f"too thin to tell: {audit.thin:,} cell{' has' if one else 's have'} fewer than {audit.settings.min_rows} rows"
-        )
+        has = " has" if audit.thin == 1 else "s have"
+        lines.append(f"too thin to tell: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")
     if audit.dropped:
         shown = ", ".join(shorten(name) for name in audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")
         lines.append(

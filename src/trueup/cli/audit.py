@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import shlex
+import math
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, reasons
 from trueup.cli.exports import STANDARD, Told, find_exports, write_export
+from trueup.cli.following import fit_words, next_commands
 from trueup.cli.names import parse_bins
 from trueup.cli.provenance import find_source
 from trueup.cli.reading import check_positive, find_columns, need_rows, read_rows
 from trueup.cli.terminal import Grid, show_audit, show_page
 from trueup.data.checks import are_hard
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
 from trueup.reports.profiles import load_profile
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
     from trueup.audits.result import Audit
+    from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
     from trueup.cli.names import Columns
     from trueup.data.table import Table
@@ -33,6 +39,10 @@ __all__ = ["run"]
 # What is taken where neither the command nor the profile says anything.
 USUAL = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}
 HARD = "every prediction is 0 or 1: labels rather than probabilities"
+MEASURES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
+            "observed": "observed", "expected": "expected"}  # fmt: skip
+SAME = 1e-6  # how near two means must be to be of the same rows: scores may have been rounded on their way
+MOST_NAMES = 6  # of columns in a sentence
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     profile = load_profile(arguments.profile)
     fix = None if arguments.fix is None else load(arguments.fix)
     exports = find_exports(arguments)
+    _check_title(arguments, exports)
     with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
-        told, hard = _audit(arguments, profile, watch)
-        told = told._replace(fix=fix)
+        told, hard = _audit(arguments, profile, fix, watch)
         if any(one.kind != "csv" for one in exports):  # a table of segments has no place for where it comes from
             watch.say("digest of the files")
             told = _with_source(told, arguments, watch)
@@ -72,14 +82,22 @@ def _check_together(arguments: argparse.Namespace) -> None:
         )
 
 
-def _audit(arguments: argparse.Namespace, profile: Profile, watch: console.Watch) -> tuple[Told, bool]:
+def _check_title(arguments: argparse.Namespace, exports: list[Export]) -> None:
+    if arguments.title is not None and not arguments.title.strip():
+        raise ArgumentError("--title has no letters", hint="leave it out for the usual one")
+    if arguments.title is not None and not any(one.kind in ("page", "markdown") for one in exports):
+        raise ArgumentError("--title goes with a page or a summary, above the verdict", hint="add -o report.html")
+
+
+def _audit(arguments: argparse.Namespace, profile: Profile, fix: Model | None, watch: console.Watch) -> tuple[Told, bool]:
     """Read the rows once, and audit one prediction or two; say too whether the first is but labels."""
     watch.say("reading")
     columns = find_columns(arguments)
     _settle(arguments, profile, columns, watch)
     prediction = columns.several(arguments.prediction, "prediction")
-    other = columns.several(arguments.against or [], "prediction")
+    other = columns.several(arguments.against or [], "other prediction")
     _check_against(prediction, other, arguments)
+    _check_fix(fix, other, arguments)
     check_positive(arguments, prediction)
     rows = read_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
     table = rows.table(prediction)
@@ -89,13 +107,15 @@ def _audit(arguments: argparse.Namespace, profile: Profile, watch: console.Watch
     watch.note(*reasons.of_audit(found))
     hard = table.schema.task == "binary" and are_hard(table.prediction)
     if not other:
-        return Told(found, prediction[0]), hard
+        return Told(found, prediction[0], title=arguments.title), hard
     watch.say(f"auditing {shorten(', '.join(other), 40)}")
-    second = _audited(rows.table(other), arguments, watch)
+    before = rows.table(other)
+    second = _audited(before, arguments, watch)
+    taught = fix is not None and _has_taught(fix, before, table)
     names = [_named(prediction), _named(other)]
     if len({shorten(name, 40) for name in names}) < 2:
         names = ["after", "before"]  # told apart by their ends only, which no table has room for
-    return Told(found, names[0], second, names[1]), hard
+    return Told(found, names[0], second, names[1], fix, title=arguments.title, taught=taught), hard
 
 
 def _audited(table: Table, arguments: argparse.Namespace, watch: console.Watch) -> Audit:
@@ -134,12 +154,43 @@ def _check_against(prediction: list[str], other: list[str], arguments: argparse.
         raise ArgumentError(f"--against {other[0]} is the prediction itself", hint="name another score of the same rows")
 
 
+def _check_fix(fix: Model | None, other: list[str], arguments: argparse.Namespace) -> None:
+    """Refuse a model that was not fitted to the score that is compared with."""
+    if fix is None or list(fix.schema.prediction) == other:
+        return
+    corrects = ", ".join(map(repr, fix.schema.prediction)) or "no score: it predicts from the features alone"
+    raise ArgumentError(
+        f"{arguments.fix} corrects {corrects}, which is not what --against names ({', '.join(map(repr, other))})",
+        hint="name the score that it was fitted to with --against, or leave --fix out",
+    )
+
+
+def _has_taught(fix: Model, before: Table, after: Table) -> bool:
+    """Say whether rows look like those of the fit, and warn: as many, and moved by the fix as far as those were.
+
+    What a model keeps of its rows is their number and how far it moved them on average, with all digits.
+    """
+    told = fix.explanation
+    if len(after) != fix.about.rows or told.rows != len(after) or not told.moved:
+        return False
+    moved = np.abs(after.prediction - before.prediction).reshape(len(after), -1).mean(axis=1)
+    if not math.isclose(float(np.average(moved, weights=after.weight)), told.moved, rel_tol=SAME):
+        return False
+    warnings.warn(
+        f"these look like the rows that taught the fix: {len(after):,}, moved by it as far as those were; what it learned "
+        "from always looks right\nhint: compare on rows that the fix has not seen",
+        TrainingRowsWarning, stacklevel=2,
+    )  # fmt: skip
+    return True
+
+
 def _named(prediction: list[str]) -> str:
     return prediction[0] if len(prediction) == 1 else f"{prediction[0]} to {prediction[-1]}"
 
 
 def _with_source(told: Told, arguments: argparse.Namespace, watch: console.Watch) -> Told:
-    source = find_source(arguments, watch)
+    words = [] if told.other is not None else fit_words(arguments, [Path(one).name for one in arguments.files])
+    source = find_source(arguments, watch, words)
     watch.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
     second = None if told.other is None else replace(told.other, source=source)
     return told._replace(audit=replace(told.audit, source=source), other=second)
@@ -168,11 +219,11 @@ def _show(told: Told, arguments: argparse.Namespace, exports: list[Export], *, h
         console.say(line)
         return
     show_audit(found, top=arguments.top, verdict=line)
-    below: list[str | Grid] = [*_more(found, arguments.top)]
+    below: list[str | Grid] = [*_more(found, arguments.top), *_made_of(found, arguments)]
     if told.other is not None:
         below += ["", *_side_by_side(told)]
     below += [f"wrote {one.place}" for one in exports]
-    below += _next(told, arguments, exports)
+    below += next_commands(told, arguments, exports)
     if below:
         show_page(["", *below] if isinstance(below[0], str) and below[0] else below, first_bold=False)
 
@@ -182,12 +233,23 @@ def _more(found: Audit, top: int) -> list[str]:
     if not top:
         return []
     beside = found.overall.segment not in {one.segment for one in found.worst(top)}  # all rows are shown in any case
-    left = len(found) - top - beside
+    left = found.tested - min(top, found.tested) - (beside and found.overall.testable)
     if left <= 0:
         return []
     off = max(0, found.rejected - top - (beside and found.overall.p_adjusted <= found.settings.alpha))
     also = f", {off:,} of them off beyond chance" if off else ""
-    return [f"{left:,} more segment{'' if left == 1 else 's'}{also}: --top {len(found)}, or -o segments.csv"]
+    return [f"{left:,} more segment{'' if left == 1 else 's'}{also}: --top {found.tested}, or -o segments.csv"]
+
+
+def _made_of(found: Audit, arguments: argparse.Namespace) -> list[str]:
+    """Say which columns made the segments, where nobody named them."""
+    names = [shorten(feature.name, 30) for feature in found.schema.features]
+    if arguments.by is not None or not names:
+        return []
+    left = len(names) - MOST_NAMES
+    *first, last = names if left <= 0 else [*names[: MOST_NAMES - 1], f"{left + 1:,} more"]
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return [f"segments of {listed}: every column without a role; --by names others"]
 
 
 def _side_by_side(told: Told) -> list[str | Grid]:
@@ -199,43 +261,10 @@ def _side_by_side(told: Told) -> list[str | Grid]:
         ("error of the worst segment, in sigma", *(number(one.worst_sigma) for one in both)),
     ]
     scores = [one.portrait.scores for one in both]
-    names = ("log loss", "brier", "rmse", "auc", "observed", "expected")
-    rows += [(name, *(f"{one[name]:.5g}" for one in scores)) for name in names if all(name in one for one in scores)]
+    rows += [
+        (text, *(number(one[name], 4) for one in scores))
+        for name, text in MEASURES.items()
+        if all(name in one for one in scores)
+    ]
     heads = [shorten(name, 24) for name in (told.other_name, told.name)]
     return [f"{told.other_name}: {told.other.verdict}", "", Grid(("on the same rows", *heads), rows), ""]
-
-
-def _next(told: Told, arguments: argparse.Namespace, exports: list[Export]) -> list[str]:
-    """Name the commands that go on from here."""
-    roles = _words(
-        arguments, ("files", "sql", "outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
-    )
-    lines = []
-    if not any(one.kind == "page" for one in exports):
-        lines.append(f"  {_with_page(arguments.words)}")
-    if told.audit.miscalibrated and told.other is None:
-        features = [word for one in arguments.by or [] for word in ("--features", shlex.quote(one))]
-        features += _words(arguments, ("categorical",))
-        lines.append(f"  trueup fit {' '.join([*roles, *features])} -o model.trueup")
-    return ["next:", *lines] if lines else []
-
-
-def _with_page(words: list[str]) -> str:
-    """Write the same command again, with a page: other settings would give another verdict."""
-    end = words.index("--") if "--" in words else len(words)
-    again = [word for word in words[:end] if word not in ("--verbose", "--debug")]
-    return shlex.join(["trueup", *again, "-o", "report.html", *words[end:]])
-
-
-def _words(arguments: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
-    """Write options again as they were given; what is usual is not said."""
-    usual = {"task": "auto", "unlabelled": "error"}
-    words: list[str] = []
-    for name in names:
-        value = getattr(arguments, name)
-        if value is None or value == usual.get(name):
-            continue
-        given = value if isinstance(value, list) else [value]
-        option = [] if name == "files" else [f"--{name}"]
-        words += [word for one in given for word in (*option, shlex.quote(str(one)))]
-    return words

@@ -18,7 +18,10 @@ __all__ = ["run", "script"]
 PLACES = {
     "files", "model", "output", "report", "markdown", "csv", "json", "held_out", "labelled", "validation", "profile", "fix",
 }  # fmt: skip
-FILES = '_trueup_files "$word"'
+FILES, MODELS = '_trueup_files "$word"', '_trueup_models "$word"'
+MODEL_PLACES = {"model", "fix"}
+ZSH_MODELS = '_files -g "*.trueup"'
+FISH_MODELS = "(__fish_complete_suffix .trueup)"  # these first, then the others
 MORE_CHOICES = {"--profile": PROFILE_NAMES}
 
 
@@ -30,15 +33,18 @@ class Word(NamedTuple):
     takes: bool
     choices: tuple[str, ...]
     is_place: bool
+    is_model: bool
 
 
 class Verb(NamedTuple):
-    """A verb: its name, what it does, its options, and what may stand in its first place."""
+    """A verb: its name, what it does, its options, what may stand in its first place, and whether models or files may."""
 
     name: str
     about: str
     words: list[Word]
     choices: tuple[str, ...]
+    takes_model: bool
+    takes_files: bool
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,48 +64,82 @@ def _verbs() -> Iterator[Verb]:
     about = {one.dest: str(one.help) for one in found._choices_actions}
     for name, parser in found.choices.items():
         options = [_word(one) for one in parser._actions if one.option_strings]
-        first = next((one for one in parser._actions if not one.option_strings and one.choices), None)
-        yield Verb(name, about[name], options, tuple(map(str, first.choices or ())) if first is not None else ())
+        places = {one.dest: tuple(map(str, one.choices or ())) for one in parser._actions if not one.option_strings}
+        choices = next(filter(None, places.values()), ())
+        yield Verb(name, about[name], options, choices, "model" in places, "files" in places)
 
 
 def _word(action: argparse.Action) -> Word:
     choices = tuple(map(str, action.choices or ())) or MORE_CHOICES.get(action.option_strings[-1], ())
     about = str(action.help or "").partition(";")[0].replace("%%", "%")
-    return Word(tuple(action.option_strings), about, action.nargs != 0, choices, action.dest in PLACES)
+    place, model = action.dest in PLACES, action.dest in MODEL_PLACES
+    return Word(tuple(action.option_strings), about, action.nargs != 0, choices, place, model)
+
+
+BASH_START = r"""# completion of trueup for bash: source <(trueup completion bash)
+_trueup_add() {  # one line a name: names have spaces
+    local name
+    while IFS= read -r name; do COMPREPLY+=("$name"); done
+}
+_trueup_files() { _trueup_add < <(compgen -f -- "$1"); }
+_trueup_models() {  # where there are none, any file
+    _trueup_add < <(compgen -f -X '!*.trueup' -- "$1"; compgen -d -- "$1")
+    [ "${#COMPREPLY[@]}" -gt 0 ] || _trueup_files "$1"
+}
+_trueup() {
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}" start=""
+    COMPREPLY=()
+    if [ "$word" = "=" ]; then word=""  # --task=, in words of their own or in one
+    elif [ "$before" = "=" ]; then before="${COMP_WORDS[COMP_CWORD-2]}"
+    fi
+    case "$word" in --*=*) before="${word%%=*}"; start="$before="; word="${word#*=}" ;; esac
+    _trueup_offer
+    if [ -n "$start" ]; then COMPREPLY=("${COMPREPLY[@]/#/$start}"); fi
+}
+_trueup_offer() {
+"""
 
 
 def _bash(verbs: list[Verb]) -> str:
-    lines = ["# completion of trueup for bash: source <(trueup completion bash)"]
-    lines += [
-        "_trueup_files() {",  # one line a name: names have spaces
-        "    local name",
-        '    while IFS= read -r name; do COMPREPLY+=("$name"); done < <(compgen -f -- "$1")',
-        "}",
-        "_trueup() {",
-        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"',
-        "    COMPREPLY=()",
-        "    if [ \"$COMP_CWORD\" -eq 1 ]; then",
-        f'        COMPREPLY=($(compgen -W "{" ".join([*(one.name for one in verbs), "--help", "--version"])}" -- "$word"))',
-        "        return",
-        "    fi",
-        '    case "$verb $before" in',
-    ]  # fmt: skip
+    names = " ".join([*(one.name for one in verbs), "--help", "--version"])
+    lines = [f'    if [ "$COMP_CWORD" -eq 1 ]; then {_bash_words(names)}; return; fi', '    case "$verb $before" in']
     for verb in verbs:
         for word in verb.words:
             if word.choices:
                 asked = "|".join(f'"{verb.name} {name}"' for name in word.names)
-                offer = f'COMPREPLY=($(compgen -W "{" ".join(word.choices)}" -- "$word"))'
-                lines.append(f"    {asked}) {offer};{f' {FILES};' if word.is_place else ''} return ;;")
-        for is_place, offer in ((True, f"{FILES}; "), (False, "")):
-            taking = [one for one in verb.words if one.takes and not one.choices and one.is_place == is_place]
+                more = f" {FILES};" if word.is_place else ""
+                lines.append(f"    {asked}) {_bash_words(' '.join(word.choices))};{more} return ;;")
+        for offer in (f"{MODELS}; ", f"{FILES}; ", ""):
+            taking = [one for one in verb.words if one.takes and not one.choices and _bash_offer(one) == offer]
             asked = "|".join(f'"{verb.name} {name}"' for word in taking for name in word.names)
             lines += [f"    {asked}) {offer}return ;;"] if asked else []
-    lines += ["    esac", '    case "$verb" in']
-    for verb in verbs:
-        words = " ".join([*verb.choices, *(name for word in verb.words for name in word.names)])
-        lines.append(f'    {verb.name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
-    lines += ["    esac", '    case "$word" in -*) ;; *) ' + FILES + " ;; esac", "}"]
-    return "\n".join([*lines, "complete -o filenames -F _trueup trueup", ""])
+    lines += [
+        "    esac",
+        '    case "$verb" in',
+        *(f"    {one.name}) {_bash_rest(one)} ;;" for one in verbs),
+        "    esac",
+        "}",
+    ]
+    return BASH_START + "\n".join([*lines, "complete -o filenames -F _trueup trueup", ""])
+
+
+def _bash_words(words: str) -> str:
+    return f'COMPREPLY=($(compgen -W "{words}" -- "$word"))'
+
+
+def _bash_offer(word: Word) -> str:
+    return f"{MODELS}; " if word.is_model else f"{FILES}; " if word.is_place else ""
+
+
+def _bash_rest(verb: Verb) -> str:
+    """Offer what stands in no option: options, and what comes in the places of the verb."""
+    options = _bash_words(" ".join(name for word in verb.words for name in word.names))
+    if verb.choices:
+        return f'case "$word" in -*) {options} ;; *) {_bash_words(" ".join(verb.choices))} ;; esac'
+    files = f'; case "$word" in -*) ;; *) {FILES} ;; esac' if verb.takes_files else ""
+    if not verb.takes_model:
+        return options + files
+    return f'case "$COMP_CWORD $word" in "2 -"*) {options} ;; "2 "*) {MODELS} ;; *) {options}{files} ;; esac'
 
 
 def _zsh(verbs: list[Verb]) -> str:
@@ -117,8 +157,7 @@ def _zsh(verbs: list[Verb]) -> str:
     for verb in verbs:
         lines.append(f"    {verb.name})")
         given = [_zsh_word(name, word) for word in verb.words for name in word.names]
-        rest = f"'1:value:({' '.join(verb.choices)})'" if verb.choices else "'*:file:_files'"
-        lines.append(" \\\n            ".join(["        _arguments", *given, rest]))
+        lines.append(" \\\n            ".join(["        _arguments", *given, *_zsh_rest(verb)]))
         lines.append("        ;;")
     return "\n".join(
         [
@@ -131,10 +170,19 @@ def _zsh(verbs: list[Verb]) -> str:
     )
 
 
+def _zsh_rest(verb: Verb) -> list[str]:
+    """Offer what comes in the places of the verb; of models those by name first."""
+    rest = [_quoted(f"1:value:({' '.join(verb.choices)})")] if verb.choices else []
+    rest += [_quoted(f"1:model:{ZSH_MODELS}")] if verb.takes_model else []
+    return [*rest, *(["'*:file:_files'"] if verb.takes_files else [])]
+
+
 def _zsh_word(name: str, word: Word) -> str:
     about = "".join(letter for letter in word.about if letter not in "[]\\").replace(":", ",")
-    offered = f"({' '.join(word.choices)})" if word.choices else "_files" if word.is_place else ""
-    return _quoted(f"*{name}[{about}]" + (f":value:{offered}" if word.takes else ""))
+    offered = ZSH_MODELS if word.is_model else "_files" if word.is_place else ""
+    offered = f"({' '.join(word.choices)})" if word.choices else offered
+    equals = "=" if word.takes and name.startswith("--") else ""  # --task binary, and --task=binary
+    return _quoted(f"*{name}{equals}[{about}]" + (f":value:{offered}" if word.takes else ""))
 
 
 def _fish(verbs: list[Verb]) -> str:
@@ -147,9 +195,12 @@ def _fish(verbs: list[Verb]) -> str:
         )
         here = f"complete -c trueup -n '__fish_seen_subcommand_from {verb.name}'"
         lines += [f"{here} -f -a {_quoted(' '.join(verb.choices))}"] if verb.choices else []
+        lines += [f"{here} -k -a {_quoted(FISH_MODELS)}"] if verb.takes_model else []
         for word in verb.words:
             spelt = [f"-{'l' if name.startswith('--') else 's'} {name.lstrip('-')}" for name in word.names]
-            offered = f" -x -a {_quoted(' '.join(word.choices))}" if word.choices else " -r" if word.is_place else " -x"
+            offered = " -r" if word.is_place else " -x"
+            offered = f" -r -k -a {_quoted(FISH_MODELS)}" if word.is_model else offered
+            offered = f" -x -a {_quoted(' '.join(word.choices))}" if word.choices else offered
             follows = offered if word.takes else ""
             lines.append(f"{here} {' '.join(spelt)}{follows} -d {_quoted(word.about)}")
     return "\n".join([*lines, ""])

@@ -52,7 +52,7 @@ def in_options(text: str) -> str:
     text = EVENT.sub(lambda found: f"name the event, such as --positive {shlex.quote(found[1] or found[2])}", text)
     text = PARAMETER.sub(r"--\1 \3", text)
     text = SEVERAL.sub(lambda found: f"--{RENAMED.get(found[1], found[1])} ..." if found[1] else f"--{found[2]}", text)
-    return re.sub(r"\b(min_rows|max_cells) must", lambda found: f"--{found[1].replace('_', '-')} must", text)
+    return re.sub(r"(?<!-)\b(min_rows|max_cells|depth) must", lambda found: f"--{found[1].replace('_', '-')} must", text)
 
 
 def emit(write: Callable[[TextIO], Any]) -> None:

@@ -15,6 +15,7 @@ from trueup.cli.judging import answer
 from trueup.cli.output import check_output, whole_file
 from trueup.cli.question import read_question
 from trueup.cli.reading import need_rows
+from trueup.cli.remarks import PICTURES, check_command
 from trueup.cli.terminal import show_page
 from trueup.cli.together import read_rows
 from trueup.cli.told import json_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-PICTURES = (".svg", ".png", ".pdf")
 EXAMPLE, DECIDED = "cost.svg", "decided.parquet"
 ACTION = "action"  # the column that says what to do
 DEEPEST = 3  # columns that a segment combines, as in an audit
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.say(answer_line(found))
     else:
         wrote += [] if arguments.json is None else [f"wrote {arguments.json}"]
-        show_page([*answer_page(found, arguments), *(["", *wrote] if wrote else [])])
+        show_page([*answer_page(found, arguments), *(["", *wrote] if wrote else []), *check_command(found, arguments)])
     return 0
 
 

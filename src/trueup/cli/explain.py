@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console, reasons
+from trueup.cli.following import predict_command
 from trueup.cli.output import check_output
 from trueup.cli.terminal import show_page
 from trueup.cli.told import LEAST_ROUNDS, correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         row = _typed(_parse(arguments.row), model)
         told: Any = model.explain(row)
         found, page = {"row": _parse(arguments.row), **told.to_dict()}, _row_page(model, row, told, arguments.top)
-        line = str(page[0])
+        line, page = str(page[0]), [*page, *(_next(arguments.model) if told.parts else [])]
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _next(model: str) -> list[str]:
-    return ["", "next:", f"  trueup predict {shlex.quote(model)} new.parquet -o scored.parquet"]
+    return ["", "next:", f"  {predict_command(model)}"]
 
 
 def _model_page(model: Model, top: int) -> list[str | Grid]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.cli import console
 from trueup.cli.output import check_output
@@ -42,6 +42,9 @@ class Told(NamedTuple):
     other: Audit | None = None
     other_name: str = ""
     fix: Model | None = None
+    title: str | None = None
+    taught: bool = False
+    """Whether the rows look like those that taught the fix."""
 
     @property
     def results(self) -> Audit | dict[str, Audit]:
@@ -73,7 +76,12 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
 
 def _kind(place: str) -> str:
     """Say by the ending of a file what it is to hold."""
-    kind = ENDINGS.get(Path(place).suffix.lower())
+    ending = Path(place).suffix.lower()
+    kind = ENDINGS.get(ending)
+    if kind is None and place != STANDARD and Path(place).is_dir():
+        raise ArgumentError(f"-o {place} is a directory", hint=f"name a file in it, such as {Path(place) / 'report.html'}")
+    if ending == ".pdf":
+        raise ArgumentError(f"-o {place}: trueup writes no PDF", hint="write .html and print it to PDF in a browser")
     if kind is None:
         raise ArgumentError(
             f"-o {place} does not say by its ending what to write",
@@ -87,7 +95,7 @@ def write_export(one: Export, told: Told, profile: str) -> None:
     if one.kind == "page":
         from trueup.reports.page import report
 
-        report(told.results, one.place, profile=profile, fix=told.fix)
+        report(told.results, one.place, title=told.title, profile=profile, fix=told.fix)
         return
     parts = {"markdown": _markdown_parts, "csv": _csv_parts, "json": _json_parts}[one.kind](told, profile)
     if one.place == STANDARD:
@@ -99,7 +107,7 @@ def write_export(one: Export, told: Told, profile: str) -> None:
 def _markdown_parts(told: Told, profile: str) -> Iterator[str]:
     from trueup.reports.markdown import markdown
 
-    yield markdown(told.results, profile=profile)
+    yield markdown(told.results, profile=profile, fix=told.fix, title=told.title)
 
 
 def _csv_parts(told: Told, profile: str) -> Iterator[str]:  # noqa: ARG001
@@ -114,7 +122,19 @@ def _json_parts(told: Told, profile: str) -> Iterator[str]:
         yield ',\n"against": '
         yield from _parts_of(told.other, profile)
         yield "}"
+    if told.fix is not None:
+        yield f',\n"fix": {json.dumps(_fix_parts(told, profile), allow_nan=False)}'
     yield "}\n"
+
+
+def _fix_parts(told: Told, profile: str) -> list[dict[str, Any]]:
+    """Give what a fix corrected as data."""
+    from trueup.reports.fix import view_fix
+    from trueup.reports.profiles import load_profile
+    from trueup.reports.tables import section_dict
+
+    audits = [told.audit] if told.other is None else [told.other, told.audit]
+    return [section_dict(one) for one in view_fix(told.fix, audits, load_profile(profile).words)]
 
 
 def _parts_of(found: Audit, profile: str) -> Iterator[str]:

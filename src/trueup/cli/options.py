@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--bins": {
         **SEVERAL, "metavar": "SPEC",
         "help": "how numbers and dates are cut: 10 (default) for all; age=5 or age=18:30:50 for one column "
-        "(age=18: is one edge); opened=month, or year, quarter (default), week, day",
+        "(age=18: is one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
     },
     "--categorical": {
         **SEVERAL, "metavar": "A,B", "help": "numbers that are names, such as zip: not cut, and read as text"

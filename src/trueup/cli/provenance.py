@@ -14,7 +14,7 @@ from trueup.errors import FileError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trueup.cli.console import Watch
 
@@ -43,10 +43,14 @@ def command_of(arguments: argparse.Namespace) -> str:
     >>> command_of(argparse.Namespace(words=["audit", "--sql", "ATTACH 'host=db password=x' AS db; FROM db.scores"]))
     "trueup audit --sql '(left out: it may hold a password or a key)'"
     """
-    return " ".join(["trueup", *map(_at_home, _without_secrets(arguments.words))])
+    return _told(arguments.words)
 
 
-def _without_secrets(words: list[str]) -> Iterator[str]:
+def _told(words: Sequence[str]) -> str:
+    return " ".join(["trueup", *map(_at_home, _without_secrets(words))])
+
+
+def _without_secrets(words: Sequence[str]) -> Iterator[str]:
     before = ""
     for word in words:
         if before == "--sql" and SECRET.search(word):
@@ -67,15 +71,18 @@ def _at_home(word: str) -> str:
     return f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)
 
 
-def find_source(arguments: argparse.Namespace, watch: Watch) -> Source:
-    """Digest the files, of which only the name is kept; a query may read others, and names them itself."""
+def find_source(arguments: argparse.Namespace, watch: Watch, fit: Sequence[str] = ()) -> Source:
+    """Digest the files, of which only the name is kept; a query may read others, and names them itself.
+
+    ``fit`` are the words of the command that fits a correction on the same rows.
+    """
     paths = find_files(arguments.files).paths if arguments.files else []
     sizes = [path.stat().st_size for path in paths]
     files = []
     for at, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         digest = NOT_TAKEN if size > LARGEST else _digest(path, watch, sum(sizes[:at]), sum(sizes))
         files.append((path.name, size, digest))
-    return Source(tuple(files), command_of(arguments))
+    return Source(tuple(files), command_of(arguments), _told(fit) if fit else "")
 
 
 def _digest(path: Path, watch: Watch, done: int, total: int) -> str:

@@ -65,7 +65,7 @@ def of_audit(found: Audit) -> Iterator[str]:
     settings = found.settings
     budget = f"{len(found.dropped):,} left out by the budget of {settings.max_cells:,} cells"
     yield f"combinations: up to {settings.depth} columns; {budget}"
-    thin = f"{found.thin:,} cells under {settings.min_rows} rows are not"
+    thin = f"{found.thin:,} segments under {settings.min_rows:,} rows are not"
     yield f"segments: {len(found):,} seen, {found.tested:,} tested; {thin}"
     yield f"adjusted by {settings.adjust} at {settings.alpha:g}: {WHY_ADJUST[settings.adjust]}"
     yield f"off beyond chance: {found.rejected:,}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from trueup.audits.text import number
 from trueup.cli.question import ACT, worthless
+from trueup.reports.advice import name_options
 
 if TYPE_CHECKING:
     import argparse
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 
     from trueup.cli.judging import Answer
 
-__all__ = ["next_commands", "notes"]
+__all__ = ["check_command", "next_commands", "notes"]
 
 AGAIN = (  # options that a decision by corrected scores takes as they were
     "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
     "categorical", "level", "target",
 )  # fmt: skip
+PICTURES = (".svg", ".png", ".pdf")
 USUAL = {"level": 0.9, "target": "rows"}
 
 
@@ -106,6 +108,17 @@ def next_commands(found: Answer, arguments: argparse.Namespace) -> list[str]:
         f"  trueup predict model.trueup {source} -o scored.parquet",
         f"  trueup decide scored.parquet {again} --labelled held.parquet {outcome}",
     ]
+
+
+def check_command(found: Answer, arguments: argparse.Namespace) -> list[str]:
+    """Name the command that checks the scores once it is known what happened; scores that are off come first."""
+    if next_commands(found, arguments):
+        return []
+    rows = [place for place in arguments.output or () if not place.lower().endswith(PICTURES)][:1]
+    words = ["trueup", "audit", *(rows or arguments.files or ["FILE"]), "--outcome", arguments.outcome or "Y"]
+    words += ["--prediction", found.rows.prediction, *name_options("--by", found.rows.by)]
+    options = _given(arguments, ("positive", "weight", "categorical"))
+    return ["", "next, once outcomes are known:", f"  {shlex.join(words)}{options}"]
 
 
 def _given(arguments: argparse.Namespace, names: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from trueup.cli.reading import count_positive
 from trueup.data.files import column_names, read_files
 from trueup.data.groups import cut_column
 from trueup.data.intake import read
-from trueup.data.segments import DEFAULT_BINS, cut_edges, named_bins, segment_column
+from trueup.data.segments import DEFAULT_BINS, calendar_unit, cut_edges, named_bins, segment_column
 from trueup.errors import ArgumentError, ColumnError, IdentifierWarning, TrueupError
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, label
         # Where values are kept apart, another value is of no segment, and not of that of its neighbour.
         found = cut.labels, codes if apart is None else np.where(np.isnan(theirs) | np.isin(theirs, apart), codes, -1)
     else:
+        if feature.kind == "date" and told is None:
+            bins = {feature.name: calendar_unit(ours)}  # of the other rows, whatever time these are from
         own = segment_column(labelled, other, bins if other.kind == feature.kind else DEFAULT_BINS)
         found = own.labels, own.codes
     place = {label: at for at, label in enumerate(labels)}

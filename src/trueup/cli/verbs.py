@@ -106,6 +106,7 @@ def _add_audit_output(group: argparse._ArgumentGroup) -> None:
         help=f"the words, tables and defaults of a trade: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} (default "
         "general), or a file such as mine.toml",
     )  # fmt: skip
+    group.add_argument("--title", metavar="TEXT", help="what stands above the verdict on the page")
     add(group, "--top", default=None)
     add_every(group)
 

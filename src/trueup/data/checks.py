@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
     from trueup.data.sources import Source
 
+PERCENTAGE = re.compile(r"\s*[-+]?[0-9]*[.,]?[0-9]+\s*%\s*")
+PERCENT = "percentages written as text: take the percent sign off, and divide by 100"
+NO_TEXT = "convert the column to numbers first; what has no value must be missing, not a text"
 COPY_ROWS = 50  # below this many rows what looks like a copy or a label may be chance
 SUM_TOLERANCE = 1e-3  # single precision, and a few decimals
 LARGEST_WEIGHT = 1e50  # third powers of weights are summed up
 LARGEST_VALUE = 1e100  # squares of real outcomes are
 
 
-def one_of(name: str, value: object, allowed: Collection[object]) -> None:
+def one_of(name: str, value: object, allowed: Collection[object], hint: str | None = None) -> None:
     """Refuse a word that is not among the allowed ones."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
-        raise ArgumentError(f"{name} must be one of {listed}; got {value!r}")
+        raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint=hint)
 
 
 def where(bad: NDArray[np.bool_]) -> str:
@@ -100,7 +104,7 @@ def as_numbers(raw: Raw, name: str, role: str) -> NDArray[np.float64]:
     example = raw.coded.levels[raw.coded.codes[int(np.argmax(bad))]]
     raise DataError(
         f"{role} column {name!r} must hold numbers; got text such as {example[:60]!r} {where(bad)}",
-        hint="convert the column to numbers first; what has no value must be missing, not a text",
+        hint=PERCENT if PERCENTAGE.fullmatch(example) else NO_TEXT,
     )
 
 

@@ -24,6 +24,7 @@ __all__ = ["FORMATS", "HINTS", "Files", "find_files", "is_zipped", "uneven_line"
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv"}
 FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
 SEPARATORS = (",", "\t", ";", "|")
+NEAR = 0.75  # how like two names are (difflib) of which one may be meant for the other
 LONGEST_LINE = 2_000_000  # characters: a file without line ends must not be read whole to find its header
 
 HINTS = {
@@ -88,13 +89,30 @@ def _locate(given: Any) -> list[Path]:
         found = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207  takes a root
         if found := [_readable(match) for match in found if not match.is_dir()]:
             return found
-        near = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, near, n=1, cutoff=0.5)
+        pattern = bool(set("*?[") & set(named))
+        near = "" if pattern else _nearest(path)
         folder = f"looked in {str(path.parent.absolute())!r}{'' if path.parent.is_dir() else ', which is no folder'}"
-        hint = f"did you mean {str(path.parent / near[0])!r}?" if near else folder
-        raise FileError(f"no file {'matches ' if set('*?[') & set(named) else ''}{named!r}", hint=hint)
+        hint = f"did you mean {str(path.parent / near)!r}?" if near else folder
+        raise FileError(f"no file {'matches ' if pattern else ''}{named!r}", hint=hint)
     except OSError as error:
         raise FileError(f"cannot read {named!r}: {error.strerror}", hint="check the permissions on it") from error
+
+
+def _nearest(path: Path) -> str:
+    """Find the file beside whose name is most like another, endings aside; none is better than a wild guess."""
+    if not path.parent.is_dir():
+        return ""
+    names = sorted(child.name for child in path.parent.iterdir())
+    stems = {_stem(name): name for name in reversed(names) if _stem(name) != name}
+    near = difflib.get_close_matches(_stem(path.name), stems, n=1, cutoff=NEAR)
+    return stems[near[0]] if near else ""
+
+
+def _stem(name: str) -> str:
+    """Take the endings off that say the format; a name without one stays as it is."""
+    bare = name[:-3] if name.lower().endswith(".gz") else name
+    ending = Path(bare).suffix
+    return bare.removesuffix(ending) if ending.lower() in FORMATS else name
 
 
 def _readable(path: Path) -> Path:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Plan",
     "SegmentColumn",
+    "calendar_unit",
     "cut_edges",
     "day_text",
     "interval_labels",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 CALENDAR = ("year", "quarter", "month", "week", "day")
+# The finest period that a column of so many days is cut by unless told: some 20 of them, or fewer.
+PERIODS = ((21, "day"), (140, "week"), (550, "month"), (8 * 366, "quarter"))
 DEFAULT_BINS = 10
 
 
@@ -74,7 +77,8 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
     bins : int or mapping
         How numeric columns are cut: a number of quantile bins, or per column a number or ascending edges (bins are
         closed on the left). A numeric column of no more distinct values than bins keeps them as they are. Dates are
-        cut by calendar quarter; per column "year", "quarter", "month", "week" or "day", or edges, say otherwise.
+        cut by the calendar, as finely as `calendar_unit` says; per column "year", "quarter", "month", "week" or "day",
+        or edges, say otherwise.
 
     Examples
     --------
@@ -100,7 +104,7 @@ def _segment(feature: Feature, column: NDArray[Any], told: Any, usual: int) -> S
     missing = np.isnan(column)
     write = day_text if feature.kind == "date" else format_number
     if feature.kind == "date" and (told is None or isinstance(told, str)):
-        codes, texts = _calendar(column, missing, told or "quarter")
+        codes, texts = _calendar(column, missing, told or calendar_unit(column))
         return _with_missing(name, codes, [f"{name}={text}" for text in texts], missing)
     if told is None or isinstance(told, (int, np.integer)):
         count = _check_count(name, usual if told is None else told)
@@ -228,9 +232,22 @@ def day_text(value: float) -> str:
     return str(np.datetime64(round(value * 86_400), "s"))
 
 
+def calendar_unit(days: NDArray[np.float64]) -> str:
+    """Choose the period by which dates are cut: days where there are few, else weeks, months, quarters or years.
+
+    Examples
+    --------
+    >>> calendar_unit(np.array([19723.0, 19730.0])), calendar_unit(np.array([19000.0, np.nan, 19723.0]))
+    ('day', 'quarter')
+    """
+    known = days[np.isfinite(days)]
+    span = np.floor(known.max()) - np.floor(known.min()) + 1 if len(known) else 0
+    return next((unit for most, unit in PERIODS if span <= most), "year")
+
+
 def _calendar(column: NDArray[np.float64], missing: NDArray[np.bool_], unit: str) -> tuple[NDArray[np.int32], list[str]]:
     """Code dates by calendar period; give the text of each period that occurs."""
-    one_of("the calendar bins of a date column", unit, CALENDAR)
+    one_of("the calendar bins of a date column", unit, CALENDAR, hint="a day is the finest; dates as edges cut anywhere")
     whole = np.floor(np.where(missing, 0.0, column)).astype(np.int64)
     days = whole.astype("datetime64[D]")
     if unit == "day":
@@ -253,7 +270,9 @@ def _period_text(at: int, unit: str) -> str:
         return f"{1970 + at // 4}Q{at % 4 + 1}"
     if unit == "month":
         return str(np.datetime64(at, "M"))
-    return str(np.datetime64(at * 7 - 3 if unit == "week" else at, "D"))
+    if unit == "week":
+        return f"{np.datetime64(at * 7 - 3, 'D')} to {np.datetime64(at * 7 + 3, 'D')}"
+    return str(np.datetime64(at, "D"))
 
 
 def own_segments(

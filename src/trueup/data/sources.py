@@ -46,7 +46,7 @@ class Source:
             return key
         known_names = [str(known) for known in self.keys]
         near = [name for name in known_names if name.lower() == str(key).lower()]
-        near = near or difflib.get_close_matches(str(key), known_names, n=1, cutoff=0.5)
+        near = near or difflib.get_close_matches(str(key), known_names, n=1, cutoff=0.6)
         if near:
             hint = f"did you mean {near[0]!r}?"
         elif self.by_position:

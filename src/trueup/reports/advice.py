@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.audits.text import family, how_far, number, shorten
+from trueup.reports.profiles.declared import Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,40 +24,42 @@ __all__ = ["Step", "name_options", "next_after", "next_step", "reach", "tell"]
 BLIND = 0.25  # an error of this share of the mean that could not be seen is worth more data
 WIDEST_NAME = 60
 MOST_NAMES, MOST_FILES = 8, 8  # in a command that people are to read
+USUAL = Words()
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next: a sentence, a command where there is one, and what follows."""
+    """What to do next: a sentence, a command or a line of Python where there is one, and what follows."""
 
     text: str
     command: str = ""
     after: str = ""
 
 
-def tell(audit: Audit) -> str:
+def tell(audit: Audit, words: Words = USUAL) -> str:
     """Say what was found: how many, where the evidence is strongest, and where the error is largest."""
     if not audit.tested:
-        return f"No segment has {audit.settings.min_rows:,} rows."
+        return f"No {words.segment} has {audit.settings.min_rows:,} {words.rows}."
     worst = audit.finding(0)
     verb = "is" if audit.rejected == 1 else "are"
-    told = f"{family(audit, verb + ' off beyond chance,')}. The evidence is strongest on {shorten(worst.segment, 200)}: "
+    many = family(audit, verb + " off beyond chance,").replace(" segments ", f" {words.segments} ", 1)
+    told = f"{many}. The evidence is strongest on {shorten(worst.segment, 200)}: "
     told += f"{how_far(worst)}{'' if audit.miscalibrated else ', within chance'}."
     gaps = np.abs(audit.columns["bias"][: audit.rejected])  # those that are off come first
     if not np.isfinite(gaps).any() or (largest := int(np.nanargmax(gaps))) == 0:
         return told
     one = audit.finding(largest)
     return told + (
-        f" The largest difference among them is on {shorten(one.segment, 200)} ({one.n:,} rows): observed "
-        f"{number(one.observed)}, expected {number(one.expected)}."
+        f" The largest difference among them is on {shorten(one.segment, 200)} ({one.n:,} {words.rows}): {words.observed} "
+        f"{number(one.observed)}, {words.expected} {number(one.expected)}."
     )
 
 
-def next_step(audit: Audit) -> Step:
+def next_step(audit: Audit, words: Words = USUAL) -> Step:
     """Say what to do next: fix the scores, gather rows, or wait."""
     least = audit.settings.min_rows
     if not audit.tested:
-        return Step(f"Next: gather more rows. A segment needs at least {least:,} to be tested.")
+        return Step(f"Next: gather more {words.rows}. A {words.segment} needs at least {least:,} to be tested.")
     if audit.miscalibrated:
         return Step(
             "Next: correct the scores on the rows at hand,", fit_command(audit),
@@ -64,36 +69,50 @@ def next_step(audit: Audit) -> Step:
     scale = abs(whole.expected)
     if math.isfinite(whole.mde) and scale > 0 and whole.mde > BLIND * scale:
         return Step(
-            f"Next: gather more rows before taking comfort. An error of {number(whole.mde, 2)} in a mean of "
+            f"Next: gather more {words.rows} before taking comfort. An error of {number(whole.mde, 2)} in a mean of "
             f"{number(whole.observed, 2)} could have gone unseen."
         )
     return Step("Next: nothing was found to fix. Audit again when the model, the data or the world changes.")
 
 
-def next_after(name: str, before: Audit, after: Audit) -> Step:
+def next_after(name: str, before: Audit, after: Audit, words: Words = USUAL) -> Step:
     """Say what to do after two audits of the same rows: use the second, keep the first, or go on."""
     left, was = after.rejected, before.rejected
     if not after.tested or (not left and not was):
-        return next_step(after)
+        return next_step(after, words)
+    used = _scores(name)
     if left > was:
-        many = "segment was" if was == 1 else "segments were"
-        return Step(f"Next: do not use {name} yet. It is off on {left:,} segments, where {was:,} {many} before.")
+        now = f"{words.segment} is" if left == 1 else f"{words.segments} are"
+        return Step(
+            f"Next: do not use {used} yet. {left:,} {now} off, where {was:,} {'was' if was == 1 else 'were'} before."
+        )
     if left:
-        many = "segment is" if left == 1 else "segments are"
+        many = f"{words.segment} is" if left == 1 else f"{words.segments} are"
         return Step(
             f"Next: {left:,} {many} still off. Fit again on more rows, with the columns that form them among the features, "
             "and compare on rows that the fit has not seen."
         )
     return Step(
-        f"Next: use {name}, if these rows did not teach it: nothing was found off any more. Audit again when the model, "
-        "the data or the world changes."
+        f"Next: use {used}, if these rows did not teach the fix: nothing was found off any more. Audit again when the "
+        "model, the data or the world changes."
     )
 
 
+def _scores(name: str) -> str:
+    """Call the scores of an audit by its name: "after" alone is no name for them."""
+    if re.match(r"(after|before|now|then)\b", name, re.IGNORECASE) is None:
+        return name
+    return "the corrected scores" if name.lower() == "after" else f"the scores {name}"
+
+
 def fit_command(audit: Audit) -> str:
-    """Write the command that fits a correction with the roles of this audit."""
-    schema = audit.schema
-    files = [name for name, _, _ in audit.source.files] if audit.source is not None else []
+    """Write what fits a correction with the roles of this audit: a command, or where no file is known, a line of Python."""
+    source, schema = audit.source, audit.schema
+    if source is None:
+        return _fit_call(audit)
+    if source.fit:
+        return shorten(source.fit, 2000)
+    files = [name for name, _, _ in source.files]
     names = [feature.name for feature in schema.features]
     parts = ["trueup", "fit", *(files[:MOST_FILES] if files else ["scores.parquet"])]
     parts += ["--outcome", schema.outcome or "outcome", *name_options("--prediction", schema.prediction[:20])]
@@ -101,6 +120,25 @@ def fit_command(audit: Audit) -> str:
     parts += ["--task", "regression"] if schema.task == "regression" else []
     parts += name_options("--features", names) if len(names) <= MOST_NAMES else []
     return shlex.join([*(shorten(part, 200) for part in parts), "-o", "model.trueup"])
+
+
+def _fit_call(audit: Audit) -> str:
+    schema = audit.schema
+    names = [feature.name for feature in schema.features]
+    listed = bool(names) and len(names) <= MOST_NAMES
+    prediction = [_quoted(name) for name in schema.prediction[:20]]
+    made = prediction if len(prediction) == 1 else [f"[{', '.join(prediction)}]"]
+    made += [f"[{', '.join(map(_quoted, names))}]"] if listed else []
+    made += ['task="regression"'] if schema.task == "regression" else []
+    # Without a list every other column is a feature: then the roles are named, and so set apart.
+    role = "rows[{}]" if listed else "{}"
+    given = ["rows", role.format(_quoted(schema.outcome)) if schema.outcome else "outcome"]
+    given += [f"sample_weight={role.format(_quoted(schema.weight))}"] if schema.weight else []
+    return f"trueup.MCGrad({', '.join(made)}).fit({', '.join(given)})"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(shorten(name, 200), ensure_ascii=False)
 
 
 def name_options(option: str, names: Sequence[str]) -> list[str]:
@@ -115,7 +153,7 @@ def name_options(option: str, names: Sequence[str]) -> list[str]:
     return [word for name in whole for word in (option, name)]
 
 
-def reach(audit: Audit) -> tuple[str, ...]:
+def reach(audit: Audit, words: Words = USUAL) -> tuple[str, ...]:
     """Say which errors would have been found, for the whole, for half of the segments, and for the least of them."""
     known = np.flatnonzero(audit.columns["testable"] & np.isfinite(audit.columns["mde"]))
     if not len(known):
@@ -124,16 +162,17 @@ def reach(audit: Audit) -> tuple[str, ...]:
     lines = []
     if math.isfinite(whole.mde):
         lines.append(
-            f"Over all rows, a shift of {_shift(audit, whole.mde)} between observed and expected would have been found "
-            "four times out of five."
+            f"Over all {words.rows}, a shift of {_shift(audit, whole.mde)} between {words.observed} and {words.expected} "
+            "would have been found four times out of five."
         )
     if len(known) > 1:
         blindest = int(known[int(np.argmax(mde))])
         name, rows = shorten(audit.keys.name(blindest), WIDEST_NAME), int(audit.columns["n"][blindest])
         lines += [
-            f"In half of the {len(known):,} tested segments a shift had to be {_shift(audit, float(np.median(mde)))} "
-            "or more to be found.",
-            f"The least can be said of {name} ({rows:,} rows): only a shift of {_shift(audit, float(mde.max()))} or more.",
+            f"In half of the {len(known):,} tested {words.segments} a shift had to be "
+            f"{_shift(audit, float(np.median(mde)))} or more to be found.",
+            f"The least can be said of {name} ({rows:,} {words.rows}): only a shift of "
+            f"{_shift(audit, float(mde.max()))} or more.",
         ]
     return (*lines, "A smaller error may be there and was not found: no verdict here is proof of none.")
 

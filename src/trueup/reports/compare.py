@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trueup.audits.text import number, shorten
-from trueup.reports.advice import Step, next_after, next_step
+from trueup.reports.advice import USUAL, Step, next_after, next_step
 from trueup.reports.details import details
 from trueup.reports.drawing import Range, common_range, forest
 from trueup.reports.sheet import Sheet, view_sheet
@@ -29,7 +30,7 @@ from trueup.reports.view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trueup.audits.result import Audit, Finding
     from trueup.reports.drawing import Scale
@@ -69,18 +70,30 @@ def compare(audits: Mapping[str, Audit], words: Words) -> Comparison:
     names, results = list(audits), list(audits.values())
     chosen = _segments(results)
     findings = {parts: [find(result, parts) for result in results] for parts in chosen}
-    sheets = tuple(view_sheet(result) for result in results)
+    sheets = tuple(view_sheet(result, words) for result in results)
     real = any(result.schema.task == "regression" for result in results)
     shown = common_range([result.overall.curve for result in results], probabilities=not real, marks=7)
-    wholes = {result.overall.segment for result in results}
-    worst = [parts for parts in chosen if _text(findings[parts]) not in wholes][:MOST_PAIRS]
-    pairs = tuple((Name.of(_text(findings[parts])), _curves(audits, findings[parts], real=real)) for parts in worst)
-    headline, sentence = _words(names[0], results[0], names[-1], results[-1])
-    views = tuple(view_audit(result, name, shown) for name, result in audits.items())
+    pairs = tuple(
+        (Name.of(_text(found)), _curves(audits, found, words, real=real)) for found in _showcase(results, findings.values())
+    )
+    headline, sentence = _words(names[0], results[0], names[-1], results[-1], words)
+    views = tuple(view_audit(result, name, shown, words) for name, result in audits.items())
     most = max(result.tested for result in results)
-    table = _table(audits, findings, most, chosen)
+    table = _table(audits, findings, most, chosen, words)
     told = details(audits, list(findings.values()), words)
-    return Comparison(headline, sentence, step_after(audits), views, pairs, table, sheets, _measures(sheets), told)
+    return Comparison(headline, sentence, step_after(audits, words), views, pairs, table, sheets, _measures(sheets), told)
+
+
+def _showcase(results: Sequence[Audit], found: Iterable[Sequence[Finding | None]]) -> list[Sequence[Finding | None]]:
+    """Choose whose curves to show: segments with a curve in every audit, if one is off anywhere only such, worst first."""
+    wholes = {result.overall.segment for result in results}
+    parts = [one for one in found if _text(one) not in wholes]
+    drawn = [one for one in parts if all(f is not None and f.curve is not None and len(f.curve) for f in one)]
+    off = [
+        one for one in drawn
+        if any(f is not None and finding_state(result, f) == "off" for result, f in zip(results, one, strict=True))
+    ]  # fmt: skip
+    return (off or drawn or parts)[:MOST_PAIRS]
 
 
 def _measures(sheets: Sequence[Sheet]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
@@ -122,24 +135,40 @@ def _text(found: Sequence[Finding | None]) -> str:
     return next(finding.segment for finding in found if finding is not None)
 
 
-def _words(first: str, before: Audit, last: str, after: Audit) -> tuple[str, str]:
+def _words(first: str, before: Audit, last: str, after: Audit, words: Words) -> tuple[str, str]:
     """Say how many segments were off, still are, and newly are."""
-    if not same_rows(before, after):
-        return f"{_count(before.rejected)} off {first}, {after.rejected:,} {last}", OTHER_ROWS
+    same = same_rows(before, after)
+    many = words.segment if before.rejected == 1 else words.segments
+    headline = f"{before.rejected:,} {many} off {_where(first, same=same)}, {after.rejected:,} {_where(last, same=same)}"
+    if not same:
+        return headline, OTHER_ROWS
     was, now = off_parts(before), off_parts(after)
-    headline = f"{_count(len(was))} off {first}, {len(now):,} {last}"
     still, new = len(was & now), len(now - was)
     if not was and not now:
-        return headline, "No segment was found off in either; see what could have been found before taking comfort."
+        told = f"No {words.segment} was found off in either; see what could have been found before taking comfort."
+        return headline, told
     parts = [f"{still:,} of the {len(was):,} still off"] if was else []
     parts += [f"{len(was) - still:,} no longer found off"] if was else []
     return headline, ", ".join([*parts, f"{new:,} newly found off"]) + "."
 
 
-def step_after(audits: Mapping[str, Audit]) -> Step:
+def _where(name: str, *, same: bool) -> str:
+    """Say where a number was found: "before" and "after" say it themselves, scores are used, other rows are looked into.
+
+    Examples
+    --------
+    >>> _where("after MCGrad", same=True), _where("pctr", same=True), _where("March", same=False)
+    ('after MCGrad', 'with pctr', 'in March')
+    """
+    if re.match(r"(before|after|now|then)\b", name, re.IGNORECASE):
+        return name
+    return f"with {name}" if same and not name.startswith("audit ") else f"in {name}"
+
+
+def step_after(audits: Mapping[str, Audit], words: Words = USUAL) -> Step:
     """Say what to do after several audits: the first and the last are compared, if they may be of the same rows."""
     (_, before), *_, (name, after) = audits.items()
-    return next_after(name, before, after) if same_rows(before, after) else next_step(after)
+    return next_after(name, before, after, words) if same_rows(before, after) else next_step(after, words)
 
 
 def same_rows(before: Audit, after: Audit) -> bool:
@@ -149,15 +178,13 @@ def same_rows(before: Audit, after: Audit) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
 
 
-def _count(segments: int) -> str:
-    return f"{segments:,} segment{'' if segments == 1 else 's'}"
-
-
-def _curves(audits: Mapping[str, Audit], findings: Sequence[Finding | None], *, real: bool) -> tuple[CurveView, ...]:
+def _curves(
+    audits: Mapping[str, Audit], findings: Sequence[Finding | None], words: Words, *, real: bool
+) -> tuple[CurveView, ...]:
     """Draw one segment in every audit that has it, on the same axes."""
     shown: Range = common_range([f.curve for f in findings if f is not None], probabilities=not real, marks=5)
     return tuple(
-        view_curve(audit, finding, shown, name=name)
+        view_curve(audit, finding, shown, name=name, words=words)
         for (name, audit), finding in zip(audits.items(), findings, strict=True)
         if finding is not None
     )
@@ -168,20 +195,21 @@ def _table(
     findings: Mapping[Parts, Sequence[Finding | None]],
     most: int,
     ranks: Mapping[Parts, tuple[int, int]],
+    words: Words,
 ) -> TableView:
     each = (
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
-        *([Heading("obs / exp", "observed / expected")] if len(audits) > 2 else []),
+        *([Heading("obs/exp", "observed/expected")] if len(audits) > 2 else []),
         Heading("sigma", "largest cumulative deviation in units of its noise"),
-        Heading("adjusted p", "p-value adjusted for the number of segments"),
+        Heading("adjusted p", f"p-value adjusted for the number of {words.segments}"),
     )
     names, scale = list(audits), scale_of(*audits.values())
     moved = (
-        Heading("obs / exp", f"observed / expected: {names[0]}, then {names[-1]}", "moved"),
+        Heading("obs/exp", f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
         Heading(scale.text, "the same on a line, logarithmic: hollow before, filled after, with its interval", "forest"),
     )
     rows = tuple(_row(audits, found, len(findings), scale) for found in findings.values())
-    headings = (Heading("segment", "", "name"), Heading("rows"), *moved, *(each * len(audits)))
+    headings = (Heading(words.segment, "", "name"), Heading(words.rows), *moved, *(each * len(audits)))
     groups = (("", 2), ("movement", 2), *((name, len(each)) for name in audits))
     marks, columns = _marks(list(audits.values()), findings, ranks)
     return TableView(headings, rows, max(most - len(rows), 0), groups, marks, columns)
@@ -221,7 +249,7 @@ def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int
 
 
 def _movement(audit: Audit, first: Finding | None, last: Finding | None, scale: Scale) -> tuple[Cell, ...]:
-    """Show where observed / expected was and is, sorted by how much nearer to 1 it came."""
+    """Show where observed/expected was and is, sorted by how much nearer to 1 it came."""
     if first is None or last is None:
         return Cell("", "moved"), Cell("", "forest")
     text = f"{number(first.ratio)} → {number(last.ratio)}"

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.text import number, shorten
+from trueup.reports.drawing import axes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,13 +41,15 @@ def details(audits: Mapping[str, Audit], findings: Sequence[Sequence[Finding | N
     level = f"{100 * (1 - results[0].settings.alpha):g}%"
     counts = [] if real else [f"{words.outcomes}, observed", f"{words.outcomes}, expected"]
     labels = [
-        "rows", *counts, words.observed, words.expected, "observed / expected", f"{level} interval", "sigma",
+        words.rows, *counts, words.observed, words.expected, "observed/expected", f"{level} interval", "sigma",
         "p-value", "adjusted p", "detectable", "note",
     ]  # fmt: skip
     rows = [[None if f is None else [_figures(f, real=real), _curve(f)] for f in found] for found in findings]
     told = {
         "names": [name if len(audits) > 1 else "" for name in audits],
         "real": real,
+        "axes": axes(words),
+        "segments": words.segments,
         "labels": labels,
         "level": level,
         "rows": rows,
@@ -71,10 +74,15 @@ def _count(value: float) -> str:
 
 
 def _curve(finding: Finding) -> list[list[float | None]] | None:
-    """Give predicted, observed, its limits and the rows of each bin, rounded to what a drawing shows."""
+    """Give predicted, observed, its limits and the rows of each bin, rounded to what a drawing shows.
+
+    None is a curve that was not kept; one without bins is empty.
+    """
     curve = finding.curve
-    if curve is None or not len(curve):
+    if curve is None:
         return None
+    if not len(curve):
+        return []
     return [*(_rounded(part) for part in (curve.predicted, curve.observed, curve.low, curve.high)), curve.rows.tolist()]
 
 

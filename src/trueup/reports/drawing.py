@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.metrics.curves import ReliabilityCurve
+    from trueup.reports.profiles import Words
 
-__all__ = ["Bar", "Forest", "Plot", "Range", "Scale", "Tick", "common_range", "forest", "marked", "plot", "ratio_scale"]
+__all__ = [
+    "Bar", "Forest", "Plot", "Range", "Scale", "Tick", "axes", "common_range", "forest", "marked", "plot", "ratio_scale",
+]  # fmt: skip
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
 LARGE, SMALL = 440, 196
+WIDER = 16  # more room at the left of a large curve: on a phone its texts are larger
+LONGEST_AXIS = 16  # letters beside an axis
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,20 @@ class Plot:
         return " ".join(f"{point.x},{point.y}" for point in self.points)
 
 
+def axes(words: Words) -> tuple[str, str]:
+    """Name the axes, observed and predicted, in the words of a trade where they are short.
+
+    Examples
+    --------
+    >>> from trueup.reports.profiles import Words
+    >>> axes(Words()), axes(Words(observed="default rate", expected="mean PD"))
+    (('observed', 'predicted'), ('default rate', 'mean PD'))
+    """
+    if words.expected == "expected" or max(len(words.observed), len(words.expected)) > LONGEST_AXIS:
+        return "observed", "predicted"
+    return words.observed, words.expected
+
+
 def common_range(curves: Iterable[ReliabilityCurve | None], *, probabilities: bool, marks: int = 5) -> Range:
     """Choose a range that shows all points; for probabilities it begins at 0 and ends at 1 at the latest.
 
@@ -158,10 +177,10 @@ def marked(low: float, high: float, marks: int) -> Range:
 
 def plot(curve: ReliabilityCurve, shown: Range, *, large: bool = False) -> Plot:
     """Place a reliability curve on a square; bins that are not finite are left out."""
-    side = LARGE if large else SMALL
+    side, left = (LARGE, LEFT + WIDER) if large else (SMALL, LEFT)
 
     def across(value: float) -> float:
-        return round(LEFT + side * shown.place(value), 1)
+        return round(left + side * shown.place(value), 1)
 
     def down(value: float) -> float:
         return round(TOP + side * (1.0 - shown.place(value)), 1)
@@ -174,7 +193,7 @@ def plot(curve: ReliabilityCurve, shown: Range, *, large: bool = False) -> Plot:
         text = f"predicted {number(x)}, observed {number(y)} ({number(low)} to {number(high)}), {int(rows):,} rows"
         points.append(Point(across(x), down(y), down(low), down(high), text))
     return Plot(
-        LEFT + side + RIGHT, TOP + side + BOTTOM, LEFT, TOP, side,
+        left + side + RIGHT, TOP + side + BOTTOM, left, TOP, side,
         tuple(Tick(across(tick), shown.text(tick)) for tick in shown.ticks),
         tuple(Tick(down(tick), shown.text(tick)) for tick in shown.ticks), tuple(points), large, TOP + side,
     )  # fmt: skip

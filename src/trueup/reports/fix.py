@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.text import number
+from trueup.audits.text import number, shorten
 from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.model import Model
 from trueup.errors import ArgumentError
+from trueup.reports.advice import USUAL
 from trueup.reports.view import Cell, Heading, Section, TableView, name_cell, number_cell
 
 if TYPE_CHECKING:
-    from trueup.calibrators.explain import Correction, Explanation
+    from collections.abc import Sequence
+
+    from trueup.audits.result import Audit, Finding
+    from trueup.calibrators.explain import Correction
+    from trueup.reports.profiles import Words
 
 __all__ = ["view_fix"]
 
 MOST_PATCHES = 100
 
 
-def view_fix(fix: Any) -> tuple[Section, ...]:
-    """Say what a fitted calibrator or a model corrected.
+def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL) -> tuple[Section, ...]:
+    """Say what a fitted calibrator or a model corrected, and how that fits the audits of the page.
 
     Raises
     ------
@@ -34,26 +40,63 @@ def view_fix(fix: Any) -> tuple[Section, ...]:
             f"fix must be a fitted calibrator or a model; got {type(fix).__qualname__}",
             hint="pass what was fitted, such as trueup.MCGrad().fit(...), or what trueup.load gave",
         )
-    sections = [_corrections(model.explanation, model.info().method)]
+    sections = [_corrections(model, audits, words)]
     if isinstance(model.map, Patches) and model.map.patches:
         sections.append(_patches(model.map))
     return tuple(sections)
 
 
-def _corrections(found: Explanation, method: str) -> Section:
-    title = "What the fix corrected"
+def _corrections(model: Model, audits: Sequence[Audit], words: Words) -> Section:
+    title, found, method = "What the fix corrected", model.explanation, model.about.method
     if not found.corrections:
-        return Section(title, f"{method} corrected nothing: the scores stay as they were.")
+        told = f"{method} corrected nothing: the scores stay as they were. {_other_score(model, audits)}"
+        return Section(title, told.strip())
+    these = (
+        f", and the {words.rows} of this page look like the same: what is right on them need not be right on others"
+        if _taught_by(model, audits) else f", not of the {words.rows} of this page"
+    )  # fmt: skip
     lead = (
-        f"{method} moved scores by {number(found.moved, 2)} on average over {found.rows:,} rows. The segments below "
-        f"account for {100 * found.accounted:.0f}% of it, largest first."
+        f"{method} moved scores by {number(found.moved, 2)} on average. {_other_score(model, audits)}The figures are those "
+        f"of the {found.rows:,} {words.rows} that it was fitted on{these}. The {words.segments} below account for "
+        f"{100 * found.accounted:.0f}% of the squared changes, largest first."
+    )
+    share = (
+        ("share of weight", "of the weight") if model.schema.weight else (f"share of {words.rows}", f"of the {words.rows}")
     )
     headings = (
-        Heading("segment", "", "name"), Heading("scores", "the band of scores before the fix", "interval"),
-        Heading("rows"), Heading("share", "of the weight of all rows"), Heading("before", "mean score before the fix"),
-        Heading("after", "mean score after the fix"), Heading("observed", "mean outcome"),
+        Heading(words.segment, "", "name"), Heading("scores", "the band of scores before the fix", "interval"),
+        Heading(words.rows), Heading(share[0], f"{share[1]} that it was fitted on"),
+        Heading("before", "mean score before the fix"), Heading("after", "mean score after the fix"),
+        Heading(words.observed, "mean outcome"),
     )  # fmt: skip
-    return Section(title, lead, TableView(headings, tuple(_correction(one) for one in found.corrections)))
+    table = TableView(headings, tuple(_correction(one) for one in found.corrections))
+    return Section(title, lead, table)
+
+
+def _other_score(model: Model, audits: Sequence[Audit]) -> str:
+    """Say where the fix corrects another score than the one before it."""
+    corrected = model.schema.prediction
+    before = audits[0].schema.prediction if len(audits) > 1 else ()
+    if not corrected or not before or corrected == before:
+        return ""
+    taught, here = (", ".join(repr(shorten(name, 60)) for name in names[:3]) for names in (corrected, before))
+    return f"It was fitted to correct {taught}, which is not the score before it here ({here}). "
+
+
+def _taught_by(model: Model, audits: Sequence[Audit]) -> bool:
+    """Say whether the rows of the page look like those of the fit: as many, and alike in a segment that it corrected."""
+    return any(
+        audit.rows == model.about.rows and any(_alike(audit, one) for one in model.explanation.corrections)
+        for audit in audits
+    )
+
+
+def _alike(audit: Audit, one: Correction) -> bool:
+    """Say whether a segment has as many rows as a correction, and the same mean outcome."""
+    parts = () if one.segment == audit.overall.segment else tuple(sorted(one.segment.split(" & ")))
+    rank = audit.ranks.get(("", *parts))
+    found: Finding | None = None if rank is None else audit.finding(rank)
+    return found is not None and found.n == one.rows and math.isclose(found.observed, one.observed, rel_tol=1e-9)
 
 
 def _correction(one: Correction) -> tuple[Cell, ...]:
@@ -77,4 +120,5 @@ def _patches(found: Patches) -> Section:
         Heading("patch", "", "name"), Heading("scores", "", "interval"), Heading("rows"), Heading("predicted"),
         Heading("observed"), Heading(f"{listed.scale} moved"),
     )  # fmt: skip
-    return Section("Patches, in order", "Each corrects what the ones before it left.", TableView(headings, rows))
+    lead = "Each corrects what the ones before it left, on the rows that it was fitted on."
+    return Section("Patches, in order", lead, TableView(headings, rows))

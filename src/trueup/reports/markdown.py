@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
 from trueup.errors import ArgumentError
 from trueup.reports.advice import next_step
 from trueup.reports.compare import OTHER_ROWS, find, off_parts, same_rows, step_after
+from trueup.reports.fix import view_fix
 from trueup.reports.page import name_audits
 from trueup.reports.profiles import Profile, load_profile, sections
 from trueup.reports.provenance import python_call
 from trueup.reports.whole import portrait_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from trueup.audits.result import Audit, Finding
     from trueup.reports.advice import Step
+    from trueup.reports.profiles import Words
     from trueup.reports.view import Section
 
 __all__ = ["code", "markdown", "prose"]
 
 MOST_NOTES = 10
 MOST_LINES = 40  # of the table of a section
+MOST_CORRECTIONS = 10  # of a fix
 MOST_FILES = 5
 LONGEST = 2_000  # letters of a lead
 WIDEST = 120
 SPECIAL = re.compile(r"[\\`*_{}\[\]<>|~&]")
 SPECIAL_IN_CODE = re.compile(r"[`|\\<>]")
-MEASURES = {"log loss": "log loss", "brier": "Brier score", "miscalibration": "miscalibration (of the Brier score)",
-            "auc": "AUC", "rmse": "root mean squared error"}  # fmt: skip
+MEASURES = {
+    "log loss": "log loss", "normalized entropy": "normalised entropy", "brier": "Brier score",
+    "miscalibration": "miscalibration (of the Brier score)", "auc": "AUC", "rmse": "root mean squared error",
+}  # fmt: skip
 
 
 def markdown(
-    results: Audit | Sequence[Audit] | Mapping[str, Audit], profile: str | Profile = "general", top: int = 10
+    results: Audit | Sequence[Audit] | Mapping[str, Audit],
+    profile: str | Profile = "general",
+    top: int = 10,
+    fix: Any = None,
+    title: str | None = None,
 ) -> str:
     """Sum up one audit, or several of the same rows, as Markdown such as GitHub shows it.
 
@@ -51,6 +60,10 @@ def markdown(
         Whose words and tables to use: a name, the path of a file, or a `Profile`.
     top : int
         How many segments to list.
+    fix : calibrator or Model, optional
+        What was fitted between two audits: the summary tells what it corrected.
+    title : str, optional
+        What stands above the verdict; that of the profile by default.
 
     Examples
     --------
@@ -66,13 +79,15 @@ def markdown(
         raise ArgumentError(f"top must be a whole number of at least 0; got {top!r}")
     given = profile if isinstance(profile, Profile) else load_profile(profile)
     named = name_audits(results)
-    last = list(named.values())[-1]
-    parts = [f"## {prose(given.title)}", *_verdicts(named), _figures(named, given)]
+    (name, last), words = list(named.items())[-1], given.words
+    parts = [f"## {prose(given.title if title is None else str(title))}", *_verdicts(named, words), _figures(named, words)]
     if top:
-        parts += _worst(last, given, top) if len(named) == 1 else _moved(named, given, top)
-    for name, audit in named.items():
-        parts += [part for section in sections(audit, given) for part in _section(section, name)]
-    parts += [*_untested(last), _provenance(last)]
+        parts += _worst(last, words, top) if len(named) == 1 else _moved(named, words, top)
+    parts += [part for section in sections(last, given) for part in _section(section, name)]
+    parts += [
+        part for section in view_fix(fix, list(named.values()), words) for part in _section(section, "", MOST_CORRECTIONS)
+    ]
+    parts += [*_untested(last, words), _provenance(last, words)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -108,35 +123,43 @@ def prose(text: str, width: int = 400) -> str:
     return re.sub(r"(?<!&)([@#])(?=\w)", "\\1\u200b", told)  # a mention needs the letters right behind the sign
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
-    """Write a table; after the first columns, which are texts, numbers stand to the right."""
-    line = ["---"] * names + ["---:"] * (len(headings) - names)
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[int] = (0,)) -> str:
+    """Write a table; columns of texts, which are told by their places, stand to the left, numbers to the right."""
+    line = ["---" if at in texts else "---:" for at in range(len(headings))]
     return "\n".join("| " + " | ".join(row) + " |" for row in [headings, line, *rows])
 
 
 # The parts
 
 
-def _verdict(audit: Audit) -> str:
-    """Give the verdict, with the name of the worst segment as code."""
+def _verdict(audit: Audit, words: Words) -> str:
+    """Give the verdict in the words of a trade, with the name of the worst segment as code."""
     start, found, _ = audit.verdict.partition(", worst ")  # no text from the data comes before it
     if not found:
-        return f"**{prose(audit.verdict)}**"
+        return f"**{_worded(start, words)}**"
     worst = audit.finding(0)
-    return f"**{start}**, worst {code(worst.segment)}: {how_far(worst)}"
+    return f"**{_worded(start, words)}**, worst {code(worst.segment)}: {how_far(worst)}"
 
 
-def _verdicts(named: Mapping[str, Audit]) -> list[str]:
+def _worded(text: str, words: Words) -> str:
+    """Put the words of a trade into a text that holds nothing from the data."""
+    trade = {"segment": words.segment, "segments": words.segments, "rows": words.rows}
+    return re.sub(r"\b(segments?|rows)\b", lambda found: prose(trade[found[0]]), text)
+
+
+def _verdicts(named: Mapping[str, Audit], words: Words) -> list[str]:
     if len(named) == 1:
         (audit,) = named.values()
-        return [_verdict(audit), _step(next_step(audit))]
-    told = [f"- {code(name)}: {_verdict(audit)}" for name, audit in named.items()]
-    return ["\n".join(told), _movement(named), _step(step_after(named))]
+        return [_verdict(audit, words), _step(next_step(audit, words))]
+    told = [f"- {code(name)}: {_verdict(audit, words)}" for name, audit in named.items()]
+    return ["\n".join(told), _movement(named), _step(step_after(named, words))]
 
 
 def _step(step: Step) -> str:
-    command = code(step.command, 400) if step.command else ""
-    return " ".join(part for part in (prose(step.text), command, step.after) if part)
+    """Write it as the page does: what follows a command stands after a comma."""
+    if not step.command:
+        return prose(step.text)
+    return f"{prose(step.text)} {code(step.command, 400)}" + (f", {prose(step.after)}" if step.after else "")
 
 
 def _movement(named: Mapping[str, Audit]) -> str:
@@ -151,39 +174,39 @@ def _movement(named: Mapping[str, Audit]) -> str:
     )
 
 
-def _figures(named: Mapping[str, Audit], profile: Profile) -> str:
+def _figures(named: Mapping[str, Audit], words: Words) -> str:
     """Set the key figures of every audit side by side."""
-    columns = [_key_figures(audit, profile) for audit in named.values()]
+    columns = [_key_figures(audit, words) for audit in named.values()]
     labels = dict.fromkeys(label for column in columns for label in column)
     heads = ["", *(code(name) for name in named)] if len(named) > 1 else ["", "all rows"]
     return _table(heads, ([label, *(column.get(label, "-") for column in columns)] for label in labels))
 
 
-def _key_figures(audit: Audit, profile: Profile) -> dict[str, str]:
-    whole, words = audit.overall, profile.words
+def _key_figures(audit: Audit, words: Words) -> dict[str, str]:
+    whole = audit.overall
     found = {
-        "rows": f"{audit.rows:,}",
-        f"{prose(words.segment)}s tested": f"{audit.tested:,}",
-        f"{prose(words.segment)}s off": f"{audit.rejected:,}",
+        prose(words.rows): f"{audit.rows:,}",
+        f"{prose(words.segments)} tested": f"{audit.tested:,}",
+        f"{prose(words.segments)} off": f"{audit.rejected:,}",
         "worst sigma": number(audit.worst_sigma),
         prose(words.observed): number(whole.observed, 4),
         prose(words.expected): number(whole.expected, 4),
     }
     if math.isfinite(whole.ratio):
-        found["observed / expected"] = f"{number(whole.ratio)} ({number(whole.ratio_low)} to {number(whole.ratio_high)})"
+        found["observed/expected"] = f"{number(whole.ratio)} ({number(whole.ratio_low)} to {number(whole.ratio_high)})"
     portrait = portrait_of(audit)
     scores = {} if portrait is None else portrait.scores
     known = {name: told for name, told in MEASURES.items() if math.isfinite(scores.get(name, math.nan))}
     return found | {told: number(scores[name], 4) for name, told in known.items()}
 
 
-def _worst(audit: Audit, profile: Profile, top: int) -> list[str]:
-    words, level = profile.words, f"{100 * (1 - audit.settings.alpha):g}%"
+def _worst(audit: Audit, words: Words, top: int) -> list[str]:
+    level = f"{100 * (1 - audit.settings.alpha):g}%"
     shown = audit.worst(min(top, audit.tested))
     if not shown:
         return []
     heads = [
-        prose(words.segment), "state", "rows", prose(words.observed), prose(words.expected), "obs / exp",
+        prose(words.segment), "state", prose(words.rows), prose(words.observed), prose(words.expected), "obs/exp",
         f"{level} interval", "sigma", "adjusted p",
     ]  # fmt: skip
     rows = [
@@ -195,7 +218,8 @@ def _worst(audit: Audit, profile: Profile, top: int) -> list[str]:
         for one in shown
     ]  # fmt: skip
     more = audit.tested - len(shown)
-    return [f"### Worst {prose(words.segment)}s", _table(heads, rows, 2), *([f"and {more:,} more tested"] if more else [])]
+    told = [f"and {more:,} more tested"] if more else []
+    return [f"### Worst {prose(words.segments)}", _table(heads, rows, (0, 1)), *told]
 
 
 def _state(audit: Audit, finding: Finding | None) -> str:
@@ -206,7 +230,7 @@ def _state(audit: Audit, finding: Finding | None) -> str:
     return "**off**" if finding.p_adjusted <= audit.settings.alpha else "within chance"
 
 
-def _moved(named: Mapping[str, Audit], profile: Profile, top: int) -> list[str]:
+def _moved(named: Mapping[str, Audit], words: Words, top: int) -> list[str]:
     """List the worst of the first and of the last, and what became of them."""
     names, audits = list(named), list(named.values())
     ends = (audits[0], audits[-1])
@@ -218,8 +242,8 @@ def _moved(named: Mapping[str, Audit], profile: Profile, top: int) -> list[str]:
     chosen = sorted(ranks, key=lambda parts: ranks[parts])[:top]
     if not chosen:
         return []
-    heads = [prose(profile.words.segment), "rows"]
-    heads += [f"{code(name)} {what}" for what in ("state", "obs / exp", "sigma") for name in (names[0], names[-1])]
+    heads = [prose(words.segment), prose(words.rows)]
+    heads += [f"{code(name)} {what}" for what in ("state", "obs/exp", "sigma") for name in (names[0], names[-1])]
     rows = []
     for parts in chosen:
         pair = [find(audit, parts) for audit in ends]
@@ -229,11 +253,11 @@ def _moved(named: Mapping[str, Audit], profile: Profile, top: int) -> list[str]:
             *("-" if one is None else number(one.ratio) for one in pair),
             *("-" if one is None else number(one.sigma) for one in pair),
         ])  # fmt: skip
-    return [f"### Worst {prose(profile.words.segment)}s, then and now", _table(heads, rows)]
+    return [f"### Worst {prose(words.segments)}, then and now", _table(heads, rows, (0, 2, 3))]
 
 
-def _section(section: Section, name: str) -> list[str]:
-    """Write a section of a profile; what is drawn is left to the page."""
+def _section(section: Section, name: str, most: int = MOST_LINES) -> list[str]:
+    """Write a section of a profile or of a fix; what is drawn is left to the page."""
     parts = [f"### {prose(section.title)}" + (f", {code(name)}" if name else "")]
     parts += [prose(section.lead, LONGEST)] if section.lead else []
     if section.table is None:
@@ -243,37 +267,40 @@ def _section(section: Section, name: str) -> list[str]:
     kinds = [section.table.headings[at].kind for at in shown]
     rows = [
         [code(row[at].text) if kind == "name" else prose(row[at].text) for at, kind in zip(shown, kinds, strict=True)]
-        for row in section.table.rows[:MOST_LINES]
+        for row in section.table.rows[:most]
     ]
-    more = section.table.more + max(len(section.table.rows) - MOST_LINES, 0)
-    return [*parts, _table(heads, rows), *([f"and {more:,} more"] if more else [])]
+    texts = [at for at, kind in enumerate(kinds) if kind != "number"]
+    more = section.table.more + max(len(section.table.rows) - most, 0)
+    return [*parts, _table(heads, rows, texts), *([f"and {more:,} more"] if more else [])]
 
 
-def _untested(audit: Audit) -> list[str]:
+def _untested(audit: Audit, words: Words) -> list[str]:
     """Say what could not be tested, and what was set aside."""
-    found = [prose(note) for note in notes(audit)]
+    found = [_worded(note, words) if note.startswith("too thin") else prose(note) for note in notes(audit)]
     alone = len(audit) - audit.tested
     if alone:
-        found.append(f"{alone:,} segment{'' if alone == 1 else 's'} listed and not tested: too few rows")
+        many = words.segment if alone == 1 else words.segments
+        found.append(f"{alone:,} {prose(many)} listed and not tested: too few {prose(words.rows)}")
     if not found:
         return []
     more = [f"and {len(found) - MOST_NOTES:,} more"] if len(found) > MOST_NOTES else []
     return ["### What could not be tested", "\n".join(f"- {note}" for note in [*found[:MOST_NOTES], *more])]
 
 
-def _provenance(audit: Audit) -> str:
+def _provenance(audit: Audit, words: Words) -> str:
     import trueup
 
     source, settings = audit.source, audit.settings
     portrait = portrait_of(audit)
-    parts = [f"trueup {trueup.__version__}", f"{audit.rows:,} rows"]
+    rows, segment = prose(words.rows), prose(words.segment)
+    parts = [f"trueup {trueup.__version__}", f"{audit.rows:,} {rows}"]
     parts += [f"fingerprint `{portrait.fingerprint[:16]}`"] if portrait is not None else []
     for name, size, digest in source.files[:MOST_FILES] if source is not None else ():
         parts.append(f"{code(name)} ({size:,} bytes, SHA-256 `{digest[:16]}`)")
     more = len(source.files) - MOST_FILES if source is not None else 0
     parts += [f"and {more:,} more files"] if more > 0 else []
     parts.append(
-        f"level {settings.alpha:g} ({ADJUSTMENTS[settings.adjust]}), at least {settings.min_rows:,} rows a segment"
+        f"level {settings.alpha:g} ({ADJUSTMENTS[settings.adjust]}), at least {settings.min_rows:,} {rows} a {segment}"
     )
     told = source.command if source is not None and source.command else python_call(audit)
     return f"<sub>{' · '.join(parts)} · made again by {code(told, 400)}</sub>"

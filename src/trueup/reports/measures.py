@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from trueup.audits.portrait import Portrait
 
-__all__ = ["Measure", "Part", "measures_of", "split_of"]
+__all__ = ["ACROSS", "Measure", "Part", "measures_of", "split_of"]
 
+ACROSS = "multicalibration error"
 WORDS = {
     "brier": ("Brier score", "mean squared distance of scores from outcomes; lower is better"),
     "log loss": ("log loss", "mean surprise at the outcomes, in nats; lower is better"),
@@ -48,16 +49,19 @@ class Part:
     kind: str
 
 
-def measures_of(portrait: Portrait | None) -> tuple[Measure, ...]:
-    """List the measures that have a meaning here."""
-    if portrait is None:
-        return ()
-    found = portrait.scores
-    return tuple(
+def measures_of(portrait: Portrait | None, across: float = math.nan, segments: str = "segments") -> tuple[Measure, ...]:
+    """List the measures that have a meaning here; last, where it is known, the error across all segments."""
+    found = {} if portrait is None else portrait.scores
+    listed = [
         Measure(name, _with_error(found, key), meaning)
         for key, (name, meaning) in WORDS.items()
         if math.isfinite(found.get(key, math.nan))
-    )
+    ]
+    if math.isfinite(across):
+        listed.append(
+            Measure(ACROSS, number(across, 4), f"the worst sigma of all {segments} in units of the score; lower is better")
+        )
+    return tuple(listed)
 
 
 def _with_error(found: Mapping[str, float], key: str) -> str:
@@ -80,7 +84,7 @@ def split_of(portrait: Portrait | None) -> tuple[Part, ...]:
 
     def part(name: str, value: float, sign: str, meaning: str, start: float, kind: str) -> Part:
         begin, width = (round(100 * size / widest, 2) for size in (max(start, 0.0), max(value, 0.0)))
-        return Part(name, sign + number(value), meaning, begin, width, kind)
+        return Part(name, sign + number(value, 4), meaning, begin, width, kind)
 
     return (
         part("uncertainty", uncertainty, "", "the score of always saying the mean", 0.0, "plain"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,27 +14,28 @@ from trueup.audits.text import shorten
 from trueup.errors import ArgumentError
 from trueup.reports.compare import compare
 from trueup.reports.details import details
+from trueup.reports.drawing import axes
 from trueup.reports.output import write_whole
+from trueup.reports.provenance import about
 from trueup.reports.sheet import view_sheet
 from trueup.reports.view import view_audit, view_table
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
     from pathlib import Path
 
     from jinja2 import Environment
 
-    from trueup.reports.profiles import Profile
+    from trueup.reports.profiles import Profile, Words
     from trueup.reports.view import Section
 
 __all__ = ["name_audits", "render", "report"]
 
 CONTROL = {
-    "holm": "the chance that even one segment is called off by mistake is at most {share}, over all segments together",
-    "max": "the chance that even one segment is called off by mistake is at most {share}, over all segments together",
-    "bh": "of the segments called off, no more than {share} are mistakes on average, if segments depend positively",
-    "by": "of the segments called off, no more than {share} are mistakes on average",
+    "holm": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",
+    "max": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",
+    "bh": "of the {many} called off, no more than {share} are mistakes on average, if {many} depend positively",
+    "by": "of the {many} called off, no more than {share} are mistakes on average",
 }
 
 
@@ -45,9 +47,9 @@ def report(
     profile: Profile | str = "general",
     fix: Any = None,
 ) -> Path:
-    """Write one audit, or several side by side, to a single HTML file.
+    """Write one audit, or several side by side, to a single HTML file, or in short to a Markdown file.
 
-    The file holds everything it shows: it loads nothing, needs no network, and can be read without scripts, in print,
+    The page holds everything it shows: it loads nothing, needs no network, and can be read without scripts, in print,
     and on a phone. The same results give the same file. It is written whole or not at all.
 
     Parameters
@@ -55,7 +57,8 @@ def report(
     results : Audit, sequence of Audit, or mapping of str to Audit
         Two audits in a sequence are named "before" and "after"; a mapping gives the names.
     path : path
-        The file to write; an existing one is replaced. Its directory must exist.
+        The file to write; an existing one is replaced. Its directory must exist. A name that ends with ``.md`` gets a
+        summary for a pull request, any other the page.
     title : str, optional
         What stands above the verdict.
     profile : str or Profile
@@ -87,6 +90,10 @@ def report(
     ...     tu.report(found, f"{folder}/audit.html").name
     'audit.html'
     """
+    if os.fspath(path).lower().endswith(".md"):
+        from trueup.reports.markdown import markdown
+
+        return write_whole(path, [markdown(results, title=title, profile=profile, fix=fix)])
     return write_whole(path, [render(results, title=title, profile=profile, fix=fix)])
 
 
@@ -99,40 +106,46 @@ def render(
 ) -> str:
     """Give the page of `report` as a text."""
     named = name_audits(results)
-    several = len(named) > 1
     if len({(audit.settings.alpha, audit.settings.adjust) for audit in named.values()}) > 1:
         raise ArgumentError(
             "audits on one page must share alpha and adjust", hint="audit again with the same, or make a page of each"
         )
-    trade = _profile(profile)
-    house = _environment()
-    script = house.get_template("script.html.j2").render()
+    trade, house = _profile(profile), _environment()
+    words, found = trade.words, list(named.values())
+    shared = _shared(named, trade, title, house.get_template("script.html.j2").render())
+    shared["fix"] = _fix(fix, found, words)
+    if len(found) > 1:
+        both = compare(named, words)
+        return house.get_template("compare.html.j2").render(page=both, details=both.details, **shared)
+    (first,) = found
+    table = view_table(first, words)
+    told = details(named, [[finding] for finding in first.worst(len(table.rows))], words)
+    page, sheet = view_audit(first, words=words), view_sheet(first, words)
+    return house.get_template("audit.html.j2").render(page=page, sheet=sheet, table=table, details=told, **shared)
+
+
+def _shared(named: Mapping[str, Audit], trade: Profile, title: str | None, script: str) -> dict[str, Any]:
+    """Give what pages of one audit and of several show alike; parts of a profile are those of the last audit."""
+    several, words = len(named) > 1, trade.words
     usual = (
         ("Calibration audits" if trade.name == "general" else f"{trade.title},") + " compared" if several else trade.title
     )
-    first = next(iter(named.values()))
-    shared: dict[str, Any] = {
+    name, last = list(named.items())[-1]
+    share = f"{100 * last.settings.alpha:g}%"
+    return {
         "title": shorten(usual if title is None else str(title), 200),
         "script": script,
         # With the script's digest in the policy, a browser runs this script and no other, whatever the data holds.
         "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "alpha": f"{100 * first.settings.alpha:g}%",
-        "level": f"{100 * (1 - first.settings.alpha):g}%",
-        "control": CONTROL[first.settings.adjust].format(share=f"{100 * first.settings.alpha:g}%"),
+        "about": about(named.values(), words),
+        "words": words,
+        "axes": axes(words),
+        "alpha": share,
+        "level": f"{100 * (1 - last.settings.alpha):g}%",
+        "control": CONTROL[last.settings.adjust].format(share=share, one=words.segment, many=words.segments),
         "version": _version(),
-        "sections": tuple(
-            part for name, audit in named.items() for part in _sections(audit, name if several else "", trade)
-        ),
-        "fix": _fix(fix),
+        "sections": _sections(last, name if several else "", trade),
     }
-    if several:
-        page = compare(named, trade.words)
-        return house.get_template("compare.html.j2").render(page=page, details=page.details, **shared)
-    table = view_table(first, trade.words)
-    told = details(named, [[finding] for finding in first.worst(len(table.rows))], trade.words)
-    return house.get_template("audit.html.j2").render(
-        page=view_audit(first), sheet=view_sheet(first), table=table, details=told, **shared
-    )
 
 
 def _profile(profile: Profile | str) -> Profile:
@@ -150,12 +163,12 @@ def _sections(audit: Audit, name: str, profile: Profile) -> tuple[Section, ...]:
     return tuple(replace(part, title=f"{part.title}: {name}") for part in found) if name else found
 
 
-def _fix(fix: Any) -> tuple[Section, ...]:
+def _fix(fix: Any, audits: Sequence[Audit], words: Words) -> tuple[Section, ...]:
     if fix is None:
         return ()
     from trueup.reports.fix import view_fix
 
-    return view_fix(fix)
+    return view_fix(fix, audits, words)
 
 
 def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.audits.text import number
+from trueup.reports.advice import USUAL
 from trueup.reports.view import Name, column_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.audits.result import Audit
+    from trueup.reports.profiles import Words
 
 __all__ = ["Field", "MapView", "view_map"]
 
@@ -45,7 +47,7 @@ class MapView:
     more: int
 
 
-def view_map(audit: Audit) -> MapView | None:
+def view_map(audit: Audit, words: Words = USUAL) -> MapView | None:
     """Lay out the worst sigma of every pair of columns; on the diagonal that of the single columns."""
     features = len(audit.schema.features)
     places = _places(audit, features)
@@ -59,7 +61,7 @@ def view_map(audit: Audit) -> MapView | None:
         return None
     chosen = sorted(sorted(used, key=lambda at: -worst[at])[:MOST_COLUMNS])
     pairs = [[min(a, b) * features + max(a, b) for b in chosen[: place + 1]] for place, a in enumerate(chosen)]
-    rows = tuple(tuple(_field(audit, places[key], key) if key in places else None for key in row) for row in pairs)
+    rows = tuple(tuple(_field(audit, places[key], key, words) if key in places else None for key in row) for row in pairs)
     names = column_names(audit)
     return MapView(tuple(Name.of(names[at], WIDEST_COLUMN) for at in chosen), rows, len(used) - len(chosen))
 
@@ -82,12 +84,12 @@ def _pairs(columns: NDArray[np.int32], features: int) -> NDArray[np.int64]:
     return np.where(fits, first.astype(np.int64) * features + last, -1)
 
 
-def _field(audit: Audit, places: NDArray[np.int64], key: int) -> Field:
+def _field(audit: Audit, places: NDArray[np.int64], key: int, words: Words) -> Field:
     sigma = audit.columns["sigma"][places]
     worst = int(places[int(np.argmax(sigma))])
     off = int((audit.columns["p_adjusted"][places] <= audit.settings.alpha).sum())
     size = float(sigma.max())
     shade = sum(size >= limit for limit in SHADES) if not math.isnan(size) else 0
     first, second = divmod(key, len(audit.schema.features))
-    title = f"worst: {Name.of(audit.keys.name(worst), 120).short}; {off:,} of {len(places):,} segments off"
+    title = f"worst: {Name.of(audit.keys.name(worst), 120).short}; {off:,} of {len(places):,} {words.segments} off"
     return Field(first, second, number(size, 2 if size < 10 else 3), shade, off, len(places), title)

@@ -9,26 +9,44 @@ import numpy as np
 
 from trueup.audits.run import MAX_CELLS
 from trueup.audits.text import shorten
+from trueup.reports.advice import USUAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trueup.audits.portrait import Portrait
     from trueup.audits.result import Audit
+    from trueup.reports.profiles import Words
 
-__all__ = ["provenance", "python_call"]
+__all__ = ["about", "provenance", "python_call"]
 
 MOST_FILES = 20
+FEW_FILES = 2  # named above the verdict
 MOST_NAMES = 60
-USUAL = {
+DEFAULTS = {
     "depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "max_cells": MAX_CELLS, "draws": 199, "random_state": 0,
 }  # fmt: skip
 
 
-def provenance(audit: Audit, portrait: Portrait | None) -> tuple[tuple[str, str, bool], ...]:
+def about(audits: Iterable[Audit], words: Words = USUAL) -> tuple[str, ...]:
+    """Say what a page is about, in short: the files by name, and how many rows; nothing that is not known of all audits."""
+    listed = list(audits)
+    files = {tuple(name for name, _, _ in one.source.files) if one.source is not None else () for one in listed}
+    names = list(dict.fromkeys(name for some in sorted(files) for name in some))
+    told = ", ".join(shorten(name, 80) for name in names[:FEW_FILES])
+    more = len(names) - FEW_FILES
+    told += f" and {more:,} more" if more > 0 else ""
+    rows = {one.rows for one in listed}
+    counted = [f"{next(iter(rows)):,} {words.rows}"] if len(rows) == 1 else []
+    return (*([told] if told else []), *counted)
+
+
+def provenance(audit: Audit, portrait: Portrait | None, words: Words = USUAL) -> tuple[tuple[str, str, bool], ...]:
     """List what a reader needs to make the page again: a label, a text, and whether it is to be read as code."""
     source = audit.source
     rows = [
-        ("rows", f"{audit.rows:,} audited" + _aside(audit), False),
-        ("columns", f"{len(audit.schema.features):,} that form segments", False),
+        (words.rows, f"{audit.rows:,} audited" + _aside(audit), False),
+        ("columns", f"{len(audit.schema.features):,} that form {words.segments}", False),
     ]
     for name, size, digest in source.files[:MOST_FILES] if source is not None else ():
         rows += [("file", f"{shorten(name, 120)} ({size:,} bytes)", False), ("its SHA-256", digest, True)]
@@ -65,5 +83,5 @@ def python_call(audit: Audit) -> str:
     parts += [f"by={names!r}"] if len(names) <= MOST_NAMES else []
     parts += ["task='regression'"] if schema.task == "regression" else []
     told = {name: value for name, value in vars(audit.settings).items() if name != "draws" or value}
-    parts += [f"{name}={value!r}" for name, value in told.items() if USUAL.get(name) != value]
+    parts += [f"{name}={value!r}" for name, value in told.items() if DEFAULTS.get(name) != value]
     return f"trueup.audit({', '.join(parts)})"

@@ -91,19 +91,33 @@ def _safe(name: str) -> str:
 
 
 def section_dict(section: Section) -> dict[str, Any]:
-    """Give a section as plain values fit for JSON: its words, and its rows by the names of the columns.
+    """Give a section as plain values fit for JSON: words, rows by the names of the columns, and how many more there are.
 
-    Numbers are numbers and None where they are missing; what is only drawn is left out.
+    Numbers are numbers with all their digits and None where they are missing, an interval is its two ends; what is only
+    drawn is left out.
     """
-    found: dict[str, Any] = {"title": section.title, "lead": section.lead, "rows": []}
+    found: dict[str, Any] = {"title": section.title, "lead": section.lead, "rows": [], "more": 0}
     if section.table is None:
         return found
-    shown = [(at, heading.text) for at, heading in enumerate(section.table.headings) if heading.kind != "forest"]
-    found["rows"] = [{name: _value(row[at]) for at, name in shown} for row in section.table.rows]
+    headings = section.table.headings
+    shown = [at for at, heading in enumerate(headings) if heading.kind != "forest"]
+    names = dict(zip(shown, _apart([headings[at].text for at in shown]), strict=True))
+    found["rows"] = [{name: _value(row[at]) for at, name in names.items()} for row in section.table.rows]
+    return found | {"more": section.table.more}
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Tell columns of one name apart: the words of a trade, or a column of the data, may be those of another."""
+    found: list[str] = []
+    for name in names:
+        own, count = name, 2
+        while own in found:
+            own, count = f"{name} ({count})", count + 1
+        found.append(own)
     return found
 
 
 def _value(cell: Cell) -> Any:
-    if cell.kind == "number" and cell.sort:
-        return plain(float(cell.sort))
+    if cell.value is not None:
+        return plain(cell.value)
     return None if cell.text in ("", "-") else cell.text

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
-from trueup.reports.advice import tell
+from trueup.reports.advice import USUAL, tell
 from trueup.reports.drawing import Forest, Plot, Range, Scale, common_range, forest, plot, ratio_scale
 from trueup.reports.whole import draw_whole, portrait_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trueup.audits.result import Audit, Finding
     from trueup.reports.profiles import Words
 
@@ -25,6 +27,7 @@ FEW_ROWS = 200
 MOST_CURVES = 4
 MOST_UNTESTED = 20
 MOST_NOTES = 30
+MOST_NAMES = 60
 WIDEST_NAME = 90
 WIDEST_TITLE = 1000
 SHORTER_TITLE = 160  # where there are many names, so that the page stays small
@@ -70,7 +73,10 @@ class CurveView:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell; ``sort`` is the number that its column is sorted by, empty where there is none."""
+    """One cell; ``sort`` is the number that its column is sorted by, empty where there is none.
+
+    ``value`` is what leaves as data in place of the text: a number with all its digits, or several.
+    """
 
     text: str
     kind: str = "number"
@@ -78,6 +84,7 @@ class Cell:
     title: str = ""
     state: str = ""
     forest: Forest | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True)
@@ -132,17 +139,18 @@ class AuditView:
     settings: tuple[tuple[str, str], ...]
 
 
-def view_audit(audit: Audit, name: str = "", shown: Range | None = None) -> AuditView:
+def view_audit(audit: Audit, name: str = "", shown: Range | None = None, words: Words = USUAL) -> AuditView:
     """Say everything of one audit; ``shown`` is a range of the axes shared with other audits."""
     state = "untested" if not audit.tested else "off" if audit.miscalibrated else "fine"
     whole = audit.overall
     others = [finding for finding in audit.worst(min(MOST_CURVES + 1, audit.tested)) if finding.segment != whole.segment]
     untested = [audit.finding(at) for at in range(audit.tested, min(audit.tested + MOST_UNTESTED, len(audit)))]
     return AuditView(
-        name, state, LABELS[state], tell(audit), _figures(audit), view_curve(audit, whole, shown, large=True),
-        tuple(view_curve(audit, finding) for finding in others[:MOST_CURVES]), _notes(audit),
+        name, state, LABELS[state], tell(audit, words), _figures(audit, words),
+        view_curve(audit, whole, shown, large=True, words=words),
+        tuple(view_curve(audit, finding, words=words) for finding in others[:MOST_CURVES]), _notes(audit),
         tuple((Name.of(finding.segment), finding.note) for finding in untested),
-        len(audit) - audit.tested - len(untested), _settings(audit),
+        len(audit) - audit.tested - len(untested), _settings(audit, words),
     )  # fmt: skip
 
 
@@ -154,26 +162,33 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + number(value)
 
 
-def _figures(audit: Audit) -> tuple[Figure, ...]:
+def _figures(audit: Audit, words: Words) -> tuple[Figure, ...]:
     whole = audit.overall
     share = 100 * (1 - audit.settings.alpha)
-    mce = f"multicalibration error {number(audit.mce_absolute)}" if math.isfinite(audit.mce_absolute) else ""
+    mean = "mean outcome" if words.observed == USUAL.observed else words.observed
     weighed = f"total weight {number(whole.weight)}" if audit.schema.weight is not None else ""
     return (
-        Figure("rows", f"{audit.rows:,}", weighed),
-        Figure("segments tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
-        Figure("segments off", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
-        Figure("worst sigma", number(audit.worst_sigma), mce),
-        _distance(whole, f"{share:g}%"),
-        Figure("mean outcome, all rows", number(whole.observed, 4), f"expected {number(whole.expected, 4)}"),
+        Figure(words.rows, f"{audit.rows:,}", weighed),
+        Figure(f"{words.segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
+        Figure(f"{words.segments} off", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
+        Figure("strongest evidence", *_evidence(audit)),
+        _distance(whole, f"{share:g}%", words),
+        Figure(f"{mean}, all {words.rows}", number(whole.observed, 4), f"{words.expected} {number(whole.expected, 4)}"),
     )
 
 
-def _distance(whole: Finding, level: str) -> Figure:
+def _evidence(audit: Audit) -> tuple[str, str]:
+    """Say how strong the strongest evidence is, in units that the page explains at its foot."""
+    if math.isnan(audit.worst_sigma):
+        return "none", ""
+    return f"{number(audit.worst_sigma)} sigma", "in units of noise; see the words below"
+
+
+def _distance(whole: Finding, level: str, words: Words) -> Figure:
     """Say how far the whole is off: as a ratio where that has a meaning, else as a difference."""
     if math.isfinite(whole.ratio) and whole.expected > 0:
-        return Figure("observed / expected, all rows", number(whole.ratio), f"{level} interval {_interval(whole)}")
-    return Figure("observed - expected, all rows", _signed(whole.bias))
+        return Figure(f"observed/expected, all {words.rows}", number(whole.ratio), f"{level} interval {_interval(whole)}")
+    return Figure(f"observed - expected, all {words.rows}", _signed(whole.bias))
 
 
 def finding_state(audit: Audit, finding: Finding) -> str:
@@ -184,20 +199,26 @@ def finding_state(audit: Audit, finding: Finding) -> str:
 
 
 def view_curve(
-    audit: Audit, finding: Finding, shown: Range | None = None, *, large: bool = False, name: str = ""
-) -> CurveView:
+    audit: Audit, finding: Finding, shown: Range | None = None, *, large: bool = False, name: str = "",
+    words: Words = USUAL,
+) -> CurveView:  # fmt: skip
     """Draw the reliability curve of one segment; without a range of its own kind it gets its own."""
     state = finding_state(audit, finding)
-    told = how_far(finding) if state == "off" else _distance(finding, "")
-    far = told if isinstance(told, str) else f"{told.label.partition(',')[0]} {told.value}"
-    caption = f"{finding.n:,} rows, {far}, {number(finding.sigma)} sigma"
+    far = how_far(finding) if state == "off" else _mean(finding)
+    caption = f"{finding.n:,} {words.rows}, {far}, {number(finding.sigma)} sigma"
     drawn = None
     if finding.curve is not None and len(finding.curve):
         real = audit.schema.task == "regression"
         own = shown or common_range([finding.curve], probabilities=not real, marks=7 if large else 5)
-        drawn = draw_whole(finding, own, portrait_of(audit)) if large else plot(finding.curve, own)
+        drawn = draw_whole(finding, own, portrait_of(audit), words) if large else plot(finding.curve, own)
         drawn = drawn if drawn is not None and drawn.points else None
     return CurveView(Name.of(finding.segment), caption, state, STATES[state], drawn, name)
+
+
+def _mean(finding: Finding) -> str:
+    """Say how far the mean is off, as `how_far` does: its error by score is within chance."""
+    ratio = math.isfinite(finding.ratio) and finding.expected > 0
+    return f"observed/expected {finding.ratio:.2f}" if ratio else f"observed minus expected {finding.bias:+.3g}"
 
 
 def _notes(audit: Audit) -> tuple[str, ...]:
@@ -206,24 +227,28 @@ def _notes(audit: Audit) -> tuple[str, ...]:
     return tuple(found[:MOST_NOTES]) + ((f"and {more:,} more notes",) if more > 0 else ())
 
 
-def _settings(audit: Audit) -> tuple[tuple[str, str], ...]:
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(shorten(name, 60) for name in names[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _settings(audit: Audit, words: Words) -> tuple[tuple[str, str], ...]:
     schema, chosen = audit.schema, audit.settings
-    columns = ", ".join(shorten(feature.name, 60) for feature in schema.features[:60])
-    more = len(schema.features) - 60
     rows = [
         ("task", schema.task),
         ("outcome", shorten(schema.outcome or "given as values", 60)),
-        ("prediction", ", ".join(shorten(name, 60) for name in schema.prediction[:60])),
-        ("classes", ", ".join(shorten(name, 60) for name in schema.classes[:60])),
+        ("prediction", _listed(schema.prediction)),
+        ("classes", _listed(schema.classes)),
         ("weight", shorten(schema.weight or "none", 60)),
-        ("columns that form segments", (columns + (f" and {more:,} more" if more > 0 else "")) or "none"),
+        (f"columns that form {words.segments}", _listed([one.name for one in schema.features]) or "none"),
+        ("columns taken as names", _listed([one.name for one in schema.features if one.kind == "categorical"]) or "none"),
         ("columns combined, at most", str(chosen.depth)),
-        ("least rows of a segment", f"{chosen.min_rows:,}"),
+        (f"least {words.rows} of a {words.segment}", f"{chosen.min_rows:,}"),
         ("level (alpha)", f"{chosen.alpha:g}"),
         ("adjusted by", ADJUSTMENTS[chosen.adjust]),
         ("draws", f"{chosen.draws:,}" if chosen.draws else ""),
         ("seed", str(chosen.random_state) if chosen.draws else ""),
-        ("budget of segments", f"{chosen.max_cells:,}"),
+        (f"budget of {words.segments}", f"{chosen.max_cells:,}"),
     ]
     return tuple((label, value) for label, value in rows if value)
 
@@ -232,7 +257,7 @@ def number_cell(value: float, text: str = "") -> Cell:
     """Show a number; what is missing sorts last, what is infinite beyond all others."""
     endless = "Infinity" if value > 0 else "-Infinity"  # as a script reads it
     sort = "" if math.isnan(value) else endless if math.isinf(value) else f"{value:.7g}"
-    return Cell(text or number(value), "number", sort)
+    return Cell(text or number(value), "number", sort, value=value)
 
 
 def name_cell(segment: str, rows: int = 1) -> Cell:
@@ -269,17 +294,17 @@ def view_table(audit: Audit, words: Words) -> TableView:
     weighed = audit.schema.weight is not None
     scale = scale_of(audit)
     headings = [
-        Heading("segment", "", "name"),
+        Heading(words.segment, "", "name"),
         Heading("state", "off: the adjusted p-value is at most alpha", "state"),
-        Heading("rows"),
+        Heading(words.rows),
         *([Heading("weight", "sum of the weights")] if weighed else []),
         Heading(words.observed, "mean outcome"),
         Heading(words.expected, "mean prediction"),
-        Heading("obs / exp", "observed / expected"),
-        Heading(f"{level} interval", "of observed / expected, not adjusted for the number of segments", "interval"),
+        Heading("obs/exp", "observed/expected"),
+        Heading(f"{level} interval", f"of observed/expected, not adjusted for the number of {words.segments}", "interval"),
         Heading(scale.text, "the same on a line, logarithmic", "forest"),
         Heading("sigma", "largest cumulative deviation in units of its noise"),
-        Heading("adjusted p", "p-value adjusted for the number of segments"),
+        Heading("adjusted p", f"p-value adjusted for the number of {words.segments}"),
         Heading("bias", "observed - expected"),
         Heading("detectable", "the shift that would have been found with 80% power"),
     ]

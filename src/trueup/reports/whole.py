@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.audits.text import number
+from trueup.reports.advice import USUAL
 from trueup.reports.drawing import Bar, Range, Tick, marked, plot
 
 if TYPE_CHECKING:
     from trueup.audits.portrait import Histogram, Portrait
     from trueup.audits.result import Audit, Finding
     from trueup.reports.drawing import Plot
+    from trueup.reports.profiles import Words
 
 __all__ = ["PathView", "draw_path", "draw_whole", "portrait_of"]
 
@@ -51,7 +53,7 @@ def portrait_of(audit: Audit) -> Portrait | None:
     return audit.portrait if known else None
 
 
-def draw_whole(finding: Finding, shown: Range, portrait: Portrait | None) -> Plot | None:
+def draw_whole(finding: Finding, shown: Range, portrait: Portrait | None, words: Words = USUAL) -> Plot | None:
     """Draw the curve of the whole with the band in which a calibrated score would lie, and the scores beneath it."""
     if finding.curve is None or not len(finding.curve):
         return None
@@ -60,7 +62,7 @@ def draw_whole(finding: Finding, shown: Range, portrait: Portrait | None) -> Plo
         return None
     if portrait is None:
         return drawn
-    what = "rows" if finding.weight == finding.n else "weights"
+    what = words.rows if finding.weight == finding.n else "weights"
     bars = _bars(portrait.histogram, shown, drawn, what)
     beyond = _beyond(portrait.histogram, shown, what) if bars else ""
     drawn = replace(drawn, band=_band(finding, portrait, shown, drawn), bars=bars, beyond=beyond, what=what)
@@ -87,13 +89,14 @@ def _bars(found: Histogram, shown: Range, drawn: Plot, what: str) -> tuple[Bar, 
     most, base = float(found.weight[inside].max(initial=0.0)), drawn.top + drawn.side + GAP + BENEATH
     if not most > 0:
         return ()
-    bars, told = [], "{} rows" if what == "rows" else "weight {}"
+    bars = []
     for at in np.flatnonzero(inside).tolist():
         start, end = (drawn.left + drawn.side * shown.place(float(edge)) for edge in found.edges[at : at + 2])
         weight, positives = float(found.weight[at]), float(found.positives[at])
         height = max(BENEATH * weight / most, 0.6)
         happened = BENEATH * min(max(positives / most, 0.0), weight / most)
-        text = f"scores {number(found.edges[at])} to {number(found.edges[at + 1])}: {told.format(_count(weight))}"
+        told = f"weight {_count(weight)}" if what == "weights" else f"{_count(weight)} {what}"
+        text = f"scores {number(found.edges[at])} to {number(found.edges[at + 1])}: {told}"
         bars.append(
             Bar(
                 round(start, 1), round(base - height, 1), round(max(end - start - 1, 1.0), 1), round(height, 1),
@@ -114,7 +117,7 @@ def _count(weight: float) -> str:
     return f"{weight:,.0f}" if weight == round(weight) else number(weight)
 
 
-def draw_path(audit: Audit, portrait: Portrait | None) -> PathView | None:
+def draw_path(audit: Audit, portrait: Portrait | None, words: Words = USUAL) -> PathView | None:
     """Draw the sum of outcome minus prediction, from the lowest score to the highest, with twice its noise."""
     if portrait is None:
         return None
@@ -134,7 +137,7 @@ def draw_path(audit: Audit, portrait: Portrait | None) -> PathView | None:
         *(at(a, b) for a, b in zip(share, limit, strict=True)),
         *(at(a, -b) for a, b in zip(share[::-1], limit[::-1], strict=True)),
     ]
-    what = "rows" if audit.schema.weight is None else "weight"
+    what = words.rows if audit.schema.weight is None else "weight"
     lowest, highest = int(np.argmin(value)), int(np.argmax(value))
     return PathView(
         LEFT + WIDE + RIGHT, TOP + HIGH + BOTTOM, LEFT, right, TOP, bottom, at(0.0, 0.0)[1],

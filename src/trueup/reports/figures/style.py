@@ -120,10 +120,16 @@ def legend(ax: Axes, named: Mapping[str, Any]) -> None:
 
 
 def beside(ax: Axes) -> None:
-    """Put the legend beside the axes: within, lines run everywhere."""
+    """Put the legend beside the axes: within, lines run everywhere.
+
+    On axes of a figure that makes no room for it, it goes within all the same: beside, it would lie on the next axes, and
+    a tight layout would squeeze them all.
+    """
     handles, labels = ax.get_legend_handles_labels()
     wrapped = ["\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, WIDEST)) for label in labels]
-    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
+    figure: Any = ax.figure
+    roomy = type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine" or len(figure.axes) == 1
+    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)} if roomy else {"loc": "best", "fontsize": "small"}
     ax.legend(handles, wrapped, frameon=False, labelcolor=INK, handlelength=2.6, **place)
 
 

@@ -1,4 +1,4 @@
-"""Profiles: the words, tables and defaults of a trade. They never change a number.
+"""Profiles: the words, tables and defaults of a trade. Words and tables never change a number.
 
 A profile is one small TOML file in this folder; `declared` reads it, `drawn` makes the sections that it asks for.
 """
@@ -30,4 +30,4 @@ def sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section,
     from trueup.reports.profiles.drawn import draw
 
     given = profile if isinstance(profile, Profile) else load_profile(profile)
-    return tuple(draw(audit, given, plan) for plan in given.sections)
+    return draw(audit, given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -36,7 +37,7 @@ PROFILES = _profiles()
 
 @dataclass(frozen=True)
 class Words:
-    """What a trade calls things: the outcome (one and many), its mean, the mean score, the score, and a segment."""
+    """What a trade calls things: the outcome (one and many), its mean, the mean score, the score, a segment, and rows."""
 
     outcome: str = "event"
     outcomes: str = "events"
@@ -44,6 +45,8 @@ class Words:
     expected: str = "expected"
     score: str = "prediction"
     segment: str = "segment"
+    segments: str = "segments"
+    rows: str = "rows"
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,19 @@ def _text(longest: int) -> Check:
         return value.strip() if fit else _Must(f"a text of 1 to {longest:,} letters on one line")
 
     return check
+
+
+def _many(word: str) -> str:
+    """Give the plural of a word whose file does not say it.
+
+    Examples
+    --------
+    >>> _many("slice"), _many("tariff class"), _many("policy"), _many("day")
+    ('slices', 'tariff classes', 'policies', 'days')
+    """
+    if word.lower().endswith(("s", "x", "z", "ch", "sh")):
+        return f"{word}es"
+    return f"{word[:-1]}ies" if re.search("[^aeiou]y$", word) else f"{word}s"
 
 
 def _texts(value: Any) -> Any:
@@ -253,6 +269,9 @@ class _Reader:
         said = {key: self.value(_text(length), found, key, "") for key, length in
                 (("name", LONGEST_WORD), ("title", 200), ("about", LONGEST_TEXT)) if key in found}  # fmt: skip
         words = self.checked(self.table(found, "words"), WORDS, "words.")
+        for one, many in (("outcome", "outcomes"), ("segment", "segments")):
+            if one in words:
+                words.setdefault(many, _many(words[one]))
         defaults = self.checked(self.table(found, "defaults"), DEFAULTS, "defaults.")
         planned = self.plans(found["sections"]) if "sections" in found else base.sections
         return replace(

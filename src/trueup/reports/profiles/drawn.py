@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from trueup.audits.text import number
 from trueup.errors import ArgumentError
 from trueup.reports.measures import WORDS
+from trueup.reports.profiles.benefit import draw_decision
 from trueup.reports.profiles.declared import MEASURES
 from trueup.reports.profiles.fields import draw_fields, draw_values
 from trueup.reports.profiles.grades import draw_grades
-from trueup.reports.profiles.risks import draw_decision, draw_line
+from trueup.reports.profiles.levels import levels_of
+from trueup.reports.profiles.risks import draw_line
 from trueup.reports.view import Cell, Heading, Section, TableView, number_cell
 from trueup.reports.whole import portrait_of
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from trueup.audits.result import Audit
     from trueup.reports.profiles.declared import Profile, SectionPlan, Words
+    from trueup.reports.profiles.levels import Levels
 
 __all__ = ["draw"]
 
@@ -30,16 +33,24 @@ MORE = {
     "uncertainty": ("uncertainty", "the Brier score of always saying the mean"),
 }
 ONE_SCORE = {"grades", "line", "decision"}
+OF_COLUMNS = {"grades", "fields", "values"}
 OF_ROWS = {"scores", "line", "decision"}
 
 
-def draw(audit: Audit, profile: Profile, plan: SectionPlan) -> Section:
+def draw(audit: Audit, profile: Profile) -> tuple[Section, ...]:
+    """Draw the sections of a profile."""
+    levels = levels_of(audit) if any(plan.kind in OF_COLUMNS for plan in profile.sections) else {}
+    return tuple(_draw(audit, profile.words, plan, levels) for plan in profile.sections)
+
+
+def _draw(audit: Audit, words: Words, plan: SectionPlan, levels: Levels) -> Section:
     """Draw one section; where the outcomes are not such as it is made for, say so in its place."""
-    words = profile.words
     drawers: dict[str, Callable[[], Section]] = {
-        "grades": lambda: draw_grades(audit, words, plan), "fields": lambda: draw_fields(audit, plan),
-        "values": lambda: draw_values(audit, words, plan), "scores": lambda: _draw_scores(audit, words, plan),
-        "line": lambda: draw_line(audit, plan), "decision": lambda: draw_decision(audit, plan),
+        "grades": lambda: draw_grades(audit, words, plan, levels),
+        "fields": lambda: draw_fields(audit, words, plan, levels),
+        "values": lambda: draw_values(audit, words, plan, levels),
+        "scores": lambda: _draw_scores(audit, words, plan),
+        "line": lambda: draw_line(audit, plan), "decision": lambda: draw_decision(audit, words, plan),
     }  # fmt: skip
     if plan.kind not in drawers:
         raise ArgumentError(f"there is no section of kind {plan.kind!r}", hint=f"kinds are {', '.join(drawers)}")

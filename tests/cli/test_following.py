@@ -1,0 +1,190 @@
+"""What `trueup audit` says after its table: which columns it took, what to make of a fix, and what to do next."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from commands import ROLES, call, run
+from trueup.cli import provenance
+from trueup.cli.console import Watch
+from trueup.cli.following import fit_words
+from trueup.cli.parser import build_parser
+from trueup.modelfile import load
+
+TWO = ["--outcome", "y", "--prediction", "p_trueup", "--against", "p", "--by", "country"]
+PLATT = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--by", "country", "--quiet"]
+
+
+def scored(capsys, model, rows, place):
+    """Correct the scores of a file."""
+    assert call(capsys, "predict", model, rows, "-o", place, "--quiet")[0] == 0
+
+
+@pytest.fixture
+def halves(here, capsys):
+    """Give two files of other rows, and a model of the first."""
+    frame = pl.read_parquet("rows.parquet").select("country", "age", "p", "y")
+    frame[:2000].write_csv("old.csv")
+    frame[2000:].write_csv("new.csv")
+    assert call(capsys, "fit", "old.csv", *PLATT, "-o", "m.trueup")[0] == 0
+    return here
+
+
+# Columns
+
+
+def test_columns_that_nobody_named_are_told(halves, capsys):
+    roles = ["--outcome", "y", "--prediction", "p"]
+    _, out, err = run(capsys, "old.csv", *roles)
+    assert "\nsegments of country and age: every column without a role; --by names others\n" in out
+    assert err == ""
+    assert "segments of" not in run(capsys, "old.csv", *roles, "--by", "country")[1]
+    assert run(capsys, "old.csv", *roles, "--quiet")[1].count("\n") == 1
+
+
+def test_many_columns_are_counted(at, capsys):
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--depth", "1")
+    assert "\nsegments of region, product, employment, age, income and 4 more: every column" in out
+
+
+def test_what_is_too_thin_is_not_counted_among_those_left_out(at, capsys):
+    _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--min-rows", "3000", "--top", "2")
+    assert "more segment" not in out
+    assert "too thin to tell: 12 segments have fewer than 3,000 rows" in out
+
+
+# The fix
+
+
+def test_a_fix_of_another_score_is_refused(halves, capsys):
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    given = ["s.csv", "--outcome", "y", "--prediction", "p_trueup", "--against", "age", "--task", "regression"]
+    code, out, err = run(capsys, *given, "--fix", "m.trueup")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: m.trueup corrects 'p', which is not what --against names ('age')\n"
+        "hint: name the score that it was fitted to with --against, or leave --fix out\n"
+    )
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_that_taught_the_fix_are_recognised_in_any_order(halves, capsys, ending):
+    scored(capsys, "m.trueup", "old.csv", f"s.{ending}")
+    frame = (pl.read_csv if ending == "csv" else pl.read_parquet)(f"s.{ending}").sample(fraction=1, shuffle=True, seed=1)
+    getattr(frame, f"write_{ending}")(f"t.{ending}")
+    code, out, err = run(capsys, f"t.{ending}", *TWO, "--fix", "m.trueup")
+    assert code == 0
+    assert err.startswith(
+        "warning: these look like the rows that taught the fix: 2,000, moved by it as far as those were; "
+    )
+    assert "\nnext, on rows that the fix has not seen:\n  trueup predict m.trueup other.parquet -o scored.parquet\n" in out
+
+
+def test_rows_that_taught_a_fix_of_classes_are_recognised_too(here, capsys):
+    scored(capsys, "classes.trueup", "rows.parquet", "s.parquet")
+    words = ["--prediction", "q0_trueup,q1_trueup,q2_trueup", "--against", "q0,q1,q2", "--classes", "cat,dog,fox"]
+    words = ["--outcome", "species", *words, "--by", "country"]
+    _, _, err = run(capsys, "s.parquet", *words, "--fix", "classes.trueup")
+    assert err.startswith("warning: these look like the rows that taught the fix: 4,000")
+
+
+def test_as_many_other_rows_are_not_taken_for_those_of_the_fit(halves, capsys):
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    assert load("m.trueup").about.rows == len(pl.read_csv("s.csv")) == 2000
+    code, _, err = run(capsys, "s.csv", *TWO, "--fix", "m.trueup")
+    assert (code, err) == (0, "")
+
+
+# What to do next
+
+
+def test_after_a_fix_that_holds_the_next_command_corrects_new_rows(halves, capsys):
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    _, out, _ = run(capsys, "s.csv", *TWO, "--fix", "m.trueup", "-o", "both.html")
+    *_, sentence, command = out.splitlines()
+    assert sentence.startswith("next: use p_trueup")
+    assert command == "  trueup predict m.trueup new.parquet -o scored.parquet"
+
+
+def test_where_a_fix_leaves_errors_the_next_command_fits_again_on_more_rows(halves, capsys):
+    frame = pl.read_csv("new.csv")
+    off = pl.Series("y", np.random.default_rng(0).random(2000) < np.minimum(3 * frame["p"].to_numpy(), 1)).cast(pl.Int8)
+    frame.with_columns(off).write_csv("moved.csv")
+    scored(capsys, "m.trueup", "moved.csv", "s.csv")
+    _, out, _ = run(capsys, "s.csv", *TWO, "--fix", "m.trueup", "-o", "both.html")
+    *_, sentence, command = out.splitlines()
+    assert sentence.startswith("next: ")
+    assert command == "  trueup fit more.parquet --outcome y --prediction p --features country -o again.trueup"
+    frame.write_parquet("more.parquet")
+    assert call(capsys, *shlex.split(command)[1:], "--quiet")[0] == 0
+
+
+def test_two_scores_without_a_fix_get_a_sentence(halves, capsys):
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    _, out, _ = run(capsys, "s.csv", *TWO, "-o", "both.html")
+    assert out.splitlines()[-1].startswith("next: use p_trueup")
+    again = run(capsys, "s.csv", *TWO)[1].splitlines()[-1]
+    assert again == f"  trueup audit s.csv {' '.join(TWO)} -o report.html"
+    assert call(capsys, *shlex.split(again)[1:])[0] == 0
+
+
+def test_the_row_that_was_explained_is_followed_by_a_command(here, capsys):
+    _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": 31}')
+    assert out.endswith("\n\nnext:\n  trueup predict binary.trueup new.parquet -o scored.parquet\n")
+
+
+def test_a_decision_is_checked_once_outcomes_are_known(here, capsys):
+    costs = ["--prediction", "p", "--cost-fn", "5", "--cost-fp", "1", "--by", "country"]
+    _, out, _ = call(capsys, "decide", "rows.csv", *costs)
+    assert out.endswith(
+        "\n\nnext, once outcomes are known:\n  trueup audit rows.csv --outcome Y --prediction p --by country\n"
+    )
+    # Where labelled rows say that the scores are off, putting them right comes first.
+    _, out, _ = call(capsys, "decide", "rows.csv", *costs, "--labelled", "rows.parquet", "--outcome", "y")
+    assert "once outcomes are known" not in out
+    assert "\n  trueup fit rows.parquet " in out
+
+
+# The page
+
+
+def test_the_page_is_given_the_fit_command_of_the_terminal(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = [str(at / "loans.csv"), *ROLES, "--by", "region,zip", "--categorical", "zip", "--positive", "1"]
+    line = run(capsys, *words)[1].splitlines()[-1].strip()
+    arguments = build_parser().parse_args(["audit", *words])
+    arguments.words = ["audit", *words]
+    source = provenance.find_source(arguments, Watch(), fit_words(arguments, ["loans.csv"]))
+    assert source.fit == line.replace(str(at / "loans.csv"), "loans.csv")
+    assert source.fit.startswith("trueup fit loans.csv --outcome outcome --positive 1 --prediction prediction --features ")
+    assert "--categorical zip" in source.fit
+
+
+def test_the_fit_command_of_a_page_has_no_folder_and_no_secret(at, tmp_path, monkeypatch, capsys):
+    seen = []
+    usual = provenance.Source
+    monkeypatch.setattr(provenance, "Source", lambda *given: seen.append(usual(*given)) or seen[-1])
+    query = "SET VARIABLE password = 'hunter2'; SELECT * FROM data"
+    words = [at / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
+    assert run(capsys, *words)[0] == 0
+    (source,) = seen
+    assert source.fit.startswith("trueup fit loans.parquet --sql '(left out: ")
+    assert "hunter2" not in source.fit
+
+
+def test_two_scores_have_no_fit_command(halves, capsys):
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    run(capsys, "s.csv", *TWO, "-o", "both.json")
+    assert json.loads(Path("both.json").read_text())["source"].get("fit", "") == ""
+
+
+def test_a_title_stands_above_the_verdict(at, tmp_path, capsys):
+    place = tmp_path / "a.html"
+    assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--title", "Loans <of> May", "-o", place)[0] == 0
+    assert "Loans &lt;of&gt; May" in place.read_text(encoding="utf-8")
