@@ -1,10 +1,7 @@
 """Sphinx: the pages of this folder to a static site. `make docs` builds it, and every warning is an error."""
 
 import re
-import sys
 from importlib.metadata import version as version_of
-
-import trueup
 
 project = "trueup"
 author = "the trueup authors"
@@ -79,9 +76,6 @@ def no_last_line(_app, _name, source):
 
 def setup(app):
     """Tell Sphinx."""
-    # Public modules that live elsewhere are looked for by their public names.
-    sys.modules.setdefault("trueup.figures", trueup.figures)
-    sys.modules.setdefault("trueup.simulate", trueup.simulate)
     app.connect("source-read", no_last_line)
     app.connect("autodoc-skip-member", not_ours)
     app.connect("autodoc-process-docstring", plain_bars, priority=400)  # before napoleon makes fields of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -517,3 +518,12 @@ def test_pandas_polars_and_pyarrow_agree_to_the_last_bit(data):
         assert audits[0].to_frame()["segment"].tolist() == other.to_frame()["segment"].tolist()
         for name, column in audits[0].columns.items():
             np.testing.assert_array_equal(column, other.columns[name])
+
+
+def test_the_interval_of_a_rate_of_none_begins_at_nought_and_that_of_all_ends_at_one():
+    p = np.full(60, 0.1)
+    for rate in (0.0, 1.0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one outcome only
+            whole = tu.audit({"y": np.full(60, rate), "p": p}, outcome="y", prediction="p").overall
+        assert (whole.ratio_low == 0.0) if rate == 0 else (whole.ratio_high == pytest.approx(10.0, rel=1e-15))

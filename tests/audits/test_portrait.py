@@ -222,3 +222,13 @@ def test_a_mean_that_is_off_is_not_called_right_where_the_scores_are_more_so():
     assert uneven.overall.ratio_low > 1
     assert abs(uneven.overall.bias) < 0.5 * uneven.overall.ecce
     assert f"observed/expected {uneven.overall.ratio:.2f}, more off by score" in uneven.verdict
+
+
+def test_a_calibrated_score_lies_in_the_band_also_where_heavy_rows_have_the_higher_scores():
+    rng = np.random.default_rng(1)
+    p = np.repeat([0.02, 0.6], 19)  # one bin
+    w = np.where(p > 0.1, 9.0, 1.0)
+    portrait = portray({"y": np.tile([0, 1], 19), "p": p, "w": w, "g": np.full(38, "a")}, min_rows=10).portrait
+    rates = (rng.random((20_000, 38)) < p) @ w / w.sum()
+    outside = (rates < portrait.low[0] - 1e-12) | (rates > portrait.high[0] + 1e-12)
+    assert 0.01 < np.mean(outside) <= 0.05 + twins.three_se(0.05, 20_000)

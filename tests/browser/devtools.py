@@ -209,7 +209,7 @@ class Page:
 
     def prepare(self, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
         """Watch everything, cut the network, and set how the page is looked at."""
-        for domain in ("Page", "Runtime", "Network", "Log"):
+        for domain in ("Page", "Runtime", "Network", "Log", "Audits"):
             self.call(f"{domain}.enable")
         self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
         self.size(width, height)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import trueup as tu
 from browser.looks import BY_COLUMN, FIND, LEAST_ROWS, ONLY_OFF, choose, column, head, names, opened, sorting, toggle
 
 
@@ -178,4 +180,21 @@ def test_a_segment_of_a_comparison_opens_with_the_numbers_of_both(browser, two, 
         assert shown.drawings >= 2
         assert "before" in shown.text
         assert "after" in shown.text
+        assert page.complaints == []
+
+
+@pytest.mark.parametrize(("middle", "wide"), [(2021.0, 0.3), (1e20, 0.0)])
+def test_amounts_that_are_large_and_lie_close_have_a_curve_that_tells_them_apart(browser, folder, middle, wide):
+    random = np.random.default_rng(0)
+    score = middle + wide * random.normal(size=600)
+    data = {"g": random.choice(["a", "b"], 600), "y": score + wide * random.normal(size=600), "p": score}
+    found = tu.audit(data, outcome="y", prediction="p", task="regression")
+    with browser.page(tu.report(found, folder / f"amounts {middle:g}.html")) as page:
+        button = toggle(page, found.finding(0).segment)
+        page.click(button)
+        texts = page.do("return [...document.querySelectorAll('tr.detail svg text')].map(one => one.textContent);")
+        marks = texts[: len(texts) - 2 : 2]  # of one axis; the last two are the names of both
+        assert len(set(marks)) == len(marks) >= 3
+        points = page.do("return [...document.querySelectorAll('tr.detail .point')].map(one => one.getAttribute('cx'));")
+        assert len(set(points)) == len(found.finding(0).curve)
         assert page.complaints == []

@@ -310,7 +310,12 @@ def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
 @pytest.mark.parametrize(
     "before",
     ["SET VARIABLE password = 'hunter2'", "CREATE SECRET s (TYPE http, BEARER_TOKEN 'hunter2')",
-     "SELECT 'postgres://me:hunter2@db/x'", "SET VARIABLE u = 'https://x/y.parquet?sig=hunter2'"],
+     "SELECT 'postgres://me:hunter2@db/x'", "SET VARIABLE u = 'https://x/y.parquet?sig=hunter2'",
+     "SET s3_secret_access_key TO 'hunter2'", "ATTACH 'e.db' AS e (ENCRYPTION_KEY 'hunter2')",
+     "PRAGMA add_parquet_key('k', 'hunter2')", "SELECT MAP {'X-Api-Key': 'hunter2'}", "SELECT MAP {'Cookie': 'hunter2'}",
+     "ATTACH 'x' AS d (PASSWORD $$hunter2$$)", "ATTACH 'x' AS d (PASSWORD /* of db */ E'hunter2')",
+     "ATTACH 'user=me pass=hunter2' AS d", "SELECT 'https://x/y.csv?key=hunter2'", "SELECT 'pg://me:hunter2/x@db/x'",
+     "SET VARIABLE pw = 'hunter2'", "SELECT 'AKIAHUNTER2HUNTER2HU', 'hunter2'"],
 )  # fmt: skip
 @pytest.mark.parametrize("equals", [False, True])
 def test_a_password_in_a_query_is_on_no_page(before, equals):
@@ -335,6 +340,25 @@ def test_a_query_without_secrets_and_a_path_at_home_can_be_run_again(monkeypatch
     words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
     told = provenance.command_of(argparse.Namespace(words=words))
     assert told == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
+    for query in ("FROM data WHERE customer_key = 5", "FROM data WHERE passed = 1", "SELECT * FROM 'https://x/y.csv?v=2'"):
+        assert "left out" not in provenance.command_of(argparse.Namespace(words=["audit", "--sql", query]))
+
+
+@pytest.mark.parametrize("named", ["loans.csv", "./loans.csv", "lo*.csv"])
+def test_what_a_query_reads_is_not_overwritten(at, capsys, named):
+    before = Path("loans.csv").read_bytes()
+    for words in (["audit", *ROLES], ["fit", *ROLES], ["decide", *ROLES[2:], "--cost-fn", "5", "--cost-fp", "1"]):
+        code, out, err = call(capsys, *words, "--sql", f"FROM '{named}'", "-o", "loans.csv")
+        assert (code, out) == (2, "")
+        assert err.startswith("error: loans.csv would overwrite what is read")
+    assert Path("loans.csv").read_bytes() == before
+
+
+def test_a_text_in_a_query_is_no_pattern_of_files(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    query = f"SELECT * REPLACE (replace(region, '*', '') AS region) FROM '{at / 'loans.parquet'}'"
+    for _ in range(2):  # the second time the page is there
+        assert run(capsys, "--sql", query, *ROLES, *BY, "-o", "page.html")[0] == 0
 
 
 def test_the_page_does_not_go_to_standard_output(at, capsys):

@@ -12,6 +12,7 @@ import pytest
 
 from commands import ROLES, call, run
 from trueup.cli import provenance
+from trueup.cli.completion import script
 from trueup.cli.console import Watch
 from trueup.cli.following import fit_words
 from trueup.cli.parser import build_parser
@@ -101,7 +102,37 @@ def test_as_many_other_rows_are_not_taken_for_those_of_the_fit(halves, capsys):
     assert (code, err) == (0, "")
 
 
+def test_one_shift_for_all_rows_is_no_sign_that_they_taught_the_fix(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for name in ("old.csv", "new.csv"):  # as many rows, and all of them 5 too low
+        p = random.uniform(20, 50, 1000)
+        pl.DataFrame({"p": p, "y": p + 5 + random.normal(0, 3, 1000), "g": random.choice(["a", "b"], 1000)}).write_csv(name)
+    roles = ["--outcome", "y", "--task", "regression"]
+    fit = ["--prediction", "p", "--features", "g", "--method", "multiaccuracy", "--quiet", "-o", "m.trueup"]
+    assert call(capsys, "fit", "old.csv", *roles, *fit)[0] == 0
+    scored(capsys, "m.trueup", "new.csv", "s.csv")
+    two = ["--prediction", "p_trueup", "--against", "p", "--fix", "m.trueup", "--by", "g"]
+    code, _, err = run(capsys, "s.csv", *roles, *two)
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(("rows", "taught"), [("old.csv", True), ("new.csv", False)])
+def test_json_says_whether_rows_look_like_those_of_the_fit(halves, capsys, rows, taught):
+    scored(capsys, "m.trueup", rows, "s.csv")
+    assert run(capsys, "s.csv", *TWO, "--fix", "m.trueup", "-o", "both.json")[0] == 0
+    assert json.loads(Path("both.json").read_text())["training_rows"] is taught
+
+
 # What to do next
+
+
+def test_names_that_begin_with_a_dash_are_not_options_in_the_next_command(at, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pl.read_parquet(at / "loans.parquet").rename({"region": "-region"}).write_csv("-loans.csv")
+    command = run(capsys, *ROLES, "--by=-region", "--", "-loans.csv")[1].splitlines()[-1].strip()
+    assert command.startswith("trueup fit ./-loans.csv ")
+    assert call(capsys, *shlex.split(command)[1:], "--quiet")[0] == 0
 
 
 def test_after_a_fix_that_holds_the_next_command_corrects_new_rows(halves, capsys):
@@ -188,3 +219,19 @@ def test_a_title_stands_above_the_verdict(at, tmp_path, capsys):
     place = tmp_path / "a.html"
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--title", "Loans <of> May", "-o", place)[0] == 0
     assert "Loans &lt;of&gt; May" in place.read_text(encoding="utf-8")
+
+
+def test_scores_of_a_weighted_fix_are_checked_with_the_weights(halves, capsys):
+    frame = pl.read_csv("old.csv")
+    frame.with_columns(pl.Series("w", np.random.default_rng(0).uniform(0.5, 3, len(frame)))).write_csv("heavy.csv")
+    assert call(capsys, "fit", "heavy.csv", *PLATT, "--weight", "w", "-o", "h.trueup")[0] == 0
+    command = call(capsys, "predict", "h.trueup", "heavy.csv", "-o", "s.csv")[1].splitlines()[-1]
+    assert " --weight w " in command
+    code, _, err = call(capsys, *shlex.split(command)[1:])
+    assert code == 0
+    assert err.startswith("warning: these look like the rows that taught the fix: 2,000")
+
+
+def test_fish_offers_files_where_a_profile_may_be_one():
+    (line,) = (line for line in script("fish").splitlines() if " -l profile " in line)
+    assert " -r -a 'general credit ads health' " in line

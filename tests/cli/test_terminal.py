@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -149,6 +150,56 @@ def test_a_progress_bar_says_how_long_it_will_take_where_that_is_known(monkeypat
     shown = os.read(main_end, 65536).decode()
     os.close(main_end)
     assert re.search(r"about \d+ (s|min) left", shown)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_second_piece_of_work_has_a_time_of_its_own(monkeypatch, named):
+    monkeypatch.setattr(console, "PATIENCE_S", 0.0)
+    main_end, its_end = pty.openpty()
+    seen = []
+    with os.fdopen(its_end, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Watch() as watch:
+            watch.say("work")
+            while watch._bar is None:
+                time.sleep(0.01)
+            for done in (*range(1, 11), *range(1, 6)):
+                if named and done == 1:
+                    watch.say(f"work {len(seen)}")
+                watch.step(done, 10)
+                time.sleep(0.01)
+                (task,) = watch._bar.tasks
+                seen.append((task.finished, task.completed))
+            watch.say("writing")
+            (task,) = watch._bar.tasks
+            assert (task.finished, task.total, task.time_remaining) == (False, None, None)
+    os.close(main_end)
+    assert seen == [(done == 10, done) for done in (*range(1, 11), *range(1, 6))]
+
+
+def accented(folder: Path) -> Path:
+    p = np.random.default_rng(0).uniform(0.1, 0.4, 200)
+    data = {"outcome": [0, 1] * 100, "prediction": p, "g": ["café"] * 100 + ["日本"] * 100}
+    pl.DataFrame(data).write_csv(folder / "letters.csv")
+    return folder / "letters.csv"
+
+
+@pytest.mark.parametrize("kind", ["--csv", "--markdown", "--json"])
+def test_data_on_standard_output_is_that_of_a_file_whatever_the_terminal(tmp_path, kind):
+    words = ["audit", str(accented(tmp_path)), *ROLES, kind, "-"]
+    surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    call = [sys.executable, "-m", "trueup", *words]
+    done = subprocess.run(call, capture_output=True, timeout=120, check=True, env=surroundings)
+    shown = done.stdout.decode("utf-8")
+    assert "?" not in shown
+    assert ("g=café" in shown) or (kind == "--json" and json.loads(shown)["rows"] == 200)
+
+
+def test_data_for_a_closed_standard_output_is_refused(tmp_path):
+    call = f'"{sys.executable}" -m trueup audit "{accented(tmp_path)}" {" ".join(ROLES)} '
+    for words, code, said in ((">&-", 0, ""), ("--csv - >&-", 2, "error: cannot write to standard output: it is closed\n")):
+        done = subprocess.run(["sh", "-c", call + words], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr.partition("hint")[0]) == (code, said)
 
 
 def test_a_closed_pipe_ends_quietly_and_keeps_the_verdict(at):

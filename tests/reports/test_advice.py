@@ -9,7 +9,7 @@ import pytest
 
 import trueup as tu
 from trueup.audits.result import Source
-from trueup.reports.advice import fit_command, next_after, reach, tell
+from trueup.reports.advice import fit_command, next_after, next_step, reach, tell
 from trueup.reports.compare import compare
 from trueup.reports.page import render
 from trueup.reports.profiles import Words, load_profile
@@ -149,3 +149,24 @@ def test_the_headline_of_a_comparison_reads_well_whatever_the_names(off, names, 
     good = replace(off, columns=off.columns | {"p_adjusted": np.ones(len(off))})  # the same rows, and nothing off
     told = compare(dict(zip(names, (off, good), strict=True)), Words())
     assert told.headline == headline.format(off.rejected)
+
+
+def test_a_shift_that_no_rate_can_make_is_not_promised_to_be_found():
+    few = tu.audit({"y": [1, 0], "p": [0.3, 0.4], "g": ["a", "b"]}, outcome="y", prediction="p", min_rows=1)
+    assert few.overall.mde > 1
+    assert [line for line in reach(few) if "percentage points" in line] == []
+    assert reach(few)[0].startswith("Over all rows, no shift")
+    assert reach(few)[1].endswith("no shift would have been found so often.")
+    assert reach(few)[2].endswith("no shift, however large.")
+    assert next_step(few).text.startswith("Next: gather more rows before taking comfort. Any error in a mean of 0.50 could")
+    assert "too few rows: no shift over all rows would have been found" in repr(few)
+    assert "a shift of" not in render(few)
+
+
+def test_real_outcomes_need_some_rows_and_the_page_says_how_many():
+    amounts = {"y": np.arange(9) + 0.5, "p": np.arange(9.0), "g": list("aaabbbccc")}
+    few = tu.audit(amounts, outcome="y", prediction="p", task="regression", min_rows=1)
+    assert few.tested == 0
+    assert tell(few) == "No segment has 10 rows."
+    assert next_step(few).text.endswith("needs at least 10 to be tested.")
+    assert few.verdict == "nothing could be tested: no segment has 10 rows"

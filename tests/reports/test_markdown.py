@@ -131,6 +131,7 @@ def test_names_from_the_data_are_shown_as_text_and_break_no_table():
         (" x", "<code> x</code>"),
         ("", "<code></code>"),
         ("ü|☃", "<code>ü&#124;☃</code>"),
+        ("a| www.b.c", "<code>a&#124; www&#46;b.c</code>"),
     ],
 )
 def test_names_are_code(text, shown):

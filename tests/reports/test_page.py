@@ -336,6 +336,13 @@ def test_a_page_warns_where_its_rows_look_like_those_that_taught_the_fix():
     both = [other_scores(data, "prediction", p) for p in (data["prediction"], fix.predict(data))]
     told = Reader(render(both, fix=fix)).text
     assert "that it was fitted on, and the rows of this page look like the same: what is right on them need not be" in told
+    assert "Next: compare on rows that the fix has not seen. These look like the ones that taught it" in told
+    fresh = loans(6_000, seed=2)
+    told = Reader(
+        render([other_scores(fresh, "prediction", p) for p in (fresh["prediction"], fix.predict(fresh))], fix=fix)
+    ).text
+    assert "not of the rows of this page" in told
+    assert "that taught it" not in told
 
 
 def test_a_fix_that_was_not_fitted_is_refused(before, after):
@@ -611,3 +618,46 @@ def test_drawings_of_weighted_rows_speak_of_weight():
     page = Reader(render(tu.audit(data, outcome="y", prediction="p", weight="w", by=[]))).text
     assert "share of the weight, from the lowest score" in page
     assert "share of the rows, from the lowest score" not in page
+
+
+@pytest.fixture(scope="module")
+def wordy():
+    """A thousand segments of one column, whose names take six bytes a letter in a page."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.6, 20_000)
+    quotes = 3_000 * '"'
+    names = np.array([f"{at}{quotes}{at}" for at in range(1_000)], object)
+    return audit({"grade": np.repeat(names, 20), "outcome": (rng.random(20_000) < p) * 1, "prediction": p}, min_rows=20)
+
+
+@pytest.mark.parametrize("profile", ["general", "credit", "ads"])
+def test_names_that_are_long_and_heavy_leave_a_page_under_two_megabytes(wordy, profile):
+    assert wordy.tested > 1_000
+    assert len(render(wordy, profile=profile).encode()) < 2_000_000
+
+
+def test_a_page_tells_of_limits_and_bands_only_where_it_shows_some(before):
+    shown, without = Reader(render(before)).text, Reader(render(replace(before, whole_rows=[]))).text
+    assert "± are 95% limits" in shown
+    assert "The grey band is where the points" in shown
+    assert "±" not in without
+    assert "The grey band is where the points" not in without
+    both = replace(before, whole_rows=[])
+    assert "The grey band is where the points" not in Reader(render([both, both])).text
+    assert "±" not in Reader(render([both, both])).text
+
+
+def test_a_page_of_amounts_explains_amounts():
+    rng = np.random.default_rng(0)
+    p = rng.normal(-5, 1, 500)
+    data = {"g": rng.choice(["a", "b"], 500), "outcome": p + rng.normal(0, 1, 500), "prediction": p}
+    page = Reader(render(audit(data, task="regression"))).text
+    assert "when the mean outcome of its rows with a score is that score, and so for every score" in page
+    assert "where the expected is below 0, the other way round" in page
+    assert not any(words in page for words in ("turn out positive", "±", "Brier"))
+
+
+def test_the_call_that_makes_a_page_again_names_the_users_own_segments():
+    data = loans(2_000)
+    found = audit(data, by=["region"], segments={"it's new": data["prediction"] > 0.1})
+    assert """by=['region'], segments={"it's new": ...})""" in Reader(render(found)).text

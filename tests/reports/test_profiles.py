@@ -15,6 +15,7 @@ from trueup.errors import ArgumentError, FileError
 from trueup.reports.profiles import PROFILES, Profile, SectionPlan, Words, load_profile, sections
 from trueup.reports.profiles.benefit import best, clipped, leads, net_benefit
 from trueup.reports.profiles.declared import DEFAULTS, KINDS, MEASURES
+from trueup.reports.profiles.fields import _count_cell
 from trueup.reports.profiles.grades import jeffreys, jeffreys_below, tell_chance
 from trueup.reports.profiles.levels import levels_of
 from trueup.reports.profiles.risks import READINGS
@@ -634,3 +635,30 @@ def test_a_number_without_measure_is_refused_in_words(tmp_path, line, value):
     file.write_text(f'name = "huge"\n{line.format(value)}\n')
     with pytest.raises(FileError, match="must be"):
         load_profile(file)
+
+
+def test_of_more_grades_than_a_page_holds_the_worst_are_listed_in_their_order():
+    random = np.random.default_rng(0)
+    p = random.uniform(0.05, 0.4, 12_000)
+    data = {"grade": np.arange(12_000) % 300, "outcome": (random.random(12_000) < p) * 1, "prediction": p}
+    found = tu.audit(data, outcome="outcome", prediction="prediction", by=["grade"], categorical=["grade"], min_rows=10)
+    (section,) = sections(found, "credit")
+    listed = [row[0] for row in texts(section)]
+    worst = [one.segment.removeprefix("grade=") for one in found if one.segment != "all rows"][:200]
+    assert listed == [*sorted(worst, key=int), "all rows"]
+    assert section.table.more == 100
+    assert "the 200 with the strongest evidence" in section.lead
+
+
+@pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
+def test_a_decision_curve_without_events_has_an_axis_that_can_be_read():
+    data = lending() | {"outcome": np.zeros(4_000, int)}
+    _, section = sections(tu.audit(data, outcome="outcome", prediction="prediction"), "health")
+    assert re.findall(r">([-0-9.]+e[-0-9]+)<", section.svg) == []
+    assert ">1.0<" in section.svg
+    assert [row[5] for row in texts(section)] == ["treat none"] * len(section.table.rows)
+
+
+def test_a_large_sum_leaves_as_data_with_its_own_digits():
+    assert _count_cell(1_234_567.4).value == 1_234_567.4
+    assert (_count_cell(1_234_567 + 1e-7).value, _count_cell(1_234_567 + 1e-7).text) == (1_234_567, "1,234,567")

@@ -149,7 +149,9 @@ def _consistency(
     if real:
         half = normal_quantile(alpha) * np.sqrt(variance) / curve.weight
         return curve.predicted - half, curve.predicted + half
-    unit = np.add.reduceat(data.w**2, starts) / curve.weight  # what one outcome weighs (Kish)
+    single = np.add.reduceat(data.w * data.p * (1 - data.p), starts)
+    # What one outcome weighs, as Kish's size has it, each by how much it may vary: so the variance is below the mean.
+    unit = np.where(single > 0, variance / np.where(single > 0, single, 1.0), 1.0)
     low, high = _count_limits(curve.predicted * curve.weight / unit, variance / unit**2, alpha)
     return tuple(np.clip(end * unit / curve.weight, 0.0, 1.0) for end in (low, high))  # type: ignore[return-value]
 

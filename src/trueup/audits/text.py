@@ -60,10 +60,22 @@ def family(audit: Audit, found: str = "") -> str:
     return f"{audit.rejected:,} of {audit.tested:,} {' '.join(words)}"
 
 
+def least_rows(audit: Audit) -> int:
+    """Say how many rows a segment needs to be tested: real outcomes need some to have a variance."""
+    from trueup.audits.estimate import LEAST_REAL_ROWS
+
+    return max(audit.settings.min_rows, LEAST_REAL_ROWS if audit.schema.task == "regression" else 1)
+
+
+def can_be(audit: Audit, shift: float, expected: float) -> bool:
+    """Say whether a mean can be off by so much: a rate lies between 0 and 1."""
+    return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
+
+
 def verdict(audit: Audit) -> str:
     """Answer in one sentence."""
     if not audit.tested:
-        return f"nothing could be tested: no segment has {audit.settings.min_rows:,} rows"
+        return f"nothing could be tested: no segment has {least_rows(audit):,} rows"
     worst = audit.finding(0)
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
     return f"{start}: {family(audit)}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
@@ -110,7 +122,9 @@ def notes(audit: Audit) -> list[str]:
     if audit.tested and not audit.miscalibrated:
         whole = audit.overall
         if not math.isnan(whole.mde):
-            lines.append(f"a shift of {number(whole.mde, 2)} over all rows would have been found with 80% power")
+            told = can_be(audit, whole.mde, whole.expected)
+            shift = f"a shift of {number(whole.mde, 2)}" if told else "too few rows: no shift"
+            lines.append(f"{shift} over all rows would have been found with 80% power")
     if audit.thin:
         has = " has" if audit.thin == 1 else "s have"
         lines.append(f"too thin to tell: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["About", "Info", "Model"]
+
+SAME_MOVE = 1e-6  # how near two means must be to be of the same rows: scores may have been rounded on their way
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,19 @@ class Model:
             raise ArgumentError(f"threads must be a whole number, at least 1; got {threads!r}")
         columns = [table.columns[feature.name] for feature in self.schema.features]
         return self.map.apply(columns, table.prediction, Workers(threads))
+
+    def was_taught_by(self, before: Floats, after: Floats, weight: Floats | None = None) -> bool:
+        """Say whether scores look like those of the rows of the fit: as many, and moved as far on average.
+
+        That is what a model keeps of its rows, with all digits. One shift for all moves any rows as far, and tells nothing.
+        """
+        told = self.explanation
+        if len(after) != self.about.rows or told.rows != len(after) or not told.moved:
+            return False
+        moved = np.abs(after - before).reshape(len(after), -1).mean(axis=1)
+        if np.allclose(moved, moved[0], rtol=SAME_MOVE):
+            return False
+        return math.isclose(float(np.average(moved, weights=weight)), told.moved, rel_tol=SAME_MOVE)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | Floats:
         """Correct one prediction, in microseconds.

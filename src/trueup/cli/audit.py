@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
@@ -41,7 +38,6 @@ USUAL = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}
 HARD = "every prediction is 0 or 1: labels rather than probabilities"
 MEASURES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
             "observed": "observed", "expected": "expected"}  # fmt: skip
-SAME = 1e-6  # how near two means must be to be of the same rows: scores may have been rounded on their way
 MOST_NAMES = 6  # of columns in a sentence
 
 
@@ -166,15 +162,8 @@ def _check_fix(fix: Model | None, other: list[str], arguments: argparse.Namespac
 
 
 def _has_taught(fix: Model, before: Table, after: Table) -> bool:
-    """Say whether rows look like those of the fit, and warn: as many, and moved by the fix as far as those were.
-
-    What a model keeps of its rows is their number and how far it moved them on average, with all digits.
-    """
-    told = fix.explanation
-    if len(after) != fix.about.rows or told.rows != len(after) or not told.moved:
-        return False
-    moved = np.abs(after.prediction - before.prediction).reshape(len(after), -1).mean(axis=1)
-    if not math.isclose(float(np.average(moved, weights=after.weight)), told.moved, rel_tol=SAME):
+    """Say whether rows look like those of the fit, and warn."""
+    if not fix.was_taught_by(before.prediction, after.prediction, after.weight):
         return False
     warnings.warn(
         f"these look like the rows that taught the fix: {len(after):,}, moved by it as far as those were; what it learned "
@@ -190,7 +179,7 @@ def _named(prediction: list[str]) -> str:
 
 def _with_source(told: Told, arguments: argparse.Namespace, watch: console.Watch) -> Told:
     words = [] if told.other is not None else fit_words(arguments, [Path(one).name for one in arguments.files])
-    source = find_source(arguments, watch, words)
+    source = replace(find_source(arguments, watch, words), taught=told.taught)
     watch.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
     second = None if told.other is None else replace(told.other, source=source)
     return told._replace(audit=replace(told.audit, source=source), other=second)

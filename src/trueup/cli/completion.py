@@ -49,7 +49,7 @@ class Verb(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script; give the exit code."""
-    console.emit(lambda stream: stream.write(script(arguments.shell)))
+    console.emit(lambda stream: stream.write(script(arguments.shell)), data=True)
     return 0
 
 
@@ -200,7 +200,8 @@ def _fish(verbs: list[Verb]) -> str:
             spelt = [f"-{'l' if name.startswith('--') else 's'} {name.lstrip('-')}" for name in word.names]
             offered = " -r" if word.is_place else " -x"
             offered = f" -r -k -a {_quoted(FISH_MODELS)}" if word.is_model else offered
-            offered = f" -x -a {_quoted(' '.join(word.choices))}" if word.choices else offered
+            only = "-r" if word.is_place else "-x"  # a profile may be a file, too
+            offered = f" {only} -a {_quoted(' '.join(word.choices))}" if word.choices else offered
             follows = offered if word.takes else ""
             lines.append(f"{here} {' '.join(spelt)}{follows} -d {_quoted(word.about)}")
     return "\n".join([*lines, ""])

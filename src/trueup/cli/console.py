@@ -55,13 +55,21 @@ def in_options(text: str) -> str:
     return re.sub(r"(?<!-)\b(min_rows|max_cells|depth) must", lambda found: f"--{found[1].replace('_', '-')} must", text)
 
 
-def emit(write: Callable[[TextIO], Any]) -> None:
-    """Write to standard output; a reader that has gone away is no error."""
+def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
+    """Write to standard output; a reader that has gone away is no error.
+
+    Data is written as it would be to a file, in UTF-8, and refused where standard output is closed.
+    """
+    from trueup.errors import FileError
+
     stream = sys.stdout
     if stream is None:
+        if data:
+            raise FileError("cannot write to standard output: it is closed", hint="name a file in place of -")
         return
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")  # an old terminal shows ? for what it has no letter for
+        # An old terminal shows ? for what it has no letter for; in data that would be another value.
+        stream.reconfigure(encoding="utf-8" if data else stream.encoding, errors="replace")
     try:
         write(stream)
         stream.flush()
@@ -69,8 +77,6 @@ def emit(write: Callable[[TextIO], Any]) -> None:
         _discard(stream)
     except OSError as error:
         _discard(stream)
-        from trueup.errors import FileError
-
         raise FileError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
@@ -143,12 +149,13 @@ class Watch:
 
     def say(self, what: str) -> None:
         """Name the work that begins; for `counting` it may be called again and again with a part that differs."""
-        if what.partition(":")[0] != self._what.partition(":")[0]:
+        new = what.partition(":")[0] != self._what.partition(":")[0]
+        if new:
             self._tell_time()
             self._begun = time.perf_counter()
         with self._lock:
             self._what, self._done, self._total = what, 0, 0
-            self._update()
+            self._update(new=new)
 
     def note(self, *lines: str) -> None:
         """Print lines on standard error, above the bar, if it was asked for."""
@@ -168,11 +175,17 @@ class Watch:
     def step(self, done: int, total: int) -> None:
         """Note how much of the work is done."""
         with self._lock:
+            again = done < self._done
             self._done, self._total = done, total
-            self._update()
+            self._update(new=again)
 
-    def _update(self) -> None:
-        if self._bar is not None:
+    def _update(self, *, new: bool) -> None:
+        if self._bar is None:
+            return
+        if new:  # a task that has ended stays ended, and the pace of one says nothing of the next
+            self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(self._what, total=self._total or None, completed=self._done)
+        else:
             self._bar.update(
                 self._task, description=self._what, completed=self._done, total=self._total or None, refresh=False
             )

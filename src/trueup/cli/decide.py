@@ -12,7 +12,7 @@ from trueup._optional import require
 from trueup.cli import console, reasons
 from trueup.cli.decided import answer_data, answer_line, answer_page
 from trueup.cli.judging import answer
-from trueup.cli.output import check_output, whole_file
+from trueup.cli.output import check_output, files_in_query, whole_file
 from trueup.cli.question import read_question
 from trueup.cli.reading import need_rows
 from trueup.cli.remarks import PICTURES, check_command
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json not in (None, "-"):
             write_whole(arguments.json, json_of(answer_data(found)))
     if arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(json_of(answer_data(found))))
+        console.emit(lambda stream: stream.writelines(json_of(answer_data(found))), data=True)
     elif arguments.quiet:
         console.say(answer_line(found))
     else:
@@ -90,7 +90,7 @@ def _check_rows(arguments: argparse.Namespace) -> None:
 def _check_places(arguments: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
     decided, told = (find_files(files).paths if files else [] for files in (arguments.files, arguments.labelled))
-    sources = [*decided, *told]
+    sources = [*decided, *told, *files_in_query(arguments.sql)]
     for path in decided:
         if any(path.samefile(other) for other in told):
             warnings.warn(

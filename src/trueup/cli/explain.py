@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(json_of(found)))
+        console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
     else:
         write_whole(arguments.json, json_of(found))
         console.say(line if arguments.quiet else f"wrote {arguments.json}")

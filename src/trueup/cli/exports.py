@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.cli import console
-from trueup.cli.output import check_output
+from trueup.cli.output import check_output, files_in_query
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError
 from trueup.reports.output import write_whole
@@ -62,7 +62,7 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
     if Export("page", STANDARD) in found:
         raise ArgumentError("--report - : the page goes to a file", hint="name one, such as --report report.html")
     sources: list[str | Path] = [*find_files(arguments.files).paths] if arguments.files and found else []
-    sources += [one for one in (arguments.fix, arguments.profile) if one is not None]
+    sources += [*files_in_query(arguments.sql), *(one for one in (arguments.fix, arguments.profile) if one is not None)]
     seen: list[Path] = []
     for one in found:
         if one.place == STANDARD:
@@ -99,7 +99,7 @@ def write_export(one: Export, told: Told, profile: str) -> None:
         return
     parts = {"markdown": _markdown_parts, "csv": _csv_parts, "json": _json_parts}[one.kind](told, profile)
     if one.place == STANDARD:
-        console.emit(lambda stream: stream.writelines(parts))
+        console.emit(lambda stream: stream.writelines(parts), data=True)
     else:
         write_whole(one.place, parts)
 
@@ -124,6 +124,7 @@ def _json_parts(told: Told, profile: str) -> Iterator[str]:
         yield "}"
     if told.fix is not None:
         yield f',\n"fix": {json.dumps(_fix_parts(told, profile), allow_nan=False)}'
+        yield f',\n"training_rows": {json.dumps(told.taught)}'
     yield "}\n"
 
 
@@ -134,7 +135,7 @@ def _fix_parts(told: Told, profile: str) -> list[dict[str, Any]]:
     from trueup.reports.tables import section_dict
 
     audits = [told.audit] if told.other is None else [told.other, told.audit]
-    return [section_dict(one) for one in view_fix(told.fix, audits, load_profile(profile).words)]
+    return [section_dict(one) for one in view_fix(told.fix, audits, load_profile(profile).words, taught=told.taught)]
 
 
 def _parts_of(found: Audit, profile: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console, reasons
 from trueup.cli.heldout import check_held_out, need_held_out, write_held_out
 from trueup.cli.methods import feature_names, make_recipe
-from trueup.cli.output import check_output, file_size
+from trueup.cli.output import check_output, file_size, files_in_query
 from trueup.cli.reading import need_rows, read_table
 from trueup.cli.terminal import show_page
 from trueup.cli.told import correction_grid, json_of, model_data, patch_grid
@@ -37,7 +37,8 @@ SHOWN = 5
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, say what was done; give the exit code."""
     need_rows(arguments)
-    sources = [*(find_files(arguments.files).paths if arguments.files else []), *check_validation(arguments)]
+    sources = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
+    sources += check_validation(arguments)
     check_output(arguments.output, sources, example=EXAMPLE)
     if arguments.json not in (None, "-"):
         check_output(arguments.json, [*sources, arguments.output], example="fit.json")
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = {"file": arguments.output, **model_data(model), **_more_data(recipe)}
         found |= {} if held is None else {"held_out": {"file": arguments.held_out, "rows": held}}
         if arguments.json == "-":
-            console.emit(lambda stream: stream.writelines(json_of(found)))
+            console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
             return 0
         write_whole(arguments.json, json_of(found))
     if arguments.quiet:

@@ -31,14 +31,19 @@ def next_commands(told: Told, arguments: argparse.Namespace, exports: Sequence[E
 
 def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
     """Write the words that fit a correction with the roles and columns of an audit."""
-    words = ["fit", *files, *_given(arguments, ("sql", *ROLES))]
-    words += [word for one in arguments.by or () for word in ("--features", one)]
+    words = ["fit", *map(_as_place, files), *_given(arguments, ("sql", *ROLES))]
+    words += [word for one in arguments.by or () for word in _option("features", one)]
     return [*words, *_given(arguments, ("categorical",)), "-o", "model.trueup"]
 
 
 def predict_command(model: str, rows: str = "new.parquet") -> str:
     """Write the command that corrects the scores of other rows."""
-    return f"trueup predict {shlex.quote(model)} {rows} -o scored.parquet"
+    return f"trueup predict {shlex.quote(_as_place(model))} {rows} -o scored.parquet"
+
+
+def _as_place(path: str) -> str:
+    """Write a path so that it is not taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def _after_two(told: Told, arguments: argparse.Namespace, page: list[str]) -> list[str]:
@@ -63,7 +68,7 @@ def _fit_again(told: Told, arguments: argparse.Namespace) -> list[str]:
     assert told.other is not None
     words = ["fit", "more.parquet", *_given(arguments, ("outcome", "positive"))]
     words += [*name_options("--prediction", told.other.schema.prediction), *_given(arguments, ROLES[3:])]
-    words += [word for one in arguments.by or () for word in ("--features", one)]
+    words += [word for one in arguments.by or () for word in _option("features", one)]
     return [*words, *_given(arguments, ("categorical",)), "-o", "again.trueup"]
 
 
@@ -80,5 +85,10 @@ def _given(arguments: argparse.Namespace, names: Sequence[str]) -> list[str]:
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value != USUAL.get(name):
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
+            words += [word for one in (value if isinstance(value, list) else [value]) for word in _option(name, str(one))]
     return words
+
+
+def _option(name: str, value: str) -> list[str]:
+    """Write an option; a value that looks like another one goes in the same word."""
+    return [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trueup.cli.interrupts import unfinished
+from trueup.data.paths import FORMATS
 from trueup.errors import ArgumentError
 from trueup.reports.output import check_place
 from trueup.storage import cannot_write
@@ -17,7 +20,9 @@ from trueup.storage import cannot_write
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["check_output", "file_size", "whole_file"]
+__all__ = ["check_output", "file_size", "files_in_query", "whole_file"]
+
+QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 
 
 def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> None:
@@ -35,6 +40,14 @@ def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> N
         raise ArgumentError(f"{path} is not a file on disk", hint=f"name a file, such as {example}")
     if same:
         raise ArgumentError(f"{path} would overwrite what is read", hint=f"name another file, such as {example}")
+
+
+def files_in_query(query: str | None) -> list[Path]:
+    """Find the files that a query names in quotes, by path or by pattern: it may read them."""
+    named = [os.path.expanduser(one or other) for one, other in QUOTED.findall(query or "")]  # noqa: PTH111
+    patterns = [name for name in named if name.lower().removesuffix(".gz").endswith(tuple(FORMATS))]  # '*' may be a text
+    found = [match for name in patterns for match in glob.glob(name, recursive=True)]  # noqa: PTH207
+    return [Path(name) for name in (*filter(os.path.lexists, named), *found)]
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.cli import console, reasons
 from trueup.cli.names import split_names
-from trueup.cli.output import check_output, file_size, whole_file
+from trueup.cli.output import check_output, file_size, files_in_query, whole_file
 from trueup.cli.reading import need_rows
 from trueup.data.columns import Coded
 from trueup.data.intake import read_like
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     need_rows(arguments)
     _not_swapped(arguments)
     written = format_to_write(arguments.output)
-    paths = find_files(arguments.files).paths if arguments.files else []
+    paths = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
     check_output(arguments.output, [arguments.model, *paths], example=EXAMPLE)
     notes: list[str] = []
     with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
@@ -104,6 +104,7 @@ def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list
         return []
     words = ["trueup", "audit", arguments.output, "--outcome", schema.outcome, *name_options("--prediction", names)]
     words += [*name_options("--against", schema.prediction), "--fix", arguments.model]
+    words += ["--weight", schema.weight] if schema.weight else []
     words += ["--task", "regression"] if schema.task == "regression" else []
     words += name_options("--classes", schema.classes) + name_options("--by", [one.name for one in schema.features])
     return ["next, once outcomes are known:", f"  {shlex.join(words)}"]

@@ -25,9 +25,15 @@ NOT_TAKEN = f"not taken: over {LARGEST // 10**9} GB"
 AT_ONCE = 1 << 22
 # What a query needs to reach other machines must not go where a page goes: the query is left out as a whole.
 SECRET = re.compile(
-    r"(?:passw|pwd|secret|token|credential|(?:api|access|account|private)_?key|key_id|signature)\w*\s*[=:'\"(]"
-    r"|\bsig=|authorization|bearer\s|connection_?string|://[^\s/'\"]*@",
-    re.IGNORECASE,
+    r"""(?:passw|passphrase|\bpass\b|\bpw\b|pwd|secret|token|credential|cookie|key_id|signature
+        |(?:api|access|account|private|encryption|parquet|master|shared)[-_]?key)[\w-]*
+        (?:\s|/\*(?:[^*]|\*(?!/))*\*/)*(?:to\b\s*)?e?[=:'"($]
+    |[?&][^\s'"&=]*(?:key|auth|sig)[^\s'"&=]*=           # in an address
+    |\bsig=|authorization|bearer\s|connection_?string
+    |\bA[KS]IA[0-9A-Z]{16}\b                            # a key of Amazon's
+    |://[^\s/'"]*@|://[^\s/'":]+:[^\s'"]*@              # a name and a password before the host
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 LEFT_OUT = "(left out: it may hold a password or a key)"
 

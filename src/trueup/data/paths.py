@@ -103,8 +103,8 @@ def _nearest(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     names = sorted(child.name for child in path.parent.iterdir())
-    stems = {_stem(name): name for name in reversed(names) if _stem(name) != name}
-    near = difflib.get_close_matches(_stem(path.name), stems, n=1, cutoff=NEAR)
+    stems = {_stem(name).lower(): name for name in reversed(names) if _stem(name) != name}
+    near = difflib.get_close_matches(_stem(path.name).lower(), stems, n=1, cutoff=NEAR)
     return stems[near[0]] if near else ""
 
 
@@ -122,6 +122,8 @@ def _readable(path: Path) -> Path:
         raise FileError(f"{str(path)!r} is a folder", hint=f"name its files, as {str(path / f'*{ending}')!r}")
     if not path.is_file():
         raise FileError(f"{str(path)!r} is not a file on disk", hint="write what it gives to a file first")
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):  # how Python writes bytes that are no letters
+        raise FileError(f"the name of {str(path)!r} is not UTF-8 text", hint="rename the file")
     with path.open("rb") as handle:
         if not handle.read(1):
             raise FileError(f"file {str(path)!r} is empty", hint="was it written to the end?")

@@ -159,8 +159,9 @@ def findings(
         half = z * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
         shrink = 1.0 + z * z / size
         out[0, k], out[1, k], out[2, k], out[3, k] = w, rate, mean, rate / mean
-        out[4, k] = max(middle - half, 0.0) / shrink / mean
-        out[5, k] = min((middle + half) / shrink, 1.0) / mean
+        # Nothing and everything are at an end of their interval; the formula would miss it by rounding.
+        out[4, k] = (max(middle - half, 0.0) / shrink if rate > 0.0 else 0.0) / mean
+        out[5, k] = (min((middle + half) / shrink, 1.0) if rate < 1.0 else 1.0) / mean
         out[6, k], out[7, k] = residual / w, span / w
         out[8, k] = span / noise if span > 0.0 else (0.0 if w > 0.0 else math.nan)
         out[9, k] = (detectable(v, k3, plain, skewed) + power * noise) / w

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.audits.text import family, how_far, number, shorten
+from trueup.audits.text import can_be, family, how_far, least_rows, number, shorten
 from trueup.reports.profiles.declared import Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from trueup.audits.result import Audit
 
@@ -39,7 +41,7 @@ class Step:
 def tell(audit: Audit, words: Words = USUAL) -> str:
     """Say what was found: how many, where the evidence is strongest, and where the error is largest."""
     if not audit.tested:
-        return f"No {words.segment} has {audit.settings.min_rows:,} {words.rows}."
+        return f"No {words.segment} has {least_rows(audit):,} {words.rows}."
     worst = audit.finding(0)
     verb = "is" if audit.rejected == 1 else "are"
     many = family(audit, verb + " off beyond chance,").replace(" segments ", f" {words.segments} ", 1)
@@ -57,8 +59,8 @@ def tell(audit: Audit, words: Words = USUAL) -> str:
 
 def next_step(audit: Audit, words: Words = USUAL) -> Step:
     """Say what to do next: fix the scores, gather rows, or wait."""
-    least = audit.settings.min_rows
     if not audit.tested:
+        least = least_rows(audit)
         return Step(f"Next: gather more {words.rows}. A {words.segment} needs at least {least:,} to be tested.")
     if audit.miscalibrated:
         return Step(
@@ -68,16 +70,25 @@ def next_step(audit: Audit, words: Words = USUAL) -> Step:
     whole = audit.overall
     scale = abs(whole.expected)
     if math.isfinite(whole.mde) and scale > 0 and whole.mde > BLIND * scale:
+        size = f"An error of {number(whole.mde, 2)}" if can_be(audit, whole.mde, whole.expected) else "Any error"
         return Step(
-            f"Next: gather more {words.rows} before taking comfort. An error of {number(whole.mde, 2)} in a mean of "
-            f"{number(whole.observed, 2)} could have gone unseen."
+            f"Next: gather more {words.rows} before taking comfort. {size} in a mean of {number(whole.observed, 2)} could "
+            "have gone unseen."
         )
     return Step("Next: nothing was found to fix. Audit again when the model, the data or the world changes.")
 
 
-def next_after(name: str, before: Audit, after: Audit, words: Words = USUAL) -> Step:
-    """Say what to do after two audits of the same rows: use the second, keep the first, or go on."""
+def next_after(name: str, before: Audit, after: Audit, words: Words = USUAL, *, taught: bool = False) -> Step:
+    """Say what to do after two audits of the same rows: use the second, keep the first, or go on.
+
+    ``taught`` says that the rows look like those that taught the fix: then they prove nothing.
+    """
     left, was = after.rejected, before.rejected
+    if taught:
+        return Step(
+            f"Next: compare on {words.rows} that the fix has not seen. These look like the ones that taught it, and what "
+            "it learned from always looks right."
+        )
     if not after.tested or (not left and not was):
         return next_step(after, words)
     used = _scores(name)
@@ -161,20 +172,29 @@ def reach(audit: Audit, words: Words = USUAL) -> tuple[str, ...]:
     mde, whole = audit.columns["mde"][known], audit.overall
     lines = []
     if math.isfinite(whole.mde):
+        shift = f"a shift of {_shift(audit, whole.mde)}" if can_be(audit, whole.mde, whole.expected) else "no shift"
         lines.append(
-            f"Over all {words.rows}, a shift of {_shift(audit, whole.mde)} between {words.observed} and {words.expected} "
-            "would have been found four times out of five."
+            f"Over all {words.rows}, {shift} between {words.observed} and {words.expected} would have been found "
+            "four times out of five."
         )
     if len(known) > 1:
-        blindest = int(known[int(np.argmax(mde))])
-        name, rows = shorten(audit.keys.name(blindest), WIDEST_NAME), int(audit.columns["n"][blindest])
-        lines += [
-            f"In half of the {len(known):,} tested {words.segments} a shift had to be "
-            f"{_shift(audit, float(np.median(mde)))} or more to be found.",
-            f"The least can be said of {name} ({rows:,} {words.rows}): only a shift of "
-            f"{_shift(audit, float(mde.max()))} or more.",
-        ]
+        lines += [_half(audit, mde, words), _blindest(audit, int(known[int(np.argmax(mde))]), words)]
     return (*lines, "A smaller error may be there and was not found: no verdict here is proof of none.")
+
+
+def _half(audit: Audit, mde: NDArray[np.float64], words: Words) -> str:
+    """Say what would have been found in half of the segments; a rate is never off by more than 1."""
+    start, half = f"In half of the {len(mde):,} tested {words.segments}", float(np.median(mde))
+    if not can_be(audit, half, 1.0):
+        return f"{start} or more no shift would have been found so often."
+    return f"{start} a shift had to be {_shift(audit, half)} or more to be found."
+
+
+def _blindest(audit: Audit, at: int, words: Words) -> str:
+    """Say where the least would have been found."""
+    mde, expected, rows = (audit.columns[name][at].item() for name in ("mde", "expected", "n"))
+    found = f"only a shift of {_shift(audit, mde)} or more" if can_be(audit, mde, expected) else "no shift, however large"
+    return f"The least can be said of {shorten(audit.keys.name(at), WIDEST_NAME)} ({rows:,} {words.rows}): {found}."
 
 
 def _shift(audit: Audit, value: float) -> str:

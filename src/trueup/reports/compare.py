@@ -65,8 +65,11 @@ class Comparison:
         return all(view.settings == self.audits[0].settings for view in self.audits)
 
 
-def compare(audits: Mapping[str, Audit], words: Words) -> Comparison:
-    """Set audits side by side, in the order given; the first and the last are compared in words."""
+def compare(audits: Mapping[str, Audit], words: Words, *, taught: bool = False) -> Comparison:
+    """Set audits side by side, in the order given; the first and the last are compared in words.
+
+    ``taught`` says that the rows look like those that taught the fix.
+    """
     names, results = list(audits), list(audits.values())
     chosen = _segments(results)
     findings = {parts: [find(result, parts) for result in results] for parts in chosen}
@@ -81,7 +84,8 @@ def compare(audits: Mapping[str, Audit], words: Words) -> Comparison:
     most = max(result.tested for result in results)
     table = _table(audits, findings, most, chosen, words)
     told = details(audits, list(findings.values()), words)
-    return Comparison(headline, sentence, step_after(audits, words), views, pairs, table, sheets, _measures(sheets), told)
+    step = step_after(audits, words, taught=taught)
+    return Comparison(headline, sentence, step, views, pairs, table, sheets, _measures(sheets), told)
 
 
 def _showcase(results: Sequence[Audit], found: Iterable[Sequence[Finding | None]]) -> list[Sequence[Finding | None]]:
@@ -165,10 +169,12 @@ def _where(name: str, *, same: bool) -> str:
     return f"with {name}" if same and not name.startswith("audit ") else f"in {name}"
 
 
-def step_after(audits: Mapping[str, Audit], words: Words = USUAL) -> Step:
+def step_after(audits: Mapping[str, Audit], words: Words = USUAL, *, taught: bool = False) -> Step:
     """Say what to do after several audits: the first and the last are compared, if they may be of the same rows."""
     (_, before), *_, (name, after) = audits.items()
-    return next_after(name, before, after, words) if same_rows(before, after) else next_step(after, words)
+    if not same_rows(before, after):
+        return next_step(after, words)
+    return next_after(name, before, after, words, taught=taught)
 
 
 def same_rows(before: Audit, after: Audit) -> bool:

@@ -6,6 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.audits.text import number, shorten
 from trueup.reports.drawing import axes
 
@@ -59,7 +61,9 @@ def details(audits: Mapping[str, Audit], findings: Sequence[Sequence[Finding | N
 
 def _figures(finding: Finding, *, real: bool) -> list[str]:
     sums = [] if real else [_count(finding.weight * finding.observed), _count(finding.weight * finding.expected)]
-    shift = "" if math.isnan(finding.mde) else f"a shift of {number(finding.mde, 2)} or more"
+    most = math.inf if real else max(finding.expected, 1 - finding.expected)  # a rate lies between 0 and 1
+    shift = f"a shift of {number(finding.mde, 2)} or more" if finding.mde <= most else "no shift"
+    shift = "" if math.isnan(finding.mde) else shift
     return [
         f"{finding.n:,}", *sums, number(finding.observed, 4), number(finding.expected, 4), number(finding.ratio),
         f"{number(finding.ratio_low)} to {number(finding.ratio_high)}", number(finding.sigma),
@@ -83,8 +87,23 @@ def _curve(finding: Finding) -> list[list[float | None]] | None:
         return None
     if not len(curve):
         return []
-    return [*(_rounded(part) for part in (curve.predicted, curve.observed, curve.low, curve.high)), curve.rows.tolist()]
+    parts = (curve.predicted, curve.observed, curve.low, curve.high)
+    digits = _digits(np.concatenate(parts[:2]))
+    return [*(_rounded(part, digits) for part in parts), curve.rows.tolist()]
 
 
-def _rounded(values: NDArray[Any]) -> list[float | None]:
-    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
+def _digits(values: NDArray[np.float64]) -> int:
+    """Say how many digits tell values apart in a drawing: more than four where they are large and lie close.
+
+    Examples
+    --------
+    >>> _digits(np.array([0.1, 0.7])), _digits(np.array([2021.2, 2021.7])), _digits(np.array([5.0, 5.0]))
+    (4, 7, 4)
+    """
+    known = values[np.isfinite(values)]
+    span = float(np.ptp(known)) if len(known) else 0.0
+    return min(4 + max(math.floor(math.log10(float(np.abs(known).max()) / span)), 0), 16) if span > 0 else 4
+
+
+def _rounded(values: NDArray[np.float64], digits: int) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trueup.audits.text import number, shorten
 from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.model import Model
 from trueup.errors import ArgumentError
+from trueup.kernels.tally import Rows
 from trueup.reports.advice import USUAL
 from trueup.reports.view import Cell, Heading, Section, TableView, name_cell, number_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup.audits.result import Audit, Finding
+    from numpy.typing import NDArray
+
+    from trueup.audits.result import Audit
     from trueup.calibrators.explain import Correction
     from trueup.reports.profiles import Words
 
-__all__ = ["view_fix"]
+__all__ = ["has_taught", "view_fix"]
 
 MOST_PATCHES = 100
 
 
-def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL) -> tuple[Section, ...]:
+def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL, *, taught: bool = False) -> tuple[Section, ...]:
     """Say what a fitted calibrator or a model corrected, and how that fits the audits of the page.
+
+    ``taught`` says that the rows of the page look like those of the fit (`has_taught`).
 
     Raises
     ------
@@ -40,20 +46,20 @@ def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL) -> tu
             f"fix must be a fitted calibrator or a model; got {type(fix).__qualname__}",
             hint="pass what was fitted, such as trueup.MCGrad().fit(...), or what trueup.load gave",
         )
-    sections = [_corrections(model, audits, words)]
+    sections = [_corrections(model, audits, words, taught=taught)]
     if isinstance(model.map, Patches) and model.map.patches:
         sections.append(_patches(model.map))
     return tuple(sections)
 
 
-def _corrections(model: Model, audits: Sequence[Audit], words: Words) -> Section:
+def _corrections(model: Model, audits: Sequence[Audit], words: Words, *, taught: bool) -> Section:
     title, found, method = "What the fix corrected", model.explanation, model.about.method
     if not found.corrections:
         told = f"{method} corrected nothing: the scores stay as they were. {_other_score(model, audits)}"
         return Section(title, told.strip())
     these = (
         f", and the {words.rows} of this page look like the same: what is right on them need not be right on others"
-        if _taught_by(model, audits) else f", not of the {words.rows} of this page"
+        if taught else f", not of the {words.rows} of this page"
     )  # fmt: skip
     lead = (
         f"{method} moved scores by {number(found.moved, 2)} on average. {_other_score(model, audits)}The figures are those "
@@ -83,20 +89,28 @@ def _other_score(model: Model, audits: Sequence[Audit]) -> str:
     return f"It was fitted to correct {taught}, which is not the score before it here ({here}). "
 
 
-def _taught_by(model: Model, audits: Sequence[Audit]) -> bool:
-    """Say whether the rows of the page look like those of the fit: as many, and alike in a segment that it corrected."""
-    return any(
-        audit.rows == model.about.rows and any(_alike(audit, one) for one in model.explanation.corrections)
-        for audit in audits
-    )
+def has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
+    """Say whether the rows of two audits look like those that taught the fix between them, as far as can be known.
+
+    The command line has seen the rows; elsewhere they are asked of the audits, which may have let them go.
+    """
+    model = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
+    if not isinstance(model, Model) or len(audits) < 2:
+        return False
+    if any(audit.source is not None and audit.source.taught for audit in audits):
+        return True
+    before, after = (audit.whole_rows[0] if audit.whole_rows else None for audit in (audits[0], audits[-1]))
+    if not isinstance(before, Rows) or not isinstance(after, Rows) or len(before) != len(after):
+        return False
+    weight = _as_read(after, after.w) if len(after.w) else None
+    return model.was_taught_by(_as_read(before, before.p), _as_read(after, after.p), weight)
 
 
-def _alike(audit: Audit, one: Correction) -> bool:
-    """Say whether a segment has as many rows as a correction, and the same mean outcome."""
-    parts = () if one.segment == audit.overall.segment else tuple(sorted(one.segment.split(" & ")))
-    rank = audit.ranks.get(("", *parts))
-    found: Finding | None = None if rank is None else audit.finding(rank)
-    return found is not None and found.n == one.rows and math.isclose(found.observed, one.observed, rel_tol=1e-9)
+def _as_read(rows: Rows, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Put values of sorted rows back in the order in which the rows were read."""
+    out = np.empty_like(values)
+    out[rows.order] = values
+    return out
 
 
 def _correction(one: Correction) -> tuple[Cell, ...]:

@@ -10,7 +10,7 @@ from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
 from trueup.errors import ArgumentError
 from trueup.reports.advice import next_step
 from trueup.reports.compare import OTHER_ROWS, find, off_parts, same_rows, step_after
-from trueup.reports.fix import view_fix
+from trueup.reports.fix import has_taught, view_fix
 from trueup.reports.page import name_audits
 from trueup.reports.profiles import Profile, load_profile, sections
 from trueup.reports.provenance import python_call
@@ -79,14 +79,15 @@ def markdown(
         raise ArgumentError(f"top must be a whole number of at least 0; got {top!r}")
     given = profile if isinstance(profile, Profile) else load_profile(profile)
     named = name_audits(results)
-    (name, last), words = list(named.items())[-1], given.words
-    parts = [f"## {prose(given.title if title is None else str(title))}", *_verdicts(named, words), _figures(named, words)]
+    (name, last), words, found = list(named.items())[-1], given.words, list(named.values())
+    taught = has_taught(fix, found)  # asked first: later the rows of the audits are gone
+    heading = prose(given.title if title is None else str(title))
+    parts = [f"## {heading}", *_verdicts(named, words, taught=taught), _figures(named, words)]
     if top:
         parts += _worst(last, words, top) if len(named) == 1 else _moved(named, words, top)
     parts += [part for section in sections(last, given) for part in _section(section, name)]
-    parts += [
-        part for section in view_fix(fix, list(named.values()), words) for part in _section(section, "", MOST_CORRECTIONS)
-    ]
+    fixed = view_fix(fix, found, words, taught=taught)
+    parts += [part for section in fixed for part in _section(section, "", MOST_CORRECTIONS)]
     parts += [*_untested(last, words), _provenance(last, words)]
     return "\n\n".join(parts) + "\n"
 
@@ -107,7 +108,7 @@ def code(text: str, width: int = WIDEST) -> str:
         return f"`{short}`"
     # In the element's text Markdown still holds: what means something there is written as a number.
     told = "".join(one if one.isalnum() or one in " =.,·…-" or ord(one) > 127 else f"&#{ord(one)};" for one in short)
-    return f"<code>{told}</code>"
+    return f"<code>{told.replace('www.', 'www&#46;')}</code>"
 
 
 def prose(text: str, width: int = 400) -> str:
@@ -147,12 +148,12 @@ def _worded(text: str, words: Words) -> str:
     return re.sub(r"\b(segments?|rows)\b", lambda found: prose(trade[found[0]]), text)
 
 
-def _verdicts(named: Mapping[str, Audit], words: Words) -> list[str]:
+def _verdicts(named: Mapping[str, Audit], words: Words, *, taught: bool) -> list[str]:
     if len(named) == 1:
         (audit,) = named.values()
         return [_verdict(audit, words), _step(next_step(audit, words))]
     told = [f"- {code(name)}: {_verdict(audit, words)}" for name, audit in named.items()]
-    return ["\n".join(told), _movement(named), _step(step_after(named, words))]
+    return ["\n".join(told), _movement(named), _step(step_after(named, words, taught=taught))]
 
 
 def _step(step: Step) -> str:

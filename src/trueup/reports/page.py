@@ -112,10 +112,11 @@ def render(
         )
     trade, house = _profile(profile), _environment()
     words, found = trade.words, list(named.values())
+    taught = fix is not None and _has_taught(fix, found)  # asked first: later the rows of the audits are gone
     shared = _shared(named, trade, title, house.get_template("script.html.j2").render())
-    shared["fix"] = _fix(fix, found, words)
+    shared["fix"] = _fix(fix, found, words, taught=taught)
     if len(found) > 1:
-        both = compare(named, words)
+        both = compare(named, words, taught=taught)
         return house.get_template("compare.html.j2").render(page=both, details=both.details, **shared)
     (first,) = found
     table = view_table(first, words)
@@ -140,6 +141,7 @@ def _shared(named: Mapping[str, Audit], trade: Profile, title: str | None, scrip
         "about": about(named.values(), words),
         "words": words,
         "axes": axes(words),
+        "amounts": last.schema.task == "regression",
         "alpha": share,
         "level": f"{100 * (1 - last.settings.alpha):g}%",
         "control": CONTROL[last.settings.adjust].format(share=share, one=words.segment, many=words.segments),
@@ -163,12 +165,18 @@ def _sections(audit: Audit, name: str, profile: Profile) -> tuple[Section, ...]:
     return tuple(replace(part, title=f"{part.title}: {name}") for part in found) if name else found
 
 
-def _fix(fix: Any, audits: Sequence[Audit], words: Words) -> tuple[Section, ...]:
+def _has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
+    from trueup.reports.fix import has_taught
+
+    return has_taught(fix, audits)
+
+
+def _fix(fix: Any, audits: Sequence[Audit], words: Words, *, taught: bool) -> tuple[Section, ...]:
     if fix is None:
         return ()
     from trueup.reports.fix import view_fix
 
-    return view_fix(fix, audits, words)
+    return view_fix(fix, audits, words, taught=taught)
 
 
 def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:

@@ -81,6 +81,8 @@ def python_call(audit: Audit) -> str:
     parts += [f"prediction={prediction!r}"]
     parts += [f"weight={schema.weight!r}"] if schema.weight else []
     parts += [f"by={names!r}"] if len(names) <= MOST_NAMES else []
+    own = [shorten(labels[0], 60) for labels in audit.keys.labels[len(names) :]]
+    parts += [f"segments={{{', '.join(f'{name!r}: ...' for name in own[:MOST_NAMES])}}}"] if own else []
     parts += ["task='regression'"] if schema.task == "regression" else []
     told = {name: value for name, value in vars(audit.settings).items() if name != "draws" or value}
     parts += [f"{name}={value!r}" for name, value in told.items() if DEFAULTS.get(name) != value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_ROWS = 1000
-FEW_ROWS = 200
+FEW_ROWS = 100
 MOST_CURVES = 4
 MOST_UNTESTED = 20
 MOST_NOTES = 30
@@ -31,6 +32,7 @@ MOST_NAMES = 60
 WIDEST_NAME = 90
 WIDEST_TITLE = 1000
 SHORTER_TITLE = 160  # where there are many names, so that the page stays small
+HEAVIEST = 2  # bytes a letter that a tooltip may take in the page: a quotation mark takes six
 LABELS = {"off": "Miscalibrated", "fine": "No miscalibration found", "untested": "Nothing could be tested"}
 STATES = {"off": "off", "fine": "within chance", "untested": "not tested", "absent": "not there"}
 
@@ -47,7 +49,9 @@ class Name:
         """Shorten a text of any length and content."""
         short = shorten(text, width)
         full = shorten(text, most)
-        return cls(short, "" if full == short else full)
+        while len(full) > len(short) and len(html.escape(full).encode()) > HEAVIEST * most:
+            full = shorten(full, 3 * len(full) // 4)
+        return cls(short, full if len(full) > len(short) else "")
 
 
 @dataclass(frozen=True)

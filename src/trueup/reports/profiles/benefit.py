@@ -217,7 +217,8 @@ def _svg(found: Benefit, end: float, each: str) -> str:
     """Draw both curves and the line of treating none."""
     seen = found.threshold <= end + 1e-12
     t, model, every = found.threshold[seen], 1000 * found.model[seen], 1000 * found.all[seen]
-    most = max(float(model.max()), float(every.max()), 1e-9)
+    most = max(float(model.max()), float(every.max()))
+    most = most if most > 0 else 1.0  # nothing happened: there is nothing to win
     across = marked(0.0, max(end, 0.01), 6)
     up = marked(-HARM * most, 1.06 * most, 8)
 

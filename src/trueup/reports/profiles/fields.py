@@ -46,8 +46,8 @@ def draw_fields(audit: Audit, words: Words, plan: SectionPlan, levels: Levels) -
             continue
         off = int((audit.columns["p_adjusted"][tested] <= audit.settings.alpha).sum())
         rows.append((
-            text_cell(audit.schema.features[column].name), number_cell(len(tested), f"{len(tested):,}"),
-            number_cell(off, f"{off:,}"), text_cell(value_of(audit, column, tested[0]), "interval"),
+            text_cell(audit.schema.features[column].name, rows=len(levels)), number_cell(len(tested), f"{len(tested):,}"),
+            number_cell(off, f"{off:,}"), text_cell(value_of(audit, column, tested[0]), "interval", len(levels)),
             *_cells(audit, audit.finding(tested[0]), scale),
         ))  # fmt: skip
     lead = plan.lead if rows else f"{plan.lead} No field has a value with {words.rows} enough for a test.".strip()
@@ -67,12 +67,12 @@ def draw_values(audit: Audit, words: Words, plan: SectionPlan, levels: Levels) -
         Heading("value", "", "name"), Heading("field", "", "interval"), Heading(words.rows),
         *_amounts(audit, words), *_headings(audit, words, scale),
     )  # fmt: skip
-    rows = []
+    rows, many = [], min(most, len(listed))
     for at, column in listed[:most]:
         one = audit.finding(at)
         rows.append((
-            text_cell(value_of(audit, column, at)), text_cell(names[column], "interval"), number_cell(one.n, f"{one.n:,}"),
-            *_amount_cells(audit, one), *_cells(audit, one, scale),
+            text_cell(value_of(audit, column, at), rows=many), text_cell(names[column], "interval", many),
+            number_cell(one.n, f"{one.n:,}"), *_amount_cells(audit, one), *_cells(audit, one, scale),
         ))  # fmt: skip
     lead = plan.lead if rows else f"{plan.lead} There is no field.".strip()
     return Section(plan.title, lead, TableView(headings, tuple(rows), len(listed) - len(rows)) if rows else None)
@@ -119,5 +119,5 @@ def _cells(audit: Audit, finding: Finding, scale: Scale) -> tuple[Cell, ...]:
 def _count_cell(value: float) -> Cell:
     """Show a sum: a whole number as one, others with a decimal."""
     near = math.floor(value + 0.5)
-    whole = abs(value - near) < 1e-6 * max(1.0, abs(value))
+    whole = abs(value - near) < max(1e-6, 1e-9 * abs(value))
     return number_cell(near, f"{near:,}") if whole else number_cell(value, f"{value:,.1f}")

@@ -20,6 +20,7 @@ __all__ = ["draw_grades", "jeffreys", "jeffreys_below"]
 
 ALONE = "The interval and p look at one line alone, at its mean only, and are not adjusted"
 ENDS = "Without an event it begins with 0, with nothing but events it ends with 1 (Brown, Cai & DasGupta 2001)"
+MOST_GRADES = 200  # a line each, so that the page stays small
 MOST, LEAST = 0.9999, 1e-16  # chances beyond are not told apart
 
 
@@ -69,24 +70,27 @@ def jeffreys_below(events: float, rows: float, rate: float) -> float:
 def draw_grades(audit: Audit, words: Words, plan: SectionPlan, levels: Levels) -> Section:
     """Set the scores' mean of every grade beside its rate; without a column of grades, of bands of the score."""
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
-    column = _column(audit, plan.parameters.get("columns", ()), levels)
+    column, more = _column(audit, plan.parameters.get("columns", ()), levels), 0
     if column is None:
         grades = _bands(audit)
         said = f"No column of grades forms {words.segments}: these are bands of the {words.score}, of about equal weight. "
         said += f"{ALONE}."
     else:
         name = audit.schema.features[column].name
-        ranks, order = _in_order(audit, column, levels[column], words)
+        worst = set(sorted(levels[column])[:MOST_GRADES])
+        ranks, order = _in_order(audit, column, [at for at in levels[column] if at in worst], words)
+        more = len(levels[column]) - len(ranks)
         grades = [_grade(audit, value_of(audit, column, at), audit.finding(at)) for at in ranks]
         said = f"One line a value of column {shorten(name, 60)!r}, {order}. {ALONE}; the last two columns are the audit's "
         said += f"own test, adjusted for all {words.segments}."
+        said += f" Of its values these are the {len(ranks):,} with the strongest evidence." if more else ""
     if audit.schema.weight is not None:
         said += " Means are weighted; intervals are as wide as the number of rows makes them, however uneven the weights."
     total = _grade(audit, "all rows", audit.overall)
     first = f"{words.score} band" if column is None else shorten(audit.schema.features[column].name, 60)
-    rows = tuple(_row(one, level, tested=column is not None) for one in [*grades, total])
+    rows = tuple(_row(one, level, len(grades), tested=column is not None) for one in [*grades, total])
     headings = _headings(words, first, level, tested=column is not None)
-    return Section(plan.title, " ".join(part for part in (plan.lead, said) if part), TableView(headings, rows, 0))
+    return Section(plan.title, " ".join(part for part in (plan.lead, said) if part), TableView(headings, rows, more))
 
 
 def _headings(words: Words, first: str, level: float, *, tested: bool) -> tuple[Heading, ...]:
@@ -152,16 +156,16 @@ def _bands(audit: Audit) -> list[Grade]:
     return [Grade(f"band {at}", *values) for at, values in enumerate(bins, start=1)]
 
 
-def _row(grade: Grade, level: float, *, tested: bool) -> tuple[Cell, ...]:
+def _row(grade: Grade, level: float, many: int, *, tested: bool) -> tuple[Cell, ...]:
     events = min(max(grade.observed, 0.0), 1.0) * grade.rows
     near = round(events)
-    whole = abs(events - near) < 1e-6 * max(1.0, events)
+    whole = abs(events - near) < max(1e-6, 1e-9 * events)
     events = near if whole else events  # sums leave a trace of an event where there is none
     low, high = jeffreys(events, grade.rows, level)
     place = "too low" if grade.expected < low else "too high" if grade.expected > high else "inside"
     chance = jeffreys_below(events, grade.rows, grade.expected)
     return (
-        text_cell(grade.name), number_cell(grade.rows, f"{grade.rows:,}"),
+        text_cell(grade.name, rows=many), number_cell(grade.rows, f"{grade.rows:,}"),
         number_cell(events, f"{near:,}" if whole else f"{events:,.1f}"), number_cell(grade.expected),
         number_cell(grade.observed), interval_cell(low, high), Cell(place, "interval"),
         number_cell(chance, tell_chance(chance)), *(grade.verdict if tested else ()),

@@ -61,9 +61,9 @@ def is_missing(audit: Audit, column: int, at: int) -> bool:
     return label == f"{audit.schema.features[column].name} is missing"
 
 
-def text_cell(text: str, kind: str = "name") -> Cell:
-    """Show a text from the data; as data it is whole."""
-    return replace(name_cell(text), kind=kind, value=text)
+def text_cell(text: str, kind: str = "name", rows: int = 1) -> Cell:
+    """Show a text from the data, in a table of so many rows; as data it is whole."""
+    return replace(name_cell(text, rows), kind=kind, value=text)
 
 
 def interval_cell(low: float, high: float) -> Cell:
