@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence_decide import deciding
+from evidence_scale import scaling
 from pages import figures, held, table
 
 HERE = Path(__file__).parent
@@ -514,7 +515,7 @@ def page() -> str:
     ]
     audits = [*false_alarms(), *power(), *speed(), *bounds(), *measures()]
     fixes = [*fixing(), *fixing_speed(), *small_data(), *level_sets(), *depth_two(), *isotonic()]
-    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding()])
+    return "\n".join([*head, *audits, *fixes, *local(), *cifar(), *crime(), *deciding(), *scaling()])
 
 
 if __name__ == "__main__":

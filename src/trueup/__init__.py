@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.trees.boosting import MCGrad
     from trueup.calibrators.trees.depthtwo import DepthTwo
     from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
+    from trueup.data.scan import scan
     from trueup.modelfile import load, save
     from trueup.reports.page import report
 
@@ -59,6 +60,7 @@ __all__ = [
     "metrics",
     "report",
     "save",
+    "scan",
     "simulate",
     "swap_regret",
 ]
@@ -93,6 +95,7 @@ _HOMES = {
     "metrics": "",
     "report": "trueup.reports.page",
     "save": "trueup.modelfile",
+    "scan": "trueup.data.scan",
     "simulate": "",
     "swap_regret": "trueup.audits.oracle",
 }

@@ -148,7 +148,8 @@ def test_scores_that_are_certain_have_a_band_without_width():
 
 def test_the_fingerprint_is_of_outcomes_predictions_and_weights_in_the_order_read():
     data = rows(weights=True)
-    digest = hashlib.sha256(b"".join(data[name].astype("<f8").tobytes() for name in ("y", "p", "w"))).hexdigest()
+    each = [hashlib.sha256(data[name].astype("<f8").tobytes()).digest() for name in ("y", "p", "w")]
+    digest = hashlib.sha256(b"".join(each)).hexdigest()
     assert portray(data).portrait.fingerprint == digest
     assert portray({name: column[::-1] for name, column in data.items()}).portrait.fingerprint != digest
     changed = data | {"y": np.append(1 - data["y"][:1], data["y"][1:])}

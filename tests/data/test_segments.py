@@ -17,7 +17,7 @@ def _column(values, bins=10, **roles):
     table = read(
         {"p": np.full(n, 0.5), "y": [0, 1] * (n // 2) + [0] * (n % 2), "v": values}, outcome="y", prediction="p", **roles
     )
-    return segment_column(table, table.schema.features[0], named_bins(table, bins))
+    return segment_column(table, table.schema.features[0], named_bins(table.columns, bins))
 
 
 def _texts(column):

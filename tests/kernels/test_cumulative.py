@@ -164,7 +164,9 @@ def test_the_bins_of_a_curve_keep_ties_together_and_lose_no_row(case):
     n = len(p)
     total = np.array([n if w is None else w.sum()], float)
     out = np.zeros((1, 4, 6))
-    sums.curve(np.arange(n, dtype=np.int32), rows.step, rows.e, rows.p, rows.w, total[0], 4, out[0])
+    sums.curve(
+        np.arange(n, dtype=np.int32), rows.step, rows.e, rows.p, rows.w, total[0], 4, out[0], np.array([0.0, -1.0, 0.0])
+    )
     np.testing.assert_allclose(out[0].sum(axis=0)[:2], [n, total[0]], rtol=1e-12)
     np.testing.assert_allclose(out[0, :, sums.CURVE_RESIDUAL].sum(), rows.e.sum(), atol=1e-12)
     # A bin ends only where the score changes: its rows are a whole number of tie groups.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.cumulative import curves, draw_paths, rows_of
 from trueup.kernels.tally import join
+from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.audits.family import Block, Family
+    from trueup.audits.family import Block, Family, Target
     from trueup.kernels.tally import Tally
-    from trueup.kernels.threads import Workers
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int32]
+    Collected = list[list[tuple[Floats, Floats]]]
 
 LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
 CURVE_BINS = 10
@@ -97,21 +100,57 @@ def _enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
 
 
 def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:
-    """Replace some default p-values by those of the exact cumulant function; it takes their rows once more."""
-    if not len(which):
-        return
-    target, rows, some = family.target, family.target.rows, family.take(which)
+    """Replace some default p-values by those of the exact cumulant function; it takes their rows once more.
+
+    Of rows that come in parts, those of some segments at a time are held; a segment of more than that keeps its default,
+    which is then next to exact.
+    """
+    rows = family.take(which).rows
+    fit = np.ones(len(rows), bool) if family.held is None else rows <= family.held
+    for group in _groups(which[fit], rows[fit], family.held):
+        found = _collect(family, group, Workers(workers.threads))
+        workers.map(partial(_refine_one, family.take(group), found, group, p), range(len(group)))
+
+
+def _refine_one(some: Tally, found: Collected, group: NDArray[np.int64], p: Floats, k: int) -> None:
+    scores, weights = (np.concatenate(part) for part in zip(*found[k], strict=True))
+    rise, v, k3 = (some.state[k, c] for c in (sums.RISE, sums.VARIANCE, sums.SKEW))
+    p[group[k]] = tails.refined_tail(scores, weights, some.span[k], rise, v, k3)
+
+
+def _groups(which: NDArray[np.int64], rows: NDArray[np.int64], held: int | None) -> list[NDArray[np.int64]]:
+    """Cut segments into groups of no more rows than are held at once; rows that are in memory anyway make one group.
+
+    Examples
+    --------
+    >>> [group.tolist() for group in _groups(np.array([3, 5, 8, 9]), np.array([6, 4, 1, 10]), 10)]
+    [[3, 5], [8], [9]]
+    """
+    if held is None or not len(which):
+        return [which] if len(which) else []
+    cuts, total = [], 0
+    for at, more in enumerate(rows.tolist()):
+        total = total + more if total + more <= held else more
+        if total == more and at:
+            cuts.append(at)
+    return np.split(which, cuts)
+
+
+def _collect(family: Family, which: NDArray[np.int64], workers: Workers) -> Collected:
+    """Give the scores and weights of the rows of some segments, part by part."""
     columns, codes = (key[which] for key in family.keys)
-    rise, v, k3 = (some.state[:, c] for c in (sums.RISE, sums.VARIANCE, sums.SKEW))
-    index = target.index
+    found: Collected = [[] for _ in which]
+    for target in family.parts():
+        target.index  # noqa: B018  # made here, once, and not by every thread at the same time
+        workers.map(partial(_collect_one, target, columns, codes, found), range(len(which)))
+    return found
 
-    def work(k: int) -> None:
-        room = np.empty(len(rows), np.int32)
-        at = room[: rows_of(columns[k], codes[k], target.codes, *index, room)]
-        w = rows.w[at] if len(rows.w) else rows.w
-        p[which[k]] = tails.refined_tail(rows.p[at], w, some.span[k], rise[k], v[k], k3[k])
 
-    workers.map(work, range(len(which)))
+def _collect_one(target: Target, columns: Ints, codes: Ints, found: Collected, k: int) -> None:
+    rows, (order, start, first) = target.rows, target.index
+    room = np.empty(len(rows), np.int32)
+    at = room[: rows_of(columns[k], codes[k], target.codes, order, start, first, room)]
+    found[k].append((rows.p[at], rows.w[at] if len(rows.w) else rows.w))
 
 
 def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
@@ -136,20 +175,23 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
 
 def reliability(family: Family, which: NDArray[np.int64], workers: Workers) -> Floats:
     """Sum up the reliability curves of some segments, in bins of equal weight, fewer for few rows."""
-    target, rows, some = family.target, family.target.rows, family.take(which)
+    some = family.take(which)
     columns, codes = (key[which] for key in family.keys)
     bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
-    cells, weight, index = np.zeros((len(which), CURVE_BINS, 6)), some.weight.copy(), target.index
-    shares = 4 * workers.threads
-
-    def work(share: int) -> None:
-        curves(
-            share, shares, columns, codes, target.codes, *index,
-            rows.step, rows.e, rows.p, rows.w, weight, bins, cells,
+    cells, weight, shares = np.zeros((len(which), CURVE_BINS, 6)), some.weight.copy(), 4 * workers.threads
+    carried = np.tile([0.0, -1.0, 0.0], (len(which), 1))
+    for target in family.parts():
+        rows, (order, start, first) = target.rows, target.index
+        work = partial(
+            _curves, shares, (columns, codes, target.codes, order, start, first),
+            (rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried),
         )  # fmt: skip
-
-    workers.map(work, range(shares))
+        workers.map(work, range(shares))
     return cells
+
+
+def _curves(shares: int, keys: tuple[Any, ...], rest: tuple[Any, ...], share: int) -> None:
+    curves(share, shares, *keys, *rest)
 
 
 def batches(draws: int, rows: int, segments: int) -> Sequence[int]:

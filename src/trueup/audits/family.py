@@ -15,7 +15,7 @@ from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int32]
 
-__all__ = ["Block", "Family", "Grid", "Target"]
+__all__ = ["Block", "Family", "Grid", "Target", "in_order", "listed_levels", "pairs_of"]
 
 MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
 WIDEST = 3
@@ -128,6 +128,12 @@ class Family:
 
     target: Target
     blocks: list[Block]
+    held: int | None = None
+    """Rows whose scores may be held at once, where rows come in parts."""
+
+    def parts(self) -> Iterator[Target]:
+        """Go through the rows, in the order of their scores, once more."""
+        yield self.target
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -158,17 +164,33 @@ class Family:
 def find_family(target: Target, workers: Workers) -> Family:
     """Find every segment of a target and sum it up: rows sorted once, one pass a combination, threads over them."""
     grid = target.grid
-    # Columns of many levels first: few of their pairs have rows enough, so that the third column has little to cross.
+    jobs: list[Callable[[], list[Block]]] = [partial(_whole, target)]
+    jobs += [partial(_column, target, at) for at in range(len(grid.all_columns))]
+    jobs += [partial(_pair, target, a, b, third) for (a, b), third in pairs_of(grid).items()]
+    target.nought, target.pruned  # noqa: B018  # made here, once, and not by every thread at the same time
+    return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
+
+
+def pairs_of(grid: Grid) -> dict[tuple[int, int], list[int]]:
+    """Give the pairs of columns to be crossed, and the third columns to cross each with.
+
+    Columns of many levels come first: few of their pairs have rows enough, so that the third column has little to cross.
+    """
     place = np.argsort([-len(kept) for kept in grid.kept], kind="stable").argsort()
     deeper: dict[tuple[int, int], list[int]] = defaultdict(list)
     for combination in grid.plan.combinations:
         first, second, *third = sorted(combination, key=lambda at: place[at])
         deeper[first, second].extend(third)
-    jobs: list[Callable[[], list[Block]]] = [partial(_whole, target)]
-    jobs += [partial(_column, target, at) for at in range(len(grid.all_columns))]
-    jobs += [partial(_pair, target, a, b, third) for (a, b), third in deeper.items()]
-    target.nought, target.pruned  # noqa: B018  # made here, once, and not by every thread at the same time
-    return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
+    return deeper
+
+
+def listed_levels(grid: Grid, at: int) -> tuple[NDArray[np.int64], int]:
+    """Give the levels of one column that are listed, thin ones too where they are not too many; and how many are thin."""
+    counts = grid.counts[at]
+    thin = (counts > 0) & (counts < grid.min_rows)
+    listed = counts > 0 if thin.sum() <= MOST_THIN_LEVELS else counts >= grid.min_rows
+    listed |= at >= len(grid.columns)  # a segment the user named is answered, even if nobody is in it
+    return np.flatnonzero(listed), int(thin.sum())
 
 
 def _whole(target: Target) -> list[Block]:
@@ -177,15 +199,12 @@ def _whole(target: Target) -> list[Block]:
 
 
 def _column(target: Target, at: int) -> list[Block]:
-    """Sum up every level of one column; thin ones too, where they are not too many to list."""
+    """Sum up the levels of one column that are listed."""
     counts = target.grid.counts[at]
-    thin = (counts > 0) & (counts < target.grid.min_rows)
-    listed = counts > 0 if thin.sum() <= MOST_THIN_LEVELS else counts >= target.grid.min_rows
-    listed |= at >= len(target.grid.columns)  # a segment the user named is answered, even if nobody is in it
-    levels = np.flatnonzero(listed)
+    levels, thin = listed_levels(target.grid, at)
     cells = Cells(levels, counts[levels].astype(np.int32))
     found = tally(target.rows, target.nought, target.codes[at], (1, len(counts)), cells)
-    return [Block((at,), levels[:, None].astype(np.int32), found, int(thin.sum()))]
+    return [Block((at,), levels[:, None].astype(np.int32), found, thin)]
 
 
 def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
@@ -197,7 +216,7 @@ def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
         blocks = [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
     else:
         blocks = [block]
-    return [_in_order(block) for block in blocks]
+    return [in_order(block) for block in blocks]
 
 
 def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent: Ints) -> tuple[Block, Cells]:
@@ -211,7 +230,7 @@ def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent
     return Block(columns, own, found, cells.thin), cells
 
 
-def _in_order(block: Block) -> Block:
+def in_order(block: Block) -> Block:
     """Name the columns of a block in the order in which the user did."""
     order = sorted(range(len(block.columns)), key=lambda at: block.columns[at])
     return replace(block, columns=tuple(block.columns[at] for at in order), codes=block.codes[:, order])

@@ -16,7 +16,7 @@ from trueup.metrics.inference import normal_quantile
 from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Called", "Histogram", "Path", "Portrait", "portray"]
+__all__ = ["Called", "Histogram", "Path", "Pool", "Portrait", "digest", "fingerprint", "portray", "sealed"]
 
 CELLS = 40  # of the histogram
 POINTS = 401  # of the path, at most
 THRESHOLDS = 101
+MOST_ENTRIES = 400_000  # of a pool: of more rows, neighbours are summed up
 
 
 class Histogram(NamedTuple):
@@ -85,27 +86,83 @@ class Portrait:
         }  # fmt: skip
 
 
-def portray(rows: Rows, curve: ReliabilityCurve | None, alpha: float) -> Portrait:
+class Pool(NamedTuple):
+    """Rows in the order of their scores, or sums of neighbours where there are too many rows to be held.
+
+    Sums of the weights, of the weighted differences w (y - p), of their variance if the scores are right, and of
+    w (y - p)^2; the mean score; how many rows; and whether a score ends there: rows of one score are never parted.
+    """
+
+    p: Floats
+    w: Floats
+    e: Floats
+    spread: Floats
+    square: Floats
+    rows: NDArray[np.int64]
+    ends: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: Rows, total: int = 0) -> Pool:
+        """Take rows one by one, or of more than `MOST_ENTRIES` in ``total`` sums of neighbours."""
+        w = rows.w if len(rows.w) else np.ones(len(rows))
+        spread = _real_spread(rows, max(total, len(rows))) if rows.real else w**2 * rows.p * (1 - rows.p)
+        ends = np.append(rows.step[1:] != rows.step[:-1], True)
+        size = -(-total // MOST_ENTRIES)
+        if size <= 1:
+            return cls(rows.p, w, rows.e, spread, rows.e**2 / w, np.ones(len(rows), np.int64), ends)
+        begins = np.append(0, np.flatnonzero(ends)[:-1] + 1)  # the first row of every score
+        at = begins[np.flatnonzero(np.diff(begins // size, prepend=-1))]
+        weight, score, e, spread, square = (
+            np.asarray(np.add.reduceat(values, at), np.float64) for values in (w, w * rows.p, rows.e, spread, rows.e**2 / w)
+        )
+        count = np.diff(np.append(at, len(rows)))
+        alone = rows.p[at] == rows.p[at + count - 1]  # of one score: a mean might miss it by rounding
+        p = np.where(alone, rows.p[at], score / weight)
+        return cls(p, weight, e, spread, square, count, np.ones(len(at), bool))
+
+    @classmethod
+    def join(cls, parts: Sequence[Pool]) -> Pool:
+        """Put parts one after the other; a score may go on from one to the next."""
+        whole = cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for before, after, last in zip(parts, parts[1:], np.cumsum([len(part.p) for part in parts]) - 1, strict=False):
+            whole.ends[last] = before.p[-1] != after.p[0]
+        return whole
+
+
+def portray(pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: bool, fingerprint: str) -> Portrait:
     """Draw the portrait of rows in the order of their scores; ``curve`` is their reliability curve."""
-    w = rows.w if len(rows.w) else np.ones(len(rows))
-    y = rows.p + rows.e / w
-    if not rows.real:
-        y = np.clip(y, 0.0, 1.0)
-        whole = np.rint(y)
-        y = np.where(np.abs(y - whole) < 1e-12, whole, y)  # what was 0 or 1 is so again
-    data = Scored(y, rows.p, w)
-    spread = _real_spread(rows) if rows.real else data.w**2 * data.p * (1 - data.p)
-    low, high = (np.empty(0),) * 2 if curve is None else _consistency(data, curve, alpha, spread, real=rows.real)
+    y = outcomes(pool.p, pool.e, pool.w)
+    data = Scored(y if real else np.clip(y, 0.0, 1.0), pool.p, pool.w)
+    low, high = (np.empty(0),) * 2 if curve is None else _consistency(pool, curve, alpha, real=real)
     return Portrait(
-        _histogram(data, real=rows.real), _path(rows, data, spread), low, high, _scores(data, real=rows.real),
-        None if rows.real else _called(data), _fingerprint(rows, data),
+        _histogram(data, real=real), _path(pool), low, high, _scores(data, float(pool.square.sum()), real=real),
+        None if real else _called(data), fingerprint,
     )  # fmt: skip
 
 
-def _real_spread(rows: Rows) -> Floats:
+def outcomes(p: Floats, e: Floats, w: Floats) -> Floats:
+    """Find the outcomes again from the differences e = w (y - p): what was a whole number is so again."""
+    y = p + e / w
+    whole = np.rint(y) + 0.0  # no nought is negative
+    return np.where(np.abs(y - whole) < 1e-12, whole, y)
+
+
+def digest(y: Floats, p: Floats, w: Floats, into: Sequence[Any]) -> None:
+    """Take outcomes as `outcomes` finds them, predictions and weights, as they were read, into a digest each."""
+    for one, column in zip(into, (y, p, w), strict=True):
+        one.update(np.ascontiguousarray(column, "<f8").data)
+
+
+def sealed(digests: Sequence[Any]) -> str:
+    """Give one fingerprint for several digests."""
+    return hashlib.sha256(b"".join(one.digest() for one in digests)).hexdigest()
+
+
+def _real_spread(rows: Rows, total: int) -> Floats:
     """Share the variance of real outcomes out among the rows, by successive differences, as the test does.
 
-    A square of a residual would hold the error that is looked for. What a distinct score adds stands at its last row.
+    A square of a residual would hold the error that is looked for. What a distinct score adds stands at its last row; what
+    lies between the last of one part and the first of the next is left out. ``total`` counts the rows of all parts.
     """
     last = np.flatnonzero(np.append(rows.step[1:] != rows.step[:-1], True))
     first = np.append(0, last[:-1] + 1)
@@ -114,7 +171,7 @@ def _real_spread(rows: Rows) -> Floats:
     within = np.add.reduceat((rows.e - np.repeat(mean, count)) ** 2, first)
     between = np.append(0.0, (within / count)[1:] + (within / count)[:-1] + np.diff(mean) ** 2)
     spread = np.zeros(len(rows))
-    spread[last] = (within + 0.5 * between) * len(rows) / max(len(rows) - 1, 1)
+    spread[last] = (within + 0.5 * between) * total / max(total - 1, 1)
     return spread
 
 
@@ -126,13 +183,12 @@ def _histogram(data: Scored, *, real: bool) -> Histogram:
     return Histogram(edges, weight, positives)
 
 
-def _path(rows: Rows, data: Scored, spread: Floats) -> Path:
+def _path(pool: Pool) -> Path:
     """Follow the sum from score to score; of many places keep some, with the highest and the lowest."""
-    last = np.flatnonzero(np.append(rows.step[1:] != rows.step[:-1], True))
-    total = float(data.w.sum())
-    value = np.append(0.0, np.cumsum(rows.e)[last] / total)
-    share = np.append(0.0, np.cumsum(data.w)[last] / total)
-    noise = np.append(0.0, np.sqrt(np.cumsum(spread)[last]) / total)
+    total = float(pool.w.sum())
+    value = np.append(0.0, np.cumsum(pool.e)[pool.ends] / total)
+    share = np.append(0.0, np.cumsum(pool.w)[pool.ends] / total)
+    noise = np.append(0.0, np.sqrt(np.cumsum(pool.spread)[pool.ends]) / total)
     if len(value) > POINTS:
         near = np.searchsorted(share, np.linspace(0, 1, POINTS - 3)).clip(0, len(share) - 1)
         kept = np.unique(np.concatenate([near, [int(np.argmax(value)), int(np.argmin(value)), len(share) - 1]]))
@@ -140,16 +196,14 @@ def _path(rows: Rows, data: Scored, spread: Floats) -> Path:
     return Path(share, value, noise)
 
 
-def _consistency(
-    data: Scored, curve: ReliabilityCurve, alpha: float, spread: Floats, *, real: bool
-) -> tuple[Floats, Floats]:
+def _consistency(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: bool) -> tuple[Floats, Floats]:
     """Say where the mean outcome of each bin would lie if the scores were right, pointwise."""
-    starts = np.append(0, np.cumsum(curve.rows)[:-1])
-    variance = np.add.reduceat(spread, starts)
+    starts = np.searchsorted(np.cumsum(pool.rows), np.append(0, np.cumsum(curve.rows)[:-1]), side="right")
+    variance = np.add.reduceat(pool.spread, starts)
     if real:
         half = normal_quantile(alpha) * np.sqrt(variance) / curve.weight
         return curve.predicted - half, curve.predicted + half
-    single = np.add.reduceat(data.w * data.p * (1 - data.p), starts)
+    single = np.add.reduceat(pool.w * pool.p * (1 - pool.p), starts)
     # What one outcome weighs, as Kish's size has it, each by how much it may vary: so the variance is below the mean.
     unit = np.where(single > 0, variance / np.where(single > 0, single, 1.0), 1.0)
     low, high = _count_limits(curve.predicted * curve.weight / unit, variance / unit**2, alpha)
@@ -176,16 +230,17 @@ def _count_limits(mean: Floats, variance: Floats, alpha: float) -> tuple[Floats,
     return np.minimum(low, mean), np.maximum(high, mean)
 
 
-def _scores(data: Scored, *, real: bool) -> dict[str, float]:
-    """Measure how good the scores are, and how far they are off."""
+def _scores(data: Scored, square: float, *, real: bool) -> dict[str, float]:
+    """Measure how good the scores are, and how far they are off; ``square`` is the sum of w (y - p)^2 over all rows."""
     total = float(data.w.sum())
     means = {"observed": float(data.w @ data.y) / total, "expected": float(data.w @ data.p) / total}
     if real:
-        return means | {"rmse": math.sqrt(float(data.w @ (data.y - data.p) ** 2) / total)}
+        return means | {"rmse": math.sqrt(square / total)}
     split = measures.corp(*data)
+    within = square / total - split.score  # of outcomes of one score, where sums stand for rows; else nothing
     found = means | {
-        "brier": split.score, "miscalibration": split.miscalibration, "discrimination": split.discrimination,
-        "uncertainty": split.uncertainty, "log loss": measures.log_loss(*data),
+        "brier": split.score + within, "miscalibration": split.miscalibration, "discrimination": split.discrimination,
+        "uncertainty": split.uncertainty + within, "log loss": measures.log_loss(*data),
         "normalized entropy": measures.normalized_entropy(*data), "auc": (1 + measures.prr(data.y, -data.p, data.w)) / 2,
     }  # fmt: skip
     try:
@@ -207,11 +262,11 @@ def _called(data: Scored) -> Called:
     return Called(thresholds, rows, positives)
 
 
-def _fingerprint(rows: Rows, data: Scored) -> str:
+def fingerprint(rows: Rows) -> str:
     """Digest outcomes, predictions and weights in the order in which they were read."""
     back = np.empty(len(rows), np.int64)
     back[rows.order] = np.arange(len(rows))
-    digest = hashlib.sha256()
-    for column in data:
-        digest.update(np.ascontiguousarray(column[back], "<f8").tobytes())
-    return digest.hexdigest()
+    w = rows.w[back] if len(rows.w) else np.ones(len(rows))
+    digests = [hashlib.sha256() for _ in range(3)]
+    digest(outcomes(rows.p, rows.e, rows.w if len(rows.w) else w)[back], rows.p[back], w, digests)
+    return sealed(digests)

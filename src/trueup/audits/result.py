@@ -219,12 +219,13 @@ class Audit:
         For several classes it is that of the top label. Until it is asked for, the audit holds on to its rows, about 30
         bytes each; then it lets them go.
         """
-        from trueup.audits.portrait import Portrait, portray
+        from trueup.audits.portrait import Pool, Portrait, fingerprint, portray
 
         found = self.whole_rows[0]
         if not isinstance(found, Portrait):
             # The rows give way to what was asked of them, in all copies of this audit at once.
-            found = self.whole_rows[0] = portray(found, self.overall.curve, self.settings.alpha)
+            curve, alpha, mark = self.overall.curve, self.settings.alpha, fingerprint(found)
+            found = self.whole_rows[0] = portray(Pool.of(found), curve, alpha, real=found.real, fingerprint=mark)
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trueup.audits.text import number
-from trueup.data.segments import day_text
+from trueup.data.cutting import day_text
 from trueup.engines.levels import (
     Columns,
     Lines,

@@ -12,6 +12,7 @@ from trueup.audits.family import Family, Grid, Target, find_family
 from trueup.audits.result import WHOLE, Audit, Settings
 from trueup.data.checks import one_of
 from trueup.data.intake import read
+from trueup.data.scan import Scan
 from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, segment_column
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
@@ -119,6 +120,11 @@ def audit(
     settings = Settings(depth, min_rows, alpha, adjust, max_cells, draws if adjust == "max" else 0, random_state)
     _check(settings, draws, threads)
     settings = settings.plain()
+    workers = Workers(threads, progress)
+    if isinstance(data, Scan):
+        roles = {"outcome": outcome, "prediction": prediction, "weight": weight, "features": by, "task": task}
+        roles |= {"categorical": categorical, "unlabelled": unlabelled, "classes": classes}
+        return _audit_files(data, roles, bins, segments, settings, workers)
     if isinstance(data, Table):
         table = data
         usual = task == "auto" and unlabelled == "error" and not categorical
@@ -136,10 +142,23 @@ def audit(
             'adjust="max" draws outcomes from predicted probabilities and cannot serve a real outcome',
             hint='use adjust="holm"',
         )
-    workers = Workers(threads, progress)
     grid = _grid(table, bins, segments, settings, Workers(threads))
     families = [find_family(target, workers) for target in _targets(table, grid, threads)]
     return _judge(table, grid, families, settings, workers)
+
+
+def _audit_files(
+    data: Scan, roles: dict[str, Any], bins: int | Mapping[str, Any], segments: Any, settings: Settings, workers: Workers
+) -> Audit:
+    """Audit files that need not fit in memory."""
+    from trueup.audits.large import audit_scan
+
+    for role in ("outcome", "prediction"):
+        if roles[role] is None:
+            raise ArgumentError(f"an audit needs the {role}", hint=f'name its column, as {role}="..."')
+    if segments is not None:
+        raise ArgumentError("segments of your own need rows in memory", hint="make them a column of the files")
+    return audit_scan(data, roles, bins, settings, workers, _judge)
 
 
 def _check(settings: Settings, draws: int, threads: int | None) -> None:
@@ -173,7 +192,7 @@ def _grid(
     workers: Workers,
 ) -> Grid:
     """Cut the columns into segments and plan their combinations."""
-    bins = named_bins(table, bins)
+    bins = named_bins(table.columns, bins)
     columns = workers.map(lambda feature: segment_column(table, feature, bins), table.schema.features)
     came_in = len(table) + table.unlabelled + table.weightless
     taken = {WHOLE, *(label for column in columns for label in column.labels)}

@@ -14,10 +14,10 @@ from trueup.cli.exports import STANDARD, Told, find_exports, write_export
 from trueup.cli.following import fit_words, next_commands
 from trueup.cli.names import parse_bins
 from trueup.cli.provenance import find_source
-from trueup.cli.reading import check_positive, find_columns, need_rows, read_rows
+from trueup.cli.reading import check_positive, find_columns, name_scan, need_rows, read_rows
 from trueup.cli.terminal import Grid, show_audit, show_page
 from trueup.data.checks import are_hard
-from trueup.errors import ArgumentError, TrainingRowsWarning
+from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.modelfile import load
 from trueup.reports.profiles import load_profile
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
     from trueup.cli.names import Columns
+    from trueup.data.scan import Scan
     from trueup.data.table import Table
     from trueup.reports.profiles import Profile
 
@@ -69,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_together(arguments: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
+    if arguments.spill is not None and arguments.memory is None:
+        raise ArgumentError("--spill goes with --memory", hint="say how much may be held at once, such as --memory 2GB")
     if arguments.tolerance is not None and arguments.fail_if is None:
         raise ArgumentError("--tolerance goes with --fail-if", hint="add --fail-if miscalibrated")
     if arguments.fix is not None and arguments.against is None:
@@ -95,6 +98,9 @@ def _audit(arguments: argparse.Namespace, profile: Profile, fix: Model | None, w
     _check_against(prediction, other, arguments)
     _check_fix(fix, other, arguments)
     check_positive(arguments, prediction)
+    if arguments.memory is not None:
+        watch.say("auditing in pieces")
+        return _audit_in_pieces(arguments, columns, prediction, other, fix, watch), False
     rows = read_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
     table = rows.table(prediction)
     watch.note(*reasons.of_table(arguments, table))
@@ -108,21 +114,41 @@ def _audit(arguments: argparse.Namespace, profile: Profile, fix: Model | None, w
     before = rows.table(other)
     second = _audited(before, arguments, watch)
     taught = fix is not None and _has_taught(fix, before, table)
-    names = [_named(prediction), _named(other)]
-    if len({shorten(name, 40) for name in names}) < 2:
-        names = ["after", "before"]  # told apart by their ends only, which no table has room for
-    return Told(found, names[0], second, names[1], fix, title=arguments.title, taught=taught), hard
+    name, other_name = _names(prediction, other)
+    return Told(found, name, second, other_name, fix, title=arguments.title, taught=taught), hard
 
 
-def _audited(table: Table, arguments: argparse.Namespace, watch: console.Watch) -> Audit:
+def _names(prediction: list[str], other: list[str]) -> tuple[str, str]:
+    """Name two scores; where they are told apart by their ends only, which no table has room for, by their order."""
+    name, other_name = _named(prediction), _named(other)
+    return ("after", "before") if shorten(name, 40) == shorten(other_name, 40) else (name, other_name)
+
+
+def _audit_in_pieces(
+    arguments: argparse.Namespace, columns: Columns, prediction: list[str], other: list[str], fix: Model | None,
+    watch: console.Watch,
+) -> Told:  # fmt: skip
+    """Audit one prediction or two of files that need not fit in memory; the files are read once for each."""
+    rows = name_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+    found = _audited(rows.scan, arguments, watch, prediction=rows.score(prediction), **rows.roles)
+    if arguments.positive is not None and found.overall.observed == 0:
+        raise DataError(
+            f"no row that counts has the outcome {arguments.positive!r} in column {rows.roles['outcome']!r}",
+            hint="is it written in another way there?",
+        )
+    watch.note(*reasons.of_audit(found))
+    if not other:
+        return Told(found, prediction[0], title=arguments.title)
+    second = _audited(rows.scan, arguments, watch, prediction=rows.score(other), **rows.roles)
+    name, other_name = _names(prediction, other)
+    return Told(found, name, second, other_name, fix, title=arguments.title)
+
+
+def _audited(data: Table | Scan, arguments: argparse.Namespace, watch: console.Watch, **roles: Any) -> Audit:
     usual, single = parse_bins(arguments.bins or [])
-    bins: Any = 10 if usual is None else usual
-    if single:
-        # The audit takes one number or what is said of each column: give every column of numbers the number.
-        numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
-        bins = {**dict.fromkeys(numeric, bins), **single}
+    bins: dict[Any, Any] = {**single, ...: 10 if usual is None else usual}
     return audit(
-        table, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
+        data, **roles, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
         adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
         max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=watch.step,
     )  # fmt: skip

@@ -53,6 +53,12 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "metavar": "FILE", "help": "write everything as JSON; - is standard output, and then nothing else goes there"
     },
     "--threads": {"type": at_least(1), "metavar": "N", "help": "how many threads may work; all cores by default"},
+    "--memory": {
+        "metavar": "SIZE", "help": "hold no more than this at once, such as 2GB; files are then read in pieces"
+    },
+    "--spill": {
+        "metavar": "DIR", "help": "where what does not fit is written (default: the system's temporary folder)"
+    },
     "--quiet": {**SWITCH, "help": "print one line at most, and no progress"},
     "--verbose": {**SWITCH, "help": "say on standard error what was decided, and why"},
     "--debug": {**SWITCH, "help": "show the traceback of an unexpected error"},

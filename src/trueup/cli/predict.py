@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from trueup.cli import console, reasons
 from trueup.cli.names import split_names
 from trueup.cli.output import check_output, file_size, files_in_query, whole_file
 from trueup.cli.reading import need_rows
-from trueup.data.columns import Coded
+from trueup.data.checks import part_of_rows
 from trueup.data.intake import read_like
 from trueup.data.output import add_columns, format_to_write
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError, UnseenWarning
+from trueup.data.portions import Portions
+from trueup.data.scan import parse_memory
+from trueup.data.schema import sort_levels
+from trueup.errors import ArgumentError, FileError, UnseenWarning
 from trueup.modelfile import load
 from trueup.reports.advice import name_options
 
 if TYPE_CHECKING:
     import argparse
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from trueup.calibrators.model import Model
     from trueup.data.schema import Schema
-    from trueup.data.table import Table
 
 __all__ = ["roles_of", "run", "texts_of"]
 
 EXAMPLE = "scored.parquet"
 MODEL_ENDING = ".trueup"
 AT_ONCE = 1_000_000  # rows
+MOST_VALUES = 100_000  # distinct values that the model has not seen, and that are counted one by one
 FLAGS = {"false", "true"}
 
 
@@ -45,28 +48,32 @@ def run(arguments: argparse.Namespace) -> int:
     written = format_to_write(arguments.output)
     paths = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
     check_output(arguments.output, [arguments.model, *paths], example=EXAMPLE)
-    notes: list[str] = []
+    strange = _Strange()
     with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
         model = load(arguments.model)
         watch.note(*reasons.of_model(model))
         names = _names(model, arguments.name)
+        portions = _portions(model, arguments, strange, watch)
+        first = 0
 
         def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
-            watch.say("scoring")
-            with warnings.catch_warnings():
+            nonlocal first
+            if not first:
+                watch.say("scoring")
+            with warnings.catch_warnings(), part_of_rows(first):
                 warnings.simplefilter("ignore", UnseenWarning)  # the notes tell it, with the number of rows
                 table = read_like(columns, model.schema)
-            found = _scored(model, table, arguments.threads, watch)
-            notes.extend(_unseen(columns, model))
-            watch.say("writing")
+            found = model.predict_table(table, threads=arguments.threads)
+            first += len(found)
             return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
 
         with whole_file(arguments.output, example=EXAMPLE) as place:
             rows = add_columns(
                 arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(model), text=texts_of(model.schema),
-                written=written, only=arguments.only, threads=arguments.threads,
+                written=written, only=arguments.only, threads=arguments.threads, portions=portions,
             )  # fmt: skip
+    notes = strange.notes()
     for note in notes:
         console.complain(f"note: {note}")
     if not arguments.quiet:
@@ -86,15 +93,21 @@ def _not_swapped(arguments: argparse.Namespace) -> None:
         raise ArgumentError(f"{swapped[0]} is named among the rows; the model comes first", hint=f"write {words}")
 
 
-def _scored(model: Model, table: Table, threads: int | None, watch: console.Watch) -> NDArray[np.float64]:
-    """Score so many rows at once that there is progress to tell of; no score depends on the others."""
-    parts = []
-    for start in range(0, max(len(table), 1), AT_ONCE):
-        rows = np.arange(start, min(start + AT_ONCE, len(table)))
-        part = table if len(rows) == len(table) else table.take(rows)
-        parts.append(model.predict_table(part, threads=threads))
-        watch.step(start + len(rows), len(table))
-    return np.concatenate(parts)
+def _portions(model: Model, arguments: argparse.Namespace, strange: _Strange, watch: console.Watch) -> Portions:
+    """Settle how many rows are held at once: so many that there is progress to tell of; no score depends on the others."""
+    spill = None if arguments.spill is None else Path(arguments.spill)
+    if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK | os.X_OK)):
+        what = "no permission to write in" if spill.is_dir() else "there is no folder"
+        raise FileError(f"cannot spill to {spill}: {what} {spill}", hint="make it, or name another folder")
+    memory = None if arguments.memory is None else parse_memory(arguments.memory)
+    known = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
+
+    def progress(done: int, total: int) -> None:
+        watch.step(done, total)
+        if done == total:
+            watch.say("writing")
+
+    return Portions(AT_ONCE, memory, spill, known, strange.add, progress)
 
 
 def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list[str]:
@@ -134,17 +147,25 @@ def texts_of(schema: Schema) -> list[str]:
     return [feature.name for feature in found if not set(feature.levels) <= FLAGS]
 
 
-def _unseen(columns: dict[str, Any], model: Model) -> list[str]:
-    """Tell of values that the model has not seen."""
-    notes = []
-    for feature in model.schema.features:
-        column = columns[feature.name]
-        if feature.kind != "categorical" or not isinstance(column, Coded):
-            continue
-        known = set(feature.levels)
-        new = [at for at, level in enumerate(column.levels) if level not in known]
-        rows = int(np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))[new].sum()) if new else 0
-        if rows:
-            example = f"{column.levels[new[0]]!r}" + (f" and {len(new) - 1:,} more" if len(new) > 1 else "")
-            notes.append(f"{feature.name}: {rows:,} rows have a value the model has not seen ({example}), taken as missing")
-    return notes
+class _Strange:
+    """Values that the model has not seen, counted portion by portion."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._values: dict[str, set[str]] = {}
+
+    def add(self, name: str, rows: int, values: list[str]) -> None:
+        """Count rows of a column; of very many values only the first are kept."""
+        self._rows[name] = self._rows.get(name, 0) + rows
+        kept = self._values.setdefault(name, set())
+        kept.update(values[: max(MOST_VALUES - len(kept), 0)])
+
+    def notes(self) -> list[str]:
+        """Tell how many rows there are, and give an example."""
+        notes = []
+        for name, rows in self._rows.items():
+            values = sort_levels(self._values[name])
+            more = f"at least {MOST_VALUES - 1:,}" if len(values) >= MOST_VALUES else f"{len(values) - 1:,}"
+            example = f"{values[0]!r}" + (f" and {more} more" if len(values) > 1 else "")
+            notes.append(f"{name}: {rows:,} rows have a value the model has not seen ({example}), taken as missing")
+        return notes

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.cli.names import Columns, split_names
-from trueup.data.files import column_names, read_files
+from trueup.data.files import column_names, quote, read_files
 from trueup.data.intake import read
+from trueup.data.scan import scan
 from trueup.data.sources import open_mapping
 from trueup.errors import ArgumentError, DataError
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trueup.data.scan import Scan
     from trueup.data.table import Table
 
-__all__ = ["Rows", "check_positive", "count_positive", "find_columns", "need_rows", "read_rows", "read_table"]
+__all__ = ["Rows", "check_positive", "count_positive", "find_columns", "name_scan", "need_rows", "read_rows", "read_table"]
 
 
 def need_rows(arguments: argparse.Namespace) -> None:
@@ -91,6 +93,51 @@ def read_rows(
         "classes": None if arguments.classes is None else split_names(arguments.classes),
     }  # fmt: skip
     return Rows(data, given, by)
+
+
+class Pieces(NamedTuple):
+    """Files that need not fit in memory, and the roles of their columns but for the prediction."""
+
+    scan: Scan
+    roles: dict[str, Any]
+
+    @staticmethod
+    def score(names: list[str]) -> Any:
+        """Write the columns of a prediction as an audit takes them."""
+        return names[0] if len(names) == 1 else names
+
+
+def name_scan(
+    arguments: argparse.Namespace, columns: Columns, predictions: list[str], features: Sequence[str] | None, role: str
+) -> Pieces:
+    """Name the rows to be read in pieces, by the words of the command line."""
+    outcome = columns.one(arguments.outcome, "outcome")
+    weight = None if arguments.weight is None else columns.one(arguments.weight, "weight")
+    by = None if features is None else columns.several(features, role)
+    taken = {outcome, weight, *predictions}
+    by = [name for name in columns.known if name not in taken] if by is None else by
+    categorical = [name for name in columns.several(arguments.categorical or [], "categorical") if name in by]
+    sql = arguments.sql if arguments.positive is None else _as_positive(arguments, outcome)
+    given = scan(
+        arguments.files or None, sql=sql, memory=arguments.memory, spill=arguments.spill, threads=arguments.threads
+    )
+    classes = None if arguments.classes is None else split_names(arguments.classes)
+    roles = {
+        "outcome": outcome, "weight": weight, "by": by, "categorical": categorical, "task": arguments.task,
+        "unlabelled": arguments.unlabelled, "classes": classes,
+    }  # fmt: skip
+    return Pieces(given, roles)
+
+
+def _as_positive(arguments: argparse.Namespace, outcome: str) -> str:
+    """Write a query that counts one value of the outcome as 1, every other as 0, and leaves missing ones so."""
+    name, value = quote(outcome, '"'), quote(arguments.positive)
+    inner = "data" if arguments.sql is None else f"(\n{arguments.sql.rstrip().rstrip(';')}\n)"
+    text, plain = f"CAST({name} AS VARCHAR)", f"NOT regexp_matches(typeof({name}), '^(VARCHAR|ENUM)')"
+    near = f"coalesce(TRY_CAST({text} AS DOUBLE) = TRY_CAST({value} AS DOUBLE), false) OR {text} = lower({value})"
+    same = f"{text} = {value} OR ({plain} AND ({near}))"  # 1 is 1.0, and true True, unless they are texts
+    known = f"{name} IS NOT NULL AND NOT ({plain} AND {text} = 'nan')"
+    return f"SELECT * REPLACE (CASE WHEN {known} THEN CAST({same} AS INTEGER) END AS {name}) FROM {inner}"  # noqa: S608
 
 
 def check_positive(arguments: argparse.Namespace, prediction: Sequence[str]) -> None:

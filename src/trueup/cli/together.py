@@ -11,10 +11,11 @@ import numpy as np
 
 from trueup.cli.names import Columns, parse_bins
 from trueup.cli.reading import count_positive
+from trueup.data.cutting import DEFAULT_BINS, calendar_unit, cut_edges
 from trueup.data.files import column_names, read_files
 from trueup.data.groups import cut_column
 from trueup.data.intake import read
-from trueup.data.segments import DEFAULT_BINS, calendar_unit, cut_edges, named_bins, segment_column
+from trueup.data.segments import named_bins, segment_column
 from trueup.errors import ArgumentError, ColumnError, IdentifierWarning, TrueupError
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _bins(arguments: argparse.Namespace, table: Table) -> Any:
     usual, single = parse_bins(arguments.bins or [])
     count = DEFAULT_BINS if usual is None else usual
     numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
-    return named_bins(table, {**dict.fromkeys(numeric, count), **single} if single else count)
+    return named_bins(table.columns, {**dict.fromkeys(numeric, count), **single} if single else count)
 
 
 def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> Codes:

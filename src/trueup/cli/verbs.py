@@ -51,7 +51,9 @@ def _add_audit(verbs: Verbs) -> None:
         "audit", help="audit the scores in files or a query", description=say.AUDIT, epilog=say.AUDIT_EXAMPLES,
         usage="trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [-o report.html] [options]",
     )  # fmt: skip
-    _add_rows(audit.add_argument_group("rows"))
+    rows = audit.add_argument_group("rows")
+    _add_rows(rows)
+    add_all(rows, "--memory", "--spill")
     columns = audit.add_argument_group("columns")
     _add_columns(columns)
     columns.add_argument(
@@ -166,6 +168,7 @@ def _add_predict(verbs: Verbs) -> None:
     rows = predict.add_argument_group("rows")
     rows.add_argument("model", metavar="MODEL", help="what trueup fit has saved")
     _add_rows(rows)
+    add_all(rows, "--memory", "--spill")
     output = predict.add_argument_group("output")
     add(output, "--output", "by its ending Parquet, CSV or JSON: scored.parquet", required=True)
     add(output, "--as", "the corrected score (default: its name and _trueup); for classes one name each")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from trueup.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +43,24 @@ def one_of(name: str, value: object, allowed: Collection[object], hint: str | No
         raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint=hint)
 
 
+_FIRST: contextvars.ContextVar[int | None] = contextvars.ContextVar("first", default=None)
+
+
+@contextlib.contextmanager
+def part_of_rows(first: int) -> Iterator[None]:
+    """Check rows that are a part of more: they are counted from their first, and may all weigh nothing or be set aside."""
+    token = _FIRST.set(first)
+    try:
+        yield
+    finally:
+        _FIRST.reset(token)
+
+
+def in_part() -> bool:
+    """Say whether the rows being checked are a part of more."""
+    return _FIRST.get() is not None
+
+
 def where(bad: NDArray[np.bool_]) -> str:
     """Say where the first bad row is and how many there are.
 
@@ -49,6 +69,9 @@ def where(bad: NDArray[np.bool_]) -> str:
     >>> where(np.array([False, True, True]))
     'at row 1 (2 such rows)'
     """
+    first = _FIRST.get()
+    if first is not None:  # how many there are in later parts is not known
+        return f"at row {first + int(np.argmax(bad))}"
     count = int(bad.sum())
     return f"at row {int(np.argmax(bad))} ({count:,} such row{'s' if count > 1 else ''})"
 
@@ -240,7 +263,7 @@ def _class_positions(
     raw: Raw | None, shown: str, labels: tuple[str, ...], classes: Sequence[Any] | None
 ) -> tuple[NDArray[np.float64] | None, tuple[str, ...]]:
     found = () if raw is None else raw.categories().levels
-    names = _class_names(found, labels, classes)
+    names = class_names(found, labels, classes)
     if raw is None:
         return None, names
     place = {text: float(at) for at, text in enumerate(names)}
@@ -256,7 +279,7 @@ def _class_positions(
     return y, names
 
 
-def _class_names(found: tuple[str, ...], labels: tuple[str, ...], classes: Sequence[Any] | None) -> tuple[str, ...]:
+def class_names(found: tuple[str, ...], labels: tuple[str, ...], classes: Sequence[Any] | None) -> tuple[str, ...]:
     """Tell which outcome each prediction column stands for.
 
     Told; or the columns are named as the outcomes, with or without a common beginning ("p_cat", "p_dog"); or the
@@ -317,7 +340,7 @@ def weight(raw: Raw | None, name: str | None) -> NDArray[np.float64] | None:
                 f"weights in column {shown!r} must {rule}; got {w[bad][0]:g} {where(bad)}",
                 hint="a row that should not count has weight 0",
             )
-    if not w.any():
+    if not w.any() and not in_part():
         raise DataError(
             f"weights in column {shown!r} are all zero ({len(w):,} rows)", hint="leave weight out to count rows alike"
         )
@@ -344,7 +367,7 @@ def rows_to_keep(
         if len(part):
             drop |= part
     kept = np.flatnonzero(~drop)
-    if not len(kept):
+    if not len(kept) and not in_part():
         raise DataError(
             f"no rows are left: {counts[0]:,} have no outcome and {counts[1]:,} weigh nothing",
             hint="check the outcome and weight columns",
@@ -354,10 +377,14 @@ def rows_to_keep(
 
 def classes_present(y: NDArray[np.float64], name: str | None, task: Task) -> None:
     """Warn where every outcome is the same."""
-    if task == "regression" or y.min() != y.max() or (task == "binary" and 0 < y[0] < 1):
-        return
+    if task != "regression" and y.min() == y.max() and not (task == "binary" and 0 < y[0] < 1):
+        one_class(name, float(y[0]), len(y))
+
+
+def one_class(name: str | None, value: float, rows: int) -> None:
+    """Warn that every outcome is the same."""
     warnings.warn(
-        f"every outcome in column {name or 'outcome'!r} is {y[0]:g} ({len(y):,} rows): only one kind of error can show",
+        f"every outcome in column {name or 'outcome'!r} is {value:g} ({rows:,} rows): only one kind of error can show",
         OneClassWarning,
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -17,25 +17,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.data.columns import Raw
-    from trueup.data.schema import Feature, Task
+    from trueup.data.schema import Feature, Schema, Task
     from trueup.data.sources import Source
+    from trueup.data.table import Table
 
 IDENTIFIER_LEVELS = 20  # a column of fewer levels is never taken for an identifier
 IDENTIFIER_SHARE = 0.9
 MOST_CLASSES = 50  # an outcome of more values is no category in disguise
 
 
-def identifier(feature: Feature, codes: NDArray[Any]) -> str | None:
-    """Say why a column is left out where it looks like an identifier, and warn."""
-    if feature.kind != "categorical" or len(feature.levels) <= IDENTIFIER_LEVELS:
-        return None
-    known = int((codes >= 0).sum())
-    levels = len(feature.levels)
-    if levels < IDENTIFIER_SHARE * known:
+def identifier(name: str, levels: int, known: int) -> str | None:
+    """Say why a column of texts is left out where it looks like an identifier, and warn; ``known`` rows have a value."""
+    if levels <= IDENTIFIER_LEVELS or levels < IDENTIFIER_SHARE * known:
         return None
     reason = f"{levels:,} levels in {known:,} rows: an identifier"
     warnings.warn(
-        f"column {feature.name!r} is left out: {reason}\nhint: no level of it has rows enough to say anything about",
+        f"column {name!r} is left out: {reason}\nhint: no level of it has rows enough to say anything about",
         IdentifierWarning,
         stacklevel=5,
     )
@@ -68,7 +65,10 @@ def no_copy_of_the_outcome(
     features: Sequence[Feature], columns: Mapping[str, NDArray[Any]], y: NDArray[np.float64], task: Task
 ) -> None:
     """Refuse a feature that restates the outcome: value for value, or under two other names."""
-    copies = [feature.name for feature in features if _copies(feature, columns[feature.name], y, task)]
+    _refuse_copies([feature.name for feature in features if _copies(feature, columns[feature.name], y, task)])
+
+
+def _refuse_copies(copies: Sequence[str]) -> None:
     if copies:
         listed = ", ".join(repr(name) for name in copies)
         raise ColumnError(
@@ -98,6 +98,52 @@ def _renames(codes: NDArray[Any], y: NDArray[np.float64], feature: Feature) -> b
         if not len(pairs) == len(found) == len(np.unique(codes[rows])):
             return False
     return len(found) > 1
+
+
+class Copies:
+    """The features that restate the outcome in all pieces of the rows so far."""
+
+    def __init__(self) -> None:
+        self.equal: set[str] | None = None
+        """Columns of numbers."""
+        self.pairs: dict[str, set[tuple[float, int]]] = {}
+        """Of columns of categories the outcomes and codes that were seen together."""
+        self.outcomes: set[float] = set()
+
+    def add(self, table: Table) -> None:
+        """Take in a piece that has rows."""
+        y, features = table.outcome, table.schema.features
+        assert y is not None
+        if self.equal is None:
+            self.equal = {one.name for one in features if one.kind == "numeric"}
+            some = [one.name for one in features if one.kind == "categorical" and table.schema.task != "regression"]
+            self.pairs = {name: set() for name in some}
+        self.equal = {name for name in self.equal if np.array_equal(table.columns[name], y)}
+        if not self.equal and not self.pairs:
+            return
+        # The first rows rule most columns out, so that the others are seldom looked at.
+        for rows in (slice(10 * COPY_ROWS), slice(None)):
+            found, place = np.unique(y[rows], return_inverse=True)
+            self.outcomes.update(found[: MOST_CLASSES + 1].tolist())
+            self.pairs = {} if len(self.outcomes) > MOST_CLASSES else self.pairs
+            for name in list(self.pairs):
+                seen = np.unique(table.columns[name][rows].astype(np.int64) * len(found) + place)
+                if len(seen) > len(found) or not self._pair(name, found[seen % len(found)], seen // len(found)):
+                    del self.pairs[name]
+
+    def _pair(self, name: str, outcomes: NDArray[np.float64], codes: NDArray[np.int64]) -> bool:
+        """Note which outcomes and codes were seen together; say whether they still determine each other."""
+        ours = self.pairs[name]
+        ours.update(zip(outcomes.tolist(), codes.tolist(), strict=True))
+        return len(ours) == len(self.outcomes) == len({code for _, code in ours})
+
+    def check(self, schema: Schema, rows: int) -> None:
+        """Refuse them once all rows have been taken in."""
+        if len(self.outcomes) < 2:
+            return
+        levels = {feature.name: feature.levels for feature in schema.features}
+        renamed = {name for name in self.pairs if rows >= COPY_ROWS or levels[name] == ("0", "1")}
+        _refuse_copies([name for name in levels if name in renamed | (self.equal or set())])
 
 
 def not_a_role(chosen: Collection[Hashable], outcome: Hashable | None, source: Source) -> None:

@@ -49,8 +49,11 @@ VALUES = dict.fromkeys(f"{PLAIN} {DATES}".split(), "{}") | {"TIMESTAMP WITH TIME
 VALUES |= dict.fromkeys(("DECIMAL", "HUGEINT", "UHUGEINT", "BIGNUM", "VARINT"), "CAST({} AS DOUBLE)")
 TEXTS = dict.fromkeys(("VARCHAR", "ENUM", "UUID", "NULL"), "CAST({} AS VARCHAR)")
 TEXTS |= {"JSON": "{} ->> '$'"}  # a cast would keep the quotes of a text
-WHOLE = "CASE WHEN {0} = floor({0}) AND abs({0}) < 1e15 THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
-WHOLE += "WHEN NOT isnan(CAST({0} AS DOUBLE)) THEN CAST({0} AS VARCHAR) END"  # as columns.format_number writes numbers
+# The statistics in a Parquet file pass over NaN, and DuckDB believes them: isnan is false, and NaN < 1 true, of a column
+# whose statistics lie below 1. What is finite it looks up in the rows.
+IS_NAN = "(NOT isfinite({0}) AND NOT isinf({0}))"
+WHOLE = "CASE WHEN isfinite({0}) AND {0} = floor({0}) AND abs({0}) < 1e15 THEN CAST(CAST({0} AS BIGINT) AS VARCHAR) "
+WHOLE += f"WHEN NOT {IS_NAN} THEN CAST({{0}} AS VARCHAR) END"  # as columns.format_number writes numbers
 AS_TEXT = dict.fromkeys(("FLOAT", "DOUBLE"), WHOLE)
 
 # What DuckDB would decide by looking at the data is decided here: left alone, it skips lines that begin with # or have
@@ -206,13 +209,14 @@ def choose(rows: Rows, columns: Sequence[str] | None, as_text: Sequence[str]) ->
 
 
 @contextlib.contextmanager
-def connect(threads: int | None) -> Iterator[Connection]:
-    """Open a connection that touches nothing but the files it is told to."""
+def connect(threads: int | None, memory: int | None = None, spill: Path | None = None) -> Iterator[Connection]:
+    """Open a connection that touches nothing but the files it is told to, and spills to a folder of its own."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ArgumentError(f"threads must be a whole number from 1; got {threads!r}")
     # Left alone, DuckDB spills beside the user's files, fetches what it lacks, and takes names in SQL for our variables.
-    with tempfile.TemporaryDirectory(prefix="trueup-", ignore_cleanup_errors=True) as spill:
-        config: dict[str, Any] = {"temp_directory": spill, "python_enable_replacements": "false"}
+    with tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True) as folder:
+        config: dict[str, Any] = {"temp_directory": folder, "python_enable_replacements": "false"}
+        config |= {} if memory is None else {"memory_limit": f"{memory}B"}
         config |= {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
         with duckdb.connect(":memory:", config=config if threads is None else config | {"threads": threads}) as con:
             con.execute("SET enable_progress_bar = false")  # it would be written into the JSON on standard output

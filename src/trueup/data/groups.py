@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.columns import format_number
-from trueup.data.segments import DEFAULT_BINS, cut_edges, day_text, interval_labels
+from trueup.data.cutting import DEFAULT_BINS, cut_edges, day_text, interval_labels
 from trueup.kernels.binning import digitize
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def read(
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
-    if y is not None:
+    if y is not None and not checks.in_part():  # these speak of all rows
         checks.classes_present(y, _label(source, y_name), kind)
         feature_checks.no_copy_of_the_outcome(described, columns, y, kind)
     y_label = "outcome" if y_name is None and y is not None else _label(source, y_name)
@@ -177,12 +177,17 @@ def _features(
         return _feature(name, raw, keep, None, as_categories=raw.kind in ("text", "flag") or key in named)
 
     for feature, column in map(fetch, chosen):
-        if feature.name not in known and (reason := feature_checks.identifier(feature, column)):
+        if feature.name not in known and (reason := _identifier(feature, column)):
             left_out[feature.name] = reason
             continue
         described.append(feature)
         columns[feature.name] = column
     return described, columns, left_out
+
+
+def _identifier(feature: Feature, column: NDArray[Any]) -> str | None:
+    levels = len(feature.levels)  # none of a column of numbers or dates
+    return feature_checks.identifier(feature.name, levels, int((column >= 0).sum()) if levels else 0)
 
 
 def _feature(

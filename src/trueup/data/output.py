@@ -3,6 +3,9 @@
 What the file had stays as it was. Parquet keeps its types. CSV written as CSV, and JSON as JSON, keep every value as it is
 written there; otherwise columns of CSV have the types that `trueup.data.files` finds, but for numbers that would lose
 digits (postal codes with leading zeros, long identifiers), which stay texts.
+
+Rows may come in portions, for files that are larger than memory. The new columns then wait in a table of DuckDB, which
+writes to its folder what does not fit, until all of them are put beside the rows in one pass: 8 bytes a row and column.
 """
 
 # ruff: noqa: S608  Columns are called c0, n0, ... in SQL, and what a user or a file says goes through quote.
@@ -20,7 +23,6 @@ from trueup.data.files import (
     Rows,
     call,
     choose,
-    connect,
     describe,
     fetch,
     find_names,
@@ -31,10 +33,11 @@ from trueup.data.files import (
     telling,
 )
 from trueup.data.paths import FORMATS, is_zipped
+from trueup.data.portions import Portions
 from trueup.errors import ColumnError, FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +49,8 @@ __all__ = ["add_columns", "format_to_write"]
 
 # Numbers in CSV that are names: read as a number and written again, they would not be the same.
 NAMES = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
+NUMBERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"}
+NUMBERS |= {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 CHANGED = "the rows are not those that were read before"
 
 
@@ -86,6 +91,7 @@ def add_columns(
     only: bool = False,
     some: NDArray[np.int64] | None = None,
     threads: int | None = None,
+    portions: Portions | None = None,
 ) -> int:
     """Read columns, make new ones of them, and write everything into one file, row by row as it was.
 
@@ -99,42 +105,85 @@ def add_columns(
         Given the columns of ``roles`` as `read_files` gives them, returns the new ones: names, and one number a row
         (texts where the array holds objects).
     roles : mapping of str to names
-        What is needed, by what it is needed as; the first of all is a column of numbers by which rows are compared when
-        they are read again.
+        What is needed, by what it is needed as; the first column of numbers among them is the one by which rows are
+        compared when they are read again.
     written : str
         How, by `format_to_write`.
     only : bool
         Write the new columns and no others.
     some : ndarray of int64, optional
         Write these rows alone, in the order of the file.
+    portions : Portions, optional
+        Read so many rows at once, and call ``make`` for each portion, in the order of the file; all rows by default.
 
     Returns
     -------
     int
         How many rows were written.
     """
-    with connect(threads) as con:
+    told = portions or Portions()
+    with told.connect(threads) as con, told.telling_of_room():
         rows = _once(con, open_rows(con, paths, sql, text, role="feature"))
         needed = [name for role, names in roles.items() for name in find_names(rows.names, names, role)]
         plain, texts = choose(rows, needed, text)
         with telling(rows.files):
             refuse_gaps(con, rows.files, [*plain, *texts])
-            found = fetch(con, rows, plain, texts)
-        new = make({name: found[name] for name in needed})
-        if not only:
-            _refuse_taken(new, rows.names)
-        key = np.ma.getdata(found[needed[0]]).astype(np.float64)
-        added = {"base": key, **{f"n{at}": _column(array) for at, array in enumerate(new.values())}}
-        if some is not None:
-            added["taken"] = np.isin(np.arange(len(key)), some)
-        con.register("trueup_new", added)
+        key = next((name for name in needed if _is_number(rows, name)), None)
+        parts = told.read(con, rows, plain, texts) if told.most else _at_once(con, rows, plain, texts)
+        new, count = [], 0
+        for found in parts:
+            made = make({name: found[name] for name in needed})
+            if not only:
+                _refuse_taken(made, rows.names)
+            count = _keep(con, made, None if key is None else found[key], count, some, whole=not told.most)
+            new = list(made)
         with telling(rows.files):
             kept = rows if only else _kept(con, rows, set(needed) - set(text), written)
         with telling(rows.files, "write the result"):
-            query, target = _joined(kept, needed[0], list(new), only=only), quote(str(place.absolute()))
+            query, target = _joined(kept, key, new, only=only), quote(str(place.absolute()))
             query += "" if some is None else " WHERE trueup_new.taken"
             _run(con, f"COPY ({query}) TO {target} ({written}, USE_TMP_FILE false)")
-        return len(key) if some is None else len(some)
+        return count if some is None else len(some)
+
+
+def _is_number(rows: Rows, name: str) -> bool:
+    return rows.types[rows.names.index(name)].split("(")[0] in NUMBERS
+
+
+def _at_once(con: Any, rows: Rows, plain: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
+    with telling(rows.files):
+        found = fetch(con, rows, plain, texts)
+    yield found
+
+
+def _keep(
+    con: Any, made: Mapping[str, NDArray[Any]], key: Any, first: int, some: NDArray[np.int64] | None, *, whole: bool
+) -> int:
+    """Put new columns where SQL finds them, below those of the portions before; count the rows so far."""
+    count = first + len(next(iter(made.values())))
+    base = np.full(count - first, np.nan) if key is None else _numbers(key)
+    added = {"base": base, **{f"n{at}": _column(array) for at, array in enumerate(made.values())}}
+    if some is not None:
+        added["taken"] = np.isin(np.arange(first, count), some)
+    if whole:
+        con.register("trueup_new", added)
+        return count
+    with telling(None, "keep the new columns"):
+        if not first:
+            kinds = {name: "VARCHAR" if array.dtype == object else "DOUBLE" for name, array in added.items()}
+            kinds |= {"taken": "BOOLEAN"} if some is not None else {}
+            listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+            con.execute(f"CREATE OR REPLACE TEMP TABLE trueup_new ({listed})")
+        con.register("trueup_portion", added)
+        con.execute("INSERT INTO trueup_new FROM trueup_portion")
+        con.unregister("trueup_portion")
+    return count
+
+
+def _numbers(key: Any) -> NDArray[np.float64]:
+    """Give the values by which rows are compared, NaN where there is none, which is NULL to DuckDB."""
+    values: NDArray[np.float64] = np.ma.getdata(key).astype(np.float64)
+    return np.where(np.ma.getmaskarray(key), np.nan, values) if np.ma.is_masked(key) else values
 
 
 def _column(array: NDArray[Any]) -> NDArray[Any]:
@@ -189,14 +238,16 @@ def _names_of_digits(con: Any, rows: Rows, verbatim: Rows, numbers: set[str]) ->
     return [rows.names[at] for at, yes in zip(doubtful, answers, strict=True) if yes]
 
 
-def _joined(rows: Rows, key: str, new: Sequence[str], *, only: bool) -> str:
+def _joined(rows: Rows, key: str | None, new: Sequence[str], *, only: bool) -> str:
     """Put the new columns beside the rows, and make sure that each stands by its own."""
     added = [f"n{at} AS {quote(name, chr(34))}" for at, name in enumerate(new)]
     if only:
         return f"SELECT {', '.join(added)} FROM trueup_new"
-    same = f"trueup_new.base IS NOT DISTINCT FROM CAST(c{rows.names.index(key)} AS DOUBLE)"
     kept = [f"c{at} AS {quote(name, chr(34))}" for at, name in enumerate(rows.names)]
-    added[0] = f"CASE WHEN {same} THEN n0 ELSE error({quote(CHANGED)}) END AS {quote(new[0], chr(34))}"
+    if key is not None:
+        value = f"nullif(TRY_CAST(c{rows.names.index(key)} AS DOUBLE), 'nan'::DOUBLE)"
+        same = f"trueup_new.base IS NOT DISTINCT FROM {value}"
+        added[0] = f"CASE WHEN {same} THEN n0 ELSE error({quote(CHANGED)}) END AS {quote(new[0], chr(34))}"
     return f"SELECT {', '.join([*kept, *added])} FROM {rows.table} POSITIONAL JOIN trueup_new"
 
 

@@ -82,15 +82,15 @@ def look_up(parent: Ints, code: Ints, width: int, slot: Ints, out: Ints) -> None
 
 
 @jit
-def tally(
+def advance(
     parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
     state: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over all rows: binary outcomes.
+    """Advance the state of every segment over some rows, whose scores lie not below those before: binary outcomes.
 
     ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent from an earlier point) takes in the cumulative
-    difference when the next step begins, so that tied scores count as one. ``w`` is None where every weight is 1: the
-    kernel is then compiled without the branch.
+    difference when the next step begins, so that tied scores count as one; `close` takes in the last. ``w`` is None where
+    every weight is 1: the kernel is then compiled without the branch.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -118,6 +118,11 @@ def tally(
             s[HIGH] = s[HIGH] if s[HIGH] > total else total
             s[RISE] = s[RISE] if s[RISE] > rise else rise
         s[CUM], s[EXPECTED], s[VARIANCE], s[SKEW] = following, expected, variance, skew
+
+
+@jit
+def close(state: Floats) -> None:
+    """Let the path of every segment take in its last step: binary outcomes."""
     for k in range(state.shape[0]):
         s = state[k]
         s[LOW] = min(s[LOW], s[CUM])
@@ -147,11 +152,11 @@ def _close_step(s: Floats) -> None:
 
 
 @jit
-def tally_real(
+def advance_real(
     parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
     state: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over all rows: real outcomes.
+    """Advance the state of every segment over some rows, whose scores lie not below those before: real outcomes.
 
     Beside the path it keeps what the variance by successive differences needs: per step the mean and the sum of squares
     about it of e, over all steps the sum of squares within and the squared jumps between neighbours.
@@ -176,9 +181,22 @@ def tally_real(
             sums[k, WEIGHT2] += w[i] * w[i]
         else:
             s[R_EXPECTED] += p[i]
+
+
+@jit
+def close_real(state: Floats) -> None:
+    """End the step under way of every segment: real outcomes."""
     for k in range(state.shape[0]):
         if state[k, R_COUNT] > 0:
             _close_step(state[k])
+
+
+@jit
+def count_cells(parent: Ints, code: Ints, width: int, counts: NDArray[np.int64]) -> None:
+    """Add the rows of every cell to ``counts``; a negative part leaves a row out."""
+    for i in range(parent.size):
+        if (parent[i] | code[i]) >= 0:
+            counts[uint64(parent[i] * width + code[i])] += 1
 
 
 @jit
@@ -191,7 +209,8 @@ def cross(
     state = np.zeros((numbers.size + 1, 8))
     sums = np.zeros((numbers.size + 1, 2))
     if numbers.size > 0:
-        tally(parent, code, width, slot, step, e, p, w, state, sums)
+        advance(parent, code, width, slot, step, e, p, w, state, sums)
+        close(state)
     return numbers, rows, thin, state[:-1], sums[:-1]
 
 
@@ -205,7 +224,8 @@ def cross_real(
     state = np.zeros((numbers.size + 1, 15))
     sums = np.zeros((numbers.size + 1, 2))
     if numbers.size > 0:
-        tally_real(parent, code, width, slot, step, e, p, w, state, sums)
+        advance_real(parent, code, width, slot, step, e, p, w, state, sums)
+        close_real(state)
     return numbers, rows, thin, state[:-1], sums[:-1]
 
 
@@ -291,21 +311,24 @@ def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: F
 
 
 @jit
-def curve(at: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: float, bins: int, out: Floats) -> None:
+def curve(
+    at: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: float, bins: int, out: Floats, carried: Floats
+) -> None:
     """Sum up equal-mass bins of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
 
-    ``total`` is the weight of the segment; ``out`` is (bins or more, 6) and comes as zeros.
+    ``total`` is the weight of the segment; ``out`` is (bins or more, 6) and comes as zeros. ``carried`` has what rows of
+    lower scores leave to know: their weight, the last step and its bin; at first 0, -1 and 0.
     """
     weighted = w.size > 0
-    seen = 0.0
-    last = -1
-    place = 0
+    seen = carried[0]
+    last = int64(carried[1])
+    place = int64(carried[2])
     for j in range(at.size):
         i = at[j]
         if step[i] != last:
             last = step[i]
             # A hair is added so that a boundary met exactly does not depend on rounding.
-            place = min(int(bins * (seen / total) + 1e-9), bins - 1)
+            place = min(int64(bins * (seen / total) + 1e-9), bins - 1)
         a = w[i] if weighted else 1.0
         cell = out[place]
         cell[CURVE_ROWS] += 1.0
@@ -315,15 +338,16 @@ def curve(at: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: float, b
         cell[CURVE_RESIDUAL] += e[i]
         cell[CURVE_RESIDUAL2] += e[i] * e[i]
         seen += a
+    carried[0], carried[1], carried[2] = seen, last, place
 
 
 @jit
 def curves(
     share: int, shares: int, columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, first: Ints,
-    step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, out: Floats,
+    step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, out: Floats, carried: Floats,
 ) -> None:  # fmt: skip
     """Sum up the curves of every ``shares``-th segment, from number ``share`` on: a thread's part of the work."""
     room = np.empty(codes.shape[1], np.int32)
     for k in range(share, total.size, shares):
         found = rows_of(columns[k], wanted[k], codes, order, start, first, room)
-        curve(room[:found], step, e, p, w, total[k], bins[k], out[k])
+        curve(room[:found], step, e, p, w, total[k], bins[k], out[k], carried[k])

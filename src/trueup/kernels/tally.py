@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Cells:
     """The cells ``parent * width + code`` with rows enough, ascending, their rows, and how many had too few."""
 
     numbers: NDArray[np.int64]
-    rows: Ints
+    rows: NDArray[Any]
     thin: int = 0
 
     def __len__(self) -> int:
@@ -212,8 +212,9 @@ def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: C
         width, slot = 0, _slots(len(cells), np.arange(len(cells)))
     weights = np.zeros((len(cells), 2))
     state = np.zeros((len(cells), 15 if rows.real else 8))
-    run = sums.tally_real if rows.real else sums.tally
-    run(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
+    advance = sums.advance_real if rows.real else sums.advance
+    advance(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
+    (sums.close_real if rows.real else sums.close)(state)
     return _finish(rows, cells, state, weights)
 
 

@@ -103,7 +103,7 @@ def _binned(
     rows = sort_rows(data.y, data.p, data.w, real=False)
     cells = np.zeros((n_bins, 6))
     at = np.arange(len(rows), dtype=np.int32)
-    sums.curve(at, rows.step, rows.e, rows.p, rows.w, float(data.w.sum()), n_bins, cells)
+    sums.curve(at, rows.step, rows.e, rows.p, rows.w, float(data.w.sum()), n_bins, cells, np.array([0.0, -1.0, 0.0]))
     made = curves_from_sums([0], cells[None], alpha=alpha, real=False)[0]
     if band == "confidence":
         return made

@@ -1,0 +1,481 @@
+"""An audit of files in pieces is the audit of the same rows in memory, whatever the pieces."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trueup as tu
+from trueup.audits import large, spilled, streamed
+from trueup.audits.portrait import MOST_ENTRIES, Pool
+from trueup.audits.spilled import Spill, choose_edges, record_of
+from trueup.data import pieces
+from trueup.data.files import read_files
+from trueup.data.scan import parse_memory
+from trueup.errors import ArgumentError, DataError, FileError, HardPredictionWarning, OneClassWarning
+from trueup.kernels.tally import sort_rows
+
+BY = ["region", "product", "employment", "age", "income", "opened"]
+ROLES = {"outcome": "outcome", "prediction": "prediction"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """12,000 loans with tied scores, weights (some 0), outcomes that are missing, and classes; in several formats."""
+    folder = tmp_path_factory.mktemp("large")
+    random = np.random.default_rng(0)
+    loans = tu.simulate.lending(12_000, seed=0)
+    frame = pl.DataFrame({name: np.asarray(column) for name, column in loans.items() if name != "truth"})
+    p_a = np.round(random.random(12_000), 2)
+    frame = frame.with_columns(
+        pl.col("prediction").round(3),
+        w=pl.Series(np.round(random.uniform(0, 3, 12_000), 2) * (random.random(12_000) > 0.02)),
+        seen=pl.Series(np.where(random.random(12_000) < 0.05, np.nan, frame["outcome"].to_numpy())).fill_nan(None),
+        late=pl.Series(random.random(12_000) < 0.3),
+        p_a=pl.Series(p_a), p_b=pl.Series(1 - p_a), kind=pl.Series(np.where(random.random(12_000) < p_a, "a", "b")),
+        same=pl.lit(0.25),
+    )  # fmt: skip
+    frame.write_parquet(folder / "all.parquet", row_group_size=2_000)
+    frame.write_csv(folder / "all.csv")
+    frame[:7_000].write_parquet(folder / "1.parquet")
+    frame[7_000:].write_parquet(folder / "2.parquet")
+    return folder
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Pieces of 700 rows, and parts of at most 900."""
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 700)
+    monkeypatch.setattr(pieces, "LARGEST_PIECE", 700)
+    monkeypatch.setattr(pieces.Opened, "room", property(lambda self: 40 * 12_000 * 40))
+    monkeypatch.setattr(large, "BYTES_A_ROW", 10**9)
+    monkeypatch.setattr(large, "LEAST_PART", 900)
+
+
+def by_segment(audit):
+    return {one.segment: one for one in audit}
+
+
+def assert_same(one, other):
+    """Ranks may differ where rounding is all that tells two segments apart, as those of complementary classes."""
+    mine, theirs = by_segment(one), by_segment(other)
+    assert mine.keys() == theirs.keys()
+    for segment, a in mine.items():
+        b = theirs[segment]
+        for name in tu.audits.result.COLUMNS[1:]:
+            assert getattr(b, name) == pytest.approx(getattr(a, name), rel=1e-9, abs=1e-12, nan_ok=True), (segment, name)
+        if a.curve is not None and b.curve is not None:
+            for name in ("predicted", "observed", "low", "high", "rows", "weight"):
+                np.testing.assert_allclose(getattr(a.curve, name), getattr(b.curve, name), rtol=1e-9, atol=1e-12)
+    assert len(one.curves) == len(other.curves)
+    facts = ("rejected", "rows", "unlabelled", "weightless", "thin", "dropped")
+    assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
+    assert one.portrait.fingerprint == other.portrait.fingerprint
+    for name, value in one.portrait.scores.items():
+        assert other.portrait.scores[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
+    for part in ("histogram", "path"):
+        for name, a in getattr(one.portrait, part)._asdict().items():
+            # What lies between the parts is no part of the noise of real outcomes.
+            rough = name == "noise" and one.schema.task == "regression"
+            np.testing.assert_allclose(
+                a, getattr(getattr(other.portrait, part), name), rtol=1e-2 if rough else 1e-8, atol=1e-12
+            )
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "all.csv", "[12].parquet"])
+@pytest.mark.parametrize(
+    "given", [{}, {"weight": "w"}, {"depth": 3, "min_rows": 100}, {"depth": 1, "bins": {"age": [30], ...: 4}}]
+)
+def test_pieces_give_what_memory_gives(files, small, name, given):
+    path = f"{files}/{name}"
+    rows = read_files(path)
+    assert_same(tu.audit(rows, by=BY, **ROLES, **given), tu.audit(tu.scan(path), by=BY, **ROLES, **given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"outcome": "seen", "prediction": "prediction", "unlabelled": "drop", "weight": "w"},
+        {"outcome": "income", "prediction": "age", "task": "regression", "unlabelled": "drop", "by": ["region", "late"]},
+        {"outcome": "outcome", "prediction": "same", "by": ["region", "late", "opened"]},
+        {"outcome": "kind", "prediction": ["p_a", "p_b"], "by": ["region", "product"]},
+        {"outcome": "p_a", "prediction": "p_b", "by": ["region"], "adjust": "bh"},
+        {"outcome": "outcome", "prediction": "prediction", "by": ["age"], "categorical": ["age"]},
+    ],
+    ids=["set aside", "real", "one score", "classes", "soft", "numbers as names"],
+)  # fmt: skip
+def test_every_task_is_audited_in_pieces_as_in_memory(files, small, given):
+    path, given = files / "all.parquet", {"by": BY} | given
+    rows = read_files(path, text=given.get("categorical", ()))
+    assert_same(tu.audit(rows, **given), tu.audit(tu.scan(path), **given))
+
+
+def test_a_query_is_run_once_and_audited(files, small):
+    query = "SELECT * FROM data WHERE region <> 'north'"
+    rows = read_files(files / "all.csv", sql=query)
+    assert_same(
+        tu.audit(rows, by=BY, **ROLES), tu.audit(tu.scan(files / "all.csv", sql=query, memory="1GB"), by=BY, **ROLES)
+    )
+
+
+def test_of_columns_that_do_not_fit_evenly_spread_rows_say_how_they_are_cut(files, monkeypatch):
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 3_000)
+    monkeypatch.setattr(pieces.Opened, "room", property(lambda self: 1_000))
+    found = tu.audit(tu.scan(files / "all.parquet"), by=["age", "income", "term"], depth=1, **ROLES)
+    rows = found.to_frame()
+    ages = [rows["n"][at] for at, name in enumerate(rows["segment"]) if name.startswith("age")]
+    assert len(ages) == 10
+    assert 700 < min(ages) <= max(ages) < 1_700
+    assert {name for name in rows["segment"] if name.startswith("term")} == {f"term={x}" for x in (12, 24, 36, 48, 60, 72)}
+    assert rows["n"][rows["segment"].tolist().index("income is missing")] > 0
+
+
+def test_a_bad_row_is_told_by_its_place_among_all_rows(files, small, tmp_path):
+    frame = pl.read_parquet(files / "all.parquet").with_columns(
+        prediction=pl.when(pl.int_range(pl.len()) == 8_123).then(1.5).otherwise(pl.col("prediction"))
+    )
+    frame.write_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=r"got 1\.5 at row 8123\n"):
+        tu.audit(tu.scan(tmp_path / "bad.parquet"), by=["region"], **ROLES)
+
+
+def test_what_speaks_of_all_rows_is_asked_of_all(files, small, tmp_path):
+    frame = pl.read_parquet(files / "all.parquet").select(
+        "region", outcome=pl.lit(0), prediction=pl.col("late").cast(float)
+    )
+    frame.write_parquet(tmp_path / "odd.parquet")
+    with pytest.warns(HardPredictionWarning), pytest.warns(OneClassWarning, match="12,000 rows"):
+        tu.audit(tu.scan(tmp_path / "odd.parquet"), by=["region"], **ROLES)
+    one = frame.with_columns(outcome=(pl.int_range(pl.len()) == 11_000).cast(int), prediction=pl.lit(0.1))
+    one.write_parquet(tmp_path / "one.parquet")
+    tu.audit(tu.scan(tmp_path / "one.parquet"), by=["region"], **ROLES)  # most pieces have one class, all rows have two
+    blank = frame.with_columns(outcome=pl.lit(None, pl.Int64), prediction=pl.lit(0.1))
+    blank.write_parquet(tmp_path / "blank.parquet")
+    with pytest.raises(DataError, match="no rows are left: 12,000 have no outcome"):
+        tu.audit(tu.scan(tmp_path / "blank.parquet"), by=["region"], unlabelled="drop", **ROLES)
+
+
+def write(path, **columns):
+    pl.DataFrame(columns).write_parquet(path, row_group_size=1_000)
+    return path
+
+
+def scored(rows=2_102, seed=3):
+    """Scores of three digits, and outcomes; the last piece of 700 rows has two."""
+    random = np.random.default_rng(seed)
+    p = np.round(random.random(rows), 3)
+    return random, p, (random.random(rows) < p).astype(float)
+
+
+def test_a_column_is_a_copy_of_the_outcome_only_where_it_is_one_in_all_rows(small, tmp_path):
+    random, p, y = scored()
+    flag = np.where(np.arange(2_102) >= 2_100, y, random.random(2_102).round())
+    y[-2:] = flag[-2:] = 0, 1  # what may well be in the last piece
+    found = tu.audit(tu.scan(write(tmp_path / "like.parquet", flag=flag, p=p, y=y)), outcome="y", prediction="p")
+    assert {"flag=0", "flag=1"} <= by_segment(found).keys()
+    order = np.argsort(y)  # most pieces have one outcome
+    for column in (y, np.where(y == 1, "late", "paid")):
+        path = write(tmp_path / "copy.parquet", flag=column[order], p=p[order], y=y[order])
+        with pytest.raises(tu.errors.ColumnError, match="column 'flag' is identical to the outcome"):
+            tu.audit(tu.scan(path), outcome="y", prediction="p")
+
+
+def test_classes_are_told_by_the_outcomes_of_all_rows(small, tmp_path):
+    """Outcomes 0, 1, 2 of columns p_1, p_2, p_3 are positions, though a piece without a 0 might as well mean names."""
+    random, *_ = scored()
+    p = random.dirichlet([1, 1, 1], 2_102)
+    kind = (p.cumsum(axis=1) < random.random((2_102, 1))).sum(axis=1)
+    order = np.argsort(-kind)
+    path = write(tmp_path / "k.parquet", p_1=p[order, 0], p_2=p[order, 1], p_3=p[order, 2], k=kind[order], g=kind % 2)
+    given = {"outcome": "k", "prediction": ["p_1", "p_2", "p_3"], "by": ["g"]}
+    assert_same(tu.audit(read_files(path), **given), tu.audit(tu.scan(path), **given))
+
+
+def test_nan_in_parquet_is_missing_whatever_its_statistics_say(small, tmp_path):
+    """They pass over NaN, and DuckDB takes them at their word."""
+    random, p, y = scored()
+    name = np.where(random.random(2_102) < 0.9, "gone", np.arange(2_102).astype(str))
+    y[name == "gone"] = np.nan
+    x = random.choice([0.0, 0.5, 1.0, np.nan], 2_102)
+    path = write(tmp_path / "nan.parquet", name=name, x=x, p=p, y=y)
+    given = {"outcome": "y", "prediction": "p", "unlabelled": "drop", "categorical": ["x"], "min_rows": 10}
+    with pytest.warns(tu.errors.IdentifierWarning):
+        memory = tu.audit(read_files(path, text=["x"]), **given)
+    with pytest.warns(tu.errors.IdentifierWarning):
+        found = tu.audit(tu.scan(path), **given)
+    assert_same(memory, found)
+    assert memory.left_out == found.left_out
+    assert "x=nan" not in by_segment(found)
+    assert "x is missing" in by_segment(found)
+
+
+@pytest.mark.parametrize("given", [{"task": "regression", "weight": "w"}, {"by": ["p"]}, {"by": None}])
+def test_rows_of_several_files_of_other_types_and_orders_are_those_of_memory(small, tmp_path, given):
+    random, p, y = scored()
+    frame = pl.DataFrame({
+        "it's": random.choice(["a", "b"], 2_102), "\u00c9": random.integers(0, 5, 2_102), "\u00e9": random.choice(["x", "y"], 2_102),
+        "file_row_number": random.integers(0, 3, 2_102), "p": p, "y": y, "w": random.uniform(0.5, 2, 2_102), 'a "b"': p * 2,
+    })  # fmt: skip
+    kept = frame if given.get("by", "") is None else frame.drop("file_row_number")
+    kept[:0].write_parquet(tmp_path / "1.parquet")
+    kept[:900].with_columns(pl.col("y").cast(pl.Int8)).write_parquet(tmp_path / "2.parquet")
+    kept[900:].select(kept.columns[::-1]).write_parquet(tmp_path / "3.parquet")
+    for path in (f"{tmp_path}/*.parquet", tmp_path / "all.csv"):
+        kept.write_csv(tmp_path / "all.csv")
+        roles = {"outcome": "y", "prediction": "p"} | given
+        assert_same(tu.audit(read_files(path), **roles), tu.audit(tu.scan(path), **roles))
+
+
+def test_a_rare_value_of_a_column_that_does_not_fit_is_not_taken_for_missing(small, monkeypatch, tmp_path):
+    random, p, y = scored()
+    rare = np.where(np.arange(2_102) % 100 == 3, random.random(2_102), np.nan)
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 100)
+    monkeypatch.setattr(pieces.Opened, "room", property(lambda self: 1_000))
+    found = tu.audit(tu.scan(write(tmp_path / "r.parquet", x=rare, p=p, y=y)), outcome="y", prediction="p", min_rows=1)
+    rows = {name: one.n for name, one in by_segment(found).items() if name.startswith("x")}
+    assert rows.pop("x is missing") == np.isnan(rare).sum()
+    assert sum(rows.values()) == (~np.isnan(rare)).sum()
+
+
+def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch, tmp_path):
+    _, p, y = scored(20_000)
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 5_000)
+    monkeypatch.setattr(pieces.Opened, "room", property(lambda self: 1_000))
+    path = write(tmp_path / "turns.parquet", hour=np.arange(20_000) % 4, p=p, y=y)
+    with pieces.open_scan(tu.scan(path), outcome="y", prediction="p") as rows:
+        values, whole = rows.values("hour")
+    assert not whole
+    # 5,000 draws of 4 kinds: 1,250 each, give or take 31.
+    assert np.abs(np.bincount(values.astype(int), minlength=4) - 1_250).max() < 5 * 31
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"weight": "t"}, "weight column 't' must hold numbers; got text"),
+        ({"weight": "day"}, "weight column 'day' must hold numbers; got dates"),
+        ({"outcome": "p"}, "named both as outcome and as prediction"),
+        ({"by": ["y"]}, "it is the outcome"),
+        ({"weight": "no"}, "no column 'no' to use as weight"),
+        ({"outcome": np.zeros(3)}, "the outcome must be the name of a column"),
+        ({"prediction": np.zeros(3)}, "the prediction must be the name of a column"),
+    ],
+)
+def test_roles_that_cannot_be_are_refused(small, tmp_path, given, told):
+    _, p, y = scored()
+    day = np.datetime64("2024-01-01") + np.arange(2_102) % 9
+    path = write(tmp_path / "r.parquet", t=np.where(p > 0.5, "a", "b"), day=day, p=p, y=y)
+    with pytest.raises(tu.errors.TrueupError, match=told):
+        tu.audit(tu.scan(path), **({"outcome": "y", "prediction": "p"} | given))
+
+
+def test_an_identifier_is_left_out_unread_and_too_many_levels_are_refused(monkeypatch, tmp_path):
+    _, p, y = scored()
+    path = write(
+        tmp_path / "id.parquet", id=np.arange(2_102).astype(str), half=(np.arange(2_102) // 2).astype(str), p=p, y=y
+    )
+    monkeypatch.setattr(pieces, "BYTES_A_LEVEL", 10**6)
+    with (
+        pytest.warns(tu.errors.IdentifierWarning, match="'id' is left out"),
+        pytest.raises(DataError, match="column 'half' has 1,051 levels, more than 1 GB hold"),
+    ):
+        tu.audit(tu.scan(path, memory="1GB"), outcome="y", prediction="p")
+
+
+def test_tables_of_cells_beyond_the_room_are_made_one_after_the_other(files, small, monkeypatch):
+    monkeypatch.setattr(streamed, "BYTES_HELD", 0.2)  # 10,000 rows
+    seen = []
+    run = streamed._run
+    monkeypatch.setattr(streamed, "_run", lambda *given: (seen.append(len(given[-1])), run(*given)))
+    usual = streamed.stream_family
+    monkeypatch.setattr(large, "stream_family", lambda *given, **named: usual(*given, **named | {"room": 2_000}))
+    given = {"by": BY, "depth": 3, "min_rows": 100, **ROLES}
+    found = tu.audit(tu.scan(files / "all.parquet"), **given)
+    assert len(seen) > 10
+    assert_same(tu.audit(read_files(files / "all.parquet"), **given), found)
+
+
+def test_progress_counts_the_rows_of_every_pass(files, small):
+    told = []
+    tu.audit(tu.scan(files / "all.parquet"), by=BY, progress=lambda *now: told.append(now), **ROLES)
+    told = [now for now in told if now[1] == 12_000]  # then comes what is refined
+    ends = [at for at, (done, _) in enumerate(told) if done == 12_000]
+    assert len(ends) == 3  # spilled, counted, summed up
+    assert ends[-1] == len(told) - 1
+    assert told == sorted(told[: ends[0] + 1]) + sorted(told[ends[0] + 1 : ends[1] + 1]) + sorted(told[ends[1] + 1 :])
+
+
+def test_nothing_stays_in_the_folder_to_spill_to(files, small, tmp_path):
+    tu.audit(tu.scan(files / "all.csv", spill=tmp_path), by=["region"], **ROLES)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"adjust": "max"}, "needs them in memory"),
+        ({"segments": {"mine": [True]}}, "segments of your own need rows in memory"),
+        ({"outcome": None}, "an audit needs the outcome"),
+        ({"by": ["regoin"]}, "did you mean 'region'"),
+    ],
+)
+def test_what_pieces_cannot_do_is_refused(files, given, told):
+    with pytest.raises((ArgumentError, DataError, FileError, tu.errors.ColumnError), match=told):
+        tu.audit(tu.scan(files / "all.parquet"), **({"by": ["region"]} | ROLES | given))
+
+
+@pytest.mark.parametrize(
+    ("memory", "told"), [("2XB", "units are"), ("lots", "2GB"), ("10MB", "at least 300 MB"), (True, "2GB")]
+)
+def test_an_amount_of_memory_that_means_nothing_is_refused(memory, told):
+    with pytest.raises(ArgumentError, match=told):
+        parse_memory(memory)
+
+
+def test_a_folder_to_spill_to_must_be_there(tmp_path):
+    with pytest.raises(FileError, match="there is no folder"):
+        tu.scan("x.parquet", spill=tmp_path / "no")
+    with pytest.raises(ArgumentError, match="neither a file nor a query"):
+        tu.scan()
+
+
+LIMITED = """
+import resource, sys
+import trueup as tu
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    tu.audit(tu.scan(sys.argv[1], spill=sys.argv[2]), outcome="outcome", prediction="prediction", by=["region", "age"])
+except tu.errors.FileError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_told_and_leaves_the_input_alone(files, tmp_path):
+    before = (files / "all.parquet").read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(files / "all.parquet"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cannot spill to" in done.stdout, done.stdout + done.stderr
+    assert "name a folder with more" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    assert (files / "all.parquet").read_bytes() == before
+
+
+SLOW = """
+import sys, time
+from trueup.audits import spilled
+from trueup.cli import main
+add = spilled.Spill.add
+def slow(self, rows):
+    add(self, rows)
+    print("spilled", flush=True)
+    time.sleep(30)
+spilled.Spill.add = slow
+sys.exit(main(["audit", sys.argv[1], "--outcome", "outcome", "--prediction", "prediction", "--by", "region", "--memory", "1GB",
+               "--spill", sys.argv[2], "-o", sys.argv[3]]))
+"""
+
+
+def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
+    (tmp_path / "spill").mkdir()
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    words = [sys.executable, "-c", SLOW, str(files / "all.parquet"), str(tmp_path / "spill"), str(page)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "spilled\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    assert list((tmp_path / "spill").iterdir()) == []
+    assert page.read_text() == "before"
+
+
+# The rows on disk
+
+
+@settings(max_examples=40)
+@given(
+    scores=st.lists(
+        st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.50001, 0.9, 1.0]) | st.floats(0, 1), min_size=1, max_size=120
+    ),
+    most=st.integers(8, 60),
+    seen=st.integers(1, 40),
+)
+def test_rows_come_back_in_the_order_of_their_scores(tmp_path_factory, scores, most, seen):
+    """Whatever scores the ranges were chosen by."""
+    folder = tmp_path_factory.mktemp("spill")
+    p = np.array(scores)
+    record = record_of([3], weighted=False, exact=False)
+    spill = Spill(folder, record, choose_edges(p[:seen], len(p), most), most)
+    for start in range(0, len(p), 7):
+        rows = np.zeros(len(p[start : start + 7]), record)
+        rows["p"], rows["c0"] = p[start : start + 7], np.arange(start, start + len(rows)) % 3
+        spill.add(rows)
+    spill.finish()
+    parts = list(spill.parts("", None, real=False, threads=1))
+    assert all(len(part.rows) <= most for part in parts)
+    back = np.concatenate([part.rows.p for part in parts])
+    np.testing.assert_array_equal(back, np.sort(p))
+    steps = np.concatenate([part.rows.step for part in parts])
+    np.testing.assert_array_equal(np.diff(steps), np.diff(back) > 0)
+    for value in np.unique(p):
+        kept = np.concatenate([part.codes[0][part.rows.p == value] for part in parts])
+        assert sorted(kept) == sorted(np.flatnonzero(p == value) % 3)
+
+
+def test_few_files_are_open_however_many_ranges_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(spilled, "MOST_RANGES", 4)
+    p = np.random.default_rng(0).random(3_000)
+    record = record_of([], weighted=False, exact=False)
+    spill = Spill(tmp_path, record, choose_edges(p, len(p), 50), 50, handles=2)
+    assert len(spill.counts) == 4
+    for start in range(0, 3_000, 100):
+        rows = np.zeros(100, record)
+        rows["p"] = p[start : start + 100]
+        spill.add(rows)
+        assert len(spill._open) <= 2
+    spill.finish()
+    assert {path.name for path in tmp_path.iterdir()} == {f"range-{at}" for at in range(4)}
+    parts = list(spill.parts("", None, real=False, threads=1))
+    assert max(len(part.rows) for part in parts) <= 50
+    np.testing.assert_array_equal(np.concatenate([part.rows.p for part in parts]), np.sort(p))
+
+
+def test_a_disk_that_fills_up_while_a_range_is_cut_again_is_told(tmp_path, monkeypatch):
+    record = record_of([], weighted=False, exact=False)
+    spill = Spill(tmp_path, record, np.empty(0), 50)
+    rows = np.zeros(200, record)
+    rows["p"] = np.linspace(0, 1, 200)
+    spill.add(rows)
+    spill.close()
+
+    def full(self):
+        yield rows[:10]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spill, "pieces", full)
+    with pytest.raises(FileError, match="No space left on device"):
+        spill.finish()
+
+
+def test_sums_of_neighbours_never_part_a_score_and_keep_every_sum(monkeypatch):
+    random = np.random.default_rng(0)
+    p = np.round(random.random(5_000), 2)
+    y, w = (random.random(5_000) < p).astype(float), random.uniform(0.5, 2, 5_000)
+    rows = sort_rows(y, p, w, real=False)
+    whole, some = Pool.of(rows), Pool.of(rows, total=200 * MOST_ENTRIES)
+    assert len(some.p) <= 5_000 / 200 + 2
+    for name in ("w", "e", "spread", "square", "rows"):
+        assert getattr(some, name).sum() == pytest.approx(getattr(whole, name).sum())
+    ends = np.cumsum(some.rows) - 1
+    assert whole.ends[ends].all()

@@ -1,0 +1,250 @@
+"""`trueup predict` on files that need not fit in memory: the same rows and scores, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import call
+from trueup.data.portions import FEWEST, Portions
+
+MANY = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range({}) AS r(i)"
+
+
+@pytest.fixture
+def some_at_once(monkeypatch):
+    """Read 333 rows at once, so that 4,000 are thirteen portions and the last is short."""
+    return lambda: monkeypatch.setattr("trueup.cli.predict.AT_ONCE", 333)
+
+
+def run_limited(*arguments, largest):
+    """Run a command in a process that may write no file of more bytes than this: as on a disk that is full."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2);"
+        "from trueup.cli import main; sys.exit(main(sys.argv[2:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(largest), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("source", ["rows.parquet", "rows.csv", "rows.jsonl"])
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.tsv.gz", "o.json", "o.jsonl"])
+def test_portions_give_the_bytes_of_all_rows_at_once(here, capsys, some_at_once, source, name):
+    if source == "rows.jsonl":
+        pl.read_parquet("rows.parquet").write_ndjson(source)
+    assert call(capsys, "predict", "binary.trueup", source, "-o", f"whole-{name}")[0] == 0
+    some_at_once()
+    assert call(capsys, "predict", "binary.trueup", source, "-o", f"parts-{name}", "--memory", "300MB")[0] == 0
+    assert (here / f"parts-{name}").read_bytes() == (here / f"whole-{name}").read_bytes()
+    found = duckdb.sql(f"SELECT p_trueup FROM 'parts-{name}'").fetchnumpy()["p_trueup"]
+    assert (found == tu.load("binary.trueup").predict(pl.read_parquet("rows.parquet"))).all()
+
+
+def test_portions_of_classes_of_a_query_and_of_new_columns_alone(here, capsys, some_at_once):
+    some_at_once()
+    query = "SELECT *, random() AS luck FROM data ORDER BY luck"
+    arguments = ["predict", "classes.trueup", "rows.csv", "--sql", query, "-o", "o.parquet", "--memory", "1GB"]
+    assert call(capsys, *arguments)[0] == 0
+    found = pl.read_parquet("o.parquet")
+    assert found["luck"].is_sorted()
+    scores = found.select("q0_trueup", "q1_trueup", "q2_trueup").to_numpy()
+    assert (scores == tu.load("classes.trueup").predict(found)).all()
+    assert call(capsys, "predict", "classes.trueup", "o.parquet", "-o", "only.parquet", "--only")[0] == 0
+    assert (pl.read_parquet("only.parquet").to_numpy() == scores).all()
+
+
+def test_files_of_other_types_and_letters_are_read_in_portions_as_they_are_together(here, capsys, some_at_once):
+    frame = pl.read_parquet("rows.parquet").select("p", "country", "age", "new", "zip", "day")
+    frame.head(1000).with_columns(pl.col("age").cast(pl.Int16), pl.col("p").cast(pl.Float32)).write_parquet(
+        "part-1.parquet"
+    )
+    frame.head(0).write_parquet("part-2.parquet")
+    frame.tail(3000).rename({"country": "Country"}).select(
+        reversed(["p", "Country", "age", "new", "zip", "day"])
+    ).write_parquet("part-3.parquet")
+    assert call(capsys, "predict", "binary.trueup", "part-*.parquet", "-o", "whole.parquet")[0] == 0
+    some_at_once()
+    assert call(capsys, "predict", "binary.trueup", "part-*.parquet", "-o", "parts.parquet")[0] == 0
+    found = pl.read_parquet("parts.parquet")
+    assert found.equals(pl.read_parquet("whole.parquet"))
+    assert (found["p_trueup"].to_numpy() == tu.load("binary.trueup").predict(found)).all()
+
+
+def test_missing_values_are_the_same_in_portions(here, capsys, some_at_once):
+    gone = pl.int_range(pl.len())
+    frame = pl.read_parquet("rows.parquet").with_columns(
+        country=pl.when(gone % 7 > 0).then("country"),
+        age=pl.when(gone % 5 > 0).then("age"),
+        day=pl.when(gone > 2000).then("day"),
+    )
+    frame.with_columns(zip=pl.lit(None, pl.String)).write_parquet("gaps.parquet")
+    some_at_once()
+    assert call(capsys, "predict", "binary.trueup", "gaps.parquet", "-o", "o.parquet")[0] == 0
+    found = pl.read_parquet("o.parquet")["p_trueup"].to_numpy()
+    assert (found == tu.load("binary.trueup").predict(pl.read_parquet("gaps.parquet"))).all()
+
+
+def test_a_column_that_is_called_as_the_number_of_a_row_is_no_such_number(here, capsys, some_at_once):
+    frame = pl.read_parquet("rows.parquet").with_columns(File_Row_Number=pl.lit(7))
+    frame.write_parquet("numbered.parquet")
+    some_at_once()
+    assert call(capsys, "predict", "binary.trueup", "numbered.parquet", "-o", "o.parquet")[0] == 0
+    assert (pl.read_parquet("o.parquet")["p_trueup"].to_numpy() == tu.load("binary.trueup").predict(frame)).all()
+
+
+def test_values_that_the_model_has_not_seen_are_counted_over_all_portions(here, capsys, some_at_once, monkeypatch):
+    country = ["DE", None, *[f"X{at % 1200}" for at in range(2398)]]
+    pl.DataFrame({"country": country, "forecast": np.linspace(0, 99, 2400)}).write_parquet("new.parquet")
+    some_at_once()
+    _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
+    assert err == "note: country: 2,398 rows have a value the model has not seen ('X0' and 1,199 more), taken as missing\n"
+    monkeypatch.setattr("trueup.cli.predict.MOST_VALUES", 500)
+    _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
+    assert "2,398 rows have a value the model has not seen ('X0' and at least 499 more)" in err
+
+
+def test_a_bad_row_is_told_by_its_place_in_the_file(here, capsys, some_at_once):
+    p = pl.read_parquet("rows.parquet")["p"].to_numpy().copy()
+    p[3456] = 1.5
+    pl.read_parquet("rows.parquet").with_columns(p=p).write_parquet("bad.parquet")
+    some_at_once()
+    code, _, err = call(capsys, "predict", "binary.trueup", "bad.parquet", "-o", "o.parquet")
+    assert code == 2
+    assert "got 1.5 at row 3456\n" in err
+    assert not (here / "o.parquet").exists()
+
+
+def test_a_file_that_gets_shorter_between_two_portions_is_noticed(here, capsys, some_at_once, monkeypatch):
+    from trueup.cli import predict
+
+    frame = pl.read_parquet("rows.parquet")
+    frame.write_parquet("changing.parquet")
+
+    def change(columns, schema):
+        frame.head(100).write_parquet("changing.parquet")
+        return usual(columns, schema)
+
+    usual = predict.read_like
+    monkeypatch.setattr(predict, "read_like", change)
+    some_at_once()
+    code, _, err = call(capsys, "predict", "binary.trueup", "changing.parquet", "-o", "o.parquet")
+    assert code == 2
+    assert err.startswith("error: ")
+    assert not list(here.glob("*o.parquet")) + list(here.glob(".trueup*"))
+
+
+def test_a_model_that_reads_features_alone_is_applied(here, capsys, some_at_once):
+    frame = (
+        pl.read_parquet("rows.parquet")
+        .select("country", "age", "y")
+        .with_columns(age=pl.when(pl.int_range(pl.len()) % 9 > 0).then("age"))
+    )
+    frame.write_parquet("alone.parquet")
+    tu.save(tu.LSBoost(None, ["country", "age"], task="binary").fit(frame, frame["y"]), "alone.trueup")
+    some_at_once()
+    assert call(capsys, "predict", "alone.trueup", "alone.parquet", "-o", "o.parquet")[0] == 0
+    found = pl.read_parquet("o.parquet")["prediction_trueup"].to_numpy()
+    assert (found == tu.load("alone.trueup").predict(frame)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "lots"], "memory must be a number of bytes, or as 2GB; got 'lots'"),
+        (["--memory", "1MB"], "memory must be at least"),
+        (["--spill", "nowhere"], "cannot spill to nowhere: there is no folder nowhere\nhint: make it"),
+        (["--spill", "rows.csv"], "there is no folder rows.csv"),
+    ],
+)
+def test_bad_limits_are_told(here, capsys, arguments, message):
+    before = sorted(here.iterdir())
+    code, out, err = call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "o.csv", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_less_memory_and_more_columns_are_fewer_rows_at_once():
+    rows = [Portions(1_000_000, memory)._rows_at_once(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
+    assert rows == sorted(rows)
+    assert rows[0] < rows[1] < rows[2] <= rows[3] == 1_000_000
+    assert Portions(1_000_000, 10**9)._rows_at_once(100) < Portions(1_000_000, 10**9)._rows_at_once(10)
+    assert Portions(1_000_000, 300 * 10**6)._rows_at_once(10_000) == FEWEST
+    assert Portions(1_000_000)._rows_at_once(10_000) == 1_000_000
+
+
+def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
+    duckdb.sql(f"COPY ({MANY.format(300_000)}) TO 'many.parquet'")
+    (here / "o.csv").write_text("old")
+    before, source = sorted(here.iterdir()), (here / "many.parquet").read_bytes()
+    code, err = run_limited("predict", "amounts.trueup", "many.parquet", "-o", "o.csv", largest=4_000_000)
+    assert code == 2
+    assert err == f"error: cannot write the result: {os.strerror(27)}\nhint: make room, or write to another place\n"
+    assert (here / "o.csv").read_text() == "old"
+    assert (here / "many.parquet").read_bytes() == source
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_full_folder_for_what_does_not_fit_is_told_and_left_empty(here):
+    (here / "spill").mkdir()
+    before = sorted(here.iterdir())
+    arguments = ["predict", "amounts.trueup", "--sql", MANY.format(2_000_000), "-o", "o.parquet"]
+    code, err = run_limited(*arguments, "--memory", "300MB", "--spill", "spill", largest=4_000_000)
+    assert code == 2
+    assert err.startswith("error: what does not fit in memory finds no room in spill")
+    assert "\nhint: name a folder on a disk with room with --spill" in err
+    assert sorted(here.iterdir()) == before
+    assert not list((here / "spill").iterdir())
+
+
+INTERRUPTED = """
+import sys
+from trueup.cli import main, predict
+
+usual = predict.read_like
+def tell(columns, schema):
+    print("portion", flush=True)
+    return usual(columns, schema)
+predict.read_like, predict.AT_ONCE = tell, 20_000
+arguments = ["predict", "amounts.trueup", "many.parquet", "-o", "o.csv", "--memory", "300MB", "--spill", "spill"]
+sys.exit(main(arguments))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
+def test_control_c_between_portions_leaves_no_file_and_no_process(here):
+    duckdb.sql(f"COPY ({MANY.format(2_000_000)}) TO 'many.parquet'")
+    (here / "spill").mkdir()
+    (here / "o.csv").write_text("old")
+    before = sorted(here.iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == ["portion\n"] * 3
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert (here / "o.csv").read_text() == "old"
+    assert sorted(here.iterdir()) == before
+    assert not list((here / "spill").iterdir())
