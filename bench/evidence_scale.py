@@ -46,9 +46,9 @@ def predicting() -> list[str]:
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
-        f"What takes the time of {last} million rows, without a limit. Writing limits it: DuckDB joins the new column to the "
-        f"rows in one thread. The kernel alone scores {kernel['rows_per_second_2_threads'] / 1e6:.0f} million rows a second "
-        "on two.",
+        f"What takes the time of {last} million rows, without a limit. Writing limits it: DuckDB joins the new column to "
+        "the rows in one thread. "
+        f"The kernel alone scores {kernel['rows_per_second_2_threads'] / 1e6:.0f} million rows a second on two.",
         "",
         *table(["step", "time"], steps),
         "",
