@@ -20,10 +20,8 @@ from trueup.data.columns import FLAG_LEVELS, Coded, from_array, merge_texts
 from trueup.data.files import (
     IS_NAN,
     Rows,
-    call,
     choose,
     connect,
-    describe,
     find_names,
     open_rows,
     quote,
@@ -31,6 +29,7 @@ from trueup.data.files import (
     telling,
 )
 from trueup.data.intake import read
+from trueup.data.ranges import has_ranges, parquet_range, piece_of, read_range
 from trueup.data.scan import OURS
 from trueup.data.schema import Feature, Schema, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError, FileError, HardPredictionWarning, OneClassWarning
@@ -107,22 +106,12 @@ class Opened:
 
     def _fetch(self, source: str, start: int, stop: int) -> dict[str, Any]:
         """Read the rows of a range; texts as codes, by the words of all rows."""
-        every = range(len(self.texts))
-        columns = [f"{sql} AS r{at}" for at, sql in enumerate(self.plain.values())]
-        texts = [f"{sql} AS t{at}" for at, sql in enumerate(self.texts.values())]
-        inner = f"SELECT {', '.join([*columns, *texts, 'place'])} FROM {source} WHERE place >= {start} AND place < {stop}"
-        codes = [f"coalesce(words{at}.code, -1) AS t{at}" for at in every]
-        joins = " ".join(f"LEFT JOIN words{at} ON words{at}.word = piece.t{at}" for at in every)
-        shown = ", ".join([*(f"piece.r{at}" for at in range(len(columns))), *codes, "piece.place AS place"])
+        piece = piece_of(source, start, stop, self.plain, self.texts)
         with telling(None, "read a piece of the rows"):
-            found = self.con.execute(f"SELECT {shown} FROM ({inner}) AS piece {joins}").fetchnumpy()
-        place = found["place"]
-        if len(place) != stop - start:
-            raise FileError(f"{len(place):,} of {stop - start:,} rows came back", hint="were the files changed meanwhile?")
-        order = slice(None) if (place[1:] > place[:-1]).all() else np.argsort(place)  # a join may mix the rows
-        out: dict[str, Any] = {name: found[f"r{at}"][order] for at, name in enumerate(self.plain)}
+            found = read_range(self.con, piece, stop - start, len(self.plain), len(self.texts), -1)
+        out: dict[str, Any] = {name: found[f"r{at}"] for at, name in enumerate(self.plain)}
         for at, (name, words) in enumerate(self.words.items()):
-            out[name] = Coded(words.codes[found[f"t{at}"][order]], words.levels)
+            out[name] = Coded(words.codes[found[f"t{at}"]], words.levels)
         return out
 
     @cached_property
@@ -266,21 +255,9 @@ def _settle(
     con: Any, rows: Rows, plain: dict[str, str], texts: dict[str, str], folder: Path
 ) -> tuple[tuple[tuple[str, int], ...], dict[str, str], dict[str, str]]:
     """Write the rows of each file as SQL that can be read by ranges; what is no Parquet is copied to such a file."""
-    taken = {name.lower() for name in rows.names}
-    if rows.files is not None and rows.files.format == "parquet" and "file_row_number" not in taken:
-        found = []
-        for path in rows.files.paths:
-            one = rows.files._replace(paths=[path])
-            names, _ = describe(con, f"FROM {call(one)}")
-            own = {name.encode().lower(): name for name in names}  # bytes fold only ASCII, as DuckDB does
-            read = [
-                f"CAST({quote(own[name.encode().lower()], chr(34))} AS {kind}) AS c{at}"
-                for at, (name, kind) in enumerate(zip(rows.names, rows.types, strict=True))
-                if name in plain or name in texts
-            ]
-            source = f"(SELECT {', '.join([*read, 'file_row_number AS place'])} FROM {call(one, file_row_number='true')})"
-            found.append((source, int(con.execute(f"SELECT count(*) FROM {call(one)}").fetchall()[0][0])))
-        return tuple(found), plain, texts
+    if has_ranges(rows):
+        assert rows.files is not None
+        return tuple(parquet_range(con, rows, path, {*plain, *texts}) for path in rows.files.paths), plain, texts
     path = folder / "rows.parquet"
     every = [*plain.items(), *texts.items()]
     listed = ", ".join(f"{sql} AS c{at}" for at, (_, sql) in enumerate(every))

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import Coded
-from trueup.data.files import Rows, call, connect, describe, quote, telling
+from trueup.data.files import Rows, connect, telling
+from trueup.data.ranges import has_ranges, parquet_range, piece_of, read_range
+from trueup.data.scan import OURS
 from trueup.errors import FileError
 from trueup.kernels.threads import cores
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Portions"]
 
-OURS = 250 * 10**6  # bytes that Python, NumPy, the kernels and DuckDB take before the first row
 LEAST_ROOM = 50 * 10**6  # bytes without which DuckDB does not work
 A_THREAD = 50 * 10**6  # bytes that a thread of DuckDB takes to read and write
 FEWEST = 20_000  # rows
@@ -32,7 +33,6 @@ COPIES = 4  # of every value: in the result of the query, as it is given, as it 
 WORDS = 10_000  # distinct unknown texts of a portion that are told
 UNKNOWN = -2  # the code of a text that is not among the known ones, until it is counted
 ANY = ("",)  # the vocabulary of texts of which none is known
-ROW_NUMBER = "file_row_number"
 UNWRITTEN = re.compile(r"""Could not write file \\?"([^"\\]+)\\?": ([^"]+)""")  # within JSON, too
 SPILLED = "duckdb_temp"  # in the names of its files
 
@@ -160,21 +160,11 @@ class _View(NamedTuple):
 
     def fetch(self, source: str, start: int, stop: int, tell: Any) -> dict[str, Any]:
         """Read the rows of a range."""
-        every = range(len(self.texts))
-        values = [f"{sql} AS r{at}" for at, sql in enumerate(self.plain.values())]
-        words = [f"{sql} AS t{at}" for at, sql in enumerate(self.texts.values())]
-        piece = f"(SELECT {', '.join([*values, *words, 'place'])} FROM {source} WHERE place >= {start} AND place < {stop})"
-        codes = [f"CASE WHEN t{at} IS NULL THEN -1 ELSE coalesce(words{at}.code, {UNKNOWN}) END AS t{at}" for at in every]
-        joins = " ".join(f"LEFT JOIN words{at} ON words{at}.word = piece.t{at}" for at in every)
-        shown = ", ".join([*(f"r{at}" for at in range(len(values))), *codes, "place"])
-        found = self.con.execute(f"SELECT {shown} FROM {piece} AS piece {joins}").fetchnumpy()
-        place = found["place"]
-        if len(place) != stop - start:
-            raise FileError(f"{len(place):,} of {stop - start:,} rows came back", hint="were the files changed meanwhile?")
-        order = slice(None) if (place[1:] > place[:-1]).all() else np.argsort(place)  # a join may mix the rows
-        out: dict[str, Any] = {name: found[f"r{at}"][order] for at, name in enumerate(self.plain)}
+        piece = piece_of(source, start, stop, self.plain, self.texts)
+        found = read_range(self.con, piece, stop - start, len(self.plain), len(self.texts), UNKNOWN)
+        out: dict[str, Any] = {name: found[f"r{at}"] for at, name in enumerate(self.plain)}
         for at, name in enumerate(self.texts):
-            out[name] = self._coded(at, name, found[f"t{at}"][order], piece, tell)
+            out[name] = self._coded(at, name, found[f"t{at}"], piece, tell)
         return out
 
     def _coded(self, at: int, name: str, codes: NDArray[np.int32], piece: str, tell: Any) -> Coded:
@@ -204,26 +194,12 @@ def _in_ranges(
     con: Any, rows: Rows, plain: dict[str, str], texts: dict[str, str]
 ) -> tuple[list[tuple[str, int]], dict[str, str], dict[str, str]]:
     """Write rows so that a range of them is quick to read: Parquet as it is, of others a table of what is needed."""
-    if rows.files is not None and rows.files.format == "parquet" and ROW_NUMBER not in map(str.lower, rows.names):
-        return [_of_parquet(con, rows, path, {*plain, *texts}) for path in rows.files.paths], plain, texts
+    if has_ranges(rows):
+        assert rows.files is not None
+        return [parquet_range(con, rows, path, {*plain, *texts}) for path in rows.files.paths], plain, texts
     listed = ", ".join(f"{sql} AS r{at}" for at, sql in enumerate([*plain.values(), *texts.values()]))
     con.execute(f"CREATE TEMP TABLE trueup_needed AS SELECT {listed} FROM {rows.table}")
     (count,) = con.execute("SELECT count(*) FROM trueup_needed").fetchall()[0]
     place = {name: f"r{at}" for at, name in enumerate([*plain, *texts])}
     source = "(SELECT *, rowid AS place FROM trueup_needed)"
     return [(source, count)], {name: place[name] for name in plain}, {name: place[name] for name in texts}
-
-
-def _of_parquet(con: Any, rows: Rows, path: Path, wanted: set[str]) -> tuple[str, int]:
-    """Write the SQL of one file, its columns named and typed as those of all files together; and count its rows."""
-    assert rows.files is not None
-    one = rows.files._replace(paths=[path])
-    names, types = describe(con, f"FROM {call(one)}")
-    own = {name.lower(): (quote(name, '"'), kind) for name, kind in zip(names, types, strict=True)}
-    read = [f"{ROW_NUMBER} AS place"]
-    for at, (name, kind) in enumerate(zip(rows.names, rows.types, strict=True)):
-        if name in wanted:
-            sql, found = own[name.lower()]
-            read.append(f"{sql} AS c{at}" if found == kind else f"CAST({sql} AS {kind}) AS c{at}")
-    (count,) = con.execute(f"SELECT count(*) FROM {call(one)}").fetchall()[0]
-    return f"(SELECT {', '.join(read)} FROM {call(one, file_row_number='true')})", count
