@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.data.segments import plan
 from trueup.kernels.cumulative import group_rows
 from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
 from trueup.kernels.threads import Workers
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trueup.audits.result import Settings
     from trueup.data.segments import Plan, SegmentColumn
+    from trueup.data.table import Table
 
+    Floats = NDArray[np.float64]
     Ints = NDArray[np.int32]
 
-__all__ = ["Block", "Family", "Grid", "Target", "in_order", "listed_levels", "pairs_of"]
+__all__ = ["Block", "Family", "Grid", "Target", "in_order", "listed_levels", "pairs_of", "plan_grid", "scores_of"]
 
 MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
 WIDEST = 3
@@ -169,6 +173,30 @@ def find_family(target: Target, workers: Workers) -> Family:
     jobs += [partial(_pair, target, a, b, third) for (a, b), third in pairs_of(grid).items()]
     target.nought, target.pruned  # noqa: B018  # made here, once, and not by every thread at the same time
     return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
+
+
+def scores_of(table: Table) -> Iterator[tuple[str, Floats, Floats]]:
+    """Give what is to be audited: one score and its outcome, or those of the top label and of every class."""
+    p, y = table.prediction, table.outcome
+    assert y is not None
+    if p.ndim == 1:
+        yield "", p, y
+        return
+    top = np.argmax(p, axis=1) if len(p) else np.empty(0, np.int64)
+    yield "top label", p[np.arange(len(p)), top], (y == top).astype(np.float64)
+    for at, name in enumerate(table.schema.classes):
+        yield f"class={name}", np.ascontiguousarray(p[:, at]), (y == at).astype(np.float64)
+
+
+def plan_grid(
+    columns: Sequence[SegmentColumn], own: Sequence[SegmentColumn], counts: Sequence[NDArray[np.int64]], rows: int,
+    settings: Settings, scores: int,
+) -> Grid:  # fmt: skip
+    """Plan the combinations of columns, by how many of their levels have rows enough; scores share the budget of cells."""
+    levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
+    budget = settings.max_cells // scores
+    chosen = plan(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
+    return Grid(columns, own, chosen, settings.min_rows, counts)
 
 
 def pairs_of(grid: Grid) -> dict[tuple[int, int], list[int]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.family import Grid
+from trueup.audits.family import plan_grid, scores_of
 from trueup.audits.portrait import Pool, digest, outcomes, portray, sealed
 from trueup.audits.spilled import MOST_OPEN, Spill, choose_edges, record_of
 from trueup.audits.streamed import stream_family
@@ -18,7 +18,7 @@ from trueup.data import checks
 from trueup.data.cutting import Cutter, cut
 from trueup.data.features import Copies
 from trueup.data.pieces import open_scan
-from trueup.data.segments import SegmentColumn, bins_of, named_bins, plan
+from trueup.data.segments import SegmentColumn, bins_of, named_bins
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.audits.family import Target
+    from trueup.audits.family import Grid, Target
     from trueup.audits.result import Audit, Settings
     from trueup.data.pieces import Opened
     from trueup.data.scan import Scan
@@ -111,7 +111,8 @@ def audit_scan(
         bins = named_bins([feature.name for feature in rows.schema.features], bins)
         cutters = [_cutter(rows, feature, bins) for feature in rows.schema.features]
         facts, spills = _spill(rows, cutters, workers, stack)
-        grid = _grid(facts, cutters, settings, len(spills))
+        columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
+        grid = plan_grid(columns, [], facts.counts, facts.rows, settings, len(spills))
         real, weighted = facts.schema.task == "regression", facts.schema.weight is not None
         families = []
         for label, spill in spills.items():
@@ -149,19 +150,6 @@ def _cutter(rows: Opened, feature: Feature, bins: int | Mapping[str, Any]) -> Cu
     return cut(feature, np.append(values, np.nan) if rows.lacks(name) else values, told, usual)
 
 
-def _scores(table: Table) -> Iterator[tuple[str, Floats, Floats]]:
-    """Give what is to be audited: one score and its outcome, or those of the top label and of every class."""
-    p, y = table.prediction, table.outcome
-    assert y is not None
-    if p.ndim == 1:
-        yield "", p, y
-        return
-    top = np.argmax(p, axis=1) if len(p) else np.empty(0, np.int64)
-    yield "top label", p[np.arange(len(p)), top], (y == top).astype(np.float64)
-    for at, name in enumerate(table.schema.classes):
-        yield f"class={name}", p[:, at], (y == at).astype(np.float64)
-
-
 def _spill(
     rows: Opened, cutters: Sequence[Cutter], workers: Workers, stack: contextlib.ExitStack
 ) -> tuple[Facts, dict[str, Spill]]:
@@ -173,7 +161,7 @@ def _spill(
     for table in rows.tables():
         codes = quiet.map(partial(_codes, table), cutters)
         facts.add(table, codes)
-        for at, (label, p, y) in enumerate(_scores(table)):
+        for at, (label, p, y) in enumerate(scores_of(table)):
             if label not in spills:
                 spills[label] = _begin(rows, cutters, label, len(spills), p, most)
                 stack.callback(spills[label].close)
@@ -217,11 +205,3 @@ def _records(
     for at, column in enumerate(codes):
         out[f"c{at}"] = column
     return out
-
-
-def _grid(facts: Facts, cutters: Sequence[Cutter], settings: Settings, targets: int) -> Grid:
-    columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
-    levels = [int((count >= settings.min_rows).sum()) for count in facts.counts]
-    budget = settings.max_cells // targets
-    chosen = plan(levels, facts.rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
-    return Grid(columns, [], chosen, settings.min_rows, facts.counts)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits import estimate
-from trueup.audits.family import Family, Grid, Target, find_family
+from trueup.audits.family import Family, Grid, Target, find_family, plan_grid, scores_of
 from trueup.audits.result import WHOLE, Audit, Settings
 from trueup.data.checks import one_of
 from trueup.data.intake import read
 from trueup.data.scan import Scan
-from trueup.data.segments import SegmentColumn, named_bins, own_segments, plan, segment_column
+from trueup.data.segments import SegmentColumn, named_bins, own_segments, segment_column
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
@@ -201,11 +201,8 @@ def _grid(
         for name, mask in own_segments(table, segments, came_in, taken).items()
     ]
     counts = [*workers.map(_count, columns), *(np.array([np.sum(column.codes == 0)]) for column in own)]
-    levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
     targets = 1 if table.prediction.ndim == 1 else table.prediction.shape[1] + 1
-    budget = settings.max_cells // targets
-    chosen = plan(levels, len(table), depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
-    return Grid(columns, own, chosen, settings.min_rows, counts)
+    return plan_grid(columns, own, counts, len(table), settings, targets)
 
 
 def _count(column: SegmentColumn) -> NDArray[np.int64]:
@@ -218,17 +215,8 @@ def _count(column: SegmentColumn) -> NDArray[np.int64]:
 
 def _targets(table: Table, grid: Grid, threads: int | None = None) -> list[Target]:
     """List what is to be audited: one score, or every class and the top label."""
-    p, y, w = table.prediction, table.outcome, table.weight
-    assert y is not None
-    if p.ndim == 1:
-        return [Target("", sort_rows(y, p, w, real=table.schema.task == "regression"), grid, threads)]
-    top = np.argmax(p, axis=1)
-    hit = (y == top).astype(np.float64)
-    targets = [Target("top label", sort_rows(hit, p[np.arange(len(p)), top], w, real=False), grid, threads)]
-    for at, name in enumerate(table.schema.classes):
-        own = np.ascontiguousarray(p[:, at])
-        targets.append(Target(f"class={name}", sort_rows((y == at).astype(np.float64), own, w, real=False), grid, threads))
-    return targets
+    real = table.schema.task == "regression"
+    return [Target(label, sort_rows(y, p, table.weight, real=real), grid, threads) for label, p, y in scores_of(table)]
 
 
 def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings, workers: Workers) -> Audit:

@@ -97,9 +97,6 @@ class Spill:
         self.counts = [0] * (len(edges) + 1)
         self._open: dict[int, IO[bytes]] = {}
 
-    def __len__(self) -> int:
-        return sum(self.counts)
-
     def _path(self, at: int) -> Path:
         return self.folder / f"range-{at}"
 

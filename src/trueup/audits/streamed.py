@@ -10,7 +10,7 @@ import numpy as np
 
 from trueup.audits.family import Block, Family, Target, in_order, listed_levels, pairs_of
 from trueup.kernels import cumulative as sums
-from trueup.kernels.tally import Cells, Rows, Tally, assign
+from trueup.kernels.tally import DENSE_CELLS, Cells, Rows, Tally, assign, slots
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamedFamily", "stream_family"]
 
-DENSE = 1 << 22  # cells counted in one table; more are counted as they come
 MOST_HELD = 20_000_000  # rows whose scores are held at once, where p-values are refined
 BYTES_HELD = 50  # of one of them
 
@@ -67,11 +66,11 @@ class Job:
 
     def count(self, part: Target) -> None:
         """Count the rows of every cell of a part."""
-        height, width = self.shape
+        width = self.shape[1]
         parent, code = self.parent(part), self.code(part)
-        if height * width <= DENSE:
+        if self.size <= DENSE_CELLS:
             if self.counts is None:
-                self.counts = np.zeros(height * width, np.int64)
+                self.counts = np.zeros(self.size, np.int64)
             sums.count_cells(parent, code, width, self.counts)
             return
         cell = parent.astype(np.int64) * width + code
@@ -99,11 +98,8 @@ class Job:
         """Make room for the sums."""
         assert self.cells is not None
         self.state, self.weights = np.zeros((len(self.cells), 15 if real else 8)), np.zeros((len(self.cells), 2))
-        if self.shape[0] * self.shape[1] <= DENSE:
-            self.slot = np.full(self.shape[0] * self.shape[1] + 1, -1, np.int32)
-            self.slot[self.cells.numbers] = np.arange(len(self.cells), dtype=np.int32)
-        else:
-            self.slot = np.append(np.arange(len(self.cells), dtype=np.int32), np.int32(-1))
+        dense = self.size <= DENSE_CELLS
+        self.slot = slots(self.size, self.cells.numbers) if dense else slots(len(self.cells), np.arange(len(self.cells)))
 
     def advance(self, part: Target) -> None:
         """Take in the rows of a part."""
@@ -112,7 +108,7 @@ class Job:
             return
         rows, width = part.rows, self.shape[1]
         parent, code = self.parent(part), self.code(part)
-        if self.shape[0] * width > DENSE:
+        if self.size > DENSE_CELLS:
             parent = code = assign(parent, code, self.shape, self.cells.numbers)
             width = 0
         run = sums.advance_real if rows.real else sums.advance
@@ -156,15 +152,16 @@ def stream_family(
     """
     alone = [_whole(rows), *(_column(grid, at) for at in range(len(grid.all_columns)))]
     thin = [0, *(listed_levels(grid, at)[1] for at in range(len(grid.all_columns)))]
-    crossed = {pair: _pair(grid, *pair) for pair in pairs_of(grid)}
+    pairs = pairs_of(grid)
+    crossed = {pair: _pair(grid, *pair) for pair in pairs}
     run = partial(_run, again, workers, rows)
     _count(list(crossed.values()), grid, rows, room, run)
-    deeper = {pair: [_triple(grid, job, third) for third in pairs_of(grid)[pair]] for pair, job in crossed.items()}
+    deeper = {pair: [_triple(grid, job, third) for third in pairs[pair]] for pair, job in crossed.items()}
     _count([job for jobs in deeper.values() for job in jobs], grid, rows, room, run)
     jobs = [*alone, *(one for pair, job in crossed.items() for one in (job, *deeper[pair]))]
     few = [*thin, *(None for _ in jobs[len(alone) :])]
     blocks: list[Block] = []
-    for group in _groups(jobs, [4 * min(job.size, DENSE) for job in jobs], room):
+    for group in _groups(jobs, [4 * min(job.size, DENSE_CELLS) for job in jobs], room):
         for job in group:
             job.begin(real=real)
         run("advance", group)
@@ -204,7 +201,7 @@ def _take_in(what: str, part: Target, job: Job) -> None:
 
 def _count(jobs: Sequence[Job], grid: Grid, rows: int, room: int, run: Callable[[str, Sequence[Job]], None]) -> None:
     """Count the rows of every cell, and keep the cells with rows enough."""
-    sizes = [8 * job.size if job.size <= DENSE else 48 * min(job.size, rows) for job in jobs]
+    sizes = [8 * job.size if job.size <= DENSE_CELLS else 48 * min(job.size, rows) for job in jobs]
     for group in _groups(jobs, sizes, room):
         run("count", group)
         for job in group:

@@ -15,7 +15,7 @@ from trueup.data.cutting import DEFAULT_BINS, calendar_unit, cut_edges
 from trueup.data.files import column_names, read_files
 from trueup.data.groups import cut_column
 from trueup.data.intake import read
-from trueup.data.segments import named_bins, segment_column
+from trueup.data.segments import bins_of, named_bins, segment_column
 from trueup.errors import ArgumentError, ColumnError, IdentifierWarning, TrueupError
 
 if TYPE_CHECKING:
@@ -145,15 +145,15 @@ def _in_own_words() -> Iterator[None]:
 def _bins(arguments: argparse.Namespace, table: Table) -> Any:
     usual, single = parse_bins(arguments.bins or [])
     count = DEFAULT_BINS if usual is None else usual
-    numeric = [feature.name for feature in table.schema.features if feature.kind == "numeric"]
-    return named_bins(table.columns, {**dict.fromkeys(numeric, count), **single} if single else count)
+    return named_bins(table.columns, {**single, ...: count})
 
 
 def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> Codes:
     """Give labelled rows the segment of one column that they are in, as the other rows are cut; -1 for none."""
     ours, theirs = table.columns[feature.name], labelled.columns[feature.name]
     other = next(one for one in labelled.schema.features if one.name == feature.name)
-    told = bins.get(feature.name) if isinstance(bins, dict) else bins if feature.kind == "numeric" else None
+    said, usual = bins_of(feature.name, bins)
+    told = usual if said is None and feature.kind == "numeric" else said
     if _blank(theirs):
         found: tuple[tuple[str, ...], NDArray[Any]] = ((f"{feature.name} is missing",), np.zeros(len(theirs), np.int64))
     elif other.kind != feature.kind and not _blank(ours):

@@ -116,14 +116,14 @@ def read_files(
     >>> read_files(sql="SELECT * FROM (VALUES (0.2, 'BR'), (0.7, NULL)) AS scores(p, country)")
     {'p': array([0.2, 0.7]), 'country': Coded(codes=array([ 0, -1], dtype=int32), levels=('BR',))}
     """
-    as_text = _several(text)
+    as_text = several(text)
     with connect(threads) as con:
         rows = open_rows(con, paths, sql, as_text)
-        plain, texts = choose(rows, None if columns is None else _several(columns), as_text)
+        plain, texts = choose(rows, None if columns is None else several(columns), as_text)
         with telling(rows.files):
             refuse_gaps(con, rows.files, [*plain, *texts])
             found = fetch(con, rows, plain, texts)
-        return {name: found[name] for name in (rows.names if columns is None else _several(columns)) if name in found}
+        return {name: found[name] for name in (rows.names if columns is None else several(columns)) if name in found}
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
@@ -158,7 +158,8 @@ def _kind(declared: str) -> str:
     return "LIST" if declared.endswith("]") else declared.split("(")[0].strip('"')
 
 
-def _several(names: Sequence[str] | str) -> tuple[str, ...]:
+def several(names: Sequence[str] | str) -> tuple[str, ...]:
+    """Take one name for a list of one."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -26,6 +26,7 @@ from trueup.data.files import (
     open_rows,
     quote,
     refuse_gaps,
+    several,
     telling,
 )
 from trueup.data.intake import read
@@ -98,7 +99,7 @@ class Opened:
         for first, source, start, stop in self.spans():
             data = self._fetch(source, start, stop)
             with part_of_rows(first), warnings.catch_warnings():
-                # These speak of all rows: `audits.streamed` asks them of all.
+                # These speak of all rows: `audits.large` asks them of all.
                 for kind in (HardPredictionWarning, OneClassWarning):
                     warnings.simplefilter("ignore", kind)
                 table = read(data, **roles, schema=self.schema)
@@ -164,21 +165,19 @@ class Opened:
         if self.schema.task == "multiclass" or self.roles["outcome"] not in self.plain:
             return self.schema.task == "multiclass"
         sql = f"CAST({self.plain[self.roles['outcome']]} AS DOUBLE)"
-        for source, _ in self.files:
-            with telling(None, "read a column"):
-                query = f"SELECT 1 FROM {source} WHERE {self.kept} AND {sql} NOT IN (0, 1) LIMIT 1"
-                if self.con.execute(query).fetchall():
-                    return False
-        return True
+        return not self._some(f"{sql} NOT IN (0, 1)")
 
     def lacks(self, name: str) -> bool:
         """Say whether some row that is not set aside has no value in a column."""
-        for source, _ in self.files:
-            with telling(None, "read a column"):
-                query = f"SELECT 1 FROM {source} WHERE {self.kept} AND ({self._absent(name)}) LIMIT 1"
-                if self.con.execute(query).fetchall():
-                    return True
-        return False
+        return self._some(self._absent(name))
+
+    def _some(self, condition: str) -> bool:
+        """Say whether something is so of some row that is not set aside."""
+        with telling(None, "read a column"):
+            return any(
+                self.con.execute(f"SELECT 1 FROM {source} WHERE {self.kept} AND ({condition}) LIMIT 1").fetchall()
+                for source, _ in self.files
+            )
 
 
 @contextlib.contextmanager
@@ -196,7 +195,7 @@ def open_scan(
 ) -> Iterator[Opened]:
     """Open the rows of a scan: settle their columns, and number the texts of all rows; what is written goes at the end."""
     scores, taken = _roles(outcome, prediction, weight)
-    named = [name for name in _several(categorical) if name not in taken]
+    named = [name for name in several(categorical) if name not in taken]
     roles = {
         "outcome": outcome, "prediction": prediction if isinstance(prediction, str) else list(scores), "weight": weight,
         "task": task, "categorical": named, "unlabelled": unlabelled, "classes": classes,
@@ -207,7 +206,7 @@ def open_scan(
         rows = open_rows(con, given.paths, given.sql, named, role="categorical")
         for name, role in taken.items():
             find_names(rows.names, [name], role)
-        chosen = None if features is None else find_names(rows.names, _several(features), "feature")
+        chosen = None if features is None else find_names(rows.names, several(features), "feature")
         plain, texts = choose(rows, None if chosen is None else [*dict.fromkeys((*taken, *chosen))], named)
         order = [name for name in rows.names if name in plain or name in texts]
         with telling(rows.files):
@@ -223,7 +222,7 @@ def _roles(outcome: str, prediction: str | Sequence[str], weight: str | None) ->
     given = {"outcome": [outcome], "prediction": prediction, "weight": [] if weight is None else [weight]}
     taken: dict[str, str] = {}
     for role, names in given.items():
-        for name in _several(names) if isinstance(names, (str, list, tuple)) else [names]:
+        for name in several(names) if isinstance(names, (str, list, tuple)) else [names]:
             if not isinstance(name, str):
                 raise ArgumentError(
                     f"the {role} must be the name of a column of the files; got {type(name).__name__}",
@@ -234,10 +233,6 @@ def _roles(outcome: str, prediction: str | Sequence[str], weight: str | None) ->
                 raise ColumnError(f"column {name!r} is {told}", hint="a column has one role")
             taken[name] = role
     return tuple(name for name, role in taken.items() if role == "prediction"), taken
-
-
-def _several(names: Sequence[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 @contextlib.contextmanager
@@ -277,7 +272,7 @@ def _described(opened: Opened, chosen: Sequence[str]) -> Opened:
     opened = replace(opened, words=words, texts={name: opened.texts[name] for name in words})
     features = [_feature(name, first.get(name, words.get(name))) for name in chosen if name not in left_out]
     roles = dict(opened.roles)
-    scores = _several(roles["prediction"])
+    scores = several(roles["prediction"])
     kind: Any = "multiclass" if len(scores) > 1 else "regression" if roles["task"] == "regression" else "binary"
     if kind == "multiclass":
         roles["classes"] = class_names(_outcomes(opened), scores, roles["classes"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Floats = NDArray[np.float64]
 
-__all__ = ["Cells", "Rows", "Tally", "assign", "cross", "find_cells", "join", "sort_rows", "tally"]
+__all__ = ["DENSE_CELLS", "Cells", "Rows", "Tally", "assign", "cross", "find_cells", "join", "slots", "sort_rows", "tally"]
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 
@@ -91,7 +91,7 @@ def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) 
     return Cells(numbers[keep], counts[keep].astype(np.int32), int(len(keep) - keep.sum()))
 
 
-def _slots(size: int, numbers: NDArray[np.int64]) -> Ints:
+def slots(size: int, numbers: NDArray[np.int64]) -> Ints:
     """Make the table that gives each cell its place in ``numbers``, -1 elsewhere; the last entry is for rows left out."""
     slot = np.full(size + 1, -1, np.int32)
     slot[numbers] = np.arange(len(numbers), dtype=np.int32)
@@ -109,7 +109,7 @@ def assign(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np
     height, width = shape
     if _dense(shape, len(parent)):
         out = np.empty(len(parent), np.int32)
-        sums.look_up(parent, code, width, _slots(height * width, numbers), out)
+        sums.look_up(parent, code, width, slots(height * width, numbers), out)
         return out
     if not len(numbers):
         return np.full(len(parent), -1, np.int32)
@@ -206,10 +206,10 @@ def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: C
     """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
     height, width = shape
     if _dense(shape, len(parent)):
-        slot = _slots(height * width, cells.numbers)
+        slot = slots(height * width, cells.numbers)
     else:
         parent = code = assign(parent, code, shape, cells.numbers)
-        width, slot = 0, _slots(len(cells), np.arange(len(cells)))
+        width, slot = 0, slots(len(cells), np.arange(len(cells)))
     weights = np.zeros((len(cells), 2))
     state = np.zeros((len(cells), 15 if rows.real else 8))
     advance = sums.advance_real if rows.real else sums.advance

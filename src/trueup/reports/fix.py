@@ -40,8 +40,8 @@ def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL, *, ta
     """
     if fix is None:
         return ()
-    model = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
-    if not isinstance(model, Model):
+    model = _model_of(fix)
+    if model is None:
         raise ArgumentError(
             f"fix must be a fitted calibrator or a model; got {type(fix).__qualname__}",
             hint="pass what was fitted, such as trueup.MCGrad().fit(...), or what trueup.load gave",
@@ -50,6 +50,11 @@ def view_fix(fix: Any, audits: Sequence[Audit] = (), words: Words = USUAL, *, ta
     if isinstance(model.map, Patches) and model.map.patches:
         sections.append(_patches(model.map))
     return tuple(sections)
+
+
+def _model_of(fix: Any) -> Model | None:
+    found = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
+    return found if isinstance(found, Model) else None
 
 
 def _corrections(model: Model, audits: Sequence[Audit], words: Words, *, taught: bool) -> Section:
@@ -94,8 +99,8 @@ def has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
 
     The command line has seen the rows; elsewhere they are asked of the audits, which may have let them go.
     """
-    model = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
-    if not isinstance(model, Model) or len(audits) < 2:
+    model = _model_of(fix)
+    if model is None or len(audits) < 2:
         return False
     if any(audit.source is not None and audit.source.taught for audit in audits):
         return True

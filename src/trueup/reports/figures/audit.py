@@ -22,6 +22,7 @@ from trueup.reports.figures.style import (
     seen_alone,
     shade,
 )
+from trueup.reports.whole import portrait_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,9 +74,8 @@ def draw_reliability(
     strokes = looks(named)
     ax = axes_of(ax, 4.8 if "" in named else 6.6, 4.4)
     alone = next(iter(named.values())) if len(named) == 1 else None
-    portrait = None
-    if isinstance(alone, Audit) and _has_rows(alone):
-        portrait = alone.portrait
+    portrait = portrait_of(alone) if isinstance(alone, Audit) else None
+    if isinstance(alone, Audit) and portrait is not None:
         x = found[next(iter(found))].curve.predicted
         label = f"if calibrated ({100 * (1 - alone.settings.alpha):g}%)"
         ax.fill_between(x, portrait.low, portrait.high, color=CALM, alpha=0.5, linewidth=0, zorder=1, label=label)
@@ -116,10 +116,6 @@ def _finding(one: Any, name: str) -> Any:
             hint="the worst thousand segments and the whole have one",
         )
     return found
-
-
-def _has_rows(audit: Audit) -> bool:
-    return bool(audit.whole_rows)
 
 
 def _square(ax: Axes, found: Mapping[str, Finding]) -> tuple[float, float]:
@@ -196,7 +192,7 @@ def _audits(result: Any) -> Mapping[str, Audit]:
         told = repr(name) if name else "result"
         if not isinstance(one, Audit):
             raise ArgumentError(f"{told} must be an audit by trueup.audit; got {type(one).__name__}", hint=AUDIT)
-        if not _has_rows(one):
+        if portrait_of(one) is None:
             raise DataError(f"{told} is a copy of an audit without its rows", hint="draw the audit that was made of them")
     return named
 
