@@ -10,12 +10,12 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 AXE := axe-core@4.14.0
 
-.PHONY: demo test lint types layers unit browser axe wheel docs clean
+.PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-test: lint types layers unit browser
+test: lint types layers unit cluster browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -28,7 +28,12 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --ignore=tests/browser
+	$(BIN)/pytest -n auto --ignore=tests/browser --ignore=tests/cluster
+
+# Spark and Dask, with two workers each: apart from the others, since they take all cores for themselves. Spark needs Java;
+# without it its tests are left out, with the reason; in CI they fail.
+cluster: $(VENV)/.dev
+	$(BIN)/pytest tests/cluster
 
 # One browser, one test after another: apart from the others, so that two cores are enough for it to answer in time.
 browser: $(VENV)/.dev axe

@@ -25,9 +25,13 @@ HOMES = {
     "lightgbm": {"engines"},
     "matplotlib": {"reports"},
     "torch": {"kernels/laplace/cuda.py"},
-    "pandas": set(),
+    "pandas": {"engines"},
     "polars": set(),
-    "pyarrow": set(),
+    "pyarrow": {"engines"},
+    "pyspark": {"engines"},
+    "py4j": {"engines"},
+    "dask": {"engines"},
+    "distributed": {"engines"},
 }
 
 

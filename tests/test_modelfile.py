@@ -21,10 +21,10 @@ import trueup as tu
 from checks import FEATURES, rows
 from forged import GONE, STRANGE, changed, places, refused, store, usable
 from trueup import storage
+from trueup.calibrators.maps.forests import KINDS
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import FORMAT, KIND, MANIFEST
-from trueup.modelfile.forests import KINDS
 
 GOLDEN = Path(__file__).parent / "golden"
 PREDICTION = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}

@@ -5,6 +5,8 @@ An error says what was wrong, what was got and where, and then, on a line of its
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "ColumnError",
@@ -12,6 +14,7 @@ __all__ = [
     "FileError",
     "HardPredictionWarning",
     "IdentifierWarning",
+    "LostWorkerError",
     "MissingPackageError",
     "NotFittedError",
     "OneClassWarning",
@@ -46,7 +49,7 @@ class TrueupError(ValueError):
         self.message = message
         self.hint = hint
 
-    def __reduce__(self) -> tuple[type[TrueupError], tuple[str, str | None]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return type(self), (self.message, self.hint)
 
 
@@ -72,6 +75,24 @@ class NotFittedError(TrueupError, AttributeError):
 
 class MissingPackageError(TrueupError, ImportError):
     """An optional package that is not installed."""
+
+
+class LostWorkerError(TrueupError):
+    """A process or a machine was lost while the rows of a cluster were worked on: nothing is wrong with the data.
+
+    ``missed`` says that the one who tells it only missed another.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, *, missed: bool = False) -> None:
+        super().__init__(message, hint)
+        self.missed = missed
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _lost_again, (self.message, self.hint, self.missed)
+
+
+def _lost_again(message: str, hint: str | None, missed: bool) -> LostWorkerError:  # noqa: FBT001
+    return LostWorkerError(message, hint, missed=missed)
 
 
 class TrueupWarning(UserWarning):

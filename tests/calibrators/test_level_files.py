@@ -16,9 +16,9 @@ import trueup as tu
 from checks import rows
 from forged import put, store
 from trueup import storage
+from trueup.calibrators.maps.forests import KINDS
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
-from trueup.modelfile.forests import KINDS
 from trueup.modelfile.levels import LINES, ROUNDS
 
 COLUMNS = ["country", "age", "new"]

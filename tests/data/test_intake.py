@@ -8,7 +8,7 @@ import decimal
 import numpy as np
 import pytest
 
-from trueup.data.intake import frame_like, read
+from trueup.data.intake import frame_like, read, read_like
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ColumnError, OneClassWarning
 
@@ -278,3 +278,11 @@ def test_names_may_come_in_any_collection(scored):
     ):
         assert list(_read(scored, features=names).columns) == ["age", "new"]
     assert list(_read(scored, features="age").columns) == ["age"]
+
+
+def test_dates_read_as_categories_are_read_so_again(frame):
+    days = [dt.date(2024, 1, 2), dt.date(2024, 1, 1)]
+    data = frame({"p": [0.1, 0.2], "y": [0, 1], "day": days})
+    table = read(data, outcome="y", prediction="p", categorical=["day"])
+    assert table.schema.features[0].levels == ("2024-01-01", "2024-01-02")
+    assert read_like(data, table.schema).columns["day"].tolist() == [1, 0]

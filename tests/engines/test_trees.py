@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import twins
+from trueup.engines import trees as engine
 from trueup.engines.trees import Binned, Grower, Growth, quiet
 from trueup.kernels.cascade import IDENTITY, Stage, build, score
 from trueup.kernels.threads import Workers
@@ -167,6 +168,73 @@ def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing)
         other.update()
     trees, expected = (booster.model_to_string().split("\nTree=")[1:] for booster in (grower._booster, other))
     assert [tree.split("end of trees")[0] for tree in trees] == [tree.split("end of trees")[0] for tree in expected]
+
+
+def _text(binned, F, y, growth, **sample):
+    grower = Grower(binned, binned.join(F, y, None, F, growth, **sample), None, None, growth)
+    grower.grow(12)
+    return grower._booster.model_to_string()
+
+
+@pytest.mark.parametrize("where", ["memory", "files"])
+def test_rows_that_are_read_a_few_at_a_time_are_binned_as_a_matrix_is(where, monkeypatch, tmp_path):
+    # More rows than bins are found from, and many more than are read at a time.
+    monkeypatch.setattr(engine, "SAMPLE", 2_000)
+    monkeypatch.setattr(engine._Rows, "batch_size", 700)
+    columns, F, y, _ = _data(rows=7_100)
+    columns.append(np.where(np.arange(7_100) % 40, 0.0, columns[1] + 0.5))  # hardly ever anything but 0
+    kinds, growth = [*CATEGORICAL, False], replace(GROWTHS["five leaves"], bins=31)
+    matrix = np.column_stack([column + 1.0 if kind else column for column, kind in zip(columns, kinds, strict=True)])
+    whole = Binned([], [], growth)
+    whole.columns, whole._dataset = 5, lgb.Dataset(matrix, categorical_feature=[2, 3], params=growth.binning()).construct()
+    if where == "files":
+        for at, column in enumerate(columns):
+            np.save(tmp_path / f"{at}.npy", column)
+        columns = [np.load(tmp_path / f"{at}.npy", mmap_mode="r") for at in range(5)]
+    assert _text(Binned(columns, kinds, growth), F, y, growth) == _text(whole, F, y, growth)
+
+
+def test_bins_are_those_of_the_reference():
+    columns, F, y, _ = _data(rows=4_000)
+    growth, half = replace(GROWTHS["five leaves"], bins=15), slice(0, 2_000)
+    some = [column[half] for column in columns]
+    whole = Binned(columns, CATEGORICAL, growth)
+    grower = Grower(whole, whole.join(F, y, None, F, growth), np.arange(2_000), None, growth)
+    grower.grow(12)
+    expected = grower._booster.model_to_string()
+    own = Binned(some, CATEGORICAL, growth, reference=whole)
+    assert _text(own, F[half], y[half], growth, sample=F) == expected
+    assert _text(own, F[half], y[half], growth) != expected, "the bins of the prediction are its own"
+    assert _text(Binned(some, CATEGORICAL, growth), F[half], y[half], growth, sample=F) != expected
+
+
+def test_no_rows_and_nothing_to_learn_from_grow_nothing():
+    columns, F, y, _ = _data(rows=100)
+    growth, none = Growth("log"), np.arange(0)
+    whole = Binned(columns, CATEGORICAL, growth)
+    empty = Binned([column[:0] for column in columns], CATEGORICAL, growth, reference=whole)
+    data = empty.join(F[:0], y[:0], None, F[:0], growth, sample=F)
+    alone = Grower(empty, data, None, none, growth)
+    assert alone.grow(3) == []
+    unlearned = Grower(whole, whole.join(F, y, None, F, growth), none, np.arange(100), growth)
+    losses = unlearned.grow(3)
+    np.testing.assert_allclose(losses, np.mean(np.logaddexp(0, F[:, 0]) - y * F[:, 0]), rtol=1e-6)
+    for grower in (alone, unlearned):
+        assert np.abs(_sums(grower.forest(3), columns, F)).max() == 0
+
+
+def test_a_missing_number_goes_the_way_of_most_weight_where_machines_grew_the_tree():
+    # 400 rows of 0 that weigh 10 each, 1,100 of 1: the counts say right, the hessians left.
+    x, F = np.repeat([0.0, 1.0], [400, 1_100]), np.zeros((ROWS, 1))
+    growth = Growth("log", depth=1, leaves=2, feature_fraction=1.0)
+    grower, _ = _grown([x], F, x, growth, weight=np.where(x == 0, 10.0, 1.0), start=F, trees=1)
+    text = grower._booster.model_to_string()
+    assert [engine._read(text, 1, 1, by_weight=weight).missing_left.tolist() for weight in (False, True)] == [[0], [1]]
+
+
+def test_only_several_machines_are_spoken_of():
+    alone, together = (Growth("log", machines=many).parameters(2) for many in (1, 3))
+    assert together == alone | {"tree_learner": "data", "num_machines": 3, "pre_partition": True}
 
 
 @pytest.mark.parametrize("loss", ["log", "squared", "classes"])

@@ -178,6 +178,8 @@ def reliability(family: Family, which: NDArray[np.int64], workers: Workers) -> F
     some = family.take(which)
     columns, codes = (key[which] for key in family.keys)
     bins = np.clip(some.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
+    if (found := family.curve_sums(which, bins, CURVE_BINS)) is not None:
+        return found
     cells, weight, shares = np.zeros((len(which), CURVE_BINS, 6)), some.weight.copy(), 4 * workers.threads
     carried = np.tile([0.0, -1.0, 0.0], (len(which), 1))
     for target in family.parts():

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int32]
 
-__all__ = ["Block", "Family", "Grid", "Target", "in_order", "listed_levels", "pairs_of", "plan_grid", "scores_of"]
+__all__ = ["Block", "Family", "Grid", "Margin", "Target", "in_order", "listed_levels", "pairs_of", "plan_grid", "scores_of"]
 
 MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
 WIDEST = 3
@@ -126,6 +126,13 @@ class Block:
     thin: int = 0
 
 
+class Margin(NamedTuple):
+    """What is not known of the segments of a family: half the width of sigma, and p-values that hold all the same."""
+
+    half: Floats
+    p_value: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
     """All segments of one target, block by block."""
@@ -138,6 +145,15 @@ class Family:
     def parts(self) -> Iterator[Target]:
         """Go through the rows, in the order of their scores, once more."""
         yield self.target
+
+    @property
+    def margin(self) -> Margin | None:
+        """What is not known, where rows could not be put in one order."""
+        return None
+
+    def curve_sums(self, which: NDArray[np.int64], bins: Ints, most: int) -> Floats | None:  # noqa: ARG002
+        """Sum up the curves of some segments where that is not done row by row: (segments, ``most``, 6)."""
+        return None
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:

@@ -75,7 +75,8 @@ class Finding:
     an unadjusted 1 - alpha interval; ``ecce`` the range of the cumulative differences and ``sigma`` the same in units of
     its noise; ``mde`` the shift that would be found with 80% power at alpha / number of segments. ``testable`` is false
     where the data is too thin for a verdict: then ``p_value`` and ``p_adjusted`` are NaN and the segment is not counted.
-    ``curve`` is set for the worst thousand and the whole.
+    ``curve`` is set for the worst thousand and the whole. ``sigma`` is known to within ``sigma_bound``, either way: 0, but
+    for rows on a cluster (see ``exact`` of `trueup.audit`), whose p-values are those of the lower end.
     """
 
     segment: str
@@ -96,17 +97,20 @@ class Finding:
     testable: bool
     note: str = ""
     curve: ReliabilityCurve | None = field(default=None, repr=False)
+    sigma_bound: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values fit for JSON; what is not finite becomes None."""
-        found = {name: plain(getattr(self, name)) for name in (*COLUMNS, "note")}
+        """Give plain values fit for JSON; what is not finite becomes None. ``sigma_bound`` is left out where it is 0."""
+        bound = (BOUND,) if self.sigma_bound else ()
+        found = {name: plain(getattr(self, name)) for name in (*COLUMNS, *bound, "note")}
         return found | {"curve": None if self.curve is None else self.curve.to_dict()}
 
     def __repr__(self) -> str:
         return text.finding_line(self)
 
 
-COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
+BOUND = "sigma_bound"
+COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve", BOUND))
 
 
 def _frozen(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -341,10 +345,19 @@ class Audit:
         scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
         return self.mce_absolute / scale if scale > 0 else math.nan
 
+    @property
+    def bounded(self) -> bool:
+        """Whether sigma is known within a bound only: rows lay in parts, and were not brought together."""
+        return BOUND in self.columns
+
     def to_frame(self, like: Any = None) -> Any:
-        """Give every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
+        """Give every segment as a frame of the library that ``like`` comes from, or as a dict of arrays.
+
+        Where sigma is known within a bound, ``sigma_bound`` is one more column.
+        """
         named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
-        return frame_like({name: named[name].copy() for name in COLUMNS}, like)
+        names = (*COLUMNS, *([BOUND] if self.bounded else []))
+        return frame_like({name: named[name].copy() for name in names}, like)
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Give plain values fit for JSON: the verdict, the settings, and the findings, worst first (``most`` of them)."""
@@ -364,9 +377,12 @@ class Audit:
             "settings": {name: plain(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
-            "overall": self.overall.to_dict(),
-            "findings": [self.finding(at).to_dict() for at in range(count)],
+            "overall": self._plain(self.overall),
+            "findings": [self._plain(self.finding(at)) for at in range(count)],
         }
+
+    def _plain(self, finding: Finding) -> dict[str, Any]:
+        return finding.to_dict() | ({BOUND: plain(finding.sigma_bound)} if self.bounded else {})
 
     def __repr__(self) -> str:
         return text.audit_page(self)

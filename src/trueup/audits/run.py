@@ -15,6 +15,7 @@ from trueup.data.intake import read
 from trueup.data.scan import Scan
 from trueup.data.segments import SegmentColumn, named_bins, own_segments, segment_column
 from trueup.data.table import Table
+from trueup.engines.parts import engine_of, open_parts
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tails import FINDINGS
@@ -57,6 +58,7 @@ def audit(
     draws: int = 199,
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
+    exact: bool = False,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
@@ -64,7 +66,7 @@ def audit(
 
     Parameters
     ----------
-    data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or Table
+    data : pandas, polars or pyarrow frame, dict of arrays, ndarray, Table, Scan, or DataFrame of Spark or Dask
         One row a prediction. For a NumPy array columns are positions.
     outcome : column name or array
         What happened: 0/1, booleans, probabilities in [0, 1], or real numbers with ``task="regression"``. For several
@@ -101,6 +103,12 @@ def audit(
         What to do with rows that have no outcome.
     classes : sequence, optional
         The outcome that each of several prediction columns stands for.
+    exact : bool
+        For frames of Spark and Dask. By default every partition is summed up where it lies; then ``sigma`` and ``ecce`` are
+        known within a bound, ``sigma_bound`` of a finding, and p-values hold but are a little larger. With ``exact=True``
+        all rows come to this machine, one partition after the other, and every number is that of an audit in memory; so it
+        is always with real outcomes, whose noise is found from neighbours. Frames in memory and scans are always exact.
+        Either way quantile bins of more rows than a machine should hold are those of a fair sample of them.
     threads : int, optional
         By default every core this process may use. The result does not depend on it.
     progress : callable, optional
@@ -121,10 +129,10 @@ def audit(
     _check(settings, draws, threads)
     settings = settings.plain()
     workers = Workers(threads, progress)
-    if isinstance(data, Scan):
+    if engine_of(data) is not None:
         roles = {"outcome": outcome, "prediction": prediction, "weight": weight, "features": by, "task": task}
         roles |= {"categorical": categorical, "unlabelled": unlabelled, "classes": classes}
-        return _audit_files(data, roles, bins, segments, settings, workers)
+        return _audit_elsewhere(data, roles, bins, segments, settings, workers, exact=exact)
     if isinstance(data, Table):
         table = data
         usual = task == "auto" and unlabelled == "error" and not categorical
@@ -147,18 +155,31 @@ def audit(
     return _judge(table, grid, families, settings, workers)
 
 
-def _audit_files(
-    data: Scan, roles: dict[str, Any], bins: int | Mapping[str, Any], segments: Any, settings: Settings, workers: Workers
-) -> Audit:
-    """Audit files that need not fit in memory."""
-    from trueup.audits.large import audit_scan
-
+def _audit_elsewhere(
+    data: Any, roles: dict[str, Any], bins: int | Mapping[str, Any], segments: Any, settings: Settings, workers: Workers,
+    *, exact: bool,
+) -> Audit:  # fmt: skip
+    """Audit rows that need not fit in memory: those of files, or of a cluster."""
     for role in ("outcome", "prediction"):
         if roles[role] is None:
             raise ArgumentError(f"an audit needs the {role}", hint=f'name its column, as {role}="..."')
     if segments is not None:
-        raise ArgumentError("segments of your own need rows in memory", hint="make them a column of the files")
-    return audit_scan(data, roles, bins, settings, workers, _judge)
+        raise ArgumentError("segments of your own need rows in memory", hint="make them a column of the data")
+    if settings.adjust == "max":
+        raise ArgumentError(
+            'adjust="max" draws the outcomes of all rows many times over, and needs them in memory',
+            hint='use adjust="holm"',
+        )
+    if isinstance(data, Scan):
+        from trueup.audits.large import audit_scan
+
+        return audit_scan(data, roles, bins, settings, workers, _judge)
+    from trueup.audits.large import audit_pieces
+    from trueup.audits.merged import audit_parts
+
+    with open_parts(data, **roles) as parts:
+        run = audit_pieces if exact or parts.schema.task == "regression" else audit_parts
+        return run(parts, bins, settings, workers, _judge)
 
 
 def _check(settings: Settings, draws: int, threads: int | None) -> None:
@@ -227,6 +248,12 @@ def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings,
     parts = [estimate.findings(family, settings.alpha, level, quiet) for family in families]
     found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     columns: dict[str, NDArray[Any]] = dict(zip(FINDINGS, found, strict=True))
+    margins = [margin for family in families if (margin := family.margin) is not None]
+    if margins:
+        columns |= {
+            "sigma_bound": np.concatenate([margin.half for margin in margins]),
+            "p_value": np.concatenate([margin.p_value for margin in margins]),
+        }
     p = columns["p_value"]
     p[~enough] = np.nan
     adjusted = _adjust(table, families, columns, enough, settings, workers)  # which refines some p-values in place

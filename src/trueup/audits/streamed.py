@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int32]
 
-__all__ = ["StreamedFamily", "stream_family"]
+__all__ = ["Job", "StreamedFamily", "column_job", "pair_job", "stream_family", "triple_job", "whole_job"]
 
 MOST_HELD = 20_000_000  # rows whose scores are held at once, where p-values are refined
 BYTES_HELD = 50  # of one of them
@@ -150,13 +150,13 @@ def stream_family(
 
     ``room`` is how many bytes the tables of cells may take at once: rows are gone through again for what is more.
     """
-    alone = [_whole(rows), *(_column(grid, at) for at in range(len(grid.all_columns)))]
+    alone = [whole_job(rows), *(column_job(grid, at) for at in range(len(grid.all_columns)))]
     thin = [0, *(listed_levels(grid, at)[1] for at in range(len(grid.all_columns)))]
     pairs = pairs_of(grid)
-    crossed = {pair: _pair(grid, *pair) for pair in pairs}
+    crossed = {pair: pair_job(grid, *pair) for pair in pairs}
     run = partial(_run, again, workers, rows)
     _count(list(crossed.values()), grid, rows, room, run)
-    deeper = {pair: [_triple(grid, job, third) for third in pairs[pair]] for pair, job in crossed.items()}
+    deeper = {pair: [triple_job(grid, job, third) for third in pairs[pair]] for pair, job in crossed.items()}
     _count([job for jobs in deeper.values() for job in jobs], grid, rows, room, run)
     jobs = [*alone, *(one for pair, job in crossed.items() for one in (job, *deeper[pair]))]
     few = [*thin, *(None for _ in jobs[len(alone) :])]
@@ -212,18 +212,21 @@ def _nought(part: Target) -> Ints:
     return part.nought
 
 
-def _whole(rows: int) -> Job:
+def whole_job(rows: int) -> Job:
+    """Take all rows."""
     cells = Cells(np.zeros(1, np.int64), np.array([rows]))
     return Job((), np.empty((1, 0), np.int32), _nought, _nought, (1, 1), np.empty(0, np.int64), cells)
 
 
-def _column(grid: Grid, at: int) -> Job:
+def column_job(grid: Grid, at: int) -> Job:
+    """Take the levels of one column that are listed."""
     counts, (levels, _) = grid.counts[at], listed_levels(grid, at)
     cells, every = Cells(levels, counts[levels]), np.arange(len(counts))
     return Job((at,), np.empty((1, 0), np.int32), _nought, lambda part: part.codes[at], (1, len(counts)), every, cells)
 
 
-def _pair(grid: Grid, a: int, b: int) -> Job:
+def pair_job(grid: Grid, a: int, b: int) -> Job:
+    """Cross two columns."""
     kept = grid.kept
     shape = len(kept[a]), len(kept[b])
     return Job(
@@ -231,7 +234,7 @@ def _pair(grid: Grid, a: int, b: int) -> Job:
     )
 
 
-def _triple(grid: Grid, pair: Job, third: int) -> Job:
+def triple_job(grid: Grid, pair: Job, third: int) -> Job:
     """Cross the segments of a pair with a third column."""
     cells, (a, b), shape = pair.cells, pair.columns, pair.shape
     assert cells is not None

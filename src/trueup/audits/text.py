@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
 
-__all__ = ["audit_html", "audit_page", "finding_line", "verdict"]
+__all__ = ["audit_html", "audit_page", "deviation", "finding_line", "verdict", "worst_deviation"]
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
 WIDEST_NAME = 48
+LEAST_BOUND = 0.001  # what is written of a bound below
 HUNDREDTH = (0.007, 0.014)  # observed / expected where scores below 1 were meant as percent
 
 
@@ -31,6 +32,28 @@ def number(value: float, digits: int = 3) -> str:
     if rounded != 0 and 1e-4 <= abs(rounded) < 1e7:
         return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
     return f"{value:.{digits}g}"
+
+
+def deviation(sigma: float, bound: float = 0.0) -> str:
+    """Write a sigma, and how far it may be off where it is known within a bound; the bound is rounded up.
+
+    Examples
+    --------
+    >>> deviation(7.3123), deviation(7.3123, 0.0312), deviation(7.3123, 1e-7)
+    ('7.31', '7.31 ± 0.04', '7.31 ± 0.001')
+    """
+    if not bound > 0:
+        return number(sigma)
+    unit = 10.0 ** math.floor(math.log10(max(bound, LEAST_BOUND)))
+    return f"{number(sigma)} ± {number(math.ceil(max(bound, LEAST_BOUND) / unit - 1e-9) * unit, 1)}"
+
+
+def worst_deviation(audit: Audit) -> str:
+    """Write the largest sigma of the tested segments."""
+    found = audit.columns["sigma"][audit.columns["testable"]]
+    if not audit.bounded or not len(found):
+        return deviation(audit.worst_sigma)
+    return deviation(audit.worst_sigma, float(audit.columns["sigma_bound"][audit.columns["testable"]][found.argmax()]))
 
 
 def shorten(name: str, width: int = WIDEST_NAME) -> str:
@@ -88,7 +111,7 @@ def finding_line(finding: Finding) -> str:
     return (
         f"<{shorten(finding.segment, 80)}: {finding.n:,} rows, observed {number(finding.observed)}, "
         f"expected {number(finding.expected)}, ratio {number(finding.ratio)} ({interval}), "
-        f"{number(finding.sigma)} sigma, {tail}>"
+        f"{deviation(finding.sigma, finding.sigma_bound)} sigma, {tail}>"
     )
 
 
@@ -102,7 +125,7 @@ def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
             number(finding.expected),
             number(finding.ratio),
             f"{number(finding.ratio_low)} to {number(finding.ratio_high)}",
-            number(finding.sigma),
+            deviation(finding.sigma, finding.sigma_bound),
             number(finding.p_adjusted, 2) if finding.testable else "not tested",
         )
         for finding in findings
@@ -138,6 +161,11 @@ def notes(audit: Audit) -> list[str]:
         lines.append(f"{audit.unlabelled:,} rows without an outcome were set aside")
     if audit.weightless:
         lines.append(f"{audit.weightless:,} rows of weight 0 were left out")
+    if audit.bounded and (widest := float(audit.columns["sigma_bound"].max())) > 0:
+        lines.append(
+            f"the rows lay in parts and were summed up part by part: sigma is known to {number(widest, 2)} or better, ecce "
+            "likewise, and p-values are those of the lower end; bins of curves end where cells do (exact=True is exact)"
+        )
     if audit.settings.adjust == "bh":
         lines.append(
             "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not promise; 'by' does not"

@@ -16,7 +16,9 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
+from trueup.data import checks
 from trueup.data.intake import ALONE, read, read_like
+from trueup.engines.parts import engine_of, need, open_parts
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
 
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from trueup.calibrators.splits import Held
     from trueup.data.schema import Schema
     from trueup.data.table import Table
+    from trueup.engines.base import Parts
 
     Floats = NDArray[np.float64]
 
 __all__ = ["Calibrator", "Fitted"]
+
+ENGINES = ("auto", "local", "spark", "dask")
 
 
 class Fitted(NamedTuple):
@@ -66,6 +71,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     stopping: Stopping = None
     random_state: int = 0
     threads: int | None = None
+    engine: str = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
         """Learn the correction.
@@ -73,9 +79,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : pandas, polars or pyarrow frame, dict of arrays, or ndarray
-            With the prediction and the features.
+            With the prediction and the features. `trueup.MCGrad` also takes what need not fit in memory: a
+            `trueup.scan` of files, a Spark DataFrame or a Dask DataFrame.
         y : array or column name
-            The outcome, one value a row; a name is that of a column of ``X``.
+            The outcome, one value a row; a name is that of a column of ``X``, and there must be one where rows are not
+            in memory.
         sample_weight : array or column name, optional
 
         Returns
@@ -84,6 +92,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         if y is None:
             raise ArgumentError("fit needs the outcome", hint='pass it as fit(frame, frame["clicked"])')
+        if self._engine(X) is not None:
+            roles = {
+                "outcome": y, "prediction": self._role(), "weight": sample_weight, "features": self.features,
+                "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled,
+                "classes": self.classes,
+            }  # fmt: skip
+            with open_parts(X, **roles) as parts:
+                self._fit_apart(parts)
+            return self
         table = read(
             X, outcome=y, prediction=self._role(), weight=sample_weight, features=self.features, task=self._task(),
             categorical=self.categorical, unlabelled=self.unlabelled, classes=self.classes,
@@ -92,8 +109,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Learn the correction from a Table, as `fit` does from a frame."""
-        fitted = self._fit_map(table, progress)
-        about = About(type(self).__name__, self._plain_parameters(), len(table), _today(), _version())
+        self._take(table, self._fit_map(table, progress), len(table))
+        return self
+
+    def _take(self, table: Table, fitted: Fitted, rows: int) -> None:
+        """Make a Model of what was learned from so many rows; a table of some of them tells what was corrected."""
+        about = About(type(self).__name__, self._plain_parameters(), rows, _today(), _version())
         found, after = fitted.map, fitted.after
         explanation = self._explain(table, found) if after is None else self._compare(table, found, after)
         self.model_ = Model(table.schema, fitted.map, fitted.history, explanation, about)
@@ -103,7 +124,29 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.held_out_rows_ = None if held is None else held.rows_given(table)
         self.held_out_before_ = None if held is None else held.before
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
-        return self
+
+    def _engine(self, X: Any) -> str | None:
+        """Say whose frame this is, where its rows need not be in memory; refuse another than the engine that is named."""
+        found = engine_of(X)
+        checks.one_of("engine", self.engine, ENGINES)
+        if self.engine in ("spark", "dask"):
+            need(self.engine)
+        if self.engine not in ("auto", "local" if found in (None, "scan") else found):
+            raise ArgumentError(
+                f"engine={self.engine!r} does not take a {type(X).__module__}.{type(X).__qualname__}",
+                hint='leave engine="auto": it goes by the frame',
+            )
+        if found is not None and type(self)._fit_apart is Calibrator._fit_apart:
+            where = "files that need not fit in memory" if found == "scan" else f"a {found.capitalize()} DataFrame"
+            raise ArgumentError(
+                f"{type(self).__name__} takes rows in memory; got {where}",
+                hint="trueup.MCGrad fits them where they are; or give this one a sample of them, in memory",
+            )
+        return found
+
+    def _fit_apart(self, parts: Parts) -> None:
+        """Learn from rows in parts; a calibrator that can do so writes this."""
+        raise NotImplementedError
 
     def predict(self, X: Any) -> Floats:
         """Correct the predictions of a frame: shape (n,), or (n, k) for k classes."""

@@ -70,6 +70,8 @@ class Explanation:
     ----------
     corrections : tuple of Correction
     rows : int
+        On which these figures are: the rows of the fit, or 100,000 of them, drawn at random, where they need not fit in
+        memory and are more than that.
     moved : float
         Mean absolute change of a score.
     accounted : float

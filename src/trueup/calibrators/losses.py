@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trueup.engines.base import ALONE
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trueup.data.schema import Task
+    from trueup.engines.base import Team
     from trueup.engines.trees import Loss
 
     Floats = NDArray[np.float64]
@@ -47,8 +49,8 @@ class TaskLoss:
         top = F.max(axis=1)
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
 
-    def theta(self, y: Floats, F: Floats, weight: Floats | None) -> float:
-        """Find the one factor of F that minimises the loss.
+    def theta(self, y: Floats, F: Floats, weight: Floats | None, team: Team = ALONE) -> float:
+        """Find the one factor of F that minimises the loss of the rows of a whole team.
 
         Newton's method on a convex function, halving the bracket where a step leaves it.
 
@@ -61,7 +63,7 @@ class TaskLoss:
         low, high = THETA
         theta = 1.0
         for _ in range(100):
-            slope, bend = self._slopes(y, F, w, theta)
+            slope, bend = map(float, team.sum(self._slopes(y, F, w, theta)))
             if slope == 0:
                 return theta
             low, high = (low, theta) if slope > 0 else (theta, high)
@@ -92,7 +94,7 @@ class TaskLoss:
 
 def enter(prediction: Floats, link: str) -> Floats:
     """Take predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
-    p = prediction.reshape(len(prediction), -1)
+    p = prediction[:, None] if prediction.ndim == 1 else prediction  # of no rows, too
     if link == "identity":
         return p.astype(np.float64)
     if link == "softmax":

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from trueup.data.intake import read_like
 from trueup.data.single import check_prediction, encoder
+from trueup.engines.parts import engine_of
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -146,23 +147,27 @@ class Model:
 
         Parameters
         ----------
-        data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+        data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or a frame of Spark or Dask
             With the prediction and feature columns of the fit; other columns are left alone.
         threads : int, optional
-            As many as there are cores by default.
+            As many as there are cores by default; in a task of Spark or Dask, one.
 
         Returns
         -------
         ndarray of shape (n,), or (n, k) for k classes
+            Of a Spark frame, the frame with the column ``p_trueup`` for a prediction ``p`` (k of them for k classes). Of a
+            Dask frame, a Series by its index (a DataFrame for k classes). Both are computed when they are asked for.
         """
+        if engine_of(data) in ("spark", "dask"):
+            from trueup.engines.scoring import predict_apart
+
+            return cast("Floats", predict_apart(self, data, _checked(threads)))
         return self.predict_table(read_like(data, self.schema), threads=threads)
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> Floats:
         """Correct the predictions of a Table that was read with this model's schema."""
-        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1):
-            raise ArgumentError(f"threads must be a whole number, at least 1; got {threads!r}")
         columns = [table.columns[feature.name] for feature in self.schema.features]
-        return self.map.apply(columns, table.prediction, Workers(threads))
+        return self.map.apply(columns, table.prediction, Workers(_checked(threads)))
 
     def was_taught_by(self, before: Floats, after: Floats, weight: Floats | None = None) -> bool:
         """Say whether scores look like those of the rows of the fit: as many, and moved as far on average.
@@ -239,6 +244,12 @@ class Model:
         if task == "multiclass":
             _adds_up(prediction)
         return [encode(get(name)) for name, encode in self._encoders], prediction
+
+
+def _checked(threads: int | None) -> int | None:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1):
+        raise ArgumentError(f"threads must be a whole number, at least 1; got {threads!r}")
+    return threads
 
 
 def _adds_up(prediction: list[float]) -> None:

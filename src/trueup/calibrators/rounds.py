@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup.data.intake import frame_like
+from trueup.engines.base import ALONE
 from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trueup.engines.base import Team
+
     Floats = NDArray[np.float64]
 
 __all__ = [
     "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds",
-    "paired_gain",
+    "mean_of", "paired_gain",
 ]  # fmt: skip
 
 # By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
@@ -210,7 +213,12 @@ class History:
 
 
 def choose_rounds(
-    losses: Iterable[Floats], weight: Floats | None, *, patience: int = 1, better: Callable[[], None] | None = None
+    losses: Iterable[Floats],
+    weight: Floats | None,
+    *,
+    patience: int = 1,
+    better: Callable[[], None] | None = None,
+    team: Team = ALONE,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Read the losses of the judging rows round by round, and say which round is the best.
 
@@ -223,6 +231,8 @@ def choose_rounds(
         How many rounds without a gain end the search.
     better : callable, optional
         Called where a round is the best so far, before the next is asked for.
+    team : Team
+        Who holds the other rows that judge: all of them find the same.
 
     Returns
     -------
@@ -240,12 +250,12 @@ def choose_rounds(
     best: Floats | None = None
     chosen, judged = 0, []
     for at, found in enumerate(losses):
-        loss = float(np.average(found, weights=weight))
+        loss = mean_of(found, weight, team)
         if best is None:
             best = found
             judged.append((loss, 0.0, 0.0))
             continue
-        gain, error, carried = paired_gain(best - found, weight)
+        gain, error, carried = paired_gain(best - found, weight, team)
         judged.append((loss, gain, error))
         needed = (LATER if chosen else FIRST) * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
         if gain > max(needed, LEAST_GAIN * abs(judged[0][0])):
@@ -257,18 +267,39 @@ def choose_rounds(
     return chosen, judged
 
 
-def paired_gain(difference: Floats, weight: Floats | None) -> tuple[float, float, float]:
+def mean_of(values: Floats, weight: Floats | None, team: Team = ALONE) -> float:
+    """Give the mean over the rows of a whole team.
+
+    Examples
+    --------
+    >>> mean_of(np.array([1.0, 4.0]), np.array([2.0, 1.0]))
+    2.0
+    """
+    if weight is None:
+        total, mass = team.sum([values.sum(), float(len(values))])
+    else:
+        total, mass = team.sum([(values * weight).sum(), weight.sum()])
+    return float(total / mass)
+
+
+def paired_gain(difference: Floats, weight: Floats | None, team: Team = ALONE) -> tuple[float, float, float]:
     """Give the mean of paired differences, its standard error, and how many rows carry that error.
 
     Weights are importance weights. The number of rows that carry the error is ``(sum u^2)^2 / sum u^4`` of the weighted
     deviations u, and no more than the effective number of rows: a handful of rare events or heavy rows count as a handful,
     however many rows there are beside them.
     """
-    w = np.empty(0) if weight is None else weight / weight.max()
-    gain = float(np.average(difference, weights=None if weight is None else w))
-    total, weights = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
+    w = np.empty(0) if weight is None else weight / float(team.largest([weight.max(initial=0.0)])[0])
+    gain = mean_of(difference, None if weight is None else w, team)
+    own = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
+    total, weights = map(float, team.sum(own))
     carried = total**2 / weights
-    largest, squares, fourth = spread(np.ascontiguousarray(difference), w, gain)
+    each = np.ascontiguousarray(difference)
+    found = spread(each, w, gain)
+    largest = float(team.largest(found[:1])[0])
+    if largest > found[0]:
+        found = spread(each, w, gain, largest)
+    squares, fourth = map(float, team.sum(found[1:]))
     if largest == 0:
         return gain, 0.0 if carried > 1 else float("inf"), carried
     carried = min(carried, squares**2 / fourth)

@@ -10,15 +10,19 @@ import numpy as np
 
 from trueup.calibrators.rounds import Holdout, Split
 from trueup.data.dealing import deal
+from trueup.engines.base import ALONE
 from trueup.errors import DataError, TrainingRowsWarning
 from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from numpy.typing import NDArray
 
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.rounds import CrossValidation
     from trueup.data.table import Table
+    from trueup.engines.base import Team
 
     Floats = NDArray[np.float64]
 
@@ -33,7 +37,7 @@ COUNTS = 100  # whole weights of no more than this on average are counts of rows
 FAR = (6.0, 0.1)  # a loss is far below another by this many standard errors and this share of it
 
 
-def enough_rows(table: Table) -> None:
+def enough_rows(table: Sized) -> None:
     """Refuse a handful of rows."""
     if len(table) < FEWEST_ROWS:
         raise DataError(
@@ -59,24 +63,28 @@ def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list
     return [_split(fold != at) for at in range(stopping.folds)]
 
 
-def weigh(weight: Floats | None, rows: int) -> Floats | None:
+def weigh(weight: Floats | None, rows: int, team: Team = ALONE) -> Floats | None:
     """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
 
-    What the first so many rows weigh decides; rows of a given validation, which come after them, only judge.
+    What the first so many rows of each member of a team weigh decides; rows of a given validation, which come after
+    them, only judge.
     """
     if weight is None:
         return None
     own, more = weight[:rows], weight[rows:]
-    if not are_counts(own):
-        own = own / own.max()
+    largest, most = map(float, team.largest([own.max(initial=0.0), more.max(initial=0.0)]))
+    if not are_counts(own, team):
+        own = own / largest
         ordered = np.sort(own)  # sums must not depend on the order of the rows
-        own = own * (ordered.sum() / (ordered**2).sum())
-    return np.concatenate([own, more / more.max() if len(more) else more])
+        total, squares = team.sum([ordered.sum(), (ordered**2).sum()])
+        own = own * (total / squares)
+    return np.concatenate([own, more / most if len(more) else more])
 
 
-def are_counts(weight: Floats) -> bool:
+def are_counts(weight: Floats, team: Team = ALONE) -> bool:
     """Say whether weights count rows: they are whole, and no more than 100 on average."""
-    return bool((weight == np.rint(weight)).all() and weight.sum() <= COUNTS * len(weight))
+    broken, total, rows = team.sum([(weight != np.rint(weight)).sum(), weight.sum(), len(weight)])
+    return bool(broken == 0 and total <= COUNTS * rows)
 
 
 def counted(table: Table, name: str) -> NDArray[Any]:

@@ -17,6 +17,7 @@ __all__ = ["run", "script"]
 
 PLACES = {
     "files", "model", "output", "report", "markdown", "csv", "json", "held_out", "labelled", "validation", "profile", "fix",
+    "resume",
 }  # fmt: skip
 FILES, MODELS = '_trueup_files "$word"', '_trueup_models "$word"'
 MODEL_PLACES = {"model", "fix"}

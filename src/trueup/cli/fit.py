@@ -11,18 +11,18 @@ from trueup.cli import console, reasons
 from trueup.cli.heldout import check_held_out, need_held_out, write_held_out
 from trueup.cli.methods import feature_names, make_recipe
 from trueup.cli.output import check_output, file_size, files_in_query
-from trueup.cli.reading import need_rows, read_table
+from trueup.cli.reading import check_positive, find_columns, name_scan, need_rows, read_table
 from trueup.cli.terminal import show_page
 from trueup.cli.told import correction_grid, json_of, model_data, patch_grid
 from trueup.cli.validation import check_validation, read_validation
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load, save
 from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from trueup.calibrators.model import Model
     from trueup.cli.terminal import Grid
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["counting", "run"]
 
 EXAMPLE = "model.trueup"
+IN_PIECES = "mcgrad"  # what --memory is for
 SHOWN = 5
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, say what was done; give the exit code."""
     need_rows(arguments)
+    _check_together(arguments)
     sources = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
     sources += check_validation(arguments)
     check_output(arguments.output, sources, example=EXAMPLE)
@@ -45,15 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         if Path(arguments.json).resolve() == Path(arguments.output).resolve():
             raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
     check_held_out(arguments, sources)
+    _check_resume(arguments, sources)
     with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
-        table = read_table(arguments, feature_names(arguments), "feature")
-        validation = read_validation(arguments, table)
-        watch.note(*reasons.of_table(arguments, table))
-        watch.say("fitting")
-        recipe = make_recipe(arguments, table, validation)
-        # How many steps there will be, only a choice among methods knows.
-        recipe.fit_table(table, watch.step if arguments.method == "auto" else counting(watch, "fitting"))
+        recipe, table = (_fit if arguments.memory is None else _fit_in_pieces)(arguments, watch)
         watch.note(*reasons.of_fit(recipe.model_, recipe))
         need_held_out(recipe, arguments)
         watch.say("writing")
@@ -72,6 +69,72 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show_page([*_page(model, table, recipe), *_next(arguments, model, held)])
     return 0
+
+
+def _fit(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
+    table = read_table(arguments, feature_names(arguments), "feature")
+    validation = read_validation(arguments, table)
+    watch.note(*reasons.of_table(arguments, table))
+    watch.say("fitting")
+    recipe = make_recipe(arguments, table, validation)
+    # How many steps there will be, only a choice among methods knows.
+    recipe.fit_table(table, watch.step if arguments.method == "auto" else counting(watch, "fitting"))
+    return recipe, table
+
+
+def _check_together(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if arguments.memory is None:
+        if arguments.spill is not None:
+            raise ArgumentError("--spill goes with --memory", hint="say how much may be held at once, such as --memory 2GB")
+        return
+    if arguments.method != IN_PIECES:
+        raise ArgumentError(
+            f"--memory is for the method {IN_PIECES}; {arguments.method} takes rows in memory",
+            hint="leave --memory out, or fit a sample of the rows with --sql",
+        )
+    if arguments.held_out is not None:
+        raise ArgumentError(
+            "--held-out and --memory exclude each other: the rows that judged are not held in memory",
+            hint="name rows that judge with --validation, and score them with trueup predict",
+        )
+
+
+def _check_resume(arguments: argparse.Namespace, sources: Sequence[str | Path]) -> None:
+    """Refuse to keep finished rounds in a file that something else is read from or written to."""
+    if arguments.resume is None:
+        return
+    check_output(arguments.resume, sources, example="fit.rounds")
+    for other, what in ((arguments.output, "the model"), (arguments.json, "what --json writes")):
+        if other not in (None, "-") and Path(other).resolve() == Path(arguments.resume).resolve():
+            raise ArgumentError(f"--resume {arguments.resume} would overwrite {what}", hint="name another file")
+
+
+def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
+    """Fit files that need not fit in memory; give a sample of their rows, too."""
+    from trueup.calibrators.trees.apart import fit_apart
+    from trueup.calibrators.trees.facts import facts_of
+    from trueup.engines.here import open_here
+
+    columns = find_columns(arguments)
+    prediction = columns.several(arguments.prediction, "prediction")
+    check_positive(arguments, prediction)
+    rows = name_scan(arguments, columns, prediction, feature_names(arguments), "feature")
+    features = rows.roles.pop("by")
+    with open_here(rows.scan, prediction=rows.score(prediction), features=features, **rows.roles) as parts:
+        facts = facts_of(parts, arguments.seed)
+        table = facts.sample
+        if arguments.positive is not None and facts.seen.highest == 0:
+            raise DataError(
+                f"no row that counts has the outcome {arguments.positive!r} in column {rows.roles['outcome']!r}",
+                hint="is it written in another way there?",
+            )
+        validation = read_validation(arguments, table)
+        watch.note(*reasons.of_table(arguments, table, len(facts)))
+        watch.say("fitting")
+        recipe = make_recipe(arguments, table, validation)
+        fit_apart(recipe, parts, counting(watch, "fitting"), facts)
+    return recipe, table
 
 
 def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:
@@ -109,8 +172,9 @@ def _page(model: Model, table: Table, recipe: Any) -> list[str | Grid]:
         parts.append(f"{table.unlabelled:,} rows without an outcome were set aside")
     if explanation.corrections:
         shown = min(SHOWN, len(explanation.corrections))
+        some = "" if explanation.rows == info.rows else f" (figures of {explanation.rows:,} rows, drawn at random)"
         parts += [
-            f"scores moved by {explanation.moved:.2g} on average; the "
+            f"scores moved by {explanation.moved:.2g} on average{some}; the "
             f"{'largest correction' if shown == 1 else f'{shown} largest corrections'}:",
             "",
             correction_grid(explanation, SHOWN),

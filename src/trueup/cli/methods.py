@@ -80,7 +80,8 @@ def make_recipe(arguments: argparse.Namespace, table: Table, validation: Any = N
 
         given["stopping"] = CrossValidation()
     known = inspect.signature(made).parameters
-    for option, value in (("depth", arguments.depth), ("monotone", arguments.monotone or None)):
+    told = (("depth", arguments.depth), ("monotone", arguments.monotone or None), ("resume", arguments.resume))
+    for option, value in told:
         if value is not None and option not in known:
             takers = [name for name, kind in METHODS.items() if option in parameters_of(kind)]
             raise ArgumentError(f"--{option} is not for {method}", hint=f"it is for {', '.join(takers)}")

@@ -59,6 +59,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--spill": {
         "metavar": "DIR", "help": "where what does not fit is written (default: the system's temporary folder)"
     },
+    "--resume": {
+        "metavar": "FILE", "help": "keep finished rounds in this file, and go on from there if it is there already"
+    },
     "--quiet": {**SWITCH, "help": "print one line at most, and no progress"},
     "--verbose": {**SWITCH, "help": "say on standard error what was decided, and why"},
     "--debug": {**SWITCH, "help": "show the traceback of an unexpected error"},

@@ -127,7 +127,7 @@ def _names(model: Model, given: list[str] | None) -> list[str]:
     """Name the new columns."""
     base = model.schema.prediction or ("prediction",)  # a model that predicts from the features alone
     if given is None:
-        return [f"{name}_trueup" for name in base]
+        return list(model.schema.scored)
     names = given if len(base) == 1 and len(given) == 1 else split_names(given)
     if len(names) != len(base) or len({name.lower() for name in names}) < len(names) or not all(names):
         what = "one name" if len(base) == 1 else f"{len(base)} names, one for each of {', '.join(base)}"

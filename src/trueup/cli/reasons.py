@@ -30,8 +30,8 @@ WHY_ADJUST = {
 }
 
 
-def of_table(arguments: argparse.Namespace, table: Table) -> Iterator[str]:
-    """Say how the rows were read."""
+def of_table(arguments: argparse.Namespace, table: Table, rows: int | None = None) -> Iterator[str]:
+    """Say how the rows were read, of which the table may be some."""
     schema = table.schema
     asked = "as --task says" if arguments.task != "auto" else "several prediction columns are classes"
     asked = (
@@ -48,7 +48,7 @@ def of_table(arguments: argparse.Namespace, table: Table) -> Iterator[str]:
         yield f"classes: {', '.join(schema.classes[:12])} ({'--classes' if arguments.classes else 'found by their names'})"
     aside = [f"{table.unlabelled:,} without an outcome set aside"] if table.unlabelled else []
     aside += [f"{table.weightless:,} of weight 0 left out"] if table.weightless else []
-    yield "rows: " + "; ".join([f"{len(table):,}", *aside])
+    yield "rows: " + "; ".join([f"{len(table) if rows is None else rows:,}", *aside])
     for feature in schema.features:
         levels = f", {len(feature.levels):,} of them" if feature.kind == "categorical" else ""
         yield f"column {shorten(feature.name)}: {KINDS[feature.kind]}{levels}"

@@ -124,6 +124,8 @@ def _add_fit(verbs: Verbs) -> None:
         "--validation", action="append", metavar="FILE",
         help="rows that judge the fix, in place of some of those it is fitted on: later ones, say",
     )  # fmt: skip
+    add(rows, "--memory", "mcgrad only; the model is the same, but for which rows judge it")
+    add_all(rows, "--spill", "--resume")
     columns = fit.add_argument_group("columns")
     _add_columns(columns)
     columns.add_argument(

@@ -43,13 +43,16 @@ def one_of(name: str, value: object, allowed: Collection[object], hint: str | No
         raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint=hint)
 
 
-_FIRST: contextvars.ContextVar[int | None] = contextvars.ContextVar("first", default=None)
+_FIRST: contextvars.ContextVar[tuple[int, int | None] | None] = contextvars.ContextVar("first", default=None)
 
 
 @contextlib.contextmanager
-def part_of_rows(first: int) -> Iterator[None]:
-    """Check rows that are a part of more: they are counted from their first, and may all weigh nothing or be set aside."""
-    token = _FIRST.set(first)
+def part_of_rows(first: int, part: int | None = None) -> Iterator[None]:
+    """Check rows that are a part of more: they are counted from their first, and may all weigh nothing or be set aside.
+
+    Where rows have no place among all of them, they are counted within their part, and its number is told.
+    """
+    token = _FIRST.set((first, part))
     try:
         yield
     finally:
@@ -69,9 +72,9 @@ def where(bad: NDArray[np.bool_]) -> str:
     >>> where(np.array([False, True, True]))
     'at row 1 (2 such rows)'
     """
-    first = _FIRST.get()
-    if first is not None:  # how many there are in later parts is not known
-        return f"at row {first + int(np.argmax(bad))}"
+    if (told := _FIRST.get()) is not None:  # how many there are in later parts is not known
+        first, part = told
+        return f"at row {first + int(np.argmax(bad))}" + ("" if part is None else f" of part {part}")
     count = int(bad.sum())
     return f"at row {int(np.argmax(bad))} ({count:,} such row{'s' if count > 1 else ''})"
 

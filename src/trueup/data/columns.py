@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Coded", "Raw", "from_array", "from_objects", "recode"]
+__all__ = ["Coded", "Raw", "blank", "from_array", "from_objects", "recode"]
 
 FLAG_LEVELS = ("false", "true")
 LARGEST_EXACT = 2.0**53
@@ -79,6 +79,11 @@ class Raw:
         else:
             texts = [format_number(value) for value in found]
         return merge_texts(codes, texts)
+
+
+def blank(raw: Raw) -> Raw:
+    """Take a part of a column that has no value for missing numbers: what it was read as says nothing of the others."""
+    return Raw("number", np.full(len(raw), np.nan)) if raw.missing().all() else raw
 
 
 def format_number(value: float) -> str:

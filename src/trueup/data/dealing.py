@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["deal", "shuffle"]
+__all__ = ["deal", "deal_apart", "digest_of", "draw_apart", "shuffle"]
 
 GOLDEN = (5**0.5 - 1) / 2
 TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
@@ -68,6 +68,67 @@ def deal(
     return seat * _step(parts) % parts
 
 
+def deal_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], parts: int, seed: int) -> NDArray[np.int64]:
+    """Deal rows of which the others lie elsewhere into parts, by what they hold and nothing else.
+
+    As in `deal`, rows alike in all columns stay together where there are up to ten of them here, and more of them are dealt
+    one by one. Rows of a content of their own go where they would go wherever they lay. Parts get their share of rows and
+    events by chance alone, which for the many rows that this is meant for is near enough.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray
+        What a row is known by.
+    own : sequence of ndarray
+        What else tells rows apart that are alike in all columns: outcome and weight.
+    parts, seed : int
+
+    Examples
+    --------
+    >>> whole = deal_apart([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], 5, seed=0)
+    >>> rest = deal_apart([np.array([.2, .3])], [np.array([0., 1])], 5, seed=0)
+    >>> whole[0] == whole[1], whole[2:].tolist() == rest.tolist()
+    (np.True_, True)
+    """
+    keys = _hash(columns, seed)
+    order = np.lexsort((*own[::-1], keys))
+    rank, size = _runs(keys[order])
+    alone = size > TOGETHER
+    # Stirred with all that is here, too: the first of such rows would else go to one place from everywhere.
+    hands = keys[order[alone]]
+    _mix(hands, np.full(len(hands), digest_of(columns, own, seed)))
+    _mix(hands, (rank[alone] + 1).astype(np.uint64))
+    keys[order[alone]] = hands
+    return (keys % np.uint64(parts)).astype(np.int64)
+
+
+def draw_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int) -> NDArray[np.uint64]:
+    """Give every row a number at random, by what it holds: the rows of the smallest numbers are a fair sample.
+
+    However the rows are cut into parts, those of a content of their own have the same number.
+    """
+    keys = _hash(columns, seed)
+    order = np.lexsort((*own[::-1], keys))
+    rank, size = _runs(keys[order])
+    salt = np.where(size > TOGETHER, digest_of(columns, own, seed), np.uint64(1))
+    hands = keys[order]
+    _mix(hands, rank.astype(np.uint64))
+    _mix(hands, salt)
+    keys[order] = hands
+    return keys
+
+
+def digest_of(columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int = 0) -> np.uint64:
+    """Give one number that rows are known by, in whatever order; those of parts add up (and wrap) to that of all.
+
+    Examples
+    --------
+    >>> digest_of([np.array([1.0, 2.0])], []) == digest_of([np.array([2.0, 1.0])], [])
+    np.True_
+    """
+    return np.uint64(_hash([*columns, *own], seed).sum(dtype=np.uint64))
+
+
 @lru_cache
 def _step(parts: int) -> int:
     """Choose how far apart two seats in succession are dealt, so that no run of parts is passed over for long.
@@ -114,6 +175,14 @@ def _ranks(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return at - np.maximum.accumulate(np.where(fresh, at, 0))
 
 
+def _runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give for every member of every run of equal keys its number, from 0 on, and how many members the run has."""
+    rank = _ranks(keys)
+    fresh = rank == 0
+    size = np.diff(np.append(np.flatnonzero(fresh), len(keys)))
+    return rank, size[np.cumsum(fresh) - 1] if len(keys) else rank
+
+
 def shuffle(
     columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -144,9 +213,7 @@ def shuffle(
     """
     keys = _hash(columns, seed) if len(columns) else np.zeros(len(own[0]), np.uint64)
     sort = np.lexsort((*own[::-1], keys))
-    rank = _ranks(keys[sort])
-    fresh = rank == 0
-    size = np.diff(np.append(np.flatnonzero(fresh), len(sort)))[np.cumsum(fresh) - 1]
+    rank, size = _runs(keys[sort])
     # A row of common content is hashed once more with its rank, which makes it a row of its own.
     place = keys[sort]
     _mix(place, np.where(size > TOGETHER, rank + 1, 0).astype(np.uint64))

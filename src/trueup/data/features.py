@@ -42,7 +42,7 @@ def identifier(name: str, levels: int, known: int) -> str | None:
 def same_kind(raw: Raw, saved: Feature) -> None:
     """Refuse a column whose type is not the one the schema was made with."""
     kind = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}[raw.kind]
-    read_as_text = saved.kind == "categorical" and kind == "numeric" and saved.levels != FLAG_LEVELS
+    read_as_text = saved.kind == "categorical" and kind != "categorical" and saved.levels != FLAG_LEVELS
     if kind != saved.kind and not read_as_text:
         raise ColumnError(
             f"column {saved.name!r} was {saved.kind} and now holds {raw.kind}s", hint="read it with the type it had"
@@ -136,6 +136,18 @@ class Copies:
         ours = self.pairs[name]
         ours.update(zip(outcomes.tolist(), codes.tolist(), strict=True))
         return len(ours) == len(self.outcomes) == len({code for _, code in ours})
+
+    def __add__(self, other: Copies) -> Copies:
+        """Give those that restate the outcome in the pieces of both."""
+        if self.equal is None or other.equal is None:
+            return other if self.equal is None else self
+        out = Copies()
+        out.equal, out.outcomes = self.equal & other.equal, self.outcomes | other.outcomes
+        if len(out.outcomes) <= MOST_CLASSES:
+            both = {name: pairs | other.pairs[name] for name, pairs in self.pairs.items() if name in other.pairs}
+            codes = {name: {code for _, code in pairs} for name, pairs in both.items()}
+            out.pairs = {name: one for name, one in both.items() if len(one) == len(out.outcomes) == len(codes[name])}
+        return out
 
     def check(self, schema: Schema, rows: int) -> None:
         """Refuse them once all rows have been taken in."""

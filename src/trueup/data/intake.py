@@ -13,7 +13,7 @@ import numpy as np
 
 from trueup.data import checks
 from trueup.data import features as feature_checks
-from trueup.data.columns import Raw, days_of, from_array, from_objects, merge_texts, recode
+from trueup.data.columns import Raw, blank, days_of, from_array, from_objects, merge_texts, recode
 from trueup.data.schema import Feature, Schema
 from trueup.data.sources import Source, open_array, open_mapping, refuse_twice
 from trueup.data.table import Table
@@ -22,7 +22,7 @@ from trueup.errors import ArgumentError, ColumnError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ALONE", "frame_like", "read", "read_like"]
+__all__ = ["ALONE", "frame_like", "open_source", "read", "read_like"]
 
 Unlabelled = Literal["error", "drop"]
 ALONE = object()  # as the prediction: there is none, the outcome is predicted from the features alone
@@ -72,7 +72,7 @@ def read(
     """
     checks.one_of("task", task, ("auto", "binary", "regression"))
     checks.one_of("unlabelled", unlabelled, ("error", "drop"))
-    source = _open(data)
+    source = open_source(data)
     checks.some_rows(source.rows)
     names, labels, scores = _scores(source, prediction)
     y_name, y_raw = _role(source, outcome, "outcome")
@@ -110,7 +110,7 @@ def read_like(data: Any, schema: Schema) -> Table:
     >>> read_like({"p": [.3], "sex": ["x"], "y": [1]}, schema).columns["sex"]
     array([-1], dtype=int32)
     """
-    source = _open(data)
+    source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
 
     def find(name: str, role: str) -> Hashable:
@@ -129,13 +129,8 @@ def read_like(data: Any, schema: Schema) -> Table:
     found = {}
     for feature in schema.features:
         raw = source.fetch(find(feature.name, "feature"))
-        is_categorical = feature.kind == "categorical"
-        if raw.missing().all():  # of no type, since it has no values
-            found[feature.name] = np.full(len(raw), -1, np.int32) if is_categorical else np.full(len(raw), np.nan)
-            continue
-        feature_checks.same_kind(raw, feature)
-        _, found[feature.name] = _feature(feature.name, raw, None, feature, as_categories=is_categorical)
-        if is_categorical:
+        found[feature.name] = _known_feature(raw, None, feature)
+        if feature.kind == "categorical" and not raw.missing().all():
             feature_checks.some_known(found[feature.name], raw, feature)
     return Table(schema, found, scores)
 
@@ -172,8 +167,7 @@ def _features(
         name, raw = source.label(key), source.fetch(key)
         saved = known.get(name)
         if saved is not None:
-            feature_checks.same_kind(raw, saved)
-            return _feature(name, raw, keep, saved, as_categories=saved.kind == "categorical")
+            return saved, _known_feature(raw, keep, saved)
         return _feature(name, raw, keep, None, as_categories=raw.kind in ("text", "flag") or key in named)
 
     for feature, column in map(fetch, chosen):
@@ -188,6 +182,16 @@ def _features(
 def _identifier(feature: Feature, column: NDArray[Any]) -> str | None:
     levels = len(feature.levels)  # none of a column of numbers or dates
     return feature_checks.identifier(feature.name, levels, int((column >= 0).sum()) if levels else 0)
+
+
+def _known_feature(raw: Raw, keep: NDArray[np.int64] | None, saved: Feature) -> NDArray[Any]:
+    """Read a column in the vocabulary of a schema; one without values has no type that could be another."""
+    is_categorical = saved.kind == "categorical"
+    if raw.missing().all():
+        rows = len(raw) if keep is None else len(keep)
+        return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
+    feature_checks.same_kind(raw, saved)
+    return _feature(saved.name, raw, keep, saved, as_categories=is_categorical)[1]
 
 
 def _feature(
@@ -212,7 +216,8 @@ def _several(names: Sequence[Hashable] | Hashable, source: Source) -> tuple[Hash
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
-def _open(data: Any) -> Source:
+def open_source(data: Any) -> Source:
+    """Open a frame, a dict of arrays or an array: its columns by name or position."""
     if isinstance(data, np.ndarray):
         return open_array(data)
     if isinstance(data, Mapping):
@@ -241,7 +246,8 @@ def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw |
         return None, None
     if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):
         key = source.find(given, role)
-        return key, source.fetch(key)
+        raw = source.fetch(key)
+        return key, blank(raw) if checks.in_part() else raw
     raw = _from_anything(given, role)
     if len(raw) != source.rows:
         raise ColumnError(f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value a row")

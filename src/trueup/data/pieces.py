@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
-__all__ = ["Opened", "open_scan"]
+__all__ = ["Opened", "open_scan", "spill_folder"]
 
 SMALLEST_PIECE, LARGEST_PIECE = 50_000, 4_000_000  # rows
 BYTES_A_LEVEL = 800  # of a text, its label and its numbers, and of what sorts them
@@ -83,7 +83,8 @@ class Opened:
     def piece(self) -> int:
         """Rows of a piece."""
         width = 3 * 8 * (len(self.plain) + len(self.texts) + 4)
-        return int(np.clip(self.room // (2 * width), SMALLEST_PIECE, LARGEST_PIECE))
+        rows = int(np.clip(self.room // (2 * width), SMALLEST_PIECE, LARGEST_PIECE))
+        return rows // SMALLEST_PIECE * SMALLEST_PIECE  # `engines.here` cuts them in parts of that many
 
     def spans(self) -> Iterator[tuple[int, str, int, int]]:
         """Cut the files into pieces: where each begins among all rows, its SQL, and its first and last row there."""
@@ -141,12 +142,12 @@ class Opened:
             before += rows
         return np.concatenate(parts), every == 1
 
-    def distinct(self, name: str, most: int, days: str = "{}") -> NDArray[np.float64]:
+    def distinct(self, name: str, most: int, *, days: bool = False) -> NDArray[np.float64]:
         """Give the distinct values of a column of numbers or dates, of rows not set aside; NaN if one is missing.
 
-        Of more than ``most`` some are given, more than that. ``days`` is SQL that rounds a value.
+        Of more than ``most`` some are given, more than that. ``days`` rounds dates down to whole days.
         """
-        sql = days.format(self.plain[name])
+        sql = f"date_trunc('day', {self.plain[name]})" if days else self.plain[name]
         parts = []
         for source, _ in self.files:
             inner = f"(SELECT DISTINCT {sql} AS c0 FROM {source} WHERE {self.kept} LIMIT {most + 3})"
@@ -201,7 +202,7 @@ def open_scan(
         "task": task, "categorical": named, "unlabelled": unlabelled, "classes": classes,
     }  # fmt: skip
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(_folder(given.spill)))
+        folder = Path(stack.enter_context(spill_folder(given.spill)))
         con = stack.enter_context(connect(given.threads, memory=max(given.memory // 3, 120 * 10**6), spill=folder))
         rows = open_rows(con, given.paths, given.sql, named, role="categorical")
         for name, role in taken.items():
@@ -236,7 +237,7 @@ def _roles(outcome: str, prediction: str | Sequence[str], weight: str | None) ->
 
 
 @contextlib.contextmanager
-def _folder(spill: Path | None) -> Iterator[str]:
+def spill_folder(spill: Path | None) -> Iterator[str]:
     """Make a folder of our own for what does not fit."""
     try:
         made = tempfile.TemporaryDirectory(prefix="trueup-", dir=spill, ignore_cleanup_errors=True)

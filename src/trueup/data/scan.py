@@ -44,7 +44,7 @@ def scan(
     spill: str | Path | None = None,
     threads: int | None = None,
 ) -> Scan:
-    """Name files that are larger than memory, for `trueup.audit` to read in pieces.
+    """Name files that are larger than memory, for `trueup.audit` and `trueup.MCGrad` to read in pieces.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def scan(
     memory : int or str
         What may be held at once, in bytes or as "2GB".
     spill : path, optional
-        The folder for what does not fit, about 30 bytes a row. By default the system's temporary folder; what
-        is written there goes at the end.
+        The folder for what does not fit: about 30 bytes a row of an audit, up to 8 a value of a fit. By default the
+        system's temporary folder; what is written there goes at the end.
     threads : int, optional
         By default one a core.
 

@@ -77,6 +77,11 @@ class Schema:
         """Count the levels of each feature; -1 for a number or a date."""
         return tuple(len(one.levels) if one.kind == "categorical" else -1 for one in self.features)
 
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """Name the columns of corrected scores."""
+        return tuple(f"{name}_trueup" for name in self.prediction or ("prediction",))
+
     def __or__(self, other: Schema) -> Schema:
         mine, theirs = (replace(schema, features=()) for schema in (self, other))
         names, other_names = ([f.name for f in schema.features] for schema in (self, other))

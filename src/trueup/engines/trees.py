@@ -6,7 +6,9 @@ arrays, in the codes of the Table.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Rows = NDArray[np.int64]
 
-__all__ = ["Binned", "Grower", "Growth", "Joined", "Loss", "quiet"]
+__all__ = ["Binned", "Grower", "Growth", "Joined", "Loss", "give_back", "quiet"]
 
 Joined = lgb.Dataset
 
@@ -36,12 +38,21 @@ OBJECTIVES = {"log": "cross_entropy", "squared": "regression", "classes": "multi
 METRICS = {"log": "cross_entropy", "squared": "l2", "classes": "multi_logloss"}
 ONE_BY_ONE = 100  # categories of up to so many levels are set apart one level at a time: less noise, and plainer to read
 SAMPLE = 100_000  # rows from which bins are found; more would cost memory and change next to nothing
+BATCH = 65_536  # rows that are read at a time where there are more than that
+NOTHING = 1e-30  # the weight of a row that stands for none: LightGBM takes no empty data, and no weights that sum to 0
 CATEGORICAL, DEFAULT_LEFT, MISSING_KIND, MISSING_NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
 
 
 def quiet() -> None:
     """Tell LightGBM to say nothing in this thread: it keeps its level of speech for each thread apart."""
     lgb.Dataset(np.zeros((1, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system: the C library of Linux keeps what each thread has let go."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,10 @@ class Growth:
     bins : int
         The most bins a numeric feature is cut into.
     seed, threads : int
+    machines : int
+        How many processes grow each tree together, each from its own rows; LightGBM's network must stand. The trees are
+        those of one process, but where a category has more than 100 levels: LightGBM then asks how many rows have each,
+        and of several machines takes the share of the hessians for it.
     """
 
     loss: Loss
@@ -75,6 +90,7 @@ class Growth:
     bins: int = 63
     seed: int = 0
     threads: int = 1
+    machines: int = 1
 
     def parameters(self, features: int) -> dict[str, Any]:
         """Say it in LightGBM's words, for this many features after the prediction columns."""
@@ -90,6 +106,8 @@ class Growth:
             found["num_class"] = self.outputs
         if self.monotone:
             found["monotone_constraints"] = [1] * self.outputs + [0] * features
+        if self.machines > 1:
+            found |= {"tree_learner": "data", "num_machines": self.machines, "pre_partition": True}
         return found
 
     def binning(self) -> dict[str, Any]:
@@ -101,37 +119,110 @@ class Growth:
         }  # fmt: skip
 
 
+class _Rows(lgb.Sequence):
+    """Rows of columns for LightGBM, codes shifted by one: some at a time, from memory or from a mapped file."""
+
+    batch_size = BATCH
+
+    def __init__(self, columns: Sequence[NDArray[Any]], categorical: Sequence[bool]) -> None:
+        self._columns = [(column, 1.0 if is_code else 0.0) for column, is_code in zip(columns, categorical, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._columns[0][0])
+
+    def __getitem__(self, rows: Any) -> Floats:
+        first = self._columns[0][0][rows]
+        found = np.empty((len(first), len(self._columns)))
+        for at, (column, shift) in enumerate(self._columns):
+            np.add(column[rows], shift, out=found[:, at])
+        return found
+
+
 class Binned:
-    """The features of all rows, cut into bins once.
+    """The features of all rows, cut into bins once; what is held is a byte a value, and rows a few at a time.
 
     Parameters
     ----------
     columns : sequence of ndarray
-        float64 with NaN for missing, or int32 codes with -1 for missing.
+        float64 with NaN for missing, or int32 codes with -1 for missing; in memory, or mapped from a file. Of no rows, one
+        of missing values stands for them.
     categorical : sequence of bool
     growth : Growth
+    reference : Binned, optional
+        Some rows whose bins are taken, so that parts of the rows are cut alike everywhere. Without, they are found from
+        up to 100,000 of the rows.
     """
 
-    def __init__(self, columns: Sequence[NDArray[Any]], categorical: Sequence[bool], growth: Growth) -> None:
+    def __init__(
+        self,
+        columns: Sequence[NDArray[Any]],
+        categorical: Sequence[bool],
+        growth: Growth,
+        *,
+        reference: Binned | None = None,
+    ) -> None:
         self.columns = len(columns)
-        self._dataset = None
+        self._dataset: lgb.Dataset | None = None
         if not columns:
             return
-        matrix = np.empty((len(columns[0]), len(columns)), order="F")
-        for at, column in enumerate(columns):
-            np.add(column, 1.0 if categorical[at] else 0.0, out=matrix[:, at])
-        places = [at for at, is_categorical in enumerate(categorical) if is_categorical]
-        self._dataset = lgb.Dataset(matrix, params=growth.binning(), categorical_feature=places).construct()
+        if not len(columns[0]):
+            columns = [np.full(1, -1 if is_code else np.nan) for is_code in categorical]
+        rows, words = _Rows(columns, categorical), growth.binning()
+        places = [at for at, is_code in enumerate(categorical) if is_code]
+        if reference is not None:
+            like = reference._dataset
+        else:
+            some = slice(None) if len(rows) <= SAMPLE else _sampled(len(rows), growth)
+            like = lgb.Dataset(rows[some], params=words, categorical_feature=places).construct()
+            if len(rows) <= SAMPLE:
+                self._dataset = like
+                return
+        self._dataset = lgb.Dataset(rows, reference=like, params=words, categorical_feature=places).construct()
+        _let_go(self._dataset)
 
-    def join(self, F: Floats, label: Floats, weight: Floats | None, start: Floats | None, growth: Growth) -> lgb.Dataset:
-        """Put the prediction columns before the features; nothing of the features is binned again."""
+    def join(
+        self,
+        F: Floats,
+        label: Floats,
+        weight: Floats | None,
+        start: Floats | None,
+        growth: Growth,
+        *,
+        sample: Floats | None = None,
+    ) -> lgb.Dataset:
+        """Put the prediction columns before the features; nothing of the features is binned again.
+
+        Where ``sample`` is given, the predictions of some rows, the bins of the prediction columns are found from it.
+        """
+        if not len(F):
+            F, label, weight = np.zeros((1, F.shape[1])), np.zeros(1), np.full(1, NOTHING)
+            start = None if start is None else F
         scores = None if start is None else start.ravel(order="F")
-        found = lgb.Dataset(F, label=label, weight=weight, init_score=scores, params=growth.binning()).construct()
+        words = growth.binning()
+        like = None if sample is None else lgb.Dataset(sample, params=words).construct()
+        found = lgb.Dataset(F, label=label, weight=weight, init_score=scores, reference=like, params=words).construct()
+        _let_go(found)
         if self._dataset is not None:
             # `Dataset.add_features_from` does this and then warns of raw data, which we have no use for.
             _safe_call(_LIB.LGBM_DatasetAddFeaturesFrom(found._handle, self._dataset._handle))
             found.feature_name = found.get_feature_name()
         return found
+
+
+def _sampled(rows: int, growth: Growth) -> Rows:
+    """Say which rows LightGBM would find its bins from, ascending."""
+    some = lgb.Dataset(np.zeros((1, 1)), params=growth.binning())._create_sample_indices(total_nrow=rows)
+    return np.asarray(some, np.int64)
+
+
+def _let_go(data: lgb.Dataset) -> None:
+    """Forget what a Dataset was made from: LightGBM has its own copy of everything, and the others may go."""
+    data.reference = data.used_indices = data.label = data.weight = data.init_score = None
+
+
+def _forget_start(data: lgb.Dataset) -> None:
+    """Forget the scores that a booster starts from, 8 bytes a row: it has taken its own copy."""
+    data.set_field("init_score", None)
 
 
 class Grower:
@@ -147,13 +238,22 @@ class Grower:
     """
 
     def __init__(self, binned: Binned, data: lgb.Dataset, train: Rows | None, valid: Rows | None, growth: Growth) -> None:
-        self._outputs, self._features = growth.outputs, binned.columns
+        self._outputs, self._features, self._shared = growth.outputs, binned.columns, growth.machines > 1
         self._counts = [0]
-        own = data if train is None else _subset(data, train)
+        if train is None:
+            own = data
+        elif len(train):
+            own = _subset(data, train)
+        else:  # there is nothing here to learn from, and another machine has it
+            own = _subset(data, np.zeros(1, np.int64)).set_weight(np.full(1, NOTHING))
         self._booster = lgb.Booster(growth.parameters(binned.columns), own)
         self._judged = valid is not None and len(valid) > 0
+        if own is not data:
+            _forget_start(own)
         if valid is not None and self._judged:
-            self._booster.add_valid(_subset(data, valid), "valid")
+            judge = _subset(data, valid)
+            self._booster.add_valid(judge, "valid")
+            _forget_start(judge)
 
     def grow(self, trees: int) -> list[float]:
         """Grow so many more trees (of each output); give the mean loss of the rows to judge by after each."""
@@ -174,22 +274,26 @@ class Grower:
         """Give what the first so many calls for a tree (of each output) left, as our own arrays."""
         if self._counts[trees] == 0:
             return join_forests([])
-        return _read(self._booster.model_to_string(num_iteration=self._counts[trees]), self._outputs, self._features)
+        text = self._booster.model_to_string(num_iteration=self._counts[trees])
+        return _read(text, self._outputs, self._features, by_weight=self._shared)
 
 
 def _subset(data: lgb.Dataset, rows: Rows) -> lgb.Dataset:
     """Take some rows, ascending; `subset` alone would sort a list of Python's own numbers, at ten times the time."""
     found = data.subset([0])
     found.used_indices = np.sort(rows).astype(np.int32)  # type: ignore[assignment]
-    return found.construct()
+    found.construct()
+    _let_go(found)
+    return found
 
 
-def _read(text: str, outputs: int, features: int) -> Forest:
+def _read(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
     """Read LightGBM's text of a model that it has just written."""
     forests = []
     for at, block in enumerate(text.split("\nTree=")[1:]):
         lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
-        arrays = _nodes(lines, outputs, features) if int(lines["num_leaves"]) > 1 else _nodes({}, outputs, features)
+        grown = lines if int(lines["num_leaves"]) > 1 else {}
+        arrays = _nodes(grown, outputs, features, by_weight=by_weight)
         arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
         arrays["output"] = np.array([at % outputs])
         arrays["value"] = _numbers(lines, "leaf_value", np.float64)
@@ -197,15 +301,17 @@ def _read(text: str, outputs: int, features: int) -> Forest:
     return join_forests(forests)
 
 
-def _nodes(lines: dict[str, str], outputs: int, features: int) -> dict[str, NDArray[Any]]:
+def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, NDArray[Any]]:
     """Read the nodes of one tree; no lines are no nodes."""
     places, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))
     threshold = _numbers(lines, "threshold", np.float64)
     categorical = decision & CATEGORICAL > 0
     # Where a feature had no missing values LightGBM would read one as 0; here it goes the way of most rows.
-    counts = np.concatenate([_numbers(lines, name, np.int64) for name in ("internal_count", "leaf_count")])
-    heavier = counts[_at(left, len(places))] >= counts[_at(right, len(places))]
+    # Where several machines grew the tree its counts are wrong, and the sums of its hessians are right.
+    names = ("internal_weight", "leaf_weight") if by_weight else ("internal_count", "leaf_count")
+    mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
+    heavier = mass[_at(left, len(places))] >= mass[_at(right, len(places))]
     missing_left = np.where((decision & MISSING_KIND) == MISSING_NAN, decision & DEFAULT_LEFT > 0, heavier)
     bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
     which = np.where(categorical, threshold + 1, 0).astype(np.int64)

@@ -30,12 +30,13 @@ def log_losses(y: Floats, p: Floats, smallest: float, out: Floats) -> None:
 
 
 @jit
-def spread(difference: Floats, weight: Floats, mean: float) -> tuple[float, float, float]:
+def spread(difference: Floats, weight: Floats, mean: float, least: float = 0.0) -> tuple[float, float, float]:
     """Give the largest weighted deviation from a mean, and the sums of squares and of fourth powers of all over it.
 
-    No weights are weights of 1. The largest is taken out of the powers, which would overflow for the largest of numbers.
+    No weights are weights of 1. The largest is taken out of the powers, which would overflow for the largest of numbers;
+    it is no smaller than ``least``, the largest of rows that are elsewhere.
     """
-    largest = 0.0
+    largest = least
     for i in range(len(difference)):
         largest = max(largest, abs(difference[i] - mean) * (weight[i] if len(weight) else 1.0))
     squares, fourth = 0.0, 0.0

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from trueup import storage
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.losses import loss_of
+from trueup.calibrators.maps.reading import Refusal, are_numbers, is_whole, require, texts
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import History
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import cascade, grouped, levels, local, patches, scores, unchanged
-from trueup.modelfile.checking import Refusal, are_numbers, is_whole, require, texts
 
 if TYPE_CHECKING:
     import os

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.maps.reading import is_whole, require, texts
 from trueup.data.groups import Cut
-from trueup.modelfile.checking import is_whole, require, texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

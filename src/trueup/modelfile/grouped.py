@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.maps.grouped import GroupMap
-from trueup.modelfile.checking import are_numbers, numbers, require
+from trueup.calibrators.maps.reading import are_numbers, numbers, require
 from trueup.modelfile.cuts import pack_cuts, unpack_cuts
 from trueup.modelfile.scores import pack_curves, unpack_curves
 

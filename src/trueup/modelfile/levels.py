@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.maps.forests import KINDS, pack_forests, unpack_forests
 from trueup.calibrators.maps.levels import LevelSets, LineSlopes, Scale
+from trueup.calibrators.maps.reading import are_numbers, is_whole, numbers, require
 from trueup.kernels.levels import NONE
-from trueup.modelfile.checking import are_numbers, is_whole, numbers, require
-from trueup.modelfile.forests import KINDS, pack_forests, unpack_forests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.maps.local import LocalMap, Neighbours, even_edges
+from trueup.calibrators.maps.reading import are_numbers, is_whole, numbers, require
 from trueup.calibrators.maps.spaces import LARGEST, Design, Groups, Space, design_sizes
 from trueup.metrics.features import FeatureMap
-from trueup.modelfile.checking import are_numbers, is_whole, numbers, require
 from trueup.modelfile.cuts import pack_cuts, unpack_cuts
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.maps.patches import Patch, Patches
-from trueup.modelfile.checking import is_whole, numbers, require, texts
+from trueup.calibrators.maps.reading import is_whole, numbers, require, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.maps.reading import is_whole, numbers, require
 from trueup.calibrators.maps.scores import FORMS, Curves, ScoreMap
-from trueup.modelfile.checking import is_whole, numbers, require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trueup.calibrators.maps.base import Unchanged
-from trueup.modelfile.checking import require
+from trueup.calibrators.maps.reading import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

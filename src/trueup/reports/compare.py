@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trueup.audits.text import number, shorten
+from trueup.audits.text import deviation, number, shorten
 from trueup.reports.advice import USUAL, Step, next_after, next_step
 from trueup.reports.details import details
 from trueup.reports.drawing import Range, common_range, forest
@@ -273,6 +273,6 @@ def _cells(audit: Audit, finding: Finding | None, *, ratio: bool) -> tuple[Cell,
     return (
         state_cell(finding_state(audit, finding), finding.note),
         *([number_cell(finding.ratio)] if ratio else []),
-        number_cell(finding.sigma),
+        number_cell(finding.sigma, deviation(finding.sigma, finding.sigma_bound)),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import number, shorten
+from trueup.audits.text import deviation, number, shorten
 from trueup.reports.drawing import axes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _figures(finding: Finding, *, real: bool) -> list[str]:
     shift = "" if math.isnan(finding.mde) else shift
     return [
         f"{finding.n:,}", *sums, number(finding.observed, 4), number(finding.expected, 4), number(finding.ratio),
-        f"{number(finding.ratio_low)} to {number(finding.ratio_high)}", number(finding.sigma),
+        f"{number(finding.ratio_low)} to {number(finding.ratio_high)}", deviation(finding.sigma, finding.sigma_bound),
         number(finding.p_value, 2), number(finding.p_adjusted, 2), shift, shorten(finding.note, 200),
     ]  # fmt: skip
 

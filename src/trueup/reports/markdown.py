@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
+from trueup.audits.text import ADJUSTMENTS, deviation, how_far, notes, number, shorten, worst_deviation
 from trueup.errors import ArgumentError
 from trueup.reports.advice import next_step
 from trueup.reports.compare import OTHER_ROWS, find, off_parts, same_rows, step_after
@@ -189,7 +189,7 @@ def _key_figures(audit: Audit, words: Words) -> dict[str, str]:
         prose(words.rows): f"{audit.rows:,}",
         f"{prose(words.segments)} tested": f"{audit.tested:,}",
         f"{prose(words.segments)} off": f"{audit.rejected:,}",
-        "worst sigma": number(audit.worst_sigma),
+        "worst sigma": worst_deviation(audit),
         prose(words.observed): number(whole.observed, 4),
         prose(words.expected): number(whole.expected, 4),
     }
@@ -213,8 +213,8 @@ def _worst(audit: Audit, words: Words, top: int) -> list[str]:
     rows = [
         (
             code(one.segment), _state(audit, one), f"{one.n:,}", number(one.observed), number(one.expected),
-            number(one.ratio), f"{number(one.ratio_low)} to {number(one.ratio_high)}", number(one.sigma),
-            number(one.p_adjusted, 2),
+            number(one.ratio), f"{number(one.ratio_low)} to {number(one.ratio_high)}",
+            deviation(one.sigma, one.sigma_bound), number(one.p_adjusted, 2),
         )
         for one in shown
     ]  # fmt: skip
@@ -252,7 +252,7 @@ def _moved(named: Mapping[str, Audit], words: Words, top: int) -> list[str]:
         rows.append([
             code(name), f"{count:,}", *(_state(audit, one) for audit, one in zip(ends, pair, strict=True)),
             *("-" if one is None else number(one.ratio) for one in pair),
-            *("-" if one is None else number(one.sigma) for one in pair),
+            *("-" if one is None else deviation(one.sigma, one.sigma_bound) for one in pair),
         ])  # fmt: skip
     return [f"### Worst {prose(words.segments)}, then and now", _table(heads, rows, (0, 2, 3))]
 

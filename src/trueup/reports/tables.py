@@ -6,7 +6,7 @@ import csv
 import math
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.result import COLUMNS
+from trueup.audits.result import BOUND, COLUMNS
 from trueup.data.plain import plain
 from trueup.reports.page import name_audits
 
@@ -47,11 +47,12 @@ def csv_lines(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> Iterato
 def _lines(named: Mapping[str, Audit], *, several: bool) -> Iterator[str]:
     told = _Told()
     writer = csv.writer(told, lineterminator="\r\n")
-    writer.writerow((*(["prediction"] if several else []), *COLUMNS))
+    columns = (*COLUMNS, *([BOUND] if any(audit.bounded for audit in named.values()) else []))
+    writer.writerow((*(["prediction"] if several else []), *columns))
     yield told.text
     for name, audit in named.items():
         first = [_safe(name)] if several else []
-        for row in _rows(audit):
+        for row in _rows(audit, columns):
             writer.writerow((*first, *row))
             yield told.text
 
@@ -65,7 +66,7 @@ class _Told:
         self.text = text
 
 
-def _rows(audit: Audit) -> Iterator[tuple[Any, ...]]:
+def _rows(audit: Audit, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Give the values of every segment."""
     depth = audit.keys.depth
     for start in range(0, len(audit), BATCH):
@@ -73,7 +74,8 @@ def _rows(audit: Audit) -> Iterator[tuple[Any, ...]]:
         columns: dict[str, list[Any]] = {name: column[part].tolist() for name, column in audit.columns.items()}
         columns["segment"] = [_safe(audit.keys.name(at)) for at in range(part.start, part.stop)]
         columns["depth"] = depth[part].tolist()
-        for values in zip(*(columns[name] for name in COLUMNS), strict=True):
+        columns.setdefault(BOUND, [0.0] * (part.stop - part.start))  # of an audit that knows no bound, beside one that does
+        for values in zip(*(columns[name] for name in names), strict=True):
             yield tuple(_plain(value) for value in values)
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.text import ADJUSTMENTS, how_far, notes, number, shorten
+from trueup.audits.text import ADJUSTMENTS, deviation, how_far, notes, number, shorten, worst_deviation
 from trueup.reports.advice import USUAL, tell
 from trueup.reports.drawing import Forest, Plot, Range, Scale, common_range, forest, plot, ratio_scale
 from trueup.reports.whole import draw_whole, portrait_of
@@ -185,7 +185,7 @@ def _evidence(audit: Audit) -> tuple[str, str]:
     """Say how strong the strongest evidence is, in units that the page explains at its foot."""
     if math.isnan(audit.worst_sigma):
         return "none", ""
-    return f"{number(audit.worst_sigma)} sigma", "in units of noise; see the words below"
+    return f"{worst_deviation(audit)} sigma", "in units of noise; see the words below"
 
 
 def _distance(whole: Finding, level: str, words: Words) -> Figure:
@@ -209,7 +209,7 @@ def view_curve(
     """Draw the reliability curve of one segment; without a range of its own kind it gets its own."""
     state = finding_state(audit, finding)
     far = how_far(finding) if state == "off" else _mean(finding)
-    caption = f"{finding.n:,} {words.rows}, {far}, {number(finding.sigma)} sigma"
+    caption = f"{finding.n:,} {words.rows}, {far}, {deviation(finding.sigma, finding.sigma_bound)} sigma"
     drawn = None
     if finding.curve is not None and len(finding.curve):
         real = audit.schema.task == "regression"
@@ -342,7 +342,7 @@ def _row(audit: Audit, finding: Finding, many: int, scale: Scale, *, weighed: bo
         number_cell(finding.ratio),
         Cell(_interval(finding), "interval"),
         forest_cell(audit, finding, scale),
-        number_cell(finding.sigma),
+        number_cell(finding.sigma, deviation(finding.sigma, finding.sigma_bound)),
         number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
         number_cell(finding.bias, _signed(finding.bias)),
         number_cell(finding.mde, number(finding.mde, 2)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.audits.text import number
+from trueup.audits.text import deviation, number
 from trueup.reports.advice import USUAL
 from trueup.reports.drawing import Bar, Range, Tick, marked, plot
 
@@ -158,4 +158,5 @@ def _told(whole: Finding) -> str:
     if not whole.testable or math.isnan(whole.sigma):
         return f"range {number(whole.ecce)}"
     p = "p < 1e-16" if whole.p_value < 1e-16 else f"p = {number(whole.p_value, 2)}"
-    return f"range {number(whole.ecce)}, {number(whole.sigma)} sigma, {p} (adjusted {number(whole.p_adjusted, 2)})"
+    sigma = deviation(whole.sigma, whole.sigma_bound)
+    return f"range {number(whole.ecce)}, {sigma} sigma, {p} (adjusted {number(whole.p_adjusted, 2)})"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +15,21 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
 from trueup.calibrators.splits import hold_out, weigh
+from trueup.calibrators.trees.checkpoint import Checkpoint, content_of, discard
 from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
+    from trueup.engines.base import Parts
 
     Floats = NDArray[np.float64]
 
@@ -85,7 +90,12 @@ class MCGrad(Calibrator):
     random_state : int
         Fixes everything, whatever the number of threads.
     threads : int, optional
-        As many as there are cores by default.
+        As many as there are cores by default; on a cluster as many as each of its workers has.
+    engine : {"auto", "local", "spark", "dask"}
+        Where trees are grown: on the machines that hold the rows, which "auto" tells by the frame.
+    resume : str or path, optional
+        A file for finished rounds. A fit that was stopped, by whatever, does not grow them again when it is run once more
+        on the same rows with the same parameters, and ends in the same model. It goes when the fit has ended well.
 
     Attributes
     ----------
@@ -95,8 +105,8 @@ class MCGrad(Calibrator):
         The held-out loss of every round, what was chosen, and why.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the rows that judged, in their order, each scored by a model that
-        was not trained on it. `trueup.decisions` takes them as ``bound=calibrator``. None where nothing was held out, and
-        where the task is not binary. Not saved with the model.
+        was not trained on it. `trueup.decisions` takes them as ``bound=calibrator``. None where nothing was held out,
+        where the task is not binary, and where rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
         Which rows of the frame given to ``fit`` these are, from 0 on; None also where they came with a `Validation`.
     held_out_before_ : ndarray of float64, or None
@@ -104,6 +114,12 @@ class MCGrad(Calibrator):
 
     Notes
     -----
+    Rows need not fit in memory: ``fit(trueup.scan("rows/*.parquet"), "clicked")`` reads files, and Spark and Dask
+    DataFrames are fitted by the workers that hold them; outcome and weight are then names of columns. Bins are found from
+    100,000 rows, and rows are dealt into folds by a hash of what they hold: where few rows of a part are alike, the model
+    is the same however rows are cut into parts. From that of rows in memory it differs by the luck of the folds. What is
+    held of files is some 70 bytes a row for each model of a cross-validation, not the raw values.
+
     Whole-number weights of up to 100 on average count as so many rows. Any others are scaled to the effective number of
     rows, (sum w)^2 / sum w^2, so that their unit does not matter.
 
@@ -144,6 +160,8 @@ class MCGrad(Calibrator):
         unlabelled: str = "error",
         random_state: int = 0,
         threads: int | None = None,
+        engine: str = "auto",
+        resume: str | os.PathLike[str] | None = None,
     ) -> None:
         self.prediction = prediction
         self.features = features
@@ -164,6 +182,15 @@ class MCGrad(Calibrator):
         self.unlabelled = unlabelled
         self.random_state = random_state
         self.threads = threads
+        self.engine = engine
+        self.resume = resume
+
+    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
+        """Learn the correction from a Table, as `fit` does from a frame."""
+        super().fit_table(table, progress)
+        if self.resume is not None:
+            discard(self.resume)
+        return self
 
     def _fit_map(self, table: Table, progress: Any) -> Fitted:
         growth = self._growth(table)
@@ -171,11 +198,13 @@ class MCGrad(Calibrator):
         whole, splits = self._split(table)
         workers = Workers(self.threads)
         fixed = self.stopping is None
-        finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
-        limits = Limits(self.trees or (FIXED_TREES if fixed else MOST_TREES), TREE_PATIENCE, finer)
-        grown = Cascades(whole, loss, splits, growth, limits, weigh(whole.weight, len(table)), workers, progress)
-        most = self.rounds or (FIXED_ROUNDS if fixed else MOST_ROUNDS)
-        history = self._judge(grown, most, whole.weight)
+        limits, weight = self._limits(growth), weigh(whole.weight, len(table))
+        saved = self._checkpoint(growth, {**content_of(whole), "rows to learn from": len(table)}) if self.resume else None
+        grown = Cascades(
+            whole, loss, splits, growth, limits, weight, workers, progress,
+            given=saved.rounds(len(splits)) if saved else (), finished=saved.keep if saved else None,
+        )  # fmt: skip
+        history = self._judge(grown, self._most_rounds(), whole.weight)
         kept = tuple(grown.rounds[: history.chosen])
         if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             kept = grown.refit(kept)
@@ -185,6 +214,14 @@ class MCGrad(Calibrator):
         scores = whole.prediction[rows] if best is None else expit(best[:, 0])
         return Fitted(cascade, history, held=None if fixed else hold_out(whole, rows, scores))
 
+    def _checkpoint(self, growth: Growth, content: Mapping[str, Any]) -> Checkpoint:
+        """Say where finished rounds are kept, and what makes this the fit it is; how many rounds it may have does not."""
+        assert self.resume is not None
+        told = {**asdict(growth), **asdict(self._limits(growth))}
+        told = {name: value for name, value in told.items() if name not in ("threads", "machines")}
+        stopping = self._plain_parameters()["stopping"]
+        return Checkpoint(self.resume, {"method": type(self).__name__, **told, "stopping": stopping, **content})
+
     def _judge(self, grown: Cascades, most: int, weight: Floats | None) -> History:
         rows = grown.judged
         tried = itertools.islice(grown.losses(), most + 1)
@@ -193,14 +230,35 @@ class MCGrad(Calibrator):
         chosen, judged = choose_rounds(
             tried, None if weight is None else weight[rows], patience=patience, better=grown.remember if honest else None
         )
+        return self._history(chosen, judged, grown.rounds, most, grown.loss.measure)
+
+    def _history(
+        self,
+        chosen: int,
+        judged: Sequence[tuple[float, float, float]],
+        rounds: Sequence[CascadeRound],
+        most: int,
+        measure: str,
+    ) -> History:
+        """Tell how the rounds were judged, and why so many were taken."""
         chosen = most if self.stopping is None else chosen
         described = [Round(0, 0, 1.0, judged[0][0], 0.0, 0.0, kept=True)]
-        for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], grown.rounds, strict=True), start=1):
+        for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], rounds, strict=True), start=1):
             described.append(Round(at, one.trees, one.theta, loss, gain, error, at <= chosen))
-        return History(
-            tuple(described), chosen, _reason(chosen, judged, most, fixed=self.stopping is None),
-            describe(self.stopping), grown.loss.measure,
-        )  # fmt: skip
+        reason = _reason(chosen, judged, most, fixed=self.stopping is None)
+        return History(tuple(described), chosen, reason, describe(self.stopping), measure)
+
+    def _most_rounds(self) -> int:
+        return self.rounds or (FIXED_ROUNDS if self.stopping is None else MOST_ROUNDS)
+
+    def _limits(self, growth: Growth) -> Limits:
+        finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
+        return Limits(self.trees or (FIXED_TREES if self.stopping is None else MOST_TREES), TREE_PATIENCE, finer)
+
+    def _fit_apart(self, parts: Parts) -> None:
+        from trueup.calibrators.trees.apart import fit_apart
+
+        fit_apart(self, parts)
 
     def _growth(self, table: Table) -> Growth:
         """Check the parameters of the trees."""
@@ -243,7 +301,15 @@ class MCGrad(Calibrator):
             )
         if not isinstance(self.monotone, bool):
             raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}")
+        if self.resume is not None and (not isinstance(self.resume, (str, os.PathLike)) or not os.fspath(self.resume)):
+            raise ArgumentError(
+                f"resume must be the path of a file; got {self.resume!r}", hint='write it as resume="fit.rounds"'
+            )
         self._check_stopping()
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """Write the parameters as JSON can hold them, but for the file of finished rounds: it changes nothing."""
+        return {name: value for name, value in super()._plain_parameters().items() if name != "resume"}
 
 
 def _is_number(value: object) -> bool:

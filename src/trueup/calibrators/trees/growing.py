@@ -1,4 +1,8 @@
-"""Grow cascades: one more round for every fold at once, judged together on the rows each fold left out."""
+"""Grow cascades: one more round for every fold at once, judged together on the rows each fold left out.
+
+The rows may lie with several members of a team, each of which runs this on its own part: whatever is a sum over rows is
+one over all of them, so that all members take the same steps and hold the same trees in the end.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ import numpy as np
 
 from trueup.calibrators.losses import THETA
 from trueup.calibrators.maps.cascade import Cascade, CascadeRound
-from trueup.calibrators.rounds import Split
-from trueup.engines.trees import Binned, Grower, Growth, Joined, quiet
+from trueup.calibrators.rounds import Split, mean_of
+from trueup.engines.base import ALONE
+from trueup.engines.trees import Binned, Grower, Growth, Joined, give_back, quiet
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.losses import TaskLoss
     from trueup.data.table import Table
+    from trueup.engines.base import Team
     from trueup.kernels.trees import Forest
 
     Floats = NDArray[np.float64]
@@ -70,6 +76,15 @@ class Cascades:
         Whether a round ends with the factor that is best; without, the factor is 1.
     starts : sequence of ndarray, optional
         For each split the score to start from, on the scale of the trees, in place of the prediction.
+    team : Team
+        Who holds the other rows; the table and the splits speak of those that are here. No rows at all are fine, as long as
+        others have some. All must be told the same of everything else, but for the threads of each.
+    given : sequence of CascadeRound
+        Rounds that were grown before, on the same rows: `losses` applies them before it grows any.
+    sample : Table, optional
+        Rows from which bins are found in place of those of the table, the same for all members of a team.
+    finished : callable, optional
+        Told all rounds so far by `losses`, whenever it has grown one.
     """
 
     table: Table
@@ -83,54 +98,77 @@ class Cascades:
     binned: Binned | None = None
     rescale: bool = True
     starts: Sequence[Floats] | None = None
+    team: Team = ALONE
+    given: Sequence[CascadeRound] = ()
+    sample: Table | None = None
+    finished: Callable[[Sequence[CascadeRound]], None] | None = None
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
     best: Floats | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._growing = Workers(self.workers.threads, begin=quiet)
-        features = self.table.schema.features
+        threads = self.workers.threads
+        together = self.team.size > 1  # one fold after the other then, so that all talk about the same tree
+        # LightGBM would talk to the others about the Dataset that `quiet` makes; whoever opened its network was quiet.
+        self._growing = Workers(1) if together else Workers(threads, begin=quiet)
         assert self.table.outcome is not None
         self.y: Floats = self.table.outcome
         self.levels = self.table.schema.levels
-        columns = [self.table.columns[one.name] for one in features]
+        assert not together or self.sample is not None, "a team finds its bins from rows that all of it knows"
         if self.binned is None:
-            everywhere = replace(self.growth, threads=self.workers.threads)
-            self.binned = Binned(columns, [level >= 0 for level in self.levels], everywhere)
-        threads = max(1, self.workers.threads // len(self.splits))
-        self.growths = [replace(self.growth, seed=self.growth.seed + at, threads=threads) for at in range(len(self.splits))]
+            self.binned = self._bins(replace(self.growth, threads=threads))
+        each = threads if together else max(1, threads // len(self.splits))
+        told = replace(self.growth, threads=each, machines=self.team.size)
+        self.growths = [replace(told, seed=told.seed + at) for at in range(len(self.splits))]
         start = self.loss.enter(self.table.prediction)
         self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
+        assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
+        self.samples = None if self.sample is None else [self.loss.enter(self.sample.prediction)] * len(self.splits)
         self.scale = self._unit(start)
+        self._judging = bool(self.team.sum([sum(len(split.valid) for split in self.splits)])[0])
+
+    def _bins(self, growth: Growth) -> Binned:
+        """Cut the features into bins, those of the sample where there is one."""
+        kinds = [level >= 0 for level in self.levels]
+        names = [one.name for one in self.table.schema.features]
+        like = None
+        if self.sample is not None:
+            like = Binned([self.sample.columns[name] for name in names], kinds, growth)
+        return Binned([self.table.columns[name] for name in names], kinds, growth, reference=like)
 
     @property
     def judged(self) -> NDArray[np.int64]:
         """Give the rows that judge, in the order in which their losses come; all rows where none were left out."""
         held = np.concatenate([split.valid for split in self.splits])
-        return held if len(held) else np.arange(len(self.y))
+        return held if self._judging else np.arange(len(self.y))
 
     def losses(self) -> Iterator[Floats]:
         """Give the losses of the rows that judge: of the base score, then after each round, grown when asked for."""
         yield self._held(self.F)
+        for one in self.given:
+            self._advance(one.forests, one.trees, one.theta)
+            yield self._held(self.F)
         while True:
             self.grow()
+            if self.finished is not None:
+                self.finished(self.rounds)
             yield self._held(self.F)
 
     def _unit(self, start: Floats) -> float:
         """Measure residuals of a real outcome in their own spread, so that no unit makes them large or small."""
         if self.loss.name != "squared":
             return 1.0
-        spread = float(np.sqrt(np.average((self.y - start[:, 0]) ** 2, weights=self.weight)))
+        spread = float(np.sqrt(mean_of((self.y - start[:, 0]) ** 2, self.weight, self.team)))
         return spread if spread > 0 else 1.0
 
     def _held(self, F: Sequence[Floats]) -> Floats:
-        if not any(len(split.valid) for split in self.splits):
+        if not self._judging:
             return self.loss.each(self.y, F[0])
         return np.concatenate([self.loss.each(self.y[s.valid], f[s.valid]) for s, f in zip(self.splits, F, strict=True)])
 
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
         """Grow the same rounds once more, on all rows."""
         rows = np.arange(len(self.y))
-        whole = replace(self, splits=[Split(rows, rows[:0])], binned=self.binned)
+        whole = replace(self, splits=[Split(rows, rows[:0])], binned=self.binned, given=())
         for one in kept:
             whole.limits = Limits(one.trees, one.trees)
             whole.grow(one.theta)
@@ -146,23 +184,39 @@ class Cascades:
 
     def grow(self, theta: float | None = None) -> None:
         """Grow one more round, with the factor that is best or with a given one."""
-        growers, trees, lowest = self._grown(self.growths)
+        forests, trees, lowest = self._grown(self.growths)
         if self.limits.finer is not None and not self.rounds and trees < FEW:
             finer = self._grown([replace(growth, learning_rate=self.limits.finer) for growth in self.growths])
-            growers, trees, lowest = min((growers, trees, lowest), finer, key=lambda found: found[2])
-        forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
-        moved = [self._move(forest, f) for forest, f in zip(forests, self.F, strict=True)]
+            forests, trees, lowest = min((forests, trees, lowest), finer, key=lambda found: found[2])
+        self._advance(forests, trees, theta)
+
+    def _advance(self, forests: tuple[Forest, ...], trees: int, theta: float | None) -> None:
+        """Add a round to the scores, with the factor that is best or with a given one."""
+        for at, forest in enumerate(forests):  # one fold at a time: there is a score for each row in every one
+            self.F[at] = self._move(forest, self.F[at], self.table)
         if theta is None:
-            theta = self._theta(moved) if self.rescale else 1.0
-        self.F = [theta * f for f in moved]
+            theta = self._theta(self.F) if self.rescale else 1.0
+        for f in self.F:
+            np.multiply(theta, f, out=f)
+        if self.samples is not None:
+            assert self.sample is not None
+            moved = [self._move(forest, f, self.sample) for forest, f in zip(forests, self.samples, strict=True)]
+            self.samples = [theta * f for f in moved]
         self.rounds.append(CascadeRound(theta, forests, trees))
 
-    def _grown(self, growths: Sequence[Growth]) -> tuple[list[Grower], int, float]:
-        """Grow one round: the growers, the best number of trees, and the loss of the rows that judge."""
+    def _grown(self, growths: Sequence[Growth]) -> tuple[tuple[Forest, ...], int, float]:
+        """Grow one round: its forests, the best number of trees, and the loss of the rows that judge."""
+        growers = self._growers(growths)
+        trees, lowest = self._grow(growers)
+        forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
+        del growers  # most of what a fit holds
+        give_back()
+        return forests, trees, lowest
+
+    def _growers(self, growths: Sequence[Growth]) -> list[Grower]:
         # Where all folds start from one score, they share its column in the first round.
         shared = None if self.rounds or self.starts is not None else self._joined(0, growths[0])
-        growers = self._growing.map(lambda at: self._grower(at, growths[at], shared), range(len(self.splits)))
-        return growers, *self._grow(growers)
+        return self._growing.map(lambda at: self._grower(at, growths[at], shared), range(len(self.splits)))
 
     def _joined(self, at: int, growth: Growth) -> Joined:
         assert self.binned is not None
@@ -172,7 +226,8 @@ class Cascades:
             label, start = (self.y - F[:, 0]) / self.scale, None
         else:
             label, start = self.y, F
-        return self.binned.join(F, label, self.weight, start, growth)
+        some = None if self.samples is None else self.samples[at]
+        return self.binned.join(F, label, self.weight, start, growth, sample=some)
 
     def _grower(self, at: int, growth: Growth, shared: Joined | None) -> Grower:
         assert self.binned is not None
@@ -187,9 +242,11 @@ class Cascades:
         Each free thread takes the fold that is furthest behind; what is chosen does not depend on who ran ahead.
         """
         mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
-        if not any(mass):
+        if not self._judging:
             self._growing.map(partial(Grower.grow, trees=self.limits.trees), growers)
             return self.limits.trees, 0.0
+        if self.team.size > 1:
+            return self._grow_together(growers, np.array(mass))
         search = _Search(mass, self.limits)
         running: dict[Future[list[float]], int] = {}
         with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=quiet) as pool:
@@ -207,19 +264,34 @@ class Cascades:
                     self.progress(search.seen, self.limits.trees)
         return search.best, search.lowest
 
-    def _move(self, forest: Forest, F: Floats) -> Floats:
+    def _grow_together(self, growers: Sequence[Grower], own: Floats) -> tuple[int, float]:
+        """Do the same with a team: a few trees of every fold in turn, then the losses of all members are put together."""
+        mass = self.team.sum(own)
+        search = _Search(mass.tolist(), self.limits)
+        while True:
+            many = min(CHUNK, self.limits.trees - search.seen)
+            losses = np.array([grower.grow(many) or [0.0] * many for grower in growers])  # nothing where no row judges
+            summed = self.team.sum((own[:, None] * losses).ravel()).reshape(losses.shape)
+            for at, found in enumerate(summed / np.where(mass > 0, mass, 1.0)[:, None]):
+                search.losses[at] += found.tolist()
+            if search.over():
+                return search.best, search.lowest
+            if self.progress is not None:
+                self.progress(search.seen, self.limits.trees)
+
+    def _move(self, forest: Forest, F: Floats, table: Table) -> Floats:
         one = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
-        return one.apply(self.table.columns.values(), F, self.workers)
+        return one.apply(table.columns.values(), F, self.workers)
 
     def _of_judged(self, F: Sequence[Floats]) -> Floats:
         rows = self.judged
-        return np.concatenate([f[s.valid if len(s.valid) else rows] for f, s in zip(F, self.splits, strict=True)])
+        return np.concatenate([f[s.valid if self._judging else rows] for f, s in zip(F, self.splits, strict=True)])
 
     def _theta(self, F: Sequence[Floats]) -> float:
         """Rescale by the rows that judge: on the rows that were trained on, trees look surer than they are."""
         rows = self.judged
         weight = None if self.weight is None else self.weight[rows]
-        found = self.loss.theta(self.y[rows], self._of_judged(F), weight)
+        found = self.loss.theta(self.y[rows], self._of_judged(F), weight, self.team)
         before = float(np.prod([one.theta for one in self.rounds]))
         return min(max(found, THETA[0] / before), THETA[1] / before)  # the bounds are those of all rounds together
 

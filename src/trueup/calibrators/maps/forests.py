@@ -1,4 +1,4 @@
-"""Forests in a file: each array of all forests in one part; checked as if a stranger had written them."""
+"""Forests, and rounds of them, in a file: an array of all forests in one part; checked as if a stranger had written it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.losses import THETA
+from trueup.calibrators.maps.cascade import CascadeRound
+from trueup.calibrators.maps.reading import is_whole, require
 from trueup.kernels.trees import DEEPEST, Forest
-from trueup.modelfile.checking import is_whole, require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["KINDS", "pack_forests", "unpack_forests"]
+__all__ = ["KINDS", "pack_forests", "pack_rounds", "unpack_forests", "unpack_rounds"]
 
 KINDS = {
     "root": "<i4", "output": "<i4", "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4",
@@ -47,6 +49,33 @@ def unpack_forests(sizes: Sequence[Any], parts: Mapping[str, bytes], levels: tup
         found.append(forest)
     require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that no round speaks of")
     return found
+
+
+def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Give an entry for each round, and the parts; no round is no part."""
+    sizes, parts = pack_forests([forest for one in rounds for forest in one.forests])
+    cut = iter(sizes)
+    return [{"theta": one.theta, "trees": one.trees, "forests": [next(cut) for _ in one.forests]} for one in rounds], parts
+
+
+def unpack_rounds(
+    entries: Any, parts: Mapping[str, bytes], levels: tuple[int, ...], outputs: int
+) -> tuple[CascadeRound, ...]:
+    """Make the rounds again; what does not belong together is refused."""
+    require(
+        set(parts) == ({f"forests/{name}" for name in KINDS} if entries else set()),
+        "it has parts that it does not speak of",
+    )
+    sizes = [size for one in entries for size in one["forests"]]
+    forests = iter(unpack_forests(sizes, parts, levels, outputs))
+    rounds: list[CascadeRound] = []
+    for one in entries:
+        theta = one["theta"]
+        require(isinstance(theta, float) and THETA[0] / THETA[1] <= theta <= THETA[1] / THETA[0], "a factor is wrong")
+        require(is_whole(one["trees"]) and one["trees"] >= 0 and len(one["forests"]) >= 1, "a round is empty")
+        require(not rounds or len(one["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
+        rounds.append(CascadeRound(theta, tuple(next(forests) for _ in one["forests"]), one["trees"]))
+    return tuple(rounds)
 
 
 def _forest(place: str, sizes: Any, stored: Mapping[str, NDArray[Any]], begin: dict[str, int]) -> Forest:

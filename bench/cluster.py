@@ -1,0 +1,181 @@
+"""Hold Spark and Dask against one machine: the same findings, fits and scores; how sure sigma is; what a worker brings.
+
+    python bench/cluster.py [--rows 1000000] [--only spark dask]
+
+Loans are simulated, written to Parquet, and audited, fitted and scored in memory, from files, on Dask and on Spark with two
+workers of one thread each on this machine. The figures go to bench/results/cluster.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+import trueup as tu
+from common import check, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROLES = {"outcome": "outcome", "prediction": "prediction"}
+BY = ["region", "product", "employment", "age", "income"]
+PARTITIONS = (2, 8, 64)
+SAME = ("n", "observed", "expected", "bias", "ecce", "sigma", "p_value")
+
+
+@contextlib.contextmanager
+def dask(workers: int) -> Iterator[Callable[[Path, int], Any]]:
+    """Start Dask; give what reads a file in so many partitions."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+        ) as cluster,
+        Client(cluster),
+    ):
+        yield lambda path, parts: dd.from_pandas(pd.read_parquet(path), npartitions=parts).persist()
+
+
+@contextlib.contextmanager
+def spark(workers: int) -> Iterator[Callable[[Path, int], Any]]:
+    """Start Spark; give what reads a file in so many partitions."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "8", "spark.driver.memory": "3g"}
+    builder = SparkSession.builder.master(f"local[{workers}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield lambda path, parts: session.read.parquet(str(path)).repartition(parts).cache()
+    finally:
+        session.stop()
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    found = work()
+    return found, time.perf_counter() - start
+
+
+def apart(exact: tu.Audit, other: tu.Audit) -> dict[str, float]:
+    """Say how far an audit is from the exact one: numbers as shares of the exact ones, sigma in units of its bound."""
+    one = {finding.segment: finding for finding in exact.findings}
+    two = {finding.segment: finding for finding in other.findings}
+    tested = [name for name in one if one[name].testable]
+    worst = 0.0
+    for name in tested:
+        for number in ("n", "observed", "expected", "bias"):
+            a, b = getattr(one[name], number), getattr(two[name], number)
+            worst = max(worst, abs(a - b) / max(abs(a), 1e-12))
+    bound = np.array([two[name].sigma_bound for name in tested])
+    off = np.array([abs(one[name].sigma - two[name].sigma) for name in tested])
+    return {
+        "segments_missing": float(len(set(one) ^ set(two))), "sums": worst, "bound_median": float(np.median(bound)),
+        "bound_largest": float(bound.max()), "sigma_off": float(off.max()),
+        "outside_bound": float((off > bound + 1e-9).sum()),
+        "rejected": float(other.rejected), "rejected_exactly": float(exact.rejected),
+    }  # fmt: skip
+
+
+def loss(fix: tu.MCGrad, data: Any) -> float:
+    """Give the log loss of rows that nobody was fitted on."""
+    return tu.metrics.log_loss(data["outcome"].to_numpy(), fix.predict(data))
+
+
+def measure(engine: Any, path: Path, fresh: Any, exact: tu.Audit, model: Any) -> dict[str, Any]:
+    """Audit, fit and score on a cluster."""
+    found: dict[str, Any] = {"audits": {}}
+    with engine(2) as read:
+        tu.audit(read(path, 2), **ROLES, by=BY)  # lets what is compiled be compiled
+        for parts in PARTITIONS:
+            audit, seconds = timed(lambda parts=parts: tu.audit(read(path, parts), **ROLES, by=BY))
+            found["audits"][parts] = {"seconds": seconds, **apart(exact, audit)}
+        audit, seconds = timed(lambda: tu.audit(read(path, 8), **ROLES, by=BY, exact=True))
+        found["exact"] = {"seconds": seconds, **apart(exact, audit)}
+        fix, seconds = timed(lambda: tu.MCGrad("prediction", BY).fit(read(path, 2), "outcome"))
+        found["fit"] = {"seconds": seconds, "loss": loss(fix, fresh), "trees": sum(r.trees for r in fix.history_.rounds)}
+        frame = read(path, 8)
+        found["predict"] = {"apart": scores_apart(model, frame, path)}
+    with engine(1) as read:
+        tu.audit(read(path, 2), **ROLES, by=BY)
+        found["audit_alone"] = timed(lambda: tu.audit(read(path, 8), **ROLES, by=BY))[1]
+    found["audit_pair"] = found["audits"][8]["seconds"]
+    return found
+
+
+def scores_apart(model: Any, frame: Any, path: Path) -> float:
+    """Give the largest difference between the scores of a cluster and of this machine."""
+    data = pd.read_parquet(path)
+    here = pd.Series(model.predict(data), index=data["key"].to_numpy()).sort_index()
+    there = model.predict(frame)
+    if hasattr(there, "toPandas"):
+        name = next(column for column in there.columns if column not in frame.columns)
+        rows = there.select("key", name).toPandas()
+        other = pd.Series(rows[name].to_numpy(), index=rows["key"].to_numpy()).sort_index()
+    else:
+        other = pd.Series(there.compute().to_numpy(), index=frame["key"].compute().to_numpy()).sort_index()
+    return float(np.abs(here.to_numpy() - other.to_numpy()).max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--only", nargs="+", default=["dask", "spark"])
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    data = pd.DataFrame(tu.simulate.lending(given.rows, seed=3)).drop(columns="truth")
+    data["key"] = np.arange(len(data))
+    fresh = pd.DataFrame(tu.simulate.lending(200_000, seed=4))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "loans.parquet"
+        data.to_parquet(path)
+        exact, seconds = timed(lambda: tu.audit(data, **ROLES, by=BY))
+        local, fit_seconds = timed(lambda: tu.MCGrad("prediction", BY).fit(data, "outcome"))
+        scan, scan_seconds = timed(lambda: tu.MCGrad("prediction", BY).fit(tu.scan(path, memory="2GB"), "outcome"))
+        found: dict[str, Any] = {
+            "rows": given.rows, "columns": len(BY),
+            "memory": {"audit": seconds, "fit": fit_seconds, "loss": loss(local, fresh)},
+            "files": {"fit": scan_seconds, "loss": loss(scan, fresh)},
+        }  # fmt: skip
+        engines = {name: globals()[name] for name in given.only}
+        for name, engine in engines.items():
+            found[name] = measure(engine, path, fresh, exact, local.model_)
+            print(name, found[name], flush=True)
+    best = found["files"]["loss"]
+    bars = {}
+    for name in engines:
+        one = found[name]
+        outside = sum(a["outside_bound"] + a["segments_missing"] for a in one["audits"].values())
+        bars |= {
+            f"{name}: findings outside their bound": check("outside the bound", outside, 0, at_most=True),
+            f"{name}: exact=True, largest difference of a sigma": check(
+                "sigma", one["exact"]["sigma_off"], 1e-9, at_most=True
+            ),
+            f"{name}: held-out loss, from that of files": check(
+                "loss", abs(one["fit"]["loss"] / best - 1), 1e-3, at_most=True
+            ),
+            f"{name}: scores, largest difference": check("scores", one["predict"]["apart"], 1e-12, at_most=True),
+        }
+    bars["files: held-out loss, from that of memory"] = check(
+        "loss", abs(best / found["memory"]["loss"] - 1), 1e-3, at_most=True
+    )
+    save("cluster", found | {"bars": bars})
+
+
+if __name__ == "__main__":
+    main()

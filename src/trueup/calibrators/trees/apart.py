@@ -1,0 +1,285 @@
+"""Fits of rows that lie in parts: one pass for what must be known of all, then round after round, by all parts together.
+
+A round is stateless: whoever holds rows is told the rounds so far, applies them, grows one more and judges it. What was
+finished is kept here, so that a round that failed can be done again, and a fit that was broken off can be resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.calibrators import splits
+from trueup.calibrators.base import Fitted
+from trueup.calibrators.losses import loss_of
+from trueup.calibrators.maps.cascade import Cascade
+from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation, choose_rounds
+from trueup.calibrators.trees.checkpoint import content_of
+from trueup.calibrators.trees.facts import WRAP, facts_of, known_by
+from trueup.calibrators.trees.growing import Cascades
+from trueup.data.dealing import deal_apart, digest_of
+from trueup.engines.here import ScanParts
+from trueup.engines.parts import engine_of
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from trueup.calibrators.maps.cascade import CascadeRound
+    from trueup.calibrators.trees.boosting import MCGrad
+    from trueup.calibrators.trees.checkpoint import Checkpoint
+    from trueup.calibrators.trees.facts import Facts
+    from trueup.calibrators.trees.growing import Limits
+    from trueup.data.table import Table
+    from trueup.engines.base import Parts, Team
+    from trueup.engines.trees import Growth
+
+__all__ = ["fit_apart"]
+
+HALF = 1 << 32
+BEFORE = 400 * 10**6  # bytes of Python, NumPy, DuckDB, LightGBM, scikit-learn and the kernels, before the first row
+# Bytes a row, as measured: of a model that grows labels, places and bins (one a value); of each of its outputs scores,
+# gradients and what is summed of them; beside the models losses, and who judges.
+OF_A_MODEL, OF_AN_OUTPUT, OF_A_ROW = 20, 44, 40
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What whoever grows a round must know; it travels to them.
+
+    Attributes
+    ----------
+    growth : Growth
+    limits : Limits
+    rule : CrossValidation, Holdout or None
+        Which rows judge; None also where ``held`` are rows of their own.
+    most, patience, seed : int
+        How many rounds there may be, how many without a gain end the search, and what fixes the folds.
+    threads : int or None
+    sample : Table
+        From which bins are found.
+    held : Table or None
+        Rows that only judge. One of those who hold rows has them, too.
+    digest : int or None
+        Of all rows, where they may be others the next time.
+    progress : callable, optional
+        Where all rows are here.
+    """
+
+    growth: Growth
+    limits: Limits
+    rule: CrossValidation | Holdout | None
+    most: int
+    patience: int
+    seed: int
+    threads: int | None
+    sample: Table
+    held: Table | None
+    digest: int | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+class Fold(Split):
+    """One of the parts that rows were dealt into judges, the others are trained on; which these are is listed when asked.
+
+    A list of them takes 8 bytes a row for every fold, and is looked at only once a round.
+    """
+
+    def __init__(self, codes: NDArray[Any], judge: int) -> None:
+        for name, value in (("_codes", codes), ("_judge", judge), ("valid", np.flatnonzero(codes == judge))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def train(self) -> NDArray[np.int64]:
+        """List the rows to train on."""
+        return np.flatnonzero(self._codes != self._judge)  # type: ignore[attr-defined]
+
+
+class Step(NamedTuple):
+    """One more round; the best of all so far, and how they were judged. No round where there were enough already."""
+
+    grown: CascadeRound | None
+    chosen: int
+    judged: list[tuple[float, float, float]]
+
+
+def fit_apart(calibrator: MCGrad, parts: Parts, progress: Any = None, facts: Facts | None = None) -> None:
+    """Learn the correction from rows in parts, as `Calibrator.fit_table` does from a Table.
+
+    Parameters
+    ----------
+    calibrator : MCGrad
+    parts : Parts
+    progress : callable, optional
+        Told the trees of a round so far and the most there may be, where all rows are here.
+    facts : Facts, optional
+        What is known of all rows, where they have been gone through already, with the seed of the calibrator.
+    """
+    calibrator._check(several=len(parts.schema.prediction) > 1)
+    seed = int(calibrator.random_state)
+    facts = facts_of(parts, seed) if facts is None else facts
+    facts.seen.check(parts.schema)
+    splits.enough_rows(facts)
+    plan = _plan(calibrator, facts)
+    if isinstance(parts, ScanParts):
+        plan = replace(plan, digest=None, progress=progress)
+        _check_room(parts.memory, len(facts), plan)
+    saved = calibrator._checkpoint(plan.growth, _content(facts, plan)) if calibrator.resume is not None else None
+    rounds, step = _grow(parts, plan, saved)
+    history = calibrator._history(step.chosen, step.judged, rounds, plan.most, loss_of(parts.schema.task).measure)
+    kept = tuple(rounds[: history.chosen])
+    if kept and isinstance(calibrator.stopping, CrossValidation) and calibrator.stopping.refit:
+        kept = parts.gang(partial(_refit, plan=plan, rounds=kept))
+    schema = parts.schema
+    cascade = Cascade(loss_of(schema.task).link, schema.levels, plan.growth.outputs, kept)
+    calibrator._take(facts.sample, Fitted(cascade, history), len(facts))
+    if saved is not None:
+        saved.done()
+
+
+def _plan(calibrator: MCGrad, facts: Facts) -> Plan:
+    sample, stopping = facts.sample, calibrator.stopping
+    growth = calibrator._growth(sample)
+    held = None
+    if isinstance(stopping, Validation):
+        if engine_of(stopping.data) is not None:
+            raise ArgumentError(
+                "the rows of a Validation must be in memory; those of the fit need not be",
+                hint="collect them first, or some of them",
+            )
+        held = calibrator._labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
+        splits.warn_of_training_rows(sample, held, loss_of(sample.schema.task))
+    most = calibrator._most_rounds()
+    return Plan(
+        growth, calibrator._limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
+        most, most if stopping is None else stopping.patience, int(calibrator.random_state), calibrator.threads, sample,
+        held, facts.digest,
+    )  # fmt: skip
+
+
+def _check_room(memory: int, rows: int, plan: Plan) -> None:
+    """Refuse to learn from more rows than the memory that was allowed can hold; raw values are not held in it."""
+    models = plan.rule.folds if isinstance(plan.rule, CrossValidation) else 1
+    outputs = plan.growth.outputs
+    bins = len(plan.sample.schema.features) + outputs
+    needed = BEFORE + rows * (models * (bins + OF_A_MODEL + OF_AN_OUTPUT * outputs) + bins + OF_A_ROW * outputs)
+    if needed > memory:
+        raise ArgumentError(
+            f"to learn from {rows:,} rows takes about {needed / 1e9:.2g} GB of memory; {memory / 1e9:.3g} GB are allowed",
+            hint=f'allow more (memory="{np.ceil(needed / 1e8) / 10:g}GB"), judge by one model in place of {models} '
+            "(stopping=trueup.Holdout()), or fit some of the rows",
+        )
+
+
+def _content(facts: Facts, plan: Plan) -> dict[str, Any]:
+    """Say what the rows hold, and how they lie: a fit is resumed on the same rows in the same parts."""
+    told = {"schema": facts.sample.schema, "rows": len(facts), "content": facts.digest, "parts": sorted(facts.sizes)}
+    if plan.held is not None:
+        told["validation"] = [value for name, value in content_of(plan.held).items() if name != "schema"]
+    long = {"content", "parts", "validation"} & {*told}
+    return told | {name: hashlib.sha256(repr(told[name]).encode()).hexdigest() for name in long}
+
+
+def _grow(parts: Parts, plan: Plan, saved: Checkpoint | None) -> tuple[list[CascadeRound], Step]:
+    """Grow round after round, until one brings nothing or there are as many as there may be."""
+    rounds = [] if saved is None else list(saved.rounds())[: plan.most]
+    while True:
+        step: Step = parts.gang(partial(_round, plan=plan, rounds=tuple(rounds)))
+        if step.grown is None:
+            return rounds[: len(step.judged) - 1], step
+        rounds.append(step.grown)
+        if saved is not None:
+            saved.keep(rounds)
+        if len(rounds) == plan.most or len(rounds) - step.chosen >= plan.patience:
+            return rounds, step
+
+
+def _round(table: Table, sizes: Sequence[int], team: Team, *, plan: Plan, rounds: Sequence[CascadeRound]) -> Step:
+    """Grow one more round with the others, and judge it: what one process does with its rows."""
+    whole, grown = _cascades(table, sizes, team, plan, rounds)
+    weight = None if whole.weight is None else whole.weight[grown.judged]
+    tried = itertools.islice(grown.losses(), min(len(rounds) + 1, plan.most) + 1)
+    chosen, judged = choose_rounds(tried, weight, patience=plan.patience, team=team)
+    return Step(grown.rounds[-1] if len(judged) == len(rounds) + 2 else None, chosen, judged)
+
+
+def _refit(
+    table: Table, sizes: Sequence[int], team: Team, *, plan: Plan, rounds: Sequence[CascadeRound]
+) -> tuple[CascadeRound, ...]:
+    """Grow the rounds that were chosen once more, on all rows."""
+    return _cascades(table, sizes, team, plan, ())[1].refit(rounds)
+
+
+def _cascades(
+    table: Table, sizes: Sequence[int], team: Team, plan: Plan, rounds: Sequence[CascadeRound]
+) -> tuple[Table, Cascades]:
+    """Set up the cascades of the rows that are here."""
+    if plan.digest is not None:
+        _check_same(table, sizes, team, plan.digest)
+    whole, found = _divide(table, sizes, team, plan)
+    weight = splits.weigh(whole.weight, len(table), team)
+    workers = Workers(plan.threads or getattr(team, "threads", None))
+    grown = Cascades(
+        whole, loss_of(table.schema.task), found, plan.growth, plan.limits, weight, workers, plan.progress,
+        team=team, given=rounds, sample=plan.sample,
+    )  # fmt: skip
+    return whole, grown
+
+
+def _divide(table: Table, sizes: Sequence[int], team: Team, plan: Plan) -> tuple[Table, Sequence[Split]]:
+    """Say which rows here are trained on, and which judge."""
+    rows = np.arange(len(table))
+    if plan.held is not None:
+        own = plan.held if team.rank == 0 else plan.held.take(rows[:0])
+        joined = splits.append_rows(table, own)
+        return joined, [Split(rows, np.arange(len(rows), len(joined)))]
+    if plan.rule is None:
+        return table, [Split(rows, rows[:0])]
+    if isinstance(plan.rule, Holdout):
+        held = _dealt(table, sizes, splits.SHARES, plan.seed) < round(splits.SHARES * plan.rule.share)
+        found = [Fold(held.astype(np.uint8), 1)]
+    else:
+        codes = _dealt(table, sizes, plan.rule.folds, plan.seed)
+        found = [Fold(codes, at) for at in range(plan.rule.folds)]
+    total, *judging = team.sum([len(table), *(len(one.valid) for one in found)]).tolist()
+    if not 0 < min(judging) <= max(judging) < total:
+        raise DataError(
+            f"the {int(total):,} rows cannot be divided into rows to learn from and rows to judge by",
+            hint="give more rows, fewer folds, or another share to hold out",
+        )
+    return table, found
+
+
+def _dealt(table: Table, sizes: Sequence[int], parts: int, seed: int) -> NDArray[Any]:
+    """Deal the rows of every part by itself: what goes where must not depend on who holds how many of the parts."""
+    codes = np.empty(len(table), np.min_scalar_type(parts))
+    for at, content, own in _parts(table, sizes):
+        codes[at] = deal_apart(content, own, parts, seed)
+    return codes
+
+
+def _parts(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[NDArray[Any]], list[NDArray[np.float64]]]]:
+    """Give where each part lies, what its rows are known by, and what else tells them apart."""
+    content, own = known_by(table)
+    for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
+        at = slice(end - size, end)
+        yield at, [one[at] for one in content], [one[at] for one in own]
+
+
+def _check_same(table: Table, sizes: Sequence[int], team: Team, digest: int) -> None:
+    """Refuse rows that are others than they were: a frame that is made anew each time may be made of other rows."""
+    own = sum(int(digest_of(content, more)) for _, content, more in _parts(table, sizes)) % WRAP
+    low, high = team.sum([own % HALF, own // HALF]).tolist()  # as numbers that a float holds
+    if (int(low) + int(high) * HALF) % WRAP != digest:
+        raise DataError(
+            "the rows are not those that were there before: the frame is made anew each time, and not of the same rows",
+            hint="keep it as it is with .persist() or .cache(), or write it to files first",
+        )

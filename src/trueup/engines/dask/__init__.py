@@ -1,0 +1,1 @@
+"""Dask: rows that lie in the partitions of a DataFrame."""

@@ -1,0 +1,228 @@
+"""Files larger than memory as rows in parts: all of them are here, and lie on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from trueup.data import pieces
+from trueup.data.table import Table
+from trueup.engines.base import ALONE
+from trueup.errors import FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from trueup.data.pieces import Opened
+    from trueup.data.scan import Scan
+    from trueup.data.schema import Schema
+    from trueup.engines.base import Team
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ScanParts", "open_here"]
+
+T = TypeVar("T")
+MMAP_THRESHOLD, LARGE = (
+    -3,
+    1 << 20,
+)  # a parameter of glibc's malloc.h, and the bytes from which it asks the system each time
+PREDICTION, OUTCOME, WEIGHT = "prediction", "outcome", "weight"
+
+
+@contextlib.contextmanager
+def open_here(given: Scan, **roles: Any) -> Iterator[ScanParts]:
+    """Open the rows of a scan, by the roles that `trueup.data.pieces.open_scan` takes."""
+    with pieces.open_scan(given, **roles) as opened:
+        yield ScanParts(opened)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanParts:
+    """Rows of files in parts, as `trueup.engines.base.Parts` has them.
+
+    A part is 50,000 rows of a file: what is done part by part depends on the files, and not on the memory that there is.
+    """
+
+    opened: Opened
+
+    @property
+    def schema(self) -> Schema:
+        """Say what the columns are."""
+        found = self.opened.schema
+        return replace(found, classes=tuple(self.opened.roles["classes"])) if found.task == "multiclass" else found
+
+    @property
+    def roles(self) -> Mapping[str, Any]:
+        """Give the roles as they were given."""
+        return self.opened.roles
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Name the columns that were left out, and why."""
+        return self.opened.left_out
+
+    @property
+    def rows(self) -> int:
+        """Count all rows."""
+        return self.opened.rows
+
+    @property
+    def room(self) -> int:
+        """Say how many bytes rows may take at once."""
+        return self.opened.room
+
+    @property
+    def memory(self) -> int:
+        """Say how many bytes may be taken in all."""
+        return self.opened.scan.memory
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder for what does not fit."""
+        return self.opened.folder
+
+    @property
+    def whole_outcomes(self) -> bool:
+        """Say whether every outcome is 0 or 1, or a class."""
+        return self.opened.whole_outcomes
+
+    def tables(self) -> Iterator[Table]:
+        """Read piece after piece."""
+        return self.opened.tables()
+
+    def values(self, name: str) -> tuple[Floats, bool]:
+        """Give a column, or a fair sample of it; say whether it is all of it."""
+        return self.opened.values(name)
+
+    def distinct(self, name: str, most: int, *, days: bool = False) -> Floats:
+        """Give the distinct values of a column."""
+        return self.opened.distinct(name, most, days=days)
+
+    def lacks(self, name: str) -> bool:
+        """Say whether some row has no value in a column."""
+        return self.opened.lacks(name)
+
+    def fold(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
+        """Do the work on the Table of every part; add up what was found."""
+        total: T | None = None
+        for number, table in enumerate(self._parts()):
+            found = work(table, number)
+            total = found if total is None else add(total, found)
+        assert total is not None  # a scan has rows
+        return total
+
+    def gang(self, work: Callable[[Table, Sequence[int], Team], T]) -> T:
+        """Do the work here, on all rows; their columns are mapped from files, which are written once."""
+        table, sizes = self._mapped
+        _give_back_at_once()
+        return work(table, sizes, ALONE)
+
+    def _parts(self) -> Iterator[Table]:
+        for piece, (_, _, start, stop) in zip(self.opened.tables(), self.opened.spans(), strict=True):
+            size = pieces.SMALLEST_PIECE
+            ends = np.minimum(np.arange(0, stop - start, size) + size, stop - start)
+            if piece.kept is not None:
+                ends = np.searchsorted(piece.kept, ends)
+            for at, end in enumerate(ends):
+                first = at == 0  # the first tells of all rows of the piece that were set aside
+                cut = _cut(piece, ends[at - 1] if at else 0, end)
+                yield cut if first else replace(cut, unlabelled=0, weightless=0)
+
+    @cached_property
+    def _mapped(self) -> tuple[Table, list[int]]:
+        folder = self.folder / "columns"
+        folder.mkdir()
+        columns = _Columns(folder)
+        sizes = []
+        try:
+            last = None
+            for last in self._parts():
+                columns.add(last)
+                sizes.append(len(last))
+            columns.flush()
+        finally:
+            columns.close()
+        assert last is not None
+        return columns.table(last), sizes
+
+
+def _cut(table: Table, start: int, stop: int) -> Table:
+    """Give the rows from one on, up to another, without copying them."""
+    rows = slice(start, stop)
+    columns = {name: column[rows] for name, column in table.columns.items()}
+    outcome, weight = (None if one is None else one[rows] for one in (table.outcome, table.weight))
+    return replace(table, columns=columns, prediction=table.prediction[rows], outcome=outcome, weight=weight, kept=None)
+
+
+class _Columns:
+    """The columns of a Table, written part after part, a file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: dict[str, Any] = {}
+        self._kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._rows = 0
+
+    def add(self, table: Table) -> None:
+        """Write the rows of one more part."""
+        arrays = {f"c{at}": column for at, column in enumerate(table.columns.values())}
+        roles = {PREDICTION: table.prediction, OUTCOME: table.outcome, WEIGHT: table.weight}
+        arrays |= {name: column for name, column in roles.items() if column is not None}
+        self._kinds = {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
+        with self._telling():
+            for name, array in arrays.items():
+                if name not in self._files:
+                    self._files[name] = (self.folder / name).open("wb")
+                self._files[name].write(np.ascontiguousarray(array).data)
+        self._rows += len(table)
+
+    def flush(self) -> None:
+        """End the writing."""
+        with self._telling():
+            for file in self._files.values():
+                file.flush()
+
+    def close(self) -> None:
+        """Close the files, also after an error."""
+        for file in self._files.values():
+            with contextlib.suppress(OSError):
+                file.close()
+
+    def table(self, like: Table) -> Table:
+        """Map the files to a Table of all rows."""
+        names = list(like.columns)
+        columns = {name: self._map(f"c{at}") for at, name in enumerate(names)}
+        weight = self._map(WEIGHT) if WEIGHT in self._files else None
+        return Table(like.schema, columns, self._map(PREDICTION), self._map(OUTCOME), weight)
+
+    def _map(self, name: str) -> NDArray[Any]:
+        kind, shape = self._kinds[name]
+        if not self._rows:
+            return np.empty((0, *shape), kind)
+        return np.asarray(np.memmap(self.folder / name, kind, "r", shape=(self._rows, *shape)))
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            width = sum(kind.itemsize * int(np.prod(shape)) for kind, shape in self._kinds.values())
+            raise FileError(
+                f"cannot spill to {self.folder.parent}: {error.strerror or error}",
+                hint=f"{width} bytes a row go there: free some room, or name a folder with more",
+            ) from error
+
+
+def _give_back_at_once() -> None:
+    """Let the C library give back what is freed of many bytes: it would keep a third of what rows take, here and there."""
+    if hasattr(library := ctypes.CDLL(None), "mallopt"):  # glibc's
+        library.mallopt(MMAP_THRESHOLD, LARGE)

@@ -1,0 +1,1 @@
+"""Spark: rows that lie in the partitions of a DataFrame."""

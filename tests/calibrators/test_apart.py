@@ -1,0 +1,369 @@
+"""Fits of rows that lie in parts find what a fit of the same rows in memory finds."""
+
+from __future__ import annotations
+
+import warnings
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import trueup as tu
+from checks import CLASSES, FEATURES, rows
+from partitioned import Listed
+from trueup.calibrators import splits
+from trueup.calibrators.trees import apart
+from trueup.calibrators.trees.apart import fit_apart
+from trueup.calibrators.trees.facts import facts_of, known_by
+from trueup.data import pieces
+from trueup.data.dealing import deal_apart
+from trueup.data.intake import read
+from trueup.engines.base import ALONE
+from trueup.engines.here import ScanParts, open_here
+from trueup.engines.parts import open_frames
+from trueup.errors import (
+    ArgumentError,
+    ColumnError,
+    DataError,
+    FileError,
+    HardPredictionWarning,
+    LostWorkerError,
+    OneClassWarning,
+)
+
+CLASS_COLUMNS = [f"p_{name}" for name in CLASSES]
+N = 1500
+
+
+def frame_of(task="binary", n=N, seed=0):
+    frame = pd.DataFrame(rows(task, n, seed))
+    frame["w"] = np.random.default_rng(seed).exponential(size=n) + 0.1
+    return frame
+
+
+def write(frame, path):
+    duckdb.from_df(frame).write_parquet(str(path))
+    return tu.scan(str(path))
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Cut files into parts of 400 rows."""
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 400)
+    monkeypatch.setattr(pieces, "LARGEST_PIECE", 800)
+
+
+@pytest.fixture
+def same_folds(monkeypatch):
+    """Deal rows in memory as rows in parts are dealt."""
+    monkeypatch.setattr(splits, "parts_of", lambda table, parts, seed: deal_apart(*known_by(table), parts, seed))
+
+
+def same_model(one, other, frame, closeness=1e-9):
+    """Say whether two fits found the same trees, were judged alike, and score alike."""
+    assert [r.trees for r in one.history_.rounds] == [r.trees for r in other.history_.rounds]
+    assert one.history_.chosen == other.history_.chosen
+    for a, b in zip(one.history_.rounds, other.history_.rounds, strict=True):
+        np.testing.assert_allclose([a.loss, a.theta], [b.loss, b.theta], rtol=closeness)
+    np.testing.assert_allclose(one.predict(frame), other.predict(frame), rtol=closeness)
+    assert one.model_.about.rows == other.model_.about.rows
+
+
+CASES = {
+    "binary": ("binary", {}, None),
+    "weights": ("binary", {}, "w"),
+    "regression": ("regression", {"task": "regression"}, None),
+    "classes": ("multiclass", {"prediction": CLASS_COLUMNS, "depth": None}, None),
+    "holdout": ("binary", {"stopping": tu.Holdout(0.25, patience=2)}, "w"),
+    "fixed": ("binary", {"stopping": None, "rounds": 2, "trees": 5, "monotone": True}, None),
+    "refit": ("binary", {"stopping": tu.CrossValidation(3, refit=True)}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_files_in_parts_give_the_model_of_rows_in_memory(tmp_path, small_parts, same_folds, case):
+    task, parameters, weight = CASES[case]
+    parameters = {"prediction": "p", "features": FEATURES, **parameters}
+    frame = frame_of(task)
+    files = write(frame, tmp_path / "rows.parquet")
+    found = tu.MCGrad(**parameters).fit(files, "y", sample_weight=weight)
+    told = tu.MCGrad(**parameters).fit(frame, "y", sample_weight=weight)
+    same_model(found, told, frame)
+    assert found.history_.chosen
+    assert found.history_.reason == told.history_.reason
+    assert found.model_.schema == told.model_.schema
+    assert found.explain().rows == N
+    assert found.explain().moved == pytest.approx(told.explain().moved)
+    assert found.held_out_ is None
+
+
+def fit_listed(frames, weight=None, **parameters):
+    made = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
+    roles = {"prediction": made.prediction, "features": FEATURES, "task": made.task, "weight": weight}
+    with open_frames(Listed(frames), outcome="y", **roles) as parts:
+        fit_apart(made, parts)
+    return made
+
+
+@pytest.mark.parametrize("case", ["weights", "regression", "classes"])
+def test_processes_that_hold_parts_give_the_model_of_one_that_holds_all(tmp_path, case):
+    task, parameters, weight = CASES[case]
+    parameters = {**parameters, "rounds": 2 if case == "weights" else 1, "stopping": tu.CrossValidation(3, patience=2)}
+    frame = frame_of(task).sort_values("age").reset_index(drop=True)
+    frame.loc[frame.index > 1200, "country"] = None
+    frame.loc[frame.index == 1499, "country"] = "XX"  # a level that no other part has
+    told = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
+    told.fit(write(frame, tmp_path / "rows.parquet"), "y", sample_weight=weight)
+    # The last part has no countries and no ages, the second no rows.
+    found = fit_listed([frame[:700], frame[:0], frame[700:]], weight, **parameters)
+    same_model(found, told, frame)
+    assert found.model_.schema == told.model_.schema
+
+
+class Restless(Listed):
+    """Rows that are drawn anew for every gang."""
+
+    def gang(self, prepare, work, columns):
+        tables = [prepare(frame[list(columns)].sample(frac=1, replace=True), at) for at, frame in enumerate(self.frames)]
+        return work(tables[0], [len(tables[0])], ALONE)
+
+
+def test_a_frame_that_is_made_of_other_rows_each_time_is_refused():
+    made = tu.MCGrad("p", FEATURES)
+    with (
+        open_frames(Restless([frame_of()]), outcome="y", prediction="p", features=FEATURES) as parts,
+        pytest.raises(DataError, match=r"the rows are not those that were there before.*\nhint: keep it as it is with"),
+    ):
+        fit_apart(made, parts)
+
+
+def test_parts_of_files_do_not_depend_on_memory(tmp_path, monkeypatch):
+    frame = pd.DataFrame({"p": np.tile([0.2, 0.4, 0.6], 900), "y": np.arange(2700) % 2, "a": np.arange(2700) % 7})
+    files = write(frame, tmp_path / "rows.parquet")
+    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 400)
+    found = []
+    for largest in (400, 1300):
+        monkeypatch.setattr(pieces, "LARGEST_PIECE", largest)
+        with open_here(files, outcome="y", prediction="p") as parts:
+            found.append(facts_of(parts, 0))
+            found.append(parts.gang(lambda table, sizes, team: (sizes, table.prediction.tobytes(), team.size)))
+    assert found[0].sizes == found[2].sizes == tuple(enumerate([400] * 6 + [300]))
+    assert found[0].keys.tobytes() == found[2].keys.tobytes()
+    assert found[1] == found[3] == ([400] * 6 + [300], frame["p"].to_numpy().tobytes(), 1)
+
+
+def test_rows_that_are_set_aside_are_counted_in_their_part(tmp_path, small_parts):
+    frame = frame_of()
+    frame["y"] = np.where(np.arange(N) % 10 == 0, np.nan, frame["y"])
+    frame.loc[frame.index < 450, "y"] = np.nan  # all of the first part, and some of the second
+    frame.loc[frame.index == 451, "w"] = 0
+    with open_here(
+        write(frame, tmp_path / "rows.parquet"), outcome="y", prediction="p", weight="w", unlabelled="drop"
+    ) as parts:
+        facts = facts_of(parts, 0)
+    kept = np.flatnonzero(frame["y"].notna() & (frame["w"] > 0))
+    assert facts.sizes == tuple(enumerate(np.bincount(kept // 400, minlength=4).tolist()))
+    assert (len(facts), facts.seen.unlabelled, facts.seen.weightless) == (len(kept), int(frame["y"].isna().sum()), 1)
+    assert facts.sample.unlabelled == facts.seen.unlabelled
+
+
+def test_the_sample_and_the_digest_are_those_of_the_rows_however_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 200)
+    frame = frame_of()
+    found = []
+    for frames in ([frame], [frame[:100], frame[100:100], frame[100:]], [frame[::2], frame[1::2]]):
+        with open_frames(Listed(frames), outcome="y", prediction="p", features=FEATURES) as parts:
+            found.append(facts_of(parts, 3))
+    one, *others = found
+    assert len(one.sample) == 200
+    for other in others:
+        assert other.digest == one.digest
+        assert other.keys.tobytes() == one.keys.tobytes()
+        assert other.sample.prediction.tobytes() == one.sample.prediction.tobytes()
+    assert one.digest != facts_with_another_outcome(frame)
+    table = read(frame, outcome="y", prediction="p", features=FEATURES)
+    assert np.isin(one.sample.prediction, table.prediction).all()
+
+
+def facts_with_another_outcome(frame):
+    frame = frame.assign(y=np.where(np.arange(N) == 7, 1 - frame["y"], frame["y"]))
+    with open_frames(Listed([frame]), outcome="y", prediction="p", features=FEATURES) as parts:
+        return facts_of(parts, 3).digest
+
+
+def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_own_teacher(tmp_path, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 400)
+    frame = frame_of()
+    found = tu.MCGrad("p", FEATURES).fit(write(frame, tmp_path / "rows.parquet"), "y")
+    assert found.model_.about.rows == N
+    assert found.explain().rows == 400
+    assert not found.model_.was_taught_by(frame["p"].to_numpy(), found.predict(frame))
+    assert not found.model_.was_taught_by(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
+
+
+def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts):
+    frame, other = frame_of(), frame_of(seed=1)
+    rule = tu.Validation(other, other["y"], other["w"])
+    files = write(frame, tmp_path / "rows.parquet")
+    found = tu.MCGrad("p", FEATURES, stopping=rule).fit(files, "y").history_
+    told = tu.MCGrad("p", FEATURES, stopping=rule).fit(frame, "y").history_
+    assert found.judged_by == "given rows"
+    assert found.loss_before == pytest.approx(told.loss_before, rel=1e-12)
+    # In memory bins are cut by the rows that judge, too.
+    assert found.loss_after == pytest.approx(told.loss_after, rel=0.01)
+    assert found.loss_after < 0.9 * found.loss_before
+    with pytest.raises(ArgumentError, match="rows of a Validation must be in memory"):
+        tu.MCGrad("p", FEATURES, stopping=tu.Validation(files, "y")).fit(files, "y")
+
+
+def breaking(monkeypatch, after):
+    """Let a worker be lost once so many rounds are finished; count the rounds that are begun."""
+    begun, usual = [], ScanParts.gang
+
+    def gang(self, work):
+        begun.append(len(work.keywords["rounds"]))
+        if begun[-1] == after:
+            raise LostWorkerError("worker 2 of 2 is gone")
+        return usual(self, work)
+
+    monkeypatch.setattr(ScanParts, "gang", gang)
+    return begun
+
+
+def test_a_fit_that_was_broken_off_goes_on_from_its_finished_rounds(tmp_path, monkeypatch):
+    frame, kept = frame_of(), tmp_path / "fit.rounds"
+    files = write(frame, tmp_path / "rows.parquet")
+    parameters = {"rounds": 3, "stopping": tu.CrossValidation(3, patience=3)}
+    told = tu.MCGrad("p", FEATURES, **parameters).fit(files, "y")
+    with monkeypatch.context() as patched:
+        assert breaking(patched, after=2) == []
+        with pytest.raises(LostWorkerError, match="is gone"):
+            tu.MCGrad("p", FEATURES, resume=kept, **parameters).fit(files, "y")
+    assert kept.exists()
+    with monkeypatch.context() as patched:
+        begun = breaking(patched, after=-1)
+        found = tu.MCGrad("p", FEATURES, resume=kept, **parameters).fit(files, "y")
+    assert begun == [2]
+    assert found.predict(frame).tobytes() == told.predict(frame).tobytes()
+    assert found.history_ == told.history_
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 3}, "differs in depth"),
+        ({"random_state": 1}, "differs in .*seed"),
+        ({"stopping": tu.Holdout()}, "differs in .*stopping"),
+        ({"rows": 7}, "differs in content"),
+        ({"parts": 500}, "differs in parts"),
+    ],
+)
+def test_finished_rounds_of_another_fit_are_refused(tmp_path, small_parts, monkeypatch, change, message):
+    frame, kept = frame_of(), tmp_path / "fit.rounds"
+    files = write(frame, tmp_path / "rows.parquet")
+    usual = {"rounds": 2, "trees": 3, "stopping": tu.CrossValidation(2, patience=2)}
+    with monkeypatch.context() as patched:
+        breaking(patched, after=1)
+        with pytest.raises(LostWorkerError):
+            tu.MCGrad("p", FEATURES, resume=kept, **usual).fit(files, "y")
+    if "rows" in change:
+        frame.loc[change.pop("rows"), "p"] /= 2
+        write(frame, tmp_path / "rows.parquet")
+    if "parts" in change:
+        monkeypatch.setattr(pieces, "SMALLEST_PIECE", change.pop("parts"))
+    with pytest.raises(ArgumentError, match=message):
+        tu.MCGrad("p", FEATURES, resume=kept, **{**usual, **change}).fit(files, "y")
+
+
+def test_more_rounds_than_are_asked_for_are_not_taken(tmp_path, monkeypatch):
+    frame, kept = frame_of(), tmp_path / "fit.rounds"
+    files = write(frame, tmp_path / "rows.parquet")
+    with monkeypatch.context() as patched:
+        breaking(patched, after=2)
+        with pytest.raises(LostWorkerError):
+            tu.MCGrad("p", FEATURES, resume=kept, rounds=3, trees=3, stopping=None).fit(files, "y")
+    found = tu.MCGrad("p", FEATURES, resume=kept, rounds=1, trees=3, stopping=None).fit(files, "y")
+    told = tu.MCGrad("p", FEATURES, rounds=1, trees=3, stopping=None).fit(files, "y")
+    assert found.history_ == told.history_
+    assert found.predict(frame).tobytes() == told.predict(frame).tobytes()
+
+
+def test_what_all_rows_have_in_common_is_refused_or_told(tmp_path, small_parts):
+    frame = frame_of()
+    with pytest.raises(ColumnError, match="column 'late' is identical to the outcome"):
+        tu.MCGrad("p").fit(write(frame.assign(late=np.where(frame["y"] == 1, "yes", "no")), tmp_path / "a.parquet"), "y")
+    with pytest.warns(OneClassWarning):
+        tu.MCGrad("p", ["age"], trees=2).fit(write(frame.assign(y=0), tmp_path / "b.parquet"), "y")
+    with pytest.warns(HardPredictionWarning):
+        tu.MCGrad("p", ["age"], trees=2).fit(write(frame.assign(p=np.round(frame["p"])), tmp_path / "c.parquet"), "y")
+    with pytest.raises(DataError, match="9 rows are too few"):
+        tu.MCGrad("p", ["age"]).fit(write(frame[:9], tmp_path / "d.parquet"), "y")
+    with pytest.raises(DataError, match="no rows are left: 1,500 have no outcome"):
+        tu.MCGrad("p", ["age"], unlabelled="drop").fit(write(frame.assign(y=np.nan), tmp_path / "e.parquet"), "y")
+    with pytest.raises(DataError, match="cannot be divided into rows to learn from and rows to judge by"):
+        tu.MCGrad("p", ["age"], stopping=tu.CrossValidation(200)).fit(write(frame[:20], tmp_path / "f.parquet"), "y")
+
+
+def test_one_class_in_one_part_is_no_news(tmp_path, small_parts):
+    frame = frame_of().sort_values("y")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tu.MCGrad("p", FEATURES, trees=2).fit(write(frame, tmp_path / "rows.parquet"), "y")
+
+
+def test_bad_parameters_and_roles_are_told_before_the_rows_are_read(tmp_path, monkeypatch):
+    files = write(frame_of(), tmp_path / "rows.parquet")
+    monkeypatch.setattr(apart, "facts_of", None)
+    with pytest.raises(ArgumentError, match="depth must be a whole number"):
+        tu.MCGrad("p", FEATURES, depth=0).fit(files, "y")
+    with pytest.raises(ArgumentError, match="the outcome must be the name of a column"):
+        tu.MCGrad("p", FEATURES).fit(files, np.zeros(N))
+    with pytest.raises(ArgumentError, match="the prediction must be the name of a column"):
+        tu.MCGrad().fit(files, "y")
+
+
+def test_an_engine_must_be_that_of_the_frame(tmp_path):
+    frame = frame_of()
+    files = write(frame, tmp_path / "rows.parquet")
+    with pytest.raises(ArgumentError, match="engine must be one of 'auto', 'local', 'spark', 'dask'; got 'cloud'"):
+        tu.MCGrad("p", engine="cloud").fit(frame, "y")
+    with pytest.raises(ArgumentError, match="engine='dask' does not take a pandas"):
+        tu.MCGrad("p", engine="dask").fit(frame, "y")
+    with pytest.raises(ArgumentError, match="engine='spark' does not take a trueup"):
+        tu.MCGrad("p", engine="spark").fit(files, "y")
+    tu.MCGrad("p", FEATURES, engine="local", trees=2).fit(files, "y")
+
+
+@pytest.mark.parametrize("made", [tu.Isotonic("p"), tu.LSBoost("p"), tu.DepthTwo("p"), tu.Auto("p")], ids=repr)
+def test_others_say_who_fits_rows_that_are_not_in_memory(tmp_path, made):
+    with pytest.raises(ArgumentError, match="takes rows in memory; got files that need not fit in memory\nhint: trueup"):
+        made.fit(write(frame_of(), tmp_path / "rows.parquet"), "y")
+
+
+def test_more_rows_than_the_memory_holds_are_refused_with_what_would_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(apart, "OF_AN_OUTPUT", 10**6)
+    frame = frame_of()
+    write(frame, tmp_path / "rows.parquet")
+    # 3 models of 1,500 rows take a megabyte a row and more.
+    message = (
+        r"to learn from 1,500 rows takes about 4.9 GB of memory; 2 GB are allowed\nhint: allow more \(memory=\"5GB\"\)"
+    )
+    with pytest.raises(ArgumentError, match=message):
+        tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3)).fit(tu.scan(str(tmp_path / "rows.parquet")), "y")
+    files = tu.scan(str(tmp_path / "rows.parquet"), memory="5GB")
+    tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3), trees=2).fit(files, "y")
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+    (tmp_path / "spill").mkdir()
+    write(frame_of(), tmp_path / "rows.parquet")
+    monkeypatch.setattr("trueup.engines.here.np.ascontiguousarray", full)
+    with pytest.raises(FileError, match=r"cannot spill to .*: No space left on device\nhint: 40 bytes a row go there"):
+        tu.MCGrad("p", FEATURES).fit(tu.scan(str(tmp_path / "rows.parquet"), spill=tmp_path / "spill"), "y")
+    assert not list((tmp_path / "spill").iterdir())
+
+
+def full(array):
+    raise OSError(28, "No space left on device")

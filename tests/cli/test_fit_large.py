@@ -1,0 +1,168 @@
+"""`trueup fit` on files that need not fit in memory: the same model however they lie, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import duckdb
+import polars as pl
+import pytest
+
+import trueup as tu
+from commands import call
+from trueup.engines.here import ScanParts
+
+ROLES = ["--outcome", "y", "--prediction", "p", "--features", "country,age,new,day"]
+LARGE = [*ROLES, "--memory", "1GB"]
+MANY = "SELECT random() AS p, (random() < 0.3)::INT AS y, random() AS a, random() AS b, 'DE' AS country FROM range({})"
+
+
+def test_files_and_queries_give_one_model_and_say_so(here, capsys):
+    code, out, err = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "one.trueup", "--json", "one.json", "--verbose")
+    assert code == 0
+    assert "MCGrad on 4,000 rows and 4 features; judged by cross-validation" in out
+    assert "scores moved by" in out
+    assert "drawn at random" not in out
+    assert "rows: 4,000" in err
+    assert json.loads((here / "one.json").read_text())["model"]["rows"] == 4000
+    assert call(capsys, "fit", "rows.csv", *LARGE, "-o", "two.trueup", "--quiet")[0] == 0
+    query = "SELECT * FROM data ORDER BY hash(p)"
+    assert call(capsys, "fit", "rows.csv", "--sql", query, *LARGE, "-o", "three.trueup", "--quiet")[0] == 0
+    frame = pl.read_parquet("rows.parquet")
+    one, two, three = (tu.load(f"{name}.trueup").predict(frame) for name in ("one", "two", "three"))
+    assert one.tobytes() == two.tobytes()
+    assert abs(one - three).max() < 1e-12
+    made = tu.MCGrad("p", ["country", "age", "new", "day"]).fit(tu.scan("rows.parquet"), "y")
+    assert made.predict(frame).tobytes() == one.tobytes()
+
+
+def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 1000)
+    code, out, _ = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "o.trueup")
+    assert code == 0
+    assert "MCGrad on 4,000 rows" in out
+    assert "on average (figures of 1,000 rows, drawn at random); the" in out
+
+
+def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
+    frame = pl.read_parquet("rows.parquet").with_columns(status=pl.when(pl.col("y") == 1).then(pl.lit("late")))
+    frame = frame.with_columns(pl.col("status").fill_null("paid")).drop("y")
+    frame.head(3000).write_parquet("fit.parquet")
+    frame.tail(1000).write_csv("judge.csv")
+    roles = ["--outcome", "status", "--positive", "late", "--prediction", "p", "--features", "country,age"]
+    words = ["fit.parquet", *roles, "--memory", "1GB", "--validation", "judge.csv", "-o", "o.trueup"]
+    code, out, _ = call(capsys, "fit", *words)
+    assert code == 0
+    assert "MCGrad on 3,000 rows and 2 features; judged by given rows" in out
+    code, _, err = call(capsys, "fit", *words[:3], "--positive", "never", *words[5:])
+    assert code == 2
+    assert "no row that counts has the outcome 'never' in column 'status'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--spill", "."], "error: --spill goes with --memory"),
+        (["--memory", "much"], "error: memory must be a number of bytes, or as 2GB; got 'much'"),
+        (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
+        (["--memory", "1GB", "--method", "lsboost"], "error: --memory is for the method mcgrad; lsboost takes rows in memory"),
+        (["--memory", "1GB", "--held-out", "h.csv"], "error: --held-out and --memory exclude each other"),
+        (["--memory", "1GB", "--resume", "rows.parquet"], "error: rows.parquet would overwrite what is read"),
+        (["--resume", "o.trueup"], "error: --resume o.trueup would overwrite the model"),
+        (["--resume", "r.rounds", "--method", "lsboost"], "error: --resume is not for lsboost\nhint: it is for mcgrad"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(here, capsys, words, message):
+    before = sorted(here.iterdir())
+    code, out, err = call(capsys, "fit", "rows.parquet", *ROLES, "-o", "o.trueup", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
+    words = ["fit", "rows.parquet", *LARGE, "--quiet"]
+    assert call(capsys, *words, "-o", "whole.trueup")[0] == 0
+    usual = ScanParts.gang
+    begun = []
+
+    def gang(self, work):
+        begun.append(len(work.keywords["rounds"]))
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return usual(self, work)
+
+    monkeypatch.setattr(ScanParts, "gang", gang)
+    assert call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")[0] == 130
+    assert not (here / "o.trueup").exists()
+    assert (here / "fit.rounds").exists()
+    assert call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")[0] == 0
+    assert begun == [0, 1, 1]
+    assert not (here / "fit.rounds").exists()
+    frame = pl.read_parquet("rows.parquet")
+    whole, found = (tu.load(name).predict(frame).tobytes() for name in ("whole.trueup", "o.trueup"))
+    assert whole == found
+
+
+def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
+    duckdb.sql(f"COPY ({MANY.format(200_000)}) TO 'many.parquet'")
+    (here / "spill").mkdir()
+    before, source = sorted(here.iterdir()), (here / "many.parquet").read_bytes()
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000,) * 2);"
+        "from trueup.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["fit", "many.parquet", "--outcome", "y", "--prediction", "p", "-o", "o.trueup", "--memory", "1GB"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--spill", "spill"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot spill to spill/trueup-")
+    assert f"{os.strerror(27)}\nhint: 36 bytes a row go there: free some room" in done.stderr
+    assert (here / "many.parquet").read_bytes() == source
+    assert sorted(here.iterdir()) == before
+    assert not list((here / "spill").iterdir())
+
+
+INTERRUPTED = """
+import os, sys
+from trueup.cli import main
+from trueup.calibrators.trees import growing
+
+class Grower(growing.Grower):
+    def grow(self, trees):
+        os.write(1, b"tree\\n")  # at once, whichever thread it is
+        return super().grow(trees)
+growing.Grower = Grower
+words = ["fit", "many.parquet", "--outcome", "y", "--prediction", "p", "-o", "o.trueup", "--memory", "1GB", "--spill", "spill"]
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
+def test_control_c_while_trees_grow_leaves_no_file_and_no_process(here):
+    duckdb.sql(f"COPY ({MANY.format(100_000)}) TO 'many.parquet'")
+    (here / "spill").mkdir()
+    (here / "o.trueup").write_text("old")
+    before = sorted(here.iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "tree\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert (here / "o.trueup").read_text() == "old"
+    assert sorted(here.iterdir()) == before
+    assert not list((here / "spill").iterdir())

@@ -1,0 +1,59 @@
+"""One Dask cluster and one Spark session for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+QUIET = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+
+
+def pytest_collection_modifyitems(items):
+    """Pass over what Spark has to say about pandas."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(QUIET))
+
+
+@pytest.fixture(scope="session")
+def client():
+    """Two Dask workers, a process and a thread each."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """Spark in this machine's Java, on two cores."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        said = "Spark needs Java 17"
+        if os.environ.get("CI"):
+            pytest.fail(said)
+        pytest.skip(said)
+    pytest.importorskip("pyspark")
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
+        "spark.sql.execution.arrow.pyspark.enabled": "true", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g", "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.python.worker.reuse": "true",
+    }  # fmt: skip
+    builder = SparkSession.builder.master("local[2]").appName("trueup")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

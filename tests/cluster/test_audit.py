@@ -1,0 +1,76 @@
+"""Audits of frames of Spark and Dask: within the bound by default, and exact on request."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import trueup as tu
+
+TOLD = {"outcome": "outcome", "prediction": "prediction", "by": ["region", "product", "age", "opened"], "weight": "w"}
+CUTS = (0, 900, 900, 2_000, 3_000)  # the second part has no rows
+
+
+@pytest.fixture(scope="module")
+def loans():
+    """3,000 loans; a level that only the first part has, and ages that are not known."""
+    made, random = tu.simulate.lending(3_000, seed=0), np.random.default_rng(0)
+    frame = pd.DataFrame({name: np.asarray(made[name]) for name in ("region", "product", "age", "outcome", "prediction")})
+    opened = pd.Series(np.asarray(made["opened"]).astype("datetime64[us]"))
+    frame = frame.assign(opened=opened, w=random.choice([0.0, 0.5, 1.0, 2.0], 3_000))
+    frame.loc[:99, "product"] = "boat"
+    frame["outcome"] = frame["outcome"].astype(float)
+    frame.loc[random.random(3_000) < 0.05, "age"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def frames(client, spark, loans):
+    """Lay the same rows out in the parts of both."""
+    import dask.dataframe as dd
+    import pyarrow as pa
+
+    parts = [loans[a:b] for a, b in itertools.pairwise(CUTS)]
+    table = pa.Table.from_pandas(loans, preserve_index=False)
+    made = spark.createDataFrame(table)
+    rows = [tuple(row) for row in made.collect()]
+    some = [rows[a:b] for a, b in itertools.pairwise(CUTS)]
+    spread = spark.createDataFrame(spark.sparkContext.parallelize(some, len(some)).flatMap(list), made.schema)
+    return {
+        "dask": dd.from_delayed([client.submit(lambda part=part: part) for part in parts], meta=loans[:0]),
+        "spark": spread.cache(),
+    }
+
+
+@pytest.fixture(scope="module")
+def here(loans):
+    return {finding.segment: finding for finding in tu.audit(loans, **TOLD)}
+
+
+@pytest.mark.parametrize("engine", ["dask", "spark"])
+def test_an_audit_on_a_cluster_is_that_in_memory_within_its_bound(frames, here, engine):
+    there = tu.audit(frames[engine], **TOLD)
+    assert there.bounded
+    assert {finding.segment for finding in there} == set(here)
+    for finding in there:
+        known = here[finding.segment]
+        for name in ("n", "weight", "observed", "expected", "ratio", "bias", "mde", "testable"):
+            assert getattr(finding, name) == pytest.approx(getattr(known, name), rel=1e-9, abs=1e-12, nan_ok=True)
+        assert abs(finding.sigma - known.sigma) <= finding.sigma_bound + 1e-9
+    assert there["product=boat"].n == here["product=boat"].n > 50
+    assert there["age is missing"].n > 50
+    assert there.weightless > 0
+
+
+@pytest.mark.parametrize("engine", ["dask", "spark"])
+def test_exact_on_a_cluster_is_exact(frames, here, engine):
+    there = tu.audit(frames[engine], exact=True, **TOLD)
+    assert not there.bounded
+    assert {finding.segment for finding in there} == set(here)
+    for finding in there:
+        for name in tu.audits.result.COLUMNS[1:]:
+            known = getattr(here[finding.segment], name)
+            assert getattr(finding, name) == pytest.approx(known, rel=1e-9, abs=1e-12, nan_ok=True), finding.segment

@@ -1,0 +1,176 @@
+"""Spark and Dask lend the parts of their frames: every part is read as all rows in memory would be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import itertools
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import folding
+from trueup.data.intake import read
+from trueup.engines.parts import engine_of, frames_of, open_parts
+from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
+
+ROLES = {"outcome": "y", "prediction": "p", "weight": "w", "unlabelled": "drop", "categorical": ["rank"]}
+ROWS = 400
+
+
+def _loans():
+    random = np.random.default_rng(5)
+    p = random.uniform(0.05, 0.95, ROWS)
+    start = dt.datetime(2022, 1, 1, tzinfo=dt.UTC).replace(tzinfo=None)
+    hours = random.integers(0, 24 * 30, ROWS).tolist()
+    # Sorted by it: each part lacks most levels of the others.
+    return {
+        "country": np.sort(random.choice(["BR", "DE", "US"], ROWS)).tolist(),
+        "a.b": random.normal(size=ROWS).tolist(),
+        "age": [None if random.random() < 0.2 else int(age) for age in random.integers(18, 80, ROWS)],
+        "rank": random.integers(0, 12, ROWS).tolist(),
+        "new": [None if random.random() < 0.2 else bool(random.random() < 0.3) for _ in range(ROWS)],
+        "amount": [decimal.Decimal(int(cents)).scaleb(-2) for cents in random.integers(0, 10**6, ROWS)],
+        "seen": [start + dt.timedelta(hours=hour) for hour in hours],
+        "day": [(start + dt.timedelta(hours=hour)).date() for hour in hours],
+        "w": random.choice([0.0, 1.0, 2.0], ROWS).tolist(),
+        "p": p.tolist(),
+        "y": [None if random.random() < 0.1 else int(one) for one in random.random(ROWS) < p],
+    }
+
+
+LOANS = _loans()
+CUTS = (0, 90, 90, 250, ROWS)  # the second part has no rows
+
+
+def _on_spark(spark, columns, cuts=CUTS):
+    """Let every partition make its own rows."""
+    spark.sparkContext.addPyFile(folding.__file__)
+    whole = pa.table(columns)
+    parts = [whole.slice(a, b - a).to_batches() for a, b in itertools.pairwise(cuts)]
+
+    def make(batches):
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield from parts[number]
+
+    return spark.range(0, len(parts), numPartitions=len(parts)).mapInArrow(make, spark.createDataFrame(whole).schema)
+
+
+def _on_dask(columns, cuts=CUTS):
+    import dask.dataframe as dd
+
+    whole = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)  # Dask makes texts of objects
+    parts = [whole.iloc[a:b] for a, b in itertools.pairwise(cuts)]
+    return dd.from_map(folding.itself, parts, meta=whole.iloc[:0])
+
+
+@pytest.fixture
+def cut_up(request):
+    """Give rows in the same four parts of either engine."""
+
+    def make(engine, columns=LOANS):
+        if engine == "spark":
+            return _on_spark(request.getfixturevalue("spark"), columns)
+        request.getfixturevalue("client")
+        return _on_dask(columns)
+
+    return make
+
+
+ENGINES = pytest.mark.parametrize("engine", ["spark", "dask"])
+
+
+@ENGINES
+def test_every_part_is_worked_on_once_the_empty_one_too(cut_up, engine):
+    frames = frames_of(cut_up(engine))
+    assert engine_of(cut_up(engine)) == engine
+    assert frames.names == tuple(LOANS)
+    for _ in range(2):  # Spark adds up in another way once it knows how many parts there are
+        assert frames.fold(folding.sizes, folding.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
+    assert [len(part) for part in frames.stream(["p", "a.b"])] == [90, 0, 160, 150]
+
+
+@ENGINES
+def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
+    whole = read(pa.table(LOANS), **ROLES)
+    with open_parts(cut_up(engine), **ROLES) as parts:
+        tables = list(parts.tables())
+        told = parts.fold(folding.first, folding.merge)
+        assert (parts.schema, parts.rows) == (whole.schema, ROWS)
+        assert {at: one.rows for at, one in parts.survey.parts.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
+        assert parts.lacks("age")
+        assert not parts.lacks("amount")
+    assert told == {at: folding.first(table, at)[at] for at, table in enumerate(tables)}
+    for name, column in whole.columns.items():
+        np.testing.assert_array_equal(np.concatenate([table.columns[name] for table in tables]), column)
+    for role in ("prediction", "outcome", "weight"):
+        np.testing.assert_array_equal(np.concatenate([getattr(table, role) for table in tables]), getattr(whole, role))
+
+
+@ENGINES
+def test_a_bad_row_is_told_with_its_part(cut_up, engine):
+    columns = {**LOANS, "p": [*LOANS["p"][:257], 1.5, *LOANS["p"][258:]]}
+    with (
+        pytest.raises(DataError, match=r"got 1.5 at row 7 of part 3\nhint: percentages") as caught,
+        open_parts(cut_up(engine, columns), **ROLES),
+    ):
+        pass
+    assert caught.value.hint == "percentages? divide them by 100"
+
+
+def test_other_errors_and_lost_workers_of_spark_are_told_in_a_line(cut_up):
+    frames = frames_of(cut_up("spark"))
+    with pytest.raises(TrueupError, match=r"^the work on part 0 failed: KeyError: 'no such thing in part 0'$"):
+        frames.fold(folding.fail, folding.merge, ["p"])
+    with pytest.raises(LostWorkerError, match=r"a Spark worker was lost: .*Python worker") as caught:
+        frames.fold(folding.die, max, ["p"])
+    assert len(str(caught.value).splitlines()) == 2
+    assert frames.fold(folding.sizes, folding.merge, ["p"])[3] == 150
+
+
+def test_a_lost_worker_of_dask_is_told(client):
+    import dask
+
+    frames = frames_of(_on_dask({"p": LOANS["p"]}))
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        client.run_on_scheduler(folding.allow, failures=0)
+        with pytest.raises(LostWorkerError, match="a Dask worker was lost: KilledWorker"):
+            frames.fold(folding.die, max, ["p"])
+    client.run_on_scheduler(folding.allow, failures=3)
+    client.wait_for_workers(2)
+    assert frames.fold(folding.sizes, folding.merge, ["p"])[3] == 150
+
+
+def test_many_parts_are_added_up_on_the_cluster(spark):
+    spark.sparkContext.addPyFile(folding.__file__)
+    frame = spark.range(0, 500, numPartitions=40)
+    frames = frames_of(frame)
+    wanted = [(at * 500 // 40, (at + 1) * 500 // 40 - 1) for at in range(40)]
+    assert sorted(frames.fold(folding.ends, folding.join, ["id"])) == wanted
+    assert frames.fold(folding.ends, folding.join, ["id"]) == wanted  # neighbours meet
+
+
+def test_types_that_are_not_read_are_refused_before_anything_runs(spark):
+    frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
+    with (
+        pytest.raises(ColumnError, match="column 'several' has a type trueup does not read: array<int>"),
+        open_parts(frame, outcome="y", prediction="p"),
+    ):
+        pass
+    with open_parts(frame, outcome="y", prediction="p", features=[]) as parts:
+        assert parts.schema.features == ()
+
+
+def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):
+    import dask.dataframe as dd
+
+    kinds = [pd.Categorical(["a", "b"]), pd.Categorical(["b", "c"], categories=["c", "b"])]
+    parts = [pd.DataFrame({"p": [0.1, 0.9], "y": [0, 1], "kind": kind, "word": ["x", None]}) for kind in kinds]
+    frame = dd.from_map(folding.itself, parts, meta=parts[0].iloc[:0].astype({"word": "string[pyarrow]"}))
+    with open_parts(frame, outcome="y", prediction="p") as opened:
+        assert [feature.levels for feature in opened.schema.features] == [("a", "b", "c"), ("x",)]
+        codes = np.concatenate([table.columns["kind"] for table in opened.tables()])
+    assert codes.tolist() == [0, 1, 1, 2]
