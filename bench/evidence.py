@@ -10,11 +10,13 @@ from typing import Any
 
 from evidence_decide import deciding
 from evidence_scale import scaling
+from page_sizing import sizing_page
 from pages import figures, held, table
 
 HERE = Path(__file__).parent
 COUNTS, MEASURED = ("100", "300", "500", "1000"), ("10", "20", "50", "100")
 PAGE = HERE.parent / "docs" / "evidence.md"
+SIZING = PAGE.with_name("sizing.md")
 
 
 def false_alarms() -> list[str]:
@@ -520,3 +522,4 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    SIZING.write_text(sizing_page())

@@ -118,32 +118,6 @@ def linger(table, sizes, team, *, shown=None):
         time.sleep(0.05)
 
 
-def trees(table, sizes, team):
-    """Grow trees together, in bins that are the same for all."""
-    import lightgbm as lgb
-
-    def lay(part):
-        return np.column_stack([part.prediction, part.columns["region"] + 1.0, part.columns["age"]])
-
-    words = {
-        "objective": "cross_entropy", "num_leaves": 4, "learning_rate": 0.3, "min_data_in_leaf": 1, "verbosity": -1,
-        "min_sum_hessian_in_leaf": 5.0, "deterministic": True, "force_col_wise": True, "num_threads": 1,
-        "boost_from_average": False, "enable_bundle": False, "feature_pre_filter": False,
-    }  # fmt: skip
-    if team.size > 1:
-        words |= {"tree_learner": "data", "num_machines": team.size, "pre_partition": True}
-    places = [1]
-    sample = lgb.Dataset(lay(rows(2000, 5)), params=words, categorical_feature=places).construct()
-    data = lgb.Dataset(
-        lay(table), label=table.outcome, weight=table.weight, reference=sample, params=words, categorical_feature=places
-    )
-    booster = lgb.train(words, data, 10)
-    values = [[booster.get_leaf_output(tree, leaf) for leaf in range(4)] for tree in range(10)]
-    other = np.zeros((team.size, 10, 4))
-    other[team.rank] = values
-    return team.sum(other)
-
-
 def loans(count, seed=0):
     """Draw columns as a user has them."""
     table = rows(count, seed)

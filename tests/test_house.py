@@ -100,3 +100,4 @@ def test_the_evidence_page_shows_the_figures_that_were_measured(monkeypatch):
     evidence = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(evidence)
     assert evidence.PAGE.read_text() == evidence.page()
+    assert evidence.SIZING.read_text() == evidence.sizing_page()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import trueup as tu
 from partitioned import Listed
 from trueup.audits import layout, merged, run
 from trueup.audits.folded import Gather
 from trueup.audits.layout import Layout, Marks, cut_again, lay_out, share_out
-from trueup.audits.text import deviation
+from trueup.audits.text import deviation, worst_deviation
 from trueup.engines.parts import open_frames
 from trueup.errors import ArgumentError, ColumnError, DataError, HardPredictionWarning, OneClassWarning
 from trueup.kernels import tails
@@ -178,7 +181,7 @@ def test_the_bound_is_told_wherever_sigma_is(loans, listed, monkeypatch, tmp_pat
     here, there = tu.audit(loans, **ROLES, by=BY), tu.audit(cut(loans, 8), **ROLES, by=BY)
     whole = there.overall
     assert whole.sigma_bound > 0
-    assert f"{whole.sigma:.3g} ± " in repr(whole)
+    assert f"{deviation(whole.sigma, whole.sigma_bound)} sigma" in repr(whole)
     assert "± " in repr(there)
     assert "exact=True" in repr(there)
     assert list(there.to_frame()) == [*here.to_frame(), "sigma_bound"]
@@ -245,6 +248,46 @@ def test_a_p_value_is_the_largest_of_what_may_be(loans):
     assert merged._pvalues(limits, v, k3)[0] == max(ups, downs) > min(ups, downs)
 
 
+def test_a_p_value_holds_where_a_skewness_stops_being_taken_for_rounding():
+    # Just behind the step the p-value is larger than at either end of what may be.
+    v, k3, limits = np.array([1.0]), np.array([2e-10]), np.array([[3.0, -2.0, 4.999, 6.0, 4.999, 6.0, 6.0, 0.0]])
+    spans = np.linspace(4.999, 6.0, 20_000)
+    exact = merged.segment_pvalues(spans, spans, np.ones(20_000), np.full(20_000, 2e-10))
+    assert exact.max() > max(exact[0], exact[-1])
+    assert merged._pvalues(limits, v, k3)[0] >= exact.max() * (1 - 1e-9)
+
+
+def test_certain_predictions_that_are_contradicted_have_a_p_value_of_nought_however_little_is_sure():
+    # One row too many at 0 and one too few at 1, in one cell: its ends say nothing.
+    limits = np.array([[0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 2.0, 0.0], [0.0] * 8])
+    assert merged._pvalues(limits, np.zeros(2), np.zeros(2)).tolist() == [0.0, 1.0]
+
+
+def test_a_segment_of_certain_predictions_among_others_is_told_as_in_memory(loans, listed):
+    hard = loans["region"] == loans["region"][0]
+    frame = loans.assign(prediction=np.where(hard, (loans["prediction"] > 0.1) * 1.0, loans["prediction"]))
+    here, there = (tu.audit(data, **ROLES, by="region") for data in (frame, cut(frame)))
+    name = f"region={loans['region'][0]}"
+    assert here[name].sigma == there[name].sigma == np.inf
+    assert there[name].p_value == here[name].p_value == 0
+    assert there[name].ecce == pytest.approx(here[name].ecce)
+
+
+@given(st.floats(0, 400), st.floats(1e-9, 30))
+def test_what_is_written_of_a_bound_holds_and_is_not_much_wider(sigma, bound):
+    shown, half = map(float, deviation(sigma, bound).split(" ± "))
+    assert abs(shown - sigma) + bound <= half * (1 + 1e-9)
+    assert half <= 2 * bound + max(0.002, 0.02 * sigma)
+
+
+def test_the_worst_sigma_may_be_that_of_a_segment_of_which_less_is_known(loans, listed):
+    found = tu.audit(cut(loans), **ROLES, by="region")
+    columns = {**found.columns, "sigma": found.columns["sigma"].copy(), "sigma_bound": np.zeros(len(found))}
+    columns["sigma"][:2], columns["sigma_bound"][:2] = (40.0, 39.9), (0.01, 0.5)
+    told = dataclasses.replace(found, columns=columns)
+    assert worst_deviation(told) == "40.0 ± 0.4"
+
+
 def test_cells_end_where_parts_do():
     marks = Marks.of(np.array([0.1, 0.2])) + Marks.of(np.array([0.5, 0.9])) + Marks.of(np.array([0.3, 0.5]))
     assert marks.barriers().tolist() == [0.3, 0.5, np.nextafter(0.5, 1)]
@@ -298,4 +341,4 @@ def test_progress_is_told_to_its_end(loans, listed):
 def test_no_rows_are_gathered_from_an_empty_part(loans):
     with open_frames(cut(loans), **ROLES, features=["region"]) as parts:
         found = Gather([], parts.schema, {})(list(parts.tables())[-1], 4)
-    assert (found.facts.rows, len(found.marks[""].scores), found.prints) == (0, 0, (0, 0))
+    assert (len(found.facts), len(found.marks[""].scores), found.prints) == (0, 0, (0, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import warnings
 
 import duckdb
@@ -12,8 +14,9 @@ import pytest
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
+from trueup import storage
 from trueup.calibrators import splits
-from trueup.calibrators.trees import apart
+from trueup.calibrators.trees import apart, checkpoint
 from trueup.calibrators.trees.apart import fit_apart
 from trueup.calibrators.trees.facts import facts_of, known_by
 from trueup.data import pieces
@@ -84,7 +87,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_files_in_parts_give_the_model_of_rows_in_memory(tmp_path, small_parts, same_folds, case):
     task, parameters, weight = CASES[case]
-    parameters = {"prediction": "p", "features": FEATURES, **parameters}
+    parameters = {"prediction": "p", "features": FEATURES, "trees": 40, "rounds": 2, **parameters}
     frame = frame_of(task)
     files = write(frame, tmp_path / "rows.parquet")
     found = tu.MCGrad(**parameters).fit(files, "y", sample_weight=weight)
@@ -98,25 +101,37 @@ def test_files_in_parts_give_the_model_of_rows_in_memory(tmp_path, small_parts, 
     assert found.held_out_ is None
 
 
+class Joined(Listed):
+    """A gang of one, which holds all parts."""
+
+    def gang(self, prepare, work, columns):
+        tables = [prepare(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
+        return work(functools.reduce(splits.append_rows, tables), [len(table) for table in tables], ALONE)
+
+
 def fit_listed(frames, weight=None, **parameters):
     made = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     roles = {"prediction": made.prediction, "features": FEATURES, "task": made.task, "weight": weight}
-    with open_frames(Listed(frames), outcome="y", **roles) as parts:
+    with open_frames(frames, outcome="y", **roles) as parts:
         fit_apart(made, parts)
     return made
 
 
-@pytest.mark.parametrize("case", ["weights", "regression", "classes"])
-def test_processes_that_hold_parts_give_the_model_of_one_that_holds_all(tmp_path, case):
+@pytest.mark.parametrize(
+    ("case", "kind"), [("weights", Joined), ("regression", Joined), ("classes", Joined), ("weights", Listed)]
+)
+def test_those_that_hold_parts_give_the_model_of_one_that_holds_all(tmp_path, case, kind):
+    """Whether they are processes of their own or not; how these find trees together is told in test_team."""
     task, parameters, weight = CASES[case]
-    parameters = {**parameters, "rounds": 2 if case == "weights" else 1, "stopping": tu.CrossValidation(3, patience=2)}
+    rule = tu.CrossValidation(3, patience=2)
+    parameters = {**parameters, "rounds": 2 if kind is Joined else 1, "trees": 40, "stopping": rule}
     frame = frame_of(task).sort_values("age").reset_index(drop=True)
     frame.loc[frame.index > 1200, "country"] = None
     frame.loc[frame.index == 1499, "country"] = "XX"  # a level that no other part has
     told = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     told.fit(write(frame, tmp_path / "rows.parquet"), "y", sample_weight=weight)
     # The last part has no countries and no ages, the second no rows.
-    found = fit_listed([frame[:700], frame[:0], frame[700:]], weight, **parameters)
+    found = fit_listed(kind([frame[:700], frame[:0], frame[700:]]), weight, **parameters)
     same_model(found, told, frame)
     assert found.model_.schema == told.model_.schema
 
@@ -195,24 +210,39 @@ def facts_with_another_outcome(frame):
 def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_own_teacher(tmp_path, monkeypatch):
     monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 400)
     frame = frame_of()
-    found = tu.MCGrad("p", FEATURES).fit(write(frame, tmp_path / "rows.parquet"), "y")
+    found = tu.MCGrad("p", FEATURES, rounds=1, trees=20).fit(write(frame, tmp_path / "rows.parquet"), "y")
     assert found.model_.about.rows == N
     assert found.explain().rows == 400
     assert not found.model_.was_taught_by(frame["p"].to_numpy(), found.predict(frame))
     assert not found.model_.was_taught_by(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
 
 
-def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts):
+CASCADES = apart.Cascades
+
+
+def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, monkeypatch):
     frame, other = frame_of(), frame_of(seed=1)
     rule = tu.Validation(other, other["y"], other["w"])
     files = write(frame, tmp_path / "rows.parquet")
+    held = []
+    monkeypatch.setattr(
+        apart, "Cascades", lambda table, *given, **named: held.append(table) or CASCADES(table, *given, **named)
+    )
     found = tu.MCGrad("p", FEATURES, stopping=rule).fit(files, "y").history_
+    for name, column in held[0].columns.items():
+        assert isinstance(column._first.base, np.memmap), "what may be larger than memory is not copied"
+        assert len(column) == 2 * N
+        both = np.concatenate([column._first, column._then])
+        for at in (slice(0, 10), slice(N - 3, N + 4), slice(N, N + 1), slice(N + 5, 3 * N), slice(N, N), slice(None)):
+            np.testing.assert_array_equal(column[at], both[at], err_msg=name)
+    monkeypatch.undo()
     told = tu.MCGrad("p", FEATURES, stopping=rule).fit(frame, "y").history_
     assert found.judged_by == "given rows"
     assert found.loss_before == pytest.approx(told.loss_before, rel=1e-12)
     # In memory bins are cut by the rows that judge, too.
     assert found.loss_after == pytest.approx(told.loss_after, rel=0.01)
     assert found.loss_after < 0.9 * found.loss_before
+    monkeypatch.setattr(apart, "facts_of", None)  # it is told before the rows are read
     with pytest.raises(ArgumentError, match="rows of a Validation must be in memory"):
         tu.MCGrad("p", FEATURES, stopping=tu.Validation(files, "y")).fit(files, "y")
 
@@ -234,7 +264,7 @@ def breaking(monkeypatch, after):
 def test_a_fit_that_was_broken_off_goes_on_from_its_finished_rounds(tmp_path, monkeypatch):
     frame, kept = frame_of(), tmp_path / "fit.rounds"
     files = write(frame, tmp_path / "rows.parquet")
-    parameters = {"rounds": 3, "stopping": tu.CrossValidation(3, patience=3)}
+    parameters = {"rounds": 3, "trees": 20, "stopping": tu.CrossValidation(3, patience=3)}
     told = tu.MCGrad("p", FEATURES, **parameters).fit(files, "y")
     with monkeypatch.context() as patched:
         assert breaking(patched, after=2) == []
@@ -277,6 +307,22 @@ def test_finished_rounds_of_another_fit_are_refused(tmp_path, small_parts, monke
         tu.MCGrad("p", FEATURES, resume=kept, **{**usual, **change}).fit(files, "y")
 
 
+def test_finished_rounds_with_more_models_than_the_fit_has_are_refused(tmp_path, monkeypatch):
+    kept, files = tmp_path / "fit.rounds", write(frame_of(), tmp_path / "rows.parquet")
+    made = tu.MCGrad("p", FEATURES, resume=kept, rounds=2, trees=3, stopping=tu.CrossValidation(2, patience=2))
+    with monkeypatch.context() as patched:
+        breaking(patched, after=1)
+        with pytest.raises(LostWorkerError):
+            made.fit(files, "y")
+    parts = storage.read(kept, kind=checkpoint.KIND)
+    manifest = json.loads(parts[checkpoint.MANIFEST])
+    manifest["rounds"][0]["forests"] *= 2
+    parts = {name: 2 * part for name, part in parts.items()} | {checkpoint.MANIFEST: json.dumps(manifest).encode()}
+    storage.write(kept, parts, kind=checkpoint.KIND)
+    with pytest.raises(FileError, match="it has other folds"):
+        made.fit(files, "y")
+
+
 def test_more_rounds_than_are_asked_for_are_not_taken(tmp_path, monkeypatch):
     frame, kept = frame_of(), tmp_path / "fit.rounds"
     files = write(frame, tmp_path / "rows.parquet")
@@ -295,9 +341,11 @@ def test_what_all_rows_have_in_common_is_refused_or_told(tmp_path, small_parts):
     with pytest.raises(ColumnError, match="column 'late' is identical to the outcome"):
         tu.MCGrad("p").fit(write(frame.assign(late=np.where(frame["y"] == 1, "yes", "no")), tmp_path / "a.parquet"), "y")
     with pytest.warns(OneClassWarning):
-        tu.MCGrad("p", ["age"], trees=2).fit(write(frame.assign(y=0), tmp_path / "b.parquet"), "y")
+        tu.MCGrad("p", ["age"], trees=2, stopping=None).fit(write(frame.assign(y=0), tmp_path / "b.parquet"), "y")
     with pytest.warns(HardPredictionWarning):
-        tu.MCGrad("p", ["age"], trees=2).fit(write(frame.assign(p=np.round(frame["p"])), tmp_path / "c.parquet"), "y")
+        tu.MCGrad("p", ["age"], trees=2, stopping=None).fit(
+            write(frame.assign(p=np.round(frame["p"])), tmp_path / "c.parquet"), "y"
+        )
     with pytest.raises(DataError, match="9 rows are too few"):
         tu.MCGrad("p", ["age"]).fit(write(frame[:9], tmp_path / "d.parquet"), "y")
     with pytest.raises(DataError, match="no rows are left: 1,500 have no outcome"):
@@ -333,7 +381,7 @@ def test_an_engine_must_be_that_of_the_frame(tmp_path):
         tu.MCGrad("p", engine="dask").fit(frame, "y")
     with pytest.raises(ArgumentError, match="engine='spark' does not take a trueup"):
         tu.MCGrad("p", engine="spark").fit(files, "y")
-    tu.MCGrad("p", FEATURES, engine="local", trees=2).fit(files, "y")
+    tu.MCGrad("p", FEATURES, engine="local", trees=2, stopping=None).fit(files, "y")
 
 
 @pytest.mark.parametrize("made", [tu.Isotonic("p"), tu.LSBoost("p"), tu.DepthTwo("p"), tu.Auto("p")], ids=repr)
@@ -344,16 +392,46 @@ def test_others_say_who_fits_rows_that_are_not_in_memory(tmp_path, made):
 
 def test_more_rows_than_the_memory_holds_are_refused_with_what_would_do(tmp_path, monkeypatch):
     monkeypatch.setattr(apart, "OF_AN_OUTPUT", 10**6)
-    frame = frame_of()
-    write(frame, tmp_path / "rows.parquet")
+    files = write(frame_of(), tmp_path / "rows.parquet")
+    made = tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3), trees=2, rounds=1)
     # 3 models of 1,500 rows take a megabyte a row and more.
-    message = (
-        r"to learn from 1,500 rows takes about 4.9 GB of memory; 2 GB are allowed\nhint: allow more \(memory=\"5GB\"\)"
-    )
+    message = r"to learn from 1,500 rows takes about 4.9 GB of memory; 2 GB are allowed\nhint: allow more "
+    own = r"\(memory=\"5GB\"\), judge by one model in place of 3 \(stopping=trueup.Holdout\(\)\), or fit some"
+    with pytest.raises(ArgumentError, match=message + own):
+        made.fit(files, "y", sample_weight="w")
+    monkeypatch.setattr(apart, "facts_of", None)  # where all rows count they need not be read for that
     with pytest.raises(ArgumentError, match=message):
-        tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3)).fit(tu.scan(str(tmp_path / "rows.parquet")), "y")
-    files = tu.scan(str(tmp_path / "rows.parquet"), memory="5GB")
-    tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3), trees=2).fit(files, "y")
+        made.fit(files, "y")
+    small = tu.scan(str(tmp_path / "rows.parquet"), memory="1GB")
+    with pytest.raises(ArgumentError, match=r"\nhint: allow more \(memory=\"2GB\"\), or fit some of the rows"):
+        tu.MCGrad("p", FEATURES, stopping=None).fit(small, "y")
+    monkeypatch.undo()
+    monkeypatch.setattr(apart, "OF_AN_OUTPUT", 10**6)
+    made.fit(tu.scan(str(tmp_path / "rows.parquet"), memory="5GB"), "y")
+
+
+def test_memory_is_given_back_at_once_only_while_trees_are_grown(tmp_path, monkeypatch):
+    told = []
+
+    class Library:
+        def mallopt(self, name, value):
+            told.append((name, value))
+
+    def work(table, sizes, team):
+        told.append(len(table))
+        raise DataError("no good")
+
+    monkeypatch.setattr("trueup.engines.here.ctypes.CDLL", lambda _: Library())
+    monkeypatch.setattr("sys.platform", "linux")
+    with open_here(write(frame_of(), tmp_path / "rows.parquet"), outcome="y", prediction="p") as parts:
+        for _ in range(2):
+            with pytest.raises(DataError, match="no good"):
+                parts.gang(work)
+        assert told == 2 * [(-3, 2**20), N, (-3, 2**25), (-1, 2**26)]
+        monkeypatch.setattr("trueup.engines.here.ctypes.CDLL", None)  # elsewhere it may not be asked for
+        monkeypatch.setattr("sys.platform", "win32")
+        with pytest.raises(DataError, match="no good"):
+            parts.gang(work)
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):

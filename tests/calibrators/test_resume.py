@@ -121,6 +121,28 @@ def test_more_rounds_and_other_threads_are_the_same_fit(grown, tmp_path):
     assert fix.predict(data).tobytes() == mcgrad(rounds=4).fit(data, data["y"]).predict(data).tobytes()
 
 
+@pytest.mark.parametrize("helps", [True, False])
+def test_a_choice_among_methods_goes_on_with_the_rounds_of_the_one_it_took(helps, grown, tmp_path):
+    data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
+    if not helps:
+        data["y"] = (np.random.default_rng(3).random(ROWS) < data["p"]).astype(int)
+
+    def auto(resume=None):
+        told = {"trees": 6, "rounds": 3, "stopping": tu.CrossValidation(3, patience=9)}
+        return tu.Auto("p", FEATURES, methods=[tu.MCGrad(**told, resume=resume)], folds=2)
+
+    whole = auto().fit(data, data["y"])
+    assert grown == [0, 9]
+    assert (whole.history_.chosen > 0) == helps
+    stopped(grown, 9, auto(file), data)
+    assert file.exists()
+    again = auto(file).fit(data, data["y"])
+    assert grown[1] == 7, "two rounds of the fit to all rows were there; the folds have none"
+    assert again.predict(data).tobytes() == whole.predict(data).tobytes()
+    assert again.choice_.sentence == whole.choice_.sentence
+    assert not file.exists()
+
+
 CHANGES = {
     "learning_rate": ({"learning_rate": 0.3}, None, "learning_rate \\(0.4 there, 0.3 here\\)"),
     "bins": ({"bins": 20}, None, "bins \\(63 there, 20 here\\)"),

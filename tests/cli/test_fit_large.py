@@ -84,6 +84,20 @@ def test_what_cannot_be_is_refused(here, capsys, words, message):
     assert sorted(here.iterdir()) == before
 
 
+def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command(here, capsys, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.trees.apart.OF_AN_OUTPUT", 10**6)
+    refused = "error: to learn from 4,000 rows takes about 20 GB of memory; 1 GB are allowed\nhint: allow more (--memory "
+    words = ["fit", "rows.parquet", *LARGE, "-o", "o.trueup"]
+    code, _, err = call(capsys, *words, "--unlabelled", "drop")
+    assert code == 2
+    assert refused in err
+    assert "GB), judge by one model in place of 5 (--validation), or fit some of the rows (--sql)" in err
+    monkeypatch.setattr("trueup.calibrators.trees.facts.facts_of", None)  # where all rows count they need not be read
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert refused in err
+
+
 def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
     words = ["fit", "rows.parquet", *LARGE, "--quiet"]
     assert call(capsys, *words, "-o", "whole.trueup")[0] == 0
@@ -97,10 +111,13 @@ def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
         return usual(self, work)
 
     monkeypatch.setattr(ScanParts, "gang", gang)
-    assert call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")[0] == 130
+    code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")
+    assert (code, err) == (130, "finished rounds are kept in fit.rounds: the same command goes on from there\ninterrupted\n")
     assert not (here / "o.trueup").exists()
     assert (here / "fit.rounds").exists()
-    assert call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")[0] == 0
+    code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds", "--verbose")
+    assert code == 0
+    assert "rounds that were finished before are taken from fit.rounds" in err
     assert begun == [0, 1, 1]
     assert not (here / "fit.rounds").exists()
     frame = pl.read_parquet("rows.parquet")

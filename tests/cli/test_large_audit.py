@@ -65,6 +65,13 @@ def test_pieces_are_told_as_rows_in_memory(here, capsys, words):
     assert near(told(capsys, *words), told(capsys, *words, "--memory", "1GB"))
 
 
+def test_the_fit_that_is_named_next_keeps_to_the_memory(here, capsys):
+    words = ["loans.parquet", "--outcome", "outcome", "--prediction", "half", "--by", "region"]
+    assert main(["audit", *words, "--memory", "1GB"]) == 0
+    said = capsys.readouterr().out
+    assert "trueup fit loans.parquet --outcome outcome --prediction half --features region --memory 1GB -o" in said
+
+
 def test_a_page_of_pieces_can_be_written(here, capsys):
     words = [
         "loans.csv",

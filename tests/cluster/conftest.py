@@ -9,23 +9,29 @@ from pathlib import Path
 
 import pytest
 
+LAST = "test_a_spark_cluster_of_several_processes"
 QUIET = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 
 def pytest_collection_modifyitems(items):
-    """Pass over what Spark has to say about pandas."""
+    """Pass over what Spark has to say about pandas; look last at the cluster that works in the background."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(QUIET))
+    items.sort(key=lambda item: item.name == LAST)
 
 
 @pytest.fixture(scope="session")
-def client():
-    """Two Dask workers, a process and a thread each."""
+def client(tmp_path_factory):
+    """Two Dask workers, a process and a thread each; other clusters of this machine have their files elsewhere."""
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(tmp_path_factory.mktemp("dask")),
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

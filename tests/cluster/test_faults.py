@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -151,28 +153,50 @@ spark.stop()
 """
 
 
-def test_a_spark_cluster_of_several_processes(spark, tmp_path):
+@pytest.fixture(scope="session", autouse=True)
+def cluster(request, tmp_path_factory):
+    """Start a cluster of several processes before the first test of this module, where the one that asks for it is run.
+
+    It takes its time, most of it waiting: all other tests are done meanwhile, and then this one is looked at.
+    """
+    asked = any(item.name == test_a_spark_cluster_of_several_processes.__name__ for item in request.session.items)
+    if not asked or find_spec("pyspark") is None or (shutil.which("java") is None and "JAVA_HOME" not in os.environ):
+        yield None
+        return
     import pyspark
 
+    folder = tmp_path_factory.mktemp("cluster")
     surroundings = {
         **os.environ, "PYTHONPATH": str(Path(gangs.__file__).parent), "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_DIRS": str(tmp_path), "SPARK_WORKER_DIR": str(tmp_path / "work"), gangs.SHOWN: str(tmp_path),
+        "SPARK_LOCAL_DIRS": str(folder), "SPARK_WORKER_DIR": str(folder / "work"), gangs.SHOWN: str(folder),
+        "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
     }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env=surroundings,
-        cwd=tmp_path,
-    )
-    line = next((line for line in done.stdout.splitlines() if "told: " in line), None)
-    assert line is not None, done.stderr[-3000:]
+    with (folder / "said").open("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=surroundings,
+            cwd=folder,
+        )
+        try:
+            yield process, folder
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_spark_cluster_of_several_processes(spark, cluster):
+    process, folder = cluster
+    process.wait(timeout=240)
+    said = (folder / "said").read_text()
+    line = next((line for line in said.splitlines() if "told: " in line), None)
+    assert line is not None, said[-3000:]
     told = json.loads(line.partition("told: ")[2])
     assert told["rows"] == 100
     assert told["found"]["parts"] == [[0], [1]]
     assert told["killed"][0].startswith("the process of worker 2 of 2 was killed by SIGKILL")
     assert told["unhosted"][0].startswith("a Spark executor was lost")
     assert max(told["killed"][1], told["unhosted"][1]) < 60
-    assert list(tmp_path.rglob(PREFIX + "*")) == []
+    assert list(folder.rglob(PREFIX + "*")) == []

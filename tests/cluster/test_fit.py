@@ -17,12 +17,12 @@ from trueup.calibrators.trees.facts import known_by
 from trueup.data.dealing import deal_apart
 from trueup.errors import ArgumentError, LostWorkerError
 
-PARAMETERS = {"features": FEATURES, "rounds": 2, "trees": 60, "stopping": tu.CrossValidation(3, patience=2)}
+PARAMETERS = {"features": FEATURES, "rounds": 2, "trees": 20, "stopping": tu.CrossValidation(2, patience=2)}
 
 
 @pytest.fixture(scope="module")
 def frame():
-    found = pd.DataFrame(rows("binary", 3000)).astype({"day": "datetime64[ns]"})
+    found = pd.DataFrame(rows("binary", 1500)).astype({"day": "datetime64[ns]"})
     found["w"] = np.random.default_rng(0).exponential(size=len(found)) + 0.1
     return found.sort_values("age", ignore_index=True)  # the last part has all the missing ages
 
@@ -76,7 +76,7 @@ def test_a_fit_goes_on_after_a_worker_was_lost_and_gives_the_model_of_files(
     assert [one.trees for one in found.history_.rounds] == [one.trees for one in told.history_.rounds]
     assert found.history_.loss_after == pytest.approx(told.history_.loss_after, rel=1e-9)
     np.testing.assert_allclose(found.predict(frame), told.predict(frame), rtol=1e-9)
-    assert (found.model_.about.rows, found.model_.schema) == (3000, told.model_.schema)
+    assert (found.model_.about.rows, found.model_.schema) == (1500, told.model_.schema)
 
 
 def test_the_frame_of_another_engine_and_other_methods_are_refused(on_dask):

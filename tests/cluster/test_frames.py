@@ -153,6 +153,13 @@ def test_many_parts_are_added_up_on_the_cluster(spark):
     assert frames.fold(folding.ends, folding.join, ["id"]) == wanted  # neighbours meet
 
 
+def test_a_frame_that_spark_knows_to_be_empty_has_no_rows(spark):
+    frame = spark.sql("SELECT 0.5D AS p, 1 AS y").filter("1 = 0")
+    assert frames_of(frame).fold(folding.sizes, folding.merge, ["p"]) == {0: 0}
+    with pytest.raises(DataError, match="the data has no rows"), open_parts(frame, outcome="y", prediction="p"):
+        pass
+
+
 def test_types_that_are_not_read_are_refused_before_anything_runs(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 from functools import reduce
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from trueup.data import survey
 from trueup.data.intake import ALONE, read
-from trueup.data.survey import Levels, Survey, settle_roles
+from trueup.data.survey import Column, Levels, Survey, settle_roles
 from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning
 
 ROLES = {"outcome": "y", "prediction": "p"}
@@ -100,6 +101,12 @@ def test_parts_are_described_as_all_rows_are(rows, seed, places, weighted, categ
         warnings.simplefilter("always")
         assert described(parts, **roles) == want
     assert sorted(str(w.message) for w in seen) == told
+
+
+def test_a_column_without_values_has_the_type_of_the_first_part_that_has_rows_in_whatever_order_they_add():
+    none, number, flag = Column(None, None, 0), Column(None, "number", 1), Column(None, "flag", 2)
+    for a, b, c in itertools.permutations([none, number, flag]):
+        assert a.join(b, "x").join(c, "x").bare == a.join(b.join(c, "x"), "x").bare == "number"
 
 
 @given(places=st.lists(st.integers(0, 60), max_size=5), seed=st.integers(0, 100))
@@ -220,6 +227,18 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
     np.testing.assert_array_equal(some.sample.columns["p"], frame["p"].to_numpy()[drawn.astype(int)])
     # 750 +- 13.7 rows of the last 3000 are expected.
     assert abs((drawn >= 1000).sum() - 750) < 5 * 13.7
+
+
+def test_a_sample_of_many_columns_has_fewer_rows(monkeypatch):
+    monkeypatch.setattr(survey, "MOST_NUMBERS", 1000)
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({f"a{at}": random.random(300) for at in range(8)}).assign(p=0.5, y=1)
+    frame["a0"] = np.where(np.arange(300) < 150, None, "text")  # no numbers, which the first part does not know
+    found, settled = look(cut(frame, [150, 150]), **ROLES)
+    again = reduce(add, [Survey.of(part, at, settled) for at, part in reversed([*enumerate(cut(frame, [150, 150]))])])
+    assert len(found.sample.keys) == 1000 // 10
+    assert len(found.sample.columns) == 8
+    np.testing.assert_array_equal(found.sample.keys, again.sample.keys)
 
 
 def test_parts_tell_their_rows_and_scores():

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ import pytest
 
 import gangs
 from trueup.engines.circle import HEAD, HELLO, MARK, MOST, SUM, Circle, Limits
-from trueup.engines.gang import run_here
+from trueup.engines.dask.launch import _watch
+from trueup.engines.gang import SAID, Job, _error, run_here
 from trueup.engines.room import PREFIX, Room
 from trueup.errors import DataError, FileError, LostWorkerError
 
@@ -56,17 +58,6 @@ def test_one_alone_works_too(folders):
     assert found["each"][0, :2].tolist() == [7, 1]
 
 
-def test_trees_of_two_are_those_of_one(folders):
-    table = gangs.rows(3000)
-    (alone,) = run_here([[table]], gangs.trees)
-    one, two = run_here([[part] for part in gangs.halves(table, [1100])], gangs.trees)
-    assert np.ptp(alone) > 0.1
-    np.testing.assert_allclose(one, alone, rtol=0, atol=1e-9)
-    np.testing.assert_array_equal(one, two)
-    (half,) = run_here([[gangs.halves(table, [1100])[0]]], gangs.trees)
-    assert abs(half - alone).max() > 1e-3  # the second's rows do count
-
-
 def test_an_error_of_ours_arrives_as_it_was(folders):
     with pytest.raises(DataError, match="column 'age' has no rows") as caught:
         run_here([[gangs.rows(5)]] * 2, gangs.refuse)
@@ -76,6 +67,26 @@ def test_an_error_of_ours_arrives_as_it_was(folders):
 def test_a_mistake_is_not_called_a_lost_worker(folders):
     with pytest.raises(RuntimeError, match=r"worker 1 of 1 failed: KeyError: 'no such key'(.|\n)*Traceback"):
         run_here([[gangs.rows(5)]], gangs.fail)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words"),
+    [
+        (70, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9 TiB", "ran out of memory"),
+        (70, "MemoryError", "ran out of memory"),
+        (70, "lightgbm.basic.LightGBMError: std::bad_alloc", "ran out of memory"),
+        (70, "OSError: [Errno 98] Address already in use", "found a port taken"),
+        (70, "lightgbm.basic.LightGBMError: Binding port 12400 failed", "found a port taken"),
+        (-signal.SIGKILL, "", "was killed by SIGKILL: out of memory?"),
+    ],
+)
+def test_what_is_nobodys_mistake_is_told_as_a_lost_worker(tmp_path, status, said, words):
+    (tmp_path / SAID).write_text(f"Traceback\n{said}\n")
+    error = _error(status, tmp_path, 1, 3, Job(b""))
+    assert isinstance(error, LostWorkerError)
+    assert error.message.startswith(f"the process of worker 2 of 3 {words}")
+    assert "resume=" in error.hint
+    assert not error.missed
 
 
 def test_a_process_that_is_killed_is_told_within_seconds(folders):
@@ -88,8 +99,9 @@ def test_a_process_that_is_killed_is_told_within_seconds(folders):
 
 
 def test_a_process_that_is_frozen_is_told(folders):
-    with pytest.raises(LostWorkerError, match="gave no sign of life for 2 s") as caught:
-        run_here([[gangs.rows(5)]] * 2, gangs.frozen, limits=QUICK, hint="try again")
+    limits = Limits(join=30, beat=0.2, silent=1)
+    with pytest.raises(LostWorkerError, match="gave no sign of life for 1 s") as caught:
+        run_here([[gangs.rows(5)]] * 2, gangs.frozen, limits=limits, hint="try again")
     assert caught.value.hint == "try again"
 
 
@@ -130,8 +142,8 @@ class Ring:
         self.hub, self.size, self.limits = ("127.0.0.1", _free()), size, limits
         self.word, self.told = "a" * 32, []
 
-    def join(self, rank):
-        return Circle(rank, self.size, self.hub, self.word, self.told.append, limits=self.limits)
+    def join(self, rank, **own):
+        return Circle(rank, self.size, self.hub, self.word, self.told.append, limits=self.limits, **own)
 
 
 def _free():
@@ -192,7 +204,7 @@ def test_strangers_are_turned_away_and_keep_no_one_waiting(monkeypatch):
 
 
 def test_the_end_is_no_loss():
-    for _ in range(20):
+    for _ in range(10):
         ring = Ring(2)
         circles = _both(lambda ring=ring: ring.join(0), lambda ring=ring: ring.join(1))
         _both(*(lambda circle=circle: (circle.sum(1.0), circle.part()) for circle in circles))
@@ -216,6 +228,29 @@ def test_words_that_no_process_of_ours_says_are_a_loss():
         line.close()
 
 
+def test_connections_for_trees_are_opened_once_and_by_no_one_alone():
+    opened = []
+    ring = Ring(2)
+    circles = _both(*(lambda rank=rank: ring.join(rank, link=lambda: opened.append(rank)) for rank in (0, 1)))
+    for circle in (*circles, *circles):
+        circle.link()
+    assert opened == [0, 1]
+    Circle(0, 1, ring.hub, ring.word, ring.told.append, link=lambda: opened.append("alone")).link()
+    assert opened == [0, 1]
+    _both(*(circle.part for circle in circles))
+
+
+def test_many_who_come_at_once_are_let_in_before_they_lose_patience(monkeypatch):
+    monkeypatch.setattr("trueup.engines.circle.GREETING", 1.0)
+    ring = Ring(60)
+    with ThreadPoolExecutor(60) as pool:
+        circles = list(pool.map(ring.join, range(60)))
+        sums = list(pool.map(lambda circle: float(circle.sum(circle.rank)), circles))
+        assert sums == [60 * 59 / 2] * 60
+        list(pool.map(lambda circle: circle.part(), circles))
+    assert ring.told == []
+
+
 def test_processes_that_are_out_of_step_do_not_wait():
     ring = Ring(2)
     one, two = _both(lambda: ring.join(0), lambda: ring.join(1))
@@ -226,12 +261,41 @@ def test_processes_that_are_out_of_step_do_not_wait():
 
 
 def test_one_that_does_not_come_is_named():
-    ring = Ring(3, Limits(join=1, beat=0.3, silent=2.5))
+    ring = Ring(3, Limits(join=0.5, beat=0.3, silent=2.5))
     found = _both(lambda: ring.join(0), lambda: ring.join(2))
-    assert str(found[0]) == "process 2 of 3 did not come within 1 s"
-    with pytest.raises(LostWorkerError, match="could not be reached within 1 s"):
+    assert str(found[0]) == "process 2 of 3 did not come within 0.5 s"
+    with pytest.raises(LostWorkerError, match=r"could not be reached within 0.5 s"):
         ring.join(1)
     found[1].leave()
+
+
+class Task:
+    """A task of Dask as its client sees it."""
+
+    def __init__(self, status, error=None):
+        self.status, self.error = status, error
+
+    def exception(self):
+        assert self.status == "error", "of no other does Dask know an error: it would be waited for"
+        return self.error
+
+
+class Client:
+    def __init__(self, *workers):
+        self.workers = workers
+
+    def nthreads(self):
+        return dict.fromkeys(self.workers, 1)
+
+
+def test_a_dask_task_that_is_lost_with_its_worker_is_not_waited_for():
+    tasks = [Task("lost"), Task("pending")]
+    with pytest.raises(LostWorkerError, match="Dask worker a was lost"):
+        _watch(Client("b"), tasks, ["a", "b"], Job(b""))
+    with pytest.raises(LostWorkerError, match="the work was cancelled by the Dask cluster"):
+        _watch(Client("a", "b"), [Task("cancelled"), Task("pending")], ["a", "b"], Job(b""))
+    with pytest.raises(DataError, match="no good"):
+        _watch(Client("b"), [Task("error", DataError("no good")), Task("lost")], ["a", "b"], Job(b""))
 
 
 def test_rooms_hold_the_rows_of_several_tables_and_of_other_rooms(tmp_path):

@@ -179,9 +179,10 @@ def test_a_second_look_is_true_and_never_wider(case, chosen, shift):
     finest = np.array([np.sum(MAPS[LEVEL[k]] == c) for k, c in zip(owner, cell, strict=True)], np.int64)
     starts = np.append(0, np.cumsum(((finest * RATIO - 1) >> shift[owner]) + 1)).astype(np.int64)
     again = total([seen_again(*case[:4], part == at, numbers, starts, shift) for at in range(5)])
-    before, after = limits_of(found, alone), limits_of(found, alone, (numbers, starts, again.cells, again.parts))
+    pieces, blind = (numbers, starts, again.cells, again.parts), np.zeros_like(alone)  # a piece knows of no single scores
+    after, before, narrower = limits_of(found, alone, pieces), limits_of(found, blind), limits_of(found, blind, pieces)
     kernel.sharpen(np.flatnonzero(chosen), starts, again.cells, again.parts, found.cells, found.parts)
-    sharper = limits_of(found, alone)
+    sharper, narrow = limits_of(found, alone), limits_of(found, blind)
     for k in range(SEGMENTS):
         span, rise, fall = exact_of(case, k)
         assert sharper[k, kernel.SPAN_FROM] - 1e-9 <= span <= sharper[k, kernel.SPAN_TO] + 1e-9
@@ -189,10 +190,9 @@ def test_a_second_look_is_true_and_never_wider(case, chosen, shift):
         assert fall <= min(after[k, kernel.FALL_TO], sharper[k, kernel.FALL_TO]) + 1e-9
         assert after[k, kernel.SPAN_FROM] - 1e-9 <= span <= after[k, kernel.SPAN_TO] + 1e-9
         assert after[k, kernel.RISE_FROM] - 1e-9 <= rise <= after[k, kernel.RISE_TO] + 1e-9
-        if not alone.any():  # which a piece does not know of
-            assert sharper[k, kernel.SPAN_TO] <= before[k, kernel.SPAN_TO] + 1e-9
-            assert after[k, kernel.SPAN_FROM] >= before[k, kernel.SPAN_FROM] - 1e-9
-            assert after[k, kernel.SPAN_TO] <= before[k, kernel.SPAN_TO] + 1e-9
+        assert narrow[k, kernel.SPAN_TO] <= before[k, kernel.SPAN_TO] + 1e-9
+        assert narrower[k, kernel.SPAN_FROM] >= before[k, kernel.SPAN_FROM] - 1e-9
+        assert narrower[k, kernel.SPAN_TO] <= before[k, kernel.SPAN_TO] + 1e-9
 
 
 @given(parted(), st.permutations(range(5)))
@@ -212,8 +212,10 @@ def test_the_cells_that_are_chosen_are_those_that_may_hold_an_end():
     limits, out = limits_of(found, alone), np.zeros(FIRST[-1], bool)
     kernel.choose(FIRST, LEVEL, alone, found.cells, found.parts, limits, np.ones(3, bool), out)
     assert np.flatnonzero(out).tolist() == [0]
-    kernel.choose(FIRST, LEVEL, alone, found.cells, found.parts, limits, np.zeros(3, bool), out[:])
     assert limits[0, kernel.EXACT] == 0
+    nobody = np.zeros_like(out)
+    kernel.choose(FIRST, LEVEL, alone, found.cells, found.parts, limits, np.zeros(3, bool), nobody)
+    assert not nobody.any()
 
 
 @pytest.mark.parametrize("size", [12, 400])

@@ -15,7 +15,6 @@ from trueup.audits.family import plan_grid, scores_of
 from trueup.audits.portrait import Pool, digest, outcomes, portray, sealed
 from trueup.audits.spilled import MOST_OPEN, Spill, choose_edges, record_of
 from trueup.audits.streamed import stream_family
-from trueup.data.pieces import open_scan
 from trueup.data.segments import SegmentColumn, named_bins
 from trueup.kernels.threads import Workers
 
@@ -24,36 +23,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trueup.audits.facts import Pieces
     from trueup.audits.family import Grid, Target
     from trueup.audits.result import Audit, Settings
     from trueup.data.cutting import Cutter
-    from trueup.data.scan import Scan
     from trueup.data.table import Table
+    from trueup.engines.base import Parts
 
     Floats = NDArray[np.float64]
 
-__all__ = ["audit_pieces", "audit_scan"]
+__all__ = ["audit_pieces"]
 
 BYTES_A_ROW = 120  # of a part that is held, and 12 more for each column
 LEAST_PART = 100_000  # rows
 
 
-def audit_scan(
-    given: Scan,
-    roles: Mapping[str, Any],
-    bins: int | Mapping[str, Any],
-    settings: Settings,
-    workers: Workers,
-    judge: Callable[..., Audit],
-) -> Audit:
-    """Audit the rows of a scan; ``judge`` turns families into an audit."""
-    with open_scan(given, **roles) as rows:
-        return audit_pieces(rows, bins, settings, workers, judge)
-
-
 def audit_pieces(
-    rows: Pieces, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
+    rows: Parts, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
 ) -> Audit:
     """Audit rows that come piece by piece, as in memory: they are spilled by ranges of the score."""
     with contextlib.ExitStack() as stack:
@@ -61,16 +46,16 @@ def audit_pieces(
         cutters = [cutter_of(rows, feature, bins) for feature in rows.schema.features]
         facts, spills, fingerprint = _spill(rows, cutters, workers, stack)
         columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
-        grid = plan_grid(columns, [], facts.counts, facts.rows, settings, len(spills))
+        grid = plan_grid(columns, [], facts.counts, len(facts), settings, len(spills))
         real, weighted = facts.schema.task == "regression", facts.schema.weight is not None
         families = []
         for label, spill in spills.items():
             again = _again(label, spill, grid, workers.threads, real=real)
             families.append(
-                stream_family(label, grid, facts.rows, again, workers, real=real, weighted=weighted, room=rows.room)
+                stream_family(label, grid, len(facts), again, workers, real=real, weighted=weighted, room=rows.room)
             )
         audit = judge(facts, grid, families, settings, workers)
-        pool = Pool.join([Pool.of(part.rows, facts.rows) for part in families[0].parts()])
+        pool = Pool.join([Pool.of(part.rows, len(facts)) for part in families[0].parts()])
         portrait = portray(pool, audit.overall.curve, settings.alpha, real=real, fingerprint=fingerprint)
     return replace(audit, whole_rows=[portrait])
 
@@ -80,7 +65,7 @@ def _again(label: str, spill: Spill, grid: Grid, threads: int, *, real: bool) ->
 
 
 def _spill(
-    rows: Pieces, cutters: Sequence[Cutter], workers: Workers, stack: contextlib.ExitStack
+    rows: Parts, cutters: Sequence[Cutter], workers: Workers, stack: contextlib.ExitStack
 ) -> tuple[Facts, dict[str, Spill], str]:
     """Write every row to the range of its score, for every score that is audited; files are closed with the stack.
 
@@ -115,7 +100,7 @@ def _codes(table: Table, one: Cutter) -> NDArray[np.int32]:
     return one.codes(table.columns[one.name])
 
 
-def _begin(rows: Pieces, cutters: Sequence[Cutter], label: str, at: int, p: Floats, most: int) -> Spill:
+def _begin(rows: Parts, cutters: Sequence[Cutter], label: str, at: int, p: Floats, most: int) -> Spill:
     """Open the ranges of one score, by the scores of evenly spread rows."""
     schema = rows.schema
     sample = rows.values(schema.prediction[0])[0] if not label else p

@@ -36,6 +36,7 @@ from trueup.audits.portrait import Pool, portray
 from trueup.data.segments import SegmentColumn, named_bins
 from trueup.kernels import cells as kernel
 from trueup.kernels import cumulative as sums
+from trueup.kernels.tails import SYMMETRIC
 from trueup.kernels.tally import Cells, Rows, Tally
 from trueup.metrics.inference import segment_pvalues
 
@@ -104,13 +105,17 @@ def _nowhere() -> Room:
 def _pvalues(limits: Floats, v: Floats, k3: Floats) -> Floats:
     """Give p-values that hold whatever lies between the limits: a shorter range is the likelier one, either way up.
 
-    The default p-value falls in the range, but for a step where a skewness stops being taken for rounding: so both ends.
+    The default p-value falls in the range, but for a step where a skewness stops being taken for rounding: so that is
+    looked at, too. Predictions that are all certain (v = 0) are contradicted by any residual: there the upper end decides.
     """
     low, high = (np.ascontiguousarray(limits[:, c]) for c in (kernel.SPAN_FROM, kernel.SPAN_TO))
+    low = np.where(v > 0, low, high)
     rise = np.ascontiguousarray(limits[:, kernel.RISE_FROM])
+    with np.errstate(over="ignore"):
+        step = np.clip((1 + 1e-9) * SYMMETRIC * v * v / np.maximum(np.abs(k3), 1e-300), low, high)
     found = np.zeros(len(low))
     for ahead, most in ((1.0, limits[:, kernel.RISE_TO]), (0.0, limits[:, kernel.FALL_TO])):
-        for span in (low, high):
+        for span in (low, step):
             np.maximum(found, np.where(most >= low * NEARLY, segment_pvalues(span, ahead * span, v, k3), 0.0), out=found)
     return np.where(limits[:, kernel.EXACT] > 0, segment_pvalues(low, rise, v, k3), found)
 
@@ -125,8 +130,8 @@ def audit_parts(
     facts = gathered.facts
     facts.check()
     columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
-    grid = plan_grid(columns, [], facts.counts, facts.rows, settings, len(gathered.marks))
-    merging = _Merging(parts, cutters, grid, facts.rows, workers)
+    grid = plan_grid(columns, [], facts.counts, len(facts), settings, len(gathered.marks))
+    merging = _Merging(parts, cutters, grid, len(facts), workers)
     families = merging.families(gathered)
     audit = judge(facts, grid, families, settings, workers)
     pool = _pool(merging.whole, merging.low, merging.high)

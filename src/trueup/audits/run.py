@@ -170,15 +170,12 @@ def _audit_elsewhere(
             'adjust="max" draws the outcomes of all rows many times over, and needs them in memory',
             hint='use adjust="holm"',
         )
-    if isinstance(data, Scan):
-        from trueup.audits.large import audit_scan
-
-        return audit_scan(data, roles, bins, settings, workers, _judge)
     from trueup.audits.large import audit_pieces
     from trueup.audits.merged import audit_parts
 
     with open_parts(data, **roles) as parts:
-        run = audit_pieces if exact or parts.schema.task == "regression" else audit_parts
+        exact = exact or isinstance(data, Scan) or parts.schema.task == "regression"
+        run = audit_pieces if exact else audit_parts
         return run(parts, bins, settings, workers, _judge)
 
 

@@ -35,25 +35,38 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def deviation(sigma: float, bound: float = 0.0) -> str:
-    """Write a sigma, and how far it may be off where it is known within a bound; the bound is rounded up.
+    """Write a sigma, and how far it may be off where it is known within a bound: what is written holds, too.
 
     Examples
     --------
-    >>> deviation(7.3123), deviation(7.3123, 0.0312), deviation(7.3123, 1e-7)
-    ('7.31', '7.31 ± 0.04', '7.31 ± 0.001')
+    >>> deviation(7.3123), deviation(7.3123, 0.0312), deviation(7.3123, 1e-7), deviation(41.28, 0.0099)
+    ('7.31', '7.31 ± 0.04', '7.312 ± 0.001', '41.28 ± 0.01')
     """
-    if not bound > 0:
+    if not bound > 0 or not math.isfinite(sigma):
         return number(sigma)
+    shown = f"{sigma:.{max(len(one.partition('.')[2]) for one in (number(sigma), rounded_up(bound)))}f}"
+    return f"{shown} ± {rounded_up(bound + abs(float(shown) - sigma))}"
+
+
+def rounded_up(bound: float) -> str:
+    """Write a bound in one digit that is no less.
+
+    Examples
+    --------
+    >>> rounded_up(0.0312), rounded_up(0.04), rounded_up(1e-7), rounded_up(12.1)
+    ('0.04', '0.04', '0.001', '20')
+    """
     unit = 10.0 ** math.floor(math.log10(max(bound, LEAST_BOUND)))
-    return f"{number(sigma)} ± {number(math.ceil(max(bound, LEAST_BOUND) / unit - 1e-9) * unit, 1)}"
+    return number(math.ceil(max(bound, LEAST_BOUND) / unit - 1e-9) * unit, 1)
 
 
 def worst_deviation(audit: Audit) -> str:
-    """Write the largest sigma of the tested segments."""
-    found = audit.columns["sigma"][audit.columns["testable"]]
-    if not audit.bounded or not len(found):
+    """Write the largest sigma of the tested segments; where it is known within a bound, it may be that of another."""
+    if not audit.bounded or not math.isfinite(audit.worst_sigma):
         return deviation(audit.worst_sigma)
-    return deviation(audit.worst_sigma, float(audit.columns["sigma_bound"][audit.columns["testable"]][found.argmax()]))
+    found, bound = (audit.columns[name][audit.columns["testable"]] for name in ("sigma", "sigma_bound"))
+    above, below = (found + bound).max() - audit.worst_sigma, audit.worst_sigma - (found - bound).max()
+    return deviation(audit.worst_sigma, float(max(above, below)))
 
 
 def shorten(name: str, width: int = WIDEST_NAME) -> str:
@@ -163,8 +176,9 @@ def notes(audit: Audit) -> list[str]:
         lines.append(f"{audit.weightless:,} rows of weight 0 were left out")
     if audit.bounded and (widest := float(audit.columns["sigma_bound"].max())) > 0:
         lines.append(
-            f"the rows lay in parts and were summed up part by part: sigma is known to {number(widest, 2)} or better, ecce "
-            "likewise, and p-values are those of the lower end; bins of curves end where cells do (exact=True is exact)"
+            f"the rows lay in parts and were summed up part by part: a sigma is known to within ± {rounded_up(widest)} or "
+            "better, and p-values are those of the lower end, so that none is too small; bins of curves are not quite of "
+            "one size (exact=True brings all rows together, and leaves nothing open)"
         )
     if audit.settings.adjust == "bh":
         lines.append(

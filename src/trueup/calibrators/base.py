@@ -23,7 +23,7 @@ from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -45,13 +45,15 @@ ENGINES = ("auto", "local", "spark", "dask")
 class Fitted(NamedTuple):
     """What a recipe makes of a Table; ``after`` are the corrected scores of its rows, where they are at hand.
 
-    ``held`` are the rows that judged, each scored by a model that was not trained on it.
+    ``held`` are the rows that judged, each scored by a model that was not trained on it; ``end`` is called when the model
+    stands.
     """
 
     map: Map
     history: History
     after: Floats | None = None
     held: Held | None = None
+    end: Callable[[], None] | None = None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -91,7 +93,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self
         """
         if y is None:
-            raise ArgumentError("fit needs the outcome", hint='pass it as fit(frame, frame["clicked"])')
+            raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")')
         if self._engine(X) is not None:
             roles = {
                 "outcome": y, "prediction": self._role(), "weight": sample_weight, "features": self.features,
@@ -109,7 +111,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Learn the correction from a Table, as `fit` does from a frame."""
-        self._take(table, self._fit_map(table, progress), len(table))
+        fitted = self._fit_map(table, progress)
+        self._take(table, fitted, len(table))
+        if fitted.end is not None:
+            fitted.end()
         return self
 
     def _take(self, table: Table, fitted: Fitted, rows: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from trueup.reports.output import write_whole
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trueup.calibrators.model import Model
     from trueup.cli.terminal import Grid
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_resume(arguments, sources)
     with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
         watch.say("reading")
-        recipe, table = (_fit if arguments.memory is None else _fit_in_pieces)(arguments, watch)
+        with _keeping(arguments, watch):
+            recipe, table = (_fit if arguments.memory is None else _fit_in_pieces)(arguments, watch)
         watch.note(*reasons.of_fit(recipe.model_, recipe))
         need_held_out(recipe, arguments)
         watch.say("writing")
@@ -71,12 +73,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _keeping(arguments: argparse.Namespace, watch: console.Watch) -> Iterator[None]:
+    """Say that finished rounds are taken from a file, and after Ctrl-C that they are kept in it."""
+    if arguments.resume is not None and Path(arguments.resume).exists():
+        watch.note(f"rounds that were finished before are taken from {arguments.resume}")
+    try:
+        yield
+    except KeyboardInterrupt:
+        if arguments.resume is not None and Path(arguments.resume).exists():
+            console.complain(f"finished rounds are kept in {arguments.resume}: the same command goes on from there")
+        raise
+
+
 def _fit(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
     table = read_table(arguments, feature_names(arguments), "feature")
     validation = read_validation(arguments, table)
     watch.note(*reasons.of_table(arguments, table))
     watch.say("fitting")
-    recipe = make_recipe(arguments, table, validation)
+    recipe = make_recipe(arguments, table.schema, validation)
     # How many steps there will be, only a choice among methods knows.
     recipe.fit_table(table, watch.step if arguments.method == "auto" else counting(watch, "fitting"))
     return recipe, table
@@ -112,7 +127,7 @@ def _check_resume(arguments: argparse.Namespace, sources: Sequence[str | Path]) 
 
 def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
     """Fit files that need not fit in memory; give a sample of their rows, too."""
-    from trueup.calibrators.trees.apart import fit_apart
+    from trueup.calibrators.trees.apart import check_room, fit_apart
     from trueup.calibrators.trees.facts import facts_of
     from trueup.engines.here import open_here
 
@@ -122,6 +137,8 @@ def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple
     rows = name_scan(arguments, columns, prediction, feature_names(arguments), "feature")
     features = rows.roles.pop("by")
     with open_here(rows.scan, prediction=rows.score(prediction), features=features, **rows.roles) as parts:
+        if arguments.validation is None:
+            check_room(parts, make_recipe(arguments, parts.schema).stopping, to_allow=_to_allow)
         facts = facts_of(parts, arguments.seed)
         table = facts.sample
         if arguments.positive is not None and facts.seen.highest == 0:
@@ -132,9 +149,15 @@ def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple
         validation = read_validation(arguments, table)
         watch.note(*reasons.of_table(arguments, table, len(facts)))
         watch.say("fitting")
-        recipe = make_recipe(arguments, table, validation)
-        fit_apart(recipe, parts, counting(watch, "fitting"), facts)
+        recipe = make_recipe(arguments, table.schema, validation)
+        fit_apart(recipe, parts, counting(watch, "fitting"), facts, _to_allow)
     return recipe, table
+
+
+def _to_allow(memory: str, models: int) -> str:
+    """Say what to do where rows do not fit."""
+    fewer = f", judge by one model in place of {models} (--validation)" if models > 1 else ""
+    return f"allow more (--memory {memory}){fewer}, or fit some of the rows (--sql)"
 
 
 def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:

@@ -33,7 +33,7 @@ def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
     """Write the words that fit a correction with the roles and columns of an audit."""
     words = ["fit", *map(_as_place, files), *_given(arguments, ("sql", *ROLES))]
     words += [word for one in arguments.by or () for word in _option("features", one)]
-    return [*words, *_given(arguments, ("categorical",)), "-o", "model.trueup"]
+    return [*words, *_given(arguments, ("categorical", "memory")), "-o", "model.trueup"]
 
 
 def predict_command(model: str, rows: str = "new.parquet") -> str:
@@ -83,7 +83,7 @@ def _given(arguments: argparse.Namespace, names: Sequence[str]) -> list[str]:
     """Write options again as they were given; what is usual is not said."""
     words: list[str] = []
     for name in names:
-        value = getattr(arguments, name)
+        value = getattr(arguments, name, None)
         if value is not None and value != USUAL.get(name):
             words += [word for one in (value if isinstance(value, list) else [value]) for word in _option(name, str(one))]
     return words

@@ -11,7 +11,7 @@ from trueup.errors import ArgumentError
 if TYPE_CHECKING:
     import argparse
 
-    from trueup.data.table import Table
+    from trueup.data.schema import Schema
 
 __all__ = ["METHODS", "feature_names", "make_recipe", "parameters_of"]
 
@@ -51,14 +51,14 @@ def feature_names(arguments: argparse.Namespace) -> list[str] | None:
     return list(arguments.by or [])
 
 
-def make_recipe(arguments: argparse.Namespace, table: Table, validation: Any = None) -> Any:
-    """Make the calibrator that a command asks for, with the roles of the table that was read.
+def make_recipe(arguments: argparse.Namespace, schema: Schema, validation: Any = None) -> Any:
+    """Make the calibrator that a command asks for, with the roles of the rows that were read.
 
     ``validation`` are rows of their own that judge it.
     """
     from trueup.cli.names import split_names  # with NumPy, which `trueup --help` does without
 
-    schema, method = table.schema, arguments.method
+    method = arguments.method
     names = [feature.name for feature in schema.features]
     given = {
         "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],

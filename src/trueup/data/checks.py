@@ -370,12 +370,18 @@ def rows_to_keep(
         if len(part):
             drop |= part
     kept = np.flatnonzero(~drop)
-    if not len(kept) and not in_part():
+    if not in_part():
+        rows_are_left(len(kept), *counts)
+    return kept, counts
+
+
+def rows_are_left(kept: int, unlabelled: int, weightless: int) -> None:
+    """Refuse rows of which all were set aside."""
+    if not kept:
         raise DataError(
-            f"no rows are left: {counts[0]:,} have no outcome and {counts[1]:,} weigh nothing",
+            f"no rows are left: {unlabelled:,} have no outcome and {weightless:,} weigh nothing",
             hint="check the outcome and weight columns",
         )
-    return kept, counts
 
 
 def classes_present(y: NDArray[np.float64], name: str | None, task: Task) -> None:

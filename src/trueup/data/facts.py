@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trueup.data import checks
 from trueup.data.features import Copies
-from trueup.errors import DataError
 
 if TYPE_CHECKING:
     from trueup.data.schema import Schema
@@ -44,14 +43,18 @@ class Seen:
     @classmethod
     def of(cls, table: Table) -> Seen:
         """Look at the rows of one part."""
+        return cls().then(table)
+
+    def then(self, table: Table) -> Seen:
+        """Look at the rows of one more part; this is used up: columns that are no copies are not looked at again."""
         assert table.outcome is not None
-        copies = Copies()
+        unlabelled, weightless = self.unlabelled + table.unlabelled, self.weightless + table.weightless
         if not len(table):
-            return cls(0, table.unlabelled, table.weightless)
-        copies.add(table)
-        hard = table.prediction.ndim == 1 and bool(np.isin(table.prediction, (0.0, 1.0)).all())
-        lowest, highest = float(table.outcome.min()), float(table.outcome.max())
-        return cls(len(table), table.unlabelled, table.weightless, lowest, highest, hard, copies)
+            return replace(self, unlabelled=unlabelled, weightless=weightless)
+        self.copies.add(table)
+        hard = self.hard and table.prediction.ndim == 1 and bool(np.isin(table.prediction, (0.0, 1.0)).all())
+        lowest, highest = min(self.lowest, float(table.outcome.min())), max(self.highest, float(table.outcome.max()))
+        return Seen(self.rows + len(table), unlabelled, weightless, lowest, highest, hard, self.copies)
 
     def __add__(self, other: Seen) -> Seen:
         return Seen(
@@ -62,11 +65,7 @@ class Seen:
 
     def check(self, schema: Schema) -> None:
         """Refuse and warn of what all rows have in common, as is done for rows in memory."""
-        if not self.rows:
-            raise DataError(
-                f"no rows are left: {self.unlabelled:,} have no outcome and {self.weightless:,} weigh nothing",
-                hint="check the outcome and weight columns",
-            )
+        checks.rows_are_left(self.rows, self.unlabelled, self.weightless)
         self.copies.check(schema, self.rows)
         if self.hard and schema.task == "binary" and self.rows >= checks.COPY_ROWS:
             checks.hard_predictions(np.tile([0.0, 1.0], checks.COPY_ROWS), schema.prediction, schema.task)

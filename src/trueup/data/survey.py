@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Roles", "Survey", "settle_roles"]
 
-MOST_ROWS = 200_000  # of the sample
+MOST_ROWS, MOST_NUMBERS = 200_000, 4_000_000  # of the sample: many of them meet where all parts are added up
 MOST_LEVELS = 1 << 20  # of one column
 MOST_OUTCOMES = 10_000  # of several classes
 SKETCH = 4096  # hashes: the number of levels is then known to 1.6%
@@ -56,6 +56,11 @@ class Roles:
     def columns(self) -> tuple[str, ...]:
         """Name every column that is read."""
         return tuple(dict.fromkeys([*self.prediction, *_some(self.outcome, self.weight), *self.features]))
+
+    @property
+    def sampled(self) -> int:
+        """Say how many rows a sample has: fewer of many columns."""
+        return min(MOST_ROWS, MOST_NUMBERS // max(len(self.columns), 1))
 
 
 def settle_roles(
@@ -189,9 +194,9 @@ class Column:
                 f"column {name!r} holds {first.kind}s in part {first.part} and {second.kind}s in part {second.part}",
                 hint="give it one type in all parts",
             )
-        told = first if second.kind is None else second if first.kind is None else first
+        told = min(first, second, key=lambda one: (one.kind is None, one.bare is None, one.part))
         return Column(
-            told.kind, first.bare or second.bare, told.part,
+            told.kind, told.bare, told.part,
             self.levels + other.levels, self.known + other.known, self.lacks or other.lacks,
         )  # fmt: skip
 
@@ -211,13 +216,16 @@ class Sample:
 
     keys: Keys
     columns: Mapping[str, Floats]
+    most: int
+    """Rows, the same for all parts."""
 
     def __add__(self, other: Sample) -> Sample:
         keys = np.concatenate([self.keys, other.keys])
-        order = np.argsort(keys)[:MOST_ROWS]
+        order = np.argsort(keys)[: self.most]
         # A column that one part knows to be of texts is none of numbers, though it has no value in the other.
         names = [name for name in self.columns if name in other.columns]
-        return Sample(keys[order], {n: np.concatenate([self.columns[n], other.columns[n]])[order] for n in names})
+        columns = {n: np.concatenate([self.columns[n], other.columns[n]])[order] for n in names}
+        return Sample(keys[order], columns, self.most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +274,7 @@ class Survey:
         raws = {name: source.fetch(name) for name in roles.features}
         columns = {name: _look(name, raw, part, seen.keep, roles) for name, raw in raws.items()}
         keys = draw_apart([np.full(source.rows, float(part)), np.arange(source.rows, dtype=np.float64)], [], 0)[rows]
-        some = np.argsort(keys)[:MOST_ROWS]
+        some = np.argsort(keys)[: roles.sampled]
         numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
         numbers |= {name: np.full(source.rows, np.nan) for name, one in columns.items() if one.kind is None}
         values = {name: one[rows[some]] for name, one in {**numbers, **seen.scores}.items()}
@@ -275,7 +283,7 @@ class Survey:
             source.rows, len(rows), tuple(float(one.min()) for one in scores), tuple(float(one.max()) for one in scores)
         )
         return cls(
-            {part: told}, columns, Sample(keys[some], values), seen.outcomes, *seen.counts,
+            {part: told}, columns, Sample(keys[some], values, roles.sampled), seen.outcomes, *seen.counts,
             seen.weighs, seen.whole_outcomes,
         )  # fmt: skip
 
@@ -287,11 +295,7 @@ class Survey:
                 f"weights in column {roles.weight!r} are all zero ({self.rows:,} rows)",
                 hint="leave weight out to count rows alike",
             )
-        if not self.kept:
-            raise DataError(
-                f"no rows are left: {self.unlabelled:,} have no outcome and {self.weightless:,} weigh nothing",
-                hint="check the outcome and weight columns",
-            )
+        checks.rows_are_left(self.kept, self.unlabelled, self.weightless)
         classes: tuple[str, ...] = ()
         if roles.task == "multiclass":
             classes = checks.class_names(sort_levels(set(self.outcomes)), roles.prediction, roles.classes)
@@ -368,5 +372,5 @@ def _look(name: str, raw: Raw, part: int, keep: NDArray[np.int64] | None, roles:
 def _nothing(part: int, roles: Roles) -> Survey:
     """Tell of a part without rows, which agrees with every other."""
     names = (*roles.features, *roles.prediction)
-    sample = Sample(np.empty(0, np.uint64), {name: np.empty(0) for name in names})
+    sample = Sample(np.empty(0, np.uint64), {name: np.empty(0) for name in names}, roles.sampled)
     return Survey({part: Part(0, 0)}, {name: Column(None, None, part) for name in roles.features}, sample)

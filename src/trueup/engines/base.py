@@ -31,7 +31,8 @@ T = TypeVar("T")
 class Team(Protocol):
     """Processes that each hold a part of the rows and take every step together.
 
-    All of them must call `sum` and `largest` equally often, in the same order; all hear the same answer, to the last bit.
+    All of them must call `sum`, `largest` and `link` equally often, in the same order; all hear the same answer, to the
+    last bit.
     ``threads`` is how many threads this process may use; 0 is as many as there are cores.
     """
 
@@ -44,6 +45,9 @@ class Team(Protocol):
 
     def largest(self, own: Any) -> Floats:
         """Take the largest of all, place by place."""
+
+    def link(self) -> None:
+        """Open the connections over which trees are grown together, unless they are open."""
 
 
 class Alone:
@@ -60,6 +64,9 @@ class Alone:
     def largest(self, own: Any) -> Floats:
         """Give back what was told."""
         return np.asarray(own, np.float64)
+
+    def link(self) -> None:
+        """Do nothing: there is no one else."""
 
 
 ALONE = Alone()

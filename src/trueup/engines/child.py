@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,11 +50,9 @@ def _work(place: Place) -> None:
     seats, job = place.seats, place.job
     circle = Circle(
         place.rank, len(seats), (seats[0].host, seats[0].hub), seats[0].word, _miss,
-        threads=job.threads, limits=job.limits,
+        link=partial(_connect, seats, place.rank), threads=job.threads, limits=job.limits,
     )  # fmt: skip
     work = pickle.loads(job.work)  # noqa: S301
-    if len(seats) > 1:
-        _connect(seats, place.rank)
     found = work(place.room.table(), tuple(place.room.sizes), circle)
     if place.rank == 0:
         (place.room.folder / RESULT).write_bytes(pickle.dumps(found))

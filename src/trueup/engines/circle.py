@@ -77,6 +77,8 @@ class Circle:
     lost : callable
         Told in words that another is gone, in a thread of its own. Where `sum` may not be what waits (LightGBM cannot be
         interrupted) it must end the process. Afterwards `sum` raises `LostWorkerError`.
+    link : callable
+        Opens the connections over which trees are grown together.
     threads : int
         How many threads this process may use.
     limits : Limits
@@ -90,10 +92,12 @@ class Circle:
         word: str,
         lost: Callable[[str], None],
         *,
+        link: Callable[[], None] = lambda: None,
         threads: int = 1,
         limits: Limits = LIMITS,
     ) -> None:
         self.rank, self.size, self.threads = rank, size, threads
+        self._open, self._linked = link, False
         self._lost, self._limits = lost, limits
         self._step = 0
         self._over = threading.Event()
@@ -117,6 +121,12 @@ class Circle:
     def largest(self, own: Any) -> Floats:
         """Take the largest of all, place by place; NaN where one is NaN."""
         return self._together(LARGEST, own)
+
+    def link(self) -> None:
+        """Open the connections over which trees are grown together, unless they are open."""
+        if not self._linked and self.size > 1:
+            self._open()
+        self._linked = True
 
     def part(self) -> None:
         """Wait for all, then let go."""
@@ -245,8 +255,8 @@ def _welcome(hub: tuple[str, int], size: int, token: bytes, limits: Limits) -> d
     hall = _Hall(size, token)
     until = time.monotonic() + limits.join
     with socket.create_server(hub) as door:
-        door.settimeout(0.2)
-        while not hall.full(0.05):
+        door.settimeout(PAUSE)
+        while not hall.full():
             if time.monotonic() > until:
                 raise LostWorkerError(f"{hall.shut()} did not come within {limits.join:g} s", missed=True)
             try:
@@ -263,17 +273,17 @@ class _Hall:
     def __init__(self, size: int, token: bytes) -> None:
         self.peers: dict[int, socket.socket] = {}
         self._size, self._token, self._open = size, token, True
-        self._came = threading.Condition()
+        self._lock = threading.Lock()
 
-    def full(self, seconds: float) -> bool:
-        """Wait a little for all to be there; then no one is let in any more."""
-        with self._came:
-            self._open = not self._came.wait_for(lambda: len(self.peers) == self._size - 1, seconds)
+    def full(self) -> bool:
+        """Say whether all are there; then no one is let in any more."""
+        with self._lock:
+            self._open = len(self.peers) < self._size - 1
             return not self._open
 
     def shut(self) -> str:
         """Send everyone away; say who did not come."""
-        with self._came:
+        with self._lock:
             self._open = False
             for line in self.peers.values():
                 line.close()
@@ -286,7 +296,7 @@ class _Hall:
             line.settimeout(GREETING)
             mark, said, rank, count = HELLO.unpack(_read(line, HELLO.size))
             known = mark == MARK and hmac.compare_digest(said, self._token) and count == self._size and 0 < rank < count
-            with self._came:
+            with self._lock:
                 if not known or not self._open:
                     line.close()
                     return
@@ -294,7 +304,6 @@ class _Hall:
                 if rank in self.peers:
                     self.peers[rank].close()  # it did not hear us, and has knocked again
                 self.peers[rank] = line
-                self._came.notify_all()
         except OSError:
             line.close()
 

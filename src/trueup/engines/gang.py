@@ -43,6 +43,8 @@ LOOK = 0.25  # seconds between two looks at a child
 GRACE = 5.0  # seconds in which the others may still tell the cause
 SILENT, STOPPED = 1000, 1001  # beside the exit status of a process
 FAILED, RAISED, LOST = 70, 71, 75  # exit status: something is wrong; an error of ours is in the room; another is gone
+OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation")  # as Python, NumPy and LightGBM say it
+TAKEN = ("Address already in use", "Binding port")  # as Python and LightGBM say it
 JOB, SAID, SIGN, RAISED_FILE, RESULT = "job", "said", "beat", "raised", "result"
 
 
@@ -244,8 +246,10 @@ def _error(status: int, folder: Path, rank: int, size: int, job: Job) -> Excepti
         words = "lost the connection to another" + (f": {last}" if status == LOST and lines else "")
     elif status < 0:
         words = f"was killed by {signal.Signals(-status).name}" + (": out of memory?" if status == -signal.SIGKILL else "")
-    elif last.startswith("MemoryError"):
+    elif any(one in last for one in OUT_OF_MEMORY):
         words = "ran out of memory"
+    elif any(one in last for one in TAKEN):
+        words = "found a port taken that was free a moment before"
     else:
         return RuntimeError(f"{who} failed: {last}\n\n{said[-4000:]}")
     return LostWorkerError(f"{who} {words}", job.hint, missed=missed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["ScanParts", "open_here"]
 
 T = TypeVar("T")
-MMAP_THRESHOLD, LARGE = (
-    -3,
-    1 << 20,
-)  # a parameter of glibc's malloc.h, and the bytes from which it asks the system each time
+# Parameters of glibc's malloc.h; the bytes from which it asks the system each time here, and those to which it raises them
+# itself, in a process that works with large arrays.
+MMAP_THRESHOLD, TRIM_THRESHOLD, LARGE, USUAL = -3, -1, 1 << 20, 1 << 25
 PREDICTION, OUTCOME, WEIGHT = "prediction", "outcome", "weight"
 
 
@@ -123,8 +123,8 @@ class ScanParts:
     def gang(self, work: Callable[[Table, Sequence[int], Team], T]) -> T:
         """Do the work here, on all rows; their columns are mapped from files, which are written once."""
         table, sizes = self._mapped
-        _give_back_at_once()
-        return work(table, sizes, ALONE)
+        with _giving_back():
+            return work(table, sizes, ALONE)
 
     def _parts(self) -> Iterator[Table]:
         for piece, (_, _, start, stop) in zip(self.opened.tables(), self.opened.spans(), strict=True):
@@ -222,7 +222,20 @@ class _Columns:
             ) from error
 
 
-def _give_back_at_once() -> None:
-    """Let the C library give back what is freed of many bytes: it would keep a third of what rows take, here and there."""
-    if hasattr(library := ctypes.CDLL(None), "mallopt"):  # glibc's
-        library.mallopt(MMAP_THRESHOLD, LARGE)
+@contextlib.contextmanager
+def _giving_back() -> Iterator[None]:
+    """Let the C library give back what is freed of many bytes: it would keep a third of what rows take, here and there.
+
+    Only meanwhile: it makes arrays of some megabytes slow to work with, and the process may have other work to do.
+    """
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(library, "mallopt"):  # which only glibc has
+        yield
+        return
+    assert library is not None
+    library.mallopt(MMAP_THRESHOLD, LARGE)
+    try:
+        yield
+    finally:
+        library.mallopt(MMAP_THRESHOLD, USUAL)
+        library.mallopt(TRIM_THRESHOLD, 2 * USUAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterable
@@ -87,7 +88,8 @@ class Auto(Calibrator):
     methods : sequence of names and calibrators, optional
         What to choose from, the simplest first. Names are "identity" (scores as they are), "temperature", "platt", "beta",
         "isotonic", "histogram", "depthtwo", "mcgrad", "lsboost", "hkrr" and "multiaccuracy"; calibrators, like
-        ``tu.MCGrad(depth=3)``, have parameters of their own, but no roles. By default identity, Temperature, Platt, Beta,
+        ``tu.MCGrad(depth=3)``, have parameters of their own, but no roles; with ``resume=`` they keep the rounds of their
+        fit to all rows, not those of the folds. By default identity, Temperature, Platt, Beta,
         Isotonic, DepthTwo (not for several classes) and MCGrad; identity, Platt, Isotonic, DepthTwo and MCGrad for real
         outcomes.
     folds : int
@@ -268,6 +270,8 @@ class _Tried:
 
 
 def _fit(recipe: Calibrator, train: Table) -> Map:
+    if getattr(recipe, "resume", None) is not None:  # a file of finished rounds is of one fit: that of all rows, in the end
+        recipe = copy.copy(recipe).set_params(resume=None)
     return recipe._fit_map(train, None).map
 
 
@@ -319,7 +323,7 @@ def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tupl
     history = fitted.history
     if not history.chosen:
         said = f"{choice.sentence}; but fitted to all rows it changes nothing ({history.reason})"
-        unchanged = Fitted(Unchanged(), replace(history, reason=said), held=fitted.held)
+        unchanged = fitted._replace(map=Unchanged(), history=replace(history, reason=said), after=None)
         return unchanged, replace(choice, sentence=said)
     own = next((one for one in choice.candidates if one.chosen), None)
     if isinstance(winner.recipe, Classic) and winner.recipe.stopping is None and own is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts, Team
     from trueup.engines.trees import Growth
 
-__all__ = ["fit_apart"]
+__all__ = ["check_room", "fit_apart"]
 
 HALF = 1 << 32
 BEFORE = 400 * 10**6  # bytes of Python, NumPy, DuckDB, LightGBM, scikit-learn and the kernels, before the first row
@@ -103,6 +103,22 @@ class Fold(Split):
         return np.flatnonzero(self._codes != self._judge)  # type: ignore[attr-defined]
 
 
+class Followed:
+    """A column and, after it, that of other rows, without a copy of either: the first may be larger than memory."""
+
+    def __init__(self, first: NDArray[Any], then: NDArray[Any]) -> None:
+        self._first, self._then = first, then
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._then)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Read some rows that follow each other."""
+        start, stop, _ = rows.indices(len(self))
+        own = len(self._first)
+        return np.concatenate([self._first[start:stop], self._then[max(start - own, 0) : max(stop - own, 0)]])
+
+
 class Step(NamedTuple):
     """One more round; the best of all so far, and how they were judged. No round where there were enough already."""
 
@@ -111,7 +127,19 @@ class Step(NamedTuple):
     judged: list[tuple[float, float, float]]
 
 
-def fit_apart(calibrator: MCGrad, parts: Parts, progress: Any = None, facts: Facts | None = None) -> None:
+def _to_allow(memory: str, models: int) -> str:
+    """Say what to do where rows do not fit."""
+    fewer = f", judge by one model in place of {models} (stopping=trueup.Holdout())" if models > 1 else ""
+    return f'allow more (memory="{memory}"){fewer}, or fit some of the rows'
+
+
+def fit_apart(
+    calibrator: MCGrad,
+    parts: Parts,
+    progress: Any = None,
+    facts: Facts | None = None,
+    to_allow: Callable[[str, int], str] = _to_allow,
+) -> None:
     """Learn the correction from rows in parts, as `Calibrator.fit_table` does from a Table.
 
     Parameters
@@ -122,16 +150,22 @@ def fit_apart(calibrator: MCGrad, parts: Parts, progress: Any = None, facts: Fac
         Told the trees of a round so far and the most there may be, where all rows are here.
     facts : Facts, optional
         What is known of all rows, where they have been gone through already, with the seed of the calibrator.
+    to_allow : callable
+        Says what to do where rows do not fit, told the memory that would do and the number of models.
     """
     calibrator._check(several=len(parts.schema.prediction) > 1)
+    _check_validation(calibrator.stopping)
     seed = int(calibrator.random_state)
-    facts = facts_of(parts, seed) if facts is None else facts
+    if facts is None:
+        check_room(parts, calibrator.stopping, to_allow=to_allow)
+        facts = facts_of(parts, seed)
     facts.seen.check(parts.schema)
     splits.enough_rows(facts)
     plan = _plan(calibrator, facts)
     if isinstance(parts, ScanParts):
         plan = replace(plan, digest=None, progress=progress)
-        _check_room(parts.memory, len(facts), plan)
+        more = 0 if plan.held is None else len(plan.held)
+        check_room(parts, calibrator.stopping, len(facts) + more, to_allow=to_allow)
     saved = calibrator._checkpoint(plan.growth, _content(facts, plan)) if calibrator.resume is not None else None
     rounds, step = _grow(parts, plan, saved)
     history = calibrator._history(step.chosen, step.judged, rounds, plan.most, loss_of(parts.schema.task).measure)
@@ -150,11 +184,6 @@ def _plan(calibrator: MCGrad, facts: Facts) -> Plan:
     growth = calibrator._growth(sample)
     held = None
     if isinstance(stopping, Validation):
-        if engine_of(stopping.data) is not None:
-            raise ArgumentError(
-                "the rows of a Validation must be in memory; those of the fit need not be",
-                hint="collect them first, or some of them",
-            )
         held = calibrator._labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
         splits.warn_of_training_rows(sample, held, loss_of(sample.schema.task))
     most = calibrator._most_rounds()
@@ -165,17 +194,39 @@ def _plan(calibrator: MCGrad, facts: Facts) -> Plan:
     )  # fmt: skip
 
 
-def _check_room(memory: int, rows: int, plan: Plan) -> None:
-    """Refuse to learn from more rows than the memory that was allowed can hold; raw values are not held in it."""
-    models = plan.rule.folds if isinstance(plan.rule, CrossValidation) else 1
-    outputs = plan.growth.outputs
-    bins = len(plan.sample.schema.features) + outputs
+def _models(rule: object) -> int:
+    """Count the models that are grown together."""
+    return rule.folds if isinstance(rule, CrossValidation) else 1
+
+
+def _check_validation(stopping: object) -> None:
+    if isinstance(stopping, Validation) and engine_of(stopping.data) is not None:
+        raise ArgumentError(
+            "the rows of a Validation must be in memory; those of the fit need not be",
+            hint="collect them first, or some of them",
+        )
+
+
+def check_room(
+    parts: Parts, stopping: object, rows: int | None = None, *, to_allow: Callable[[str, int], str] = _to_allow
+) -> None:
+    """Refuse to learn from more rows of files than the memory that was allowed can hold; raw values are not held in it.
+
+    Before the rows that count are counted (None), they are all rows, unless some may be set aside.
+    """
+    if not isinstance(parts, ScanParts):
+        return
+    if rows is None:
+        if parts.roles["unlabelled"] != "error" or parts.roles["weight"] is not None:
+            return
+        rows = parts.rows
+    memory, models, outputs = parts.memory, _models(stopping), len(parts.schema.prediction)
+    bins = len(parts.schema.features) + outputs
     needed = BEFORE + rows * (models * (bins + OF_A_MODEL + OF_AN_OUTPUT * outputs) + bins + OF_A_ROW * outputs)
     if needed > memory:
         raise ArgumentError(
             f"to learn from {rows:,} rows takes about {needed / 1e9:.2g} GB of memory; {memory / 1e9:.3g} GB are allowed",
-            hint=f'allow more (memory="{np.ceil(needed / 1e8) / 10:g}GB"), judge by one model in place of {models} '
-            "(stopping=trueup.Holdout()), or fit some of the rows",
+            hint=to_allow(f"{np.ceil(needed / 1e8) / 10:g}GB", models),
         )
 
 
@@ -190,7 +241,7 @@ def _content(facts: Facts, plan: Plan) -> dict[str, Any]:
 
 def _grow(parts: Parts, plan: Plan, saved: Checkpoint | None) -> tuple[list[CascadeRound], Step]:
     """Grow round after round, until one brings nothing or there are as many as there may be."""
-    rounds = [] if saved is None else list(saved.rounds())[: plan.most]
+    rounds = [] if saved is None else list(saved.rounds(_models(plan.rule)))[: plan.most]
     while True:
         step: Step = parts.gang(partial(_round, plan=plan, rounds=tuple(rounds)))
         if step.grown is None:
@@ -239,7 +290,9 @@ def _divide(table: Table, sizes: Sequence[int], team: Team, plan: Plan) -> tuple
     rows = np.arange(len(table))
     if plan.held is not None:
         own = plan.held if team.rank == 0 else plan.held.take(rows[:0])
-        joined = splits.append_rows(table, own)
+        features: dict[str, Any] = {name: Followed(column, own.columns[name]) for name, column in table.columns.items()}
+        bare = splits.append_rows(replace(table, columns={}), own)
+        joined = replace(bare, columns=features)
         return joined, [Split(rows, np.arange(len(rows), len(joined)))]
     if plan.rule is None:
         return table, [Split(rows, rows[:0])]

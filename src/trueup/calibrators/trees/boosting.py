@@ -15,7 +15,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
 from trueup.calibrators.splits import hold_out, weigh
-from trueup.calibrators.trees.checkpoint import Checkpoint, content_of, discard
+from trueup.calibrators.trees.checkpoint import Checkpoint, content_of
 from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
@@ -185,13 +185,6 @@ class MCGrad(Calibrator):
         self.engine = engine
         self.resume = resume
 
-    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
-        """Learn the correction from a Table, as `fit` does from a frame."""
-        super().fit_table(table, progress)
-        if self.resume is not None:
-            discard(self.resume)
-        return self
-
     def _fit_map(self, table: Table, progress: Any) -> Fitted:
         growth = self._growth(table)
         loss = loss_of(table.schema.task)
@@ -212,7 +205,8 @@ class MCGrad(Calibrator):
         rows, best = grown.judged, grown.best
         del grown
         scores = whole.prediction[rows] if best is None else expit(best[:, 0])
-        return Fitted(cascade, history, held=None if fixed else hold_out(whole, rows, scores))
+        held = None if fixed else hold_out(whole, rows, scores)
+        return Fitted(cascade, history, held=held, end=saved.done if saved else None)
 
     def _checkpoint(self, growth: Growth, content: Mapping[str, Any]) -> Checkpoint:
         """Say where finished rounds are kept, and what makes this the fit it is; how many rounds it may have does not."""

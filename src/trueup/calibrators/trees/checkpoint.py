@@ -87,7 +87,8 @@ class Checkpoint:
 
     def done(self) -> None:
         """Remove the file: the fit has ended well. One that cannot be removed stays, and does no harm."""
-        discard(self.path)
+        with contextlib.suppress(OSError):
+            self.path.unlink()
 
     def _read(self, cascades: int | None) -> tuple[CascadeRound, ...]:
         parts = storage.read(self.path, kind=KIND)
@@ -110,12 +111,6 @@ class Checkpoint:
             f"{self.path} has finished rounds of another fit: it differs in {_differences(theirs, self._fingerprint)}",
             hint="to go on, give the rows and parameters it was begun with; to begin anew, remove it or name another file",
         )
-
-
-def discard(path: str | os.PathLike[str]) -> None:
-    """Remove a file of rounds, if there is one and that can be done."""
-    with contextlib.suppress(OSError):
-        Path(path).unlink()
 
 
 def content_of(table: Table) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class Cascades:
     def __post_init__(self) -> None:
         threads = self.workers.threads
         together = self.team.size > 1  # one fold after the other then, so that all talk about the same tree
+        self.team.link()
         # LightGBM would talk to the others about the Dataset that `quiet` makes; whoever opened its network was quiet.
         self._growing = Workers(1) if together else Workers(threads, begin=quiet)
         assert self.table.outcome is not None

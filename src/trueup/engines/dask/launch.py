@@ -177,7 +177,10 @@ def _watch(client: Any, tasks: Sequence[Any], homes: Sequence[str], job: Job) ->
     """Wait until all are done; raise where one failed, or where its worker is gone: a task would wait for it for ever."""
     told: float | None = None
     while not all(task.status == "finished" for task in tasks):
-        errors = [task.exception() for task in tasks if task.status in ("error", "cancelled", "lost")]
+        # Of one that was lost with its worker Dask knows no error, and would be asked for ever: `gone` tells.
+        errors = [error for task in tasks if task.status == "error" and (error := _error_of(task)) is not None]
+        if any(task.status == "cancelled" for task in tasks):
+            errors.append(LostWorkerError("the work was cancelled by the Dask cluster", job.hint))
         if errors and not all(getattr(error, "missed", False) for error in errors):
             raise cause_of(errors)
         there = client.nthreads()
@@ -188,6 +191,15 @@ def _watch(client: Any, tasks: Sequence[Any], homes: Sequence[str], job: Job) ->
         if told is not None and time.monotonic() - told > GRACE:
             raise cause_of(errors)
         time.sleep(LOOK)
+
+
+def _error_of(task: Any) -> BaseException | None:
+    """Give the error of a task that failed; none where its worker was lost since, and Dask has begun to do it again."""
+    try:
+        found: BaseException | None = task.exception(timeout=GRACE)
+    except TimeoutError:
+        return None
+    return found
 
 
 def _tidy(client: Any, tasks: Sequence[Any], mark: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,6 +62,8 @@ class SparkFrames(Frames):
             if parts is None or parts > AT_THE_DRIVER:
                 found = found.repartition(AT_THE_DRIVER, "place").mapInArrow(_adding(add), FOUND)
             rows = [(row.place, row.part, bytes(row.found)) for row in found.collect()]
+        if not rows:  # a frame that Spark knows to be empty has no partition at all
+            return work(without_rows(types), 0)
         self._parts = max(part for _, part, _ in rows) + 1
         return _unpack(_add_up(add, [one for _, _, one in sorted(rows)]))  # type: ignore[no-any-return]
 
@@ -246,7 +249,9 @@ def _in_short(text: str) -> TrueupError:
     lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     if "No module named 'trueup" in text:
         return MissingPackageError(
-            "the workers of Spark cannot import trueup", hint="install it there, in the same version"
+            "the workers of Spark cannot import trueup",
+            hint="install it there, in the same version; if they run another Python than this, set PYSPARK_PYTHON "
+            f"before Spark starts (here it is {sys.executable})",
         )
     lost = next((line for line in lines if any(mark in line for mark in LOST)), None)
     if lost is not None:

@@ -1,0 +1,45 @@
+"""The page about clusters as a stranger follows it: its blocks run, in their order."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import trueup as tu
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+BY_DASK, BY_SPARK, RESUMED = BLOCKS
+
+
+@pytest.fixture
+def loans(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = pd.DataFrame(tu.simulate.lending(4_000, seed=5))
+    (tmp_path / "loans").mkdir()
+    for at in range(2):
+        data.iloc[at::2].to_parquet(tmp_path / "loans" / f"{at}.parquet")
+    return data
+
+
+def test_the_page_runs_on_dask_and_goes_on_with_a_file(loans, client):
+    names = {}
+    exec(BY_DASK, names)
+    assert names["audit"].rows == len(loans)
+    fixed = names["fixed"]["fixed"].compute()
+    assert len(fixed) == len(loans)
+    exec(RESUMED, names)
+    again = names["fix"].predict(names["loans"]).compute()
+    np.testing.assert_allclose(again, fixed, rtol=1e-12)
+    assert not Path("loans.checkpoint").exists()
+
+
+def test_the_page_runs_on_spark(loans, spark):
+    names = {"spark": spark}
+    exec(BY_SPARK.replace('"loans/', f'"{Path.cwd()}/loans/'), names)  # Java has a folder of its own
+    assert names["audit"].rows == len(loans)
+    assert names["fixed"].count() == len(loans)
+    assert set(names["fixed"].columns) == {*loans.columns, "prediction_trueup"}
+    assert tu.load("loans.trueup").predict(loans).shape == (len(loans),)
