@@ -57,7 +57,12 @@ def spark(workers: int) -> Iterator[Callable[[Path, int], Any]]:
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "8", "spark.driver.memory": "3g"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.driver.memory": "3g",
+        "spark.ui.showConsoleProgress": "false",
+    }
     builder = SparkSession.builder.master(f"local[{workers}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -76,19 +81,17 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def apart(exact: tu.Audit, other: tu.Audit) -> dict[str, float]:
-    """Say how far an audit is from the exact one: numbers as shares of the exact ones, sigma in units of its bound."""
-    one = {finding.segment: finding for finding in exact.findings}
-    two = {finding.segment: finding for finding in other.findings}
-    tested = [name for name in one if one[name].testable]
-    worst = 0.0
-    for name in tested:
-        for number in ("n", "observed", "expected", "bias"):
-            a, b = getattr(one[name], number), getattr(two[name], number)
-            worst = max(worst, abs(a - b) / max(abs(a), 1e-12))
-    bound = np.array([two[name].sigma_bound for name in tested])
-    off = np.array([abs(one[name].sigma - two[name].sigma) for name in tested])
+    """Say how far an audit is from the exact one: sums as shares of the exact ones, sigma beside its bound."""
+    one, two = (pd.DataFrame(audit.to_frame()).set_index("segment") for audit in (exact, other))
+    missing = len(one.index.symmetric_difference(two.index))
+    one = one[one["testable"]]
+    two = two.reindex(one.index)
+    shares = [(one[of] - two[of]).abs() / one[of].abs().clip(1e-12) for of in ("n", "observed", "expected")]
+    sums = max(float(share.max()) for share in shares)
+    off = (one["sigma"] - two["sigma"]).abs()
+    bound = two["sigma_bound"] if "sigma_bound" in two else 0 * off
     return {
-        "segments_missing": float(len(set(one) ^ set(two))), "sums": worst, "bound_median": float(np.median(bound)),
+        "segments_missing": float(missing), "sums": sums, "bound_median": float(bound.median()),
         "bound_largest": float(bound.max()), "sigma_off": float(off.max()),
         "outside_bound": float((off > bound + 1e-9).sum()),
         "rejected": float(other.rejected), "rejected_exactly": float(exact.rejected),

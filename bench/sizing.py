@@ -2,10 +2,10 @@
 
     python bench/sizing.py [--memory 4GB] [--scratch DIR]
 
-Rows are generated as in bench/scale.py, with errors planted for the fits. Each run is a process of its own. A cost per row
-is fitted to the audits (for a row, for a column of it, for a pair of columns) and to the fits (for a row, for a row and a
-feature), by least squares without negative costs, and held against the runs, and against the 100 million rows of
-bench/scale.py. The figures go to bench/results/sizing.json; docs/sizing.md is made of them by bench/evidence.py.
+Rows are generated as in bench/scale.py, with errors planted for the fits. Each run is a process of its own. A cost of a row
+and of a column of it is fitted to the audits and to the fits, by least squares without negative costs, and held against the
+runs, and against the 100 million rows of bench/scale.py. The figures go to bench/results/sizing.json; docs/sizing.md is made
+of them by bench/evidence.py.
 """
 
 from __future__ import annotations
@@ -70,21 +70,26 @@ def run(what: str, path: Path, memory: str, scratch: Path, names: list[str]) -> 
     return found
 
 
-def terms(what: str, one: dict[str, Any]) -> list[float]:
-    """Say what a run is a sum of: of an audit rows, columns, pairs; of a fit rows and features, once and for every tree."""
-    rows, columns = one["million_rows"], one["columns"]
-    if what == "audit":
-        return [1.0, rows, rows * columns, rows * columns * (columns - 1) / 2]
-    return [1.0, rows, rows * columns, rows * one["trees"], rows * columns * one["trees"]]
+def terms(one: dict[str, Any]) -> list[float]:
+    """Say what the cost of a run is a sum of: of a start, of rows (in millions), and of the columns of these rows."""
+    return [1.0, one["million_rows"], one["million_rows"] * one["columns"]]
 
 
-def model(what: str, runs: list[dict[str, Any]], of: str) -> dict[str, Any]:
-    """Fit the cost of each term; shares of the runs themselves, so that small ones count as large ones do."""
-    A = np.array([terms(what, one) for one in runs])
+def model(runs: list[dict[str, Any]], of: str) -> dict[str, Any]:
+    """Fit the cost of each term; by shares of the runs themselves, so that small ones count as large ones do."""
+    A = np.array([terms(one) for one in runs])
     b = np.array([one[of] for one in runs])
     cost, _ = nnls(A / b[:, None], np.ones(len(b)))
-    off = np.abs(A @ cost / b - 1)
-    return {"cost": cost.tolist(), "worst_off": float(off.max())}
+    return {"cost": cost.tolist(), "worst_off": float(np.abs(A @ cost / b - 1).max())}
+
+
+def costs(found: dict[str, Any]) -> dict[str, Any]:
+    """Give the models of audits and fits, and what they say of the largest audit of bench/scale.py."""
+    given = {what: {of: model(found[what], of) for of in ("seconds", "cpu", "peak_bytes")} for what in ("audit", "fit")}
+    large = json.loads((RESULTS / "scale.json").read_text())["audits"][-1]
+    asked = {"million_rows": large["million_rows"], "columns": 8}
+    told = float(np.dot(terms(asked), given["audit"]["seconds"]["cost"]))
+    return given | {"foretold": {**asked, "seconds": told, "measured": large["seconds"]}}
 
 
 def main() -> None:
@@ -106,12 +111,7 @@ def main() -> None:
             print(
                 f"{what} of {millions}M x {columns}: {one['seconds']:.1f} s, {one['peak_bytes'] / 1e9:.2f} GB", flush=True
             )
-        found[what] = {"runs": runs, **{of: model(what, runs, of) for of in ("seconds", "cpu", "peak_bytes")}}
-    large = json.loads((RESULTS / "scale.json").read_text())["audits"][-1]
-    told = float(
-        np.dot(terms("audit", {"million_rows": large["million_rows"], "columns": 8}), found["audit"]["seconds"]["cost"])
-    )
-    found["foretold"] = {"million_rows": large["million_rows"], "seconds": told, "measured": large["seconds"]}
+        found[what] = runs
     save("sizing", found)
 
 
