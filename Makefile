@@ -15,7 +15,10 @@ AXE := axe-core@4.14.0
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-test: lint types layers unit cluster browser
+# Clusters mostly wait, for Java, for processes and for each other: they run beside the tests that do not.
+test: lint types layers
+	$(MAKE) --no-print-directory -j2 -O unit cluster
+	$(MAKE) --no-print-directory browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests bench conftest.py
@@ -30,8 +33,7 @@ layers: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n auto --ignore=tests/browser --ignore=tests/cluster
 
-# Spark and Dask, with two workers each: apart from the others, since they take all cores for themselves. Spark needs Java;
-# without it its tests are left out, with the reason; in CI they fail.
+# Spark and Dask, with two workers each. Spark needs Java; without it its tests are left out, with the reason; in CI they fail.
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 

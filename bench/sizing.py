@@ -4,8 +4,8 @@
 
 Rows are generated as in bench/scale.py, with errors planted for the fits. Each run is a process of its own. A cost of a row
 and of a column of it is fitted to the audits and to the fits, by least squares without negative costs, and held against the
-runs, and against the 100 million rows of bench/scale.py. The figures go to bench/results/sizing.json; docs/sizing.md is made
-of them by bench/evidence.py.
+runs, and against the 100 million rows of bench/scale.py. The figures go to bench/results/sizing.json; bench/evidence.py
+makes docs/sizing.md of them.
 """
 
 from __future__ import annotations

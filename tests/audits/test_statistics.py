@@ -32,7 +32,7 @@ def _population(seed, weighted=False, n=3000, levels=(4, 4, 4), **options):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_calibrated_model_is_called_miscalibrated_no_more_often_than_alpha(variant):
-    repetitions = 200
+    repetitions = 120
     alarms = {"holm": 0, "max": 0}
     for seed in range(repetitions):
         data, roles = _population(seed, **VARIANTS[variant])

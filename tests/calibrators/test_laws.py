@@ -49,7 +49,7 @@ CASES = {
     "deep, held out": Case(mcgrad(depth=None, leaves=8, stopping=tu.Holdout(0.3)), **TREES),
     "refitted, monotone": Case(mcgrad(stopping=tu.CrossValidation(3, refit=True), monotone=True), **TREES),
     "fixed": Case(mcgrad(stopping=None, rounds=2, trees=12), **TREES),
-    "regression": Case(mcgrad(task="regression"), "regression", **TREES | {"order": 1e-10}),
+    "regression": Case(mcgrad(task="regression", trees=60), "regression", **TREES | {"order": 1e-10}),
     "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(3)), "multiclass", **TREES),
     "patches": Case(hkrr(levels=5), **UNJUDGED, refused=PATCHED),
     "patches as published": Case(hkrr(stopping=None, depth=2, rounds=40), **UNJUDGED),
@@ -137,7 +137,7 @@ def auto(*, several=False, **own):
 FIXED = {"plain": {"methods": [tu.MCGrad(stopping=None, rounds=2, trees=12)]}}
 CASES |= {
     "auto": Case(
-        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(3))]), **TREES | FIXED,
+        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(3), rounds=2)]), **TREES | FIXED,
         refused={name: REFUSED[name] for name in ("threads", "random_state", "task", "unlabelled", "classes")} | {
             "folds": [*WHOLE, 1, None],
             "methods": [(), "platt", 3, [None], ["plat"], ["platt", "platt"], [tu.Platt], [tu.Platt("p")], [tu.Auto()], tu.Platt()],

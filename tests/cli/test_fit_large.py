@@ -112,7 +112,10 @@ def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
 
     monkeypatch.setattr(ScanParts, "gang", gang)
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")
-    assert (code, err) == (130, "finished rounds are kept in fit.rounds: the same command goes on from there\ninterrupted\n")
+    assert (code, err) == (
+        130,
+        "finished rounds are kept in fit.rounds: the same command goes on from there\ninterrupted\n",
+    )
     assert not (here / "o.trueup").exists()
     assert (here / "fit.rounds").exists()
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds", "--verbose")

@@ -275,8 +275,10 @@ class Task:
     def __init__(self, status, error=None):
         self.status, self.error = status, error
 
-    def exception(self):
+    def exception(self, timeout):
         assert self.status == "error", "of no other does Dask know an error: it would be waited for"
+        if self.error is None:  # lost since: Dask has begun it again
+            raise TimeoutError(f"{timeout} s")
         return self.error
 
 
@@ -288,8 +290,9 @@ class Client:
         return dict.fromkeys(self.workers, 1)
 
 
-def test_a_dask_task_that_is_lost_with_its_worker_is_not_waited_for():
-    tasks = [Task("lost"), Task("pending")]
+@pytest.mark.parametrize("status", ["lost", "error"])
+def test_a_dask_task_that_is_lost_with_its_worker_is_not_waited_for(status):
+    tasks = [Task(status), Task("pending")]
     with pytest.raises(LostWorkerError, match="Dask worker a was lost"):
         _watch(Client("b"), tasks, ["a", "b"], Job(b""))
     with pytest.raises(LostWorkerError, match="the work was cancelled by the Dask cluster"):
