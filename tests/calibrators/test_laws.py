@@ -115,7 +115,7 @@ def depthtwo(**own):
 TWO = TREES | {"plain": {"stopping": None, "trees": 24}}
 CASES |= {
     "depth two": Case(
-        depthtwo(stopping=tu.CrossValidation(3)), **TWO,
+        depthtwo(stopping=tu.CrossValidation(3), trees=100), **TWO,
         refused={name: REFUSED[name] for name in (
             "bins", "trees", "threads", "random_state", "learning_rate", "feature_fraction", "l2", "stopping", "task", "unlabelled",
         )} | {"patience": [*WHOLE, None], "min_rows": REFUSED["min_hessian"], "saturation": REFUSED["monotone"]},
@@ -123,7 +123,7 @@ CASES |= {
     "depth two, held out": Case(depthtwo(stopping=tu.Holdout(0.3), saturation=False, learning_rate=0.3), **TWO),
     "depth two, fixed": Case(depthtwo(stopping=None, trees=24), **TWO),
     "depth two, regression": Case(
-        depthtwo(task="regression", stopping=tu.CrossValidation(3), saturation=False), "regression", **TWO | {"order": 1e-10}
+        depthtwo(task="regression", stopping=tu.CrossValidation(3), saturation=False, trees=100), "regression", **TWO | {"order": 1e-10}
     ),
 }  # fmt: skip
 
@@ -137,7 +137,7 @@ def auto(*, several=False, **own):
 FIXED = {"plain": {"methods": [tu.MCGrad(stopping=None, rounds=2, trees=12)]}}
 CASES |= {
     "auto": Case(
-        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(3), rounds=2)]), **TREES | FIXED,
+        auto(methods=["identity", "platt", tu.MCGrad(stopping=tu.CrossValidation(2), rounds=1)]), **TREES | FIXED,
         refused={name: REFUSED[name] for name in ("threads", "random_state", "task", "unlabelled", "classes")} | {
             "folds": [*WHOLE, 1, None],
             "methods": [(), "platt", 3, [None], ["plat"], ["platt", "platt"], [tu.Platt], [tu.Platt("p")], [tu.Auto()], tu.Platt()],
@@ -147,7 +147,7 @@ CASES |= {
         auto(task="regression", methods=["identity", "isotonic", "multiaccuracy"]), "regression", counts=COUNTS, **FIXED
     ),
     "auto, classes": Case(
-        auto(several=True, methods=["identity", "temperature", tu.MCGrad(stopping=tu.Holdout(0.3))]), "multiclass",
+        auto(several=True, methods=["identity", "temperature", tu.MCGrad(stopping=tu.Holdout(0.3), rounds=1)]), "multiclass",
         **TREES | FIXED,
     ),
 }  # fmt: skip

@@ -42,7 +42,9 @@ REFUSED = {
 
 
 def lsboost(**own):
-    return lambda **changes: tu.LSBoost(**{"prediction": "p", "features": FEATURES, "min_rows": 100} | own | changes)
+    return lambda **changes: tu.LSBoost(
+        **{"prediction": "p", "features": FEATURES, "min_rows": 100, "rounds": 10} | own | changes
+    )
 
 
 FIXED = {"order": 1e-12, "counts": 0.1, "plain": {"stopping": None, "rounds": 3}}
