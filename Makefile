@@ -9,6 +9,8 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 AXE := axe-core@4.14.0
+# Tests wait for disks and for processes of their own: one more than there are cores keeps them busy.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
 .PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
 
@@ -31,7 +33,7 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --ignore=tests/browser --ignore=tests/cluster
+	$(BIN)/pytest -n $(WORKERS) --ignore=tests/browser --ignore=tests/cluster
 
 # Spark and Dask, with two workers each. Spark needs Java; without it its tests are left out, with the reason; in CI they fail.
 cluster: $(VENV)/.dev
