@@ -1,11 +1,14 @@
-"""Every exception and warning class of trueup.
+"""Exception and warning classes of trueup.
 
-An error says what was wrong, what was got and where, and then, on a line of its own, what to do about it.
+An error states what was wrong, what was received and where, and then, on a line of its own, what to do about it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "ArgumentError",
@@ -27,96 +30,123 @@ __all__ = [
 
 
 class TrueupError(ValueError):
-    """Base class of everything trueup raises on purpose.
+    """Base class of all errors that trueup raises on purpose.
 
     Parameters
     ----------
     message : str
-        What was wrong, what was got, where, how many.
+        What was wrong, what was received, where, in how many rows. If the error is about one parameter, the message
+        starts with its name.
     hint : str, optional
-        What to do about it; printed on a line of its own.
+        What to do about it; printed on a line of its own. ``{name}`` stands for the setting of that name.
+    parameter : str, optional
+        The parameter that the error is about, as Python spells it. The command line prints its option instead.
+    settings : mapping, optional
+        Parameters that the hint suggests, with their values; ``...`` stands for "a value of your choice". Python shows
+        ``task="regression"``, the command line ``--task regression``.
 
     Examples
     --------
-    >>> from trueup.errors import TrueupError
-    >>> print(TrueupError("the jar is shut", hint="turn the lid"))
-    the jar is shut
-    hint: turn the lid
+    >>> from trueup.errors import DataError
+    >>> print(DataError("the outcome is not 0 or 1", hint="use {task} for amounts", settings={"task": "regression"}))
+    the outcome is not 0 or 1
+    hint: use task="regression" for amounts
     """
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else f"{message}\nhint: {hint}")
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        parameter: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.message = message
-        self.hint = hint
+        self.parameter = parameter
+        self.settings = dict(settings or {})
+        self._hint = hint
+        self.hint = self.format_hint(_python_setting)
+        super().__init__(message if hint is None else f"{message}\nhint: {self.hint}")
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return type(self), (self.message, self.hint)
+    def format_hint(self, setting: Callable[[str, Any], str]) -> str | None:
+        """Return the hint with every suggested parameter written by ``setting(name, value)``."""
+        if self._hint is None or not self.settings:
+            return self._hint
+        return self._hint.format(**{name: setting(name, value) for name, value in self.settings.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy())
+
+
+def _python_setting(name: str, value: Any) -> str:
+    if value is ...:
+        return f"{name}=..."
+    return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
+
+
+def _rebuild(kind: type[TrueupError], state: dict[str, Any]) -> TrueupError:
+    error = kind(state["message"], state["_hint"], parameter=state["parameter"], settings=state["settings"])
+    error.__dict__.update(state)
+    return error
 
 
 class ArgumentError(TrueupError):
-    """A parameter outside the values it may take."""
+    """A parameter has a value outside its range."""
 
 
 class ColumnError(TrueupError):
-    """A column that is not there, is there twice, or cannot play the role it was given."""
+    """A column is missing, appears twice, or cannot have the role it was given."""
 
 
 class DataError(TrueupError):
-    """Values in a column that its role does not allow."""
+    """A column contains values that its role does not allow."""
 
 
 class FileError(TrueupError):
-    """A file or query that could not be read or written."""
+    """A file or query could not be read or written."""
 
 
 class NotFittedError(TrueupError, AttributeError):
-    """A calibrator that was asked to predict or explain before it was fitted."""
+    """A calibrator was asked to predict or explain before it was fitted."""
 
 
 class MissingPackageError(TrueupError, ImportError):
-    """An optional package that is not installed."""
+    """An optional package is not installed."""
 
 
 class LostWorkerError(TrueupError):
-    """A process or a machine was lost while the rows of a cluster were worked on: nothing is wrong with the data.
+    """A worker process or machine of a cluster was lost; the data is not at fault.
 
-    ``missed`` says that the one who tells it only missed another.
+    ``missed`` is true if the worker that raises the error lost contact with another one, rather than failing itself.
     """
 
-    def __init__(self, message: str, hint: str | None = None, *, missed: bool = False) -> None:
-        super().__init__(message, hint)
+    def __init__(self, message: str, hint: str | None = None, *, missed: bool = False, **fields: Any) -> None:
+        super().__init__(message, hint, **fields)
         self.missed = missed
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _lost_again, (self.message, self.hint, self.missed)
-
-
-def _lost_again(message: str, hint: str | None, missed: bool) -> LostWorkerError:  # noqa: FBT001
-    return LostWorkerError(message, hint, missed=missed)
 
 
 class TrueupWarning(UserWarning):
-    """Base class of the warnings of trueup."""
+    """Base class of all warnings of trueup."""
 
 
 class OneClassWarning(TrueupWarning):
-    """All outcomes are the same: little can be said about calibration."""
+    """All outcomes are equal, so calibration can hardly be tested."""
 
 
 class UnseenWarning(TrueupWarning):
-    """A categorical column has no value that the model knows."""
+    """No value of a categorical column was seen in training."""
 
 
 class TrainingRowsWarning(TrueupWarning):
-    """The rows of the fit look like those the base model was trained on."""
+    """The rows look like those the base model was trained on."""
 
 
 class HardPredictionWarning(TrueupWarning):
-    """Every prediction is 0 or 1: labels rather than probabilities, or outcome and prediction swapped."""
+    """Every prediction is 0 or 1: labels instead of probabilities, or outcome and prediction are swapped."""
 
 
 class ShiftWarning(TrueupWarning):
-    """Scores come from elsewhere than the labelled ones did: what was measured there need not hold here."""
+    """The score distribution differs from that of the labelled rows, so corrections measured there may not apply."""
 
 
 class IdentifierWarning(TrueupWarning):

@@ -17,14 +17,11 @@ from trueup.metrics import inference
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.audits.family import Block, Family, Target
     from trueup.kernels.tally import Tally
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Collected = list[list[tuple[Floats, Floats]]]
+    Collected = list[list[tuple[FloatArray, FloatArray]]]
 
 LEAST_REAL_ROWS = 10  # below, the variance of a real outcome is not worth its name
 CURVE_BINS = 10
@@ -32,11 +29,11 @@ ROWS_PER_CURVE_BIN = 20
 DRAWS_AT_ONCE = 8_000_000  # numbers held for one batch of Monte-Carlo draws
 
 
-def noise(tally: Tally) -> Floats:
+def noise(tally: Tally) -> FloatArray:
     """Give the standard deviation of the unnormalised sums: sqrt(v), or by successive differences for real outcomes."""
     state = tally.state
     if not tally.real:
-        root: Floats = np.sqrt(state[:, sums.VARIANCE])
+        root: FloatArray = np.sqrt(state[:, sums.VARIANCE])
         return root
     with np.errstate(invalid="ignore", divide="ignore"):
         stretch = tally.rows / (tally.rows - 1.0)
@@ -44,7 +41,7 @@ def noise(tally: Tally) -> Floats:
         return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
 
 
-def findings(family: Family, alpha: float, level: float, workers: Workers) -> Floats:
+def findings(family: Family, alpha: float, level: float, workers: Workers) -> FloatArray:
     """Compute the numbers of every segment, one row a number, in the order of `tails.FINDINGS`.
 
     ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
@@ -66,7 +63,7 @@ def findings(family: Family, alpha: float, level: float, workers: Workers) -> Fl
     return out
 
 
-def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, Floats]:
+def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
     """Compute the numbers of segments with real outcomes: no model of the variance, Student's t for the normal."""
     from scipy.special import stdtrit
 
@@ -89,17 +86,17 @@ def _real_findings(tally: Tally, alpha: float, level: float) -> dict[str, Floats
         }  # fmt: skip
 
 
-def enough_rows(family: Family, min_rows: int) -> NDArray[np.bool_]:
+def enough_rows(family: Family, min_rows: int) -> BoolArray:
     """Say which segments have rows enough for a verdict."""
     return np.concatenate([_enough_rows(block.tally, min_rows) for block in family.blocks])
 
 
-def _enough_rows(tally: Tally, min_rows: int) -> NDArray[np.bool_]:
+def _enough_rows(tally: Tally, min_rows: int) -> BoolArray:
     least = max(min_rows, LEAST_REAL_ROWS if tally.real else 1)
     return (tally.rows >= least) & (tally.weight > 0)
 
 
-def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers) -> None:
+def refine(family: Family, p: FloatArray, which: IntArray, workers: Workers) -> None:
     """Replace some default p-values by those of the exact cumulant function; it takes their rows once more.
 
     Of rows that come in parts, those of some segments at a time are held; a segment of more than that keeps its default,
@@ -112,13 +109,13 @@ def refine(family: Family, p: Floats, which: NDArray[np.int64], workers: Workers
         workers.map(partial(_refine_one, family.take(group), found, group, p), range(len(group)))
 
 
-def _refine_one(some: Tally, found: Collected, group: NDArray[np.int64], p: Floats, k: int) -> None:
+def _refine_one(some: Tally, found: Collected, group: IntArray, p: FloatArray, k: int) -> None:
     scores, weights = (np.concatenate(part) for part in zip(*found[k], strict=True))
     rise, v, k3 = (some.state[k, c] for c in (sums.RISE, sums.VARIANCE, sums.SKEW))
     p[group[k]] = tails.refined_tail(scores, weights, some.span[k], rise, v, k3)
 
 
-def _groups(which: NDArray[np.int64], rows: NDArray[np.int64], held: int | None) -> list[NDArray[np.int64]]:
+def _groups(which: IntArray, rows: IntArray, held: int | None) -> list[IntArray]:
     """Cut segments into groups of no more rows than are held at once; rows that are in memory anyway make one group.
 
     Examples
@@ -136,7 +133,7 @@ def _groups(which: NDArray[np.int64], rows: NDArray[np.int64], held: int | None)
     return np.split(which, cuts)
 
 
-def _collect(family: Family, which: NDArray[np.int64], workers: Workers) -> Collected:
+def _collect(family: Family, which: IntArray, workers: Workers) -> Collected:
     """Give the scores and weights of the rows of some segments, part by part."""
     columns, codes = (key[which] for key in family.keys)
     found: Collected = [[] for _ in which]
@@ -146,21 +143,21 @@ def _collect(family: Family, which: NDArray[np.int64], workers: Workers) -> Coll
     return found
 
 
-def _collect_one(target: Target, columns: Ints, codes: Ints, found: Collected, k: int) -> None:
+def _collect_one(target: Target, columns: Int32Array, codes: Int32Array, found: Collected, k: int) -> None:
     rows, (order, start, first) = target.rows, target.index
     room = np.empty(len(rows), np.int32)
     at = room[: rows_of(columns[k], codes[k], target.codes, order, start, first, room)]
     found[k].append((rows.p[at], rows.w[at] if len(rows.w) else rows.w))
 
 
-def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
+def draw_pvalues(family: Family, e: FloatArray, workers: Workers) -> FloatArray:
     """Compute the default p-values of all segments for several draws of the outcomes, shape (draws, segments).
 
     ``e`` is w (y* - p) in the order of the target's scores, shape (draws, rows).
     """
     rows = family.target.rows
 
-    def work(block: Block) -> Floats:
+    def work(block: Block) -> FloatArray:
         size = len(block.codes)
         ids = family.target.ids(block)
         at = np.flatnonzero(ids >= 0).astype(np.int32)
@@ -173,7 +170,7 @@ def draw_pvalues(family: Family, e: Floats, workers: Workers) -> Floats:
     return np.concatenate(workers.map(work, family.blocks), axis=1)
 
 
-def reliability(family: Family, which: NDArray[np.int64], workers: Workers) -> Floats:
+def reliability(family: Family, which: IntArray, workers: Workers) -> FloatArray:
     """Sum up the reliability curves of some segments, in bins of equal weight, fewer for few rows."""
     some = family.take(which)
     columns, codes = (key[which] for key in family.keys)

@@ -14,8 +14,7 @@ from trueup.data.segments import bins_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import Int32Array, IntArray
     from trueup.data.schema import Feature, Schema
     from trueup.data.table import Table
     from trueup.engines.base import Parts
@@ -31,7 +30,7 @@ class Facts:
 
     schema: Schema
     left_out: Mapping[str, str]
-    counts: list[NDArray[np.int64]]
+    counts: list[IntArray]
     """Rows of every level of every column."""
     seen: Seen = field(default_factory=Seen)
 
@@ -48,7 +47,7 @@ class Facts:
         """Count the rows that were set aside because they weigh nothing."""
         return self.seen.weightless
 
-    def add(self, table: Table, codes: Sequence[NDArray[np.int32]]) -> None:
+    def add(self, table: Table, codes: Sequence[Int32Array]) -> None:
         """Take in a piece."""
         self.seen, self.schema = self.seen.then(table), table.schema
         for count, some in zip(self.counts, codes, strict=True):

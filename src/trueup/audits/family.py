@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,11 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.audits.result import Settings
     from trueup.data.segments import Plan, SegmentColumn
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
 
 __all__ = ["Block", "Family", "Grid", "Margin", "Target", "in_order", "listed_levels", "pairs_of", "plan_grid", "scores_of"]
 
@@ -41,11 +38,11 @@ class Grid:
     own: Sequence[SegmentColumn]
     plan: Plan
     min_rows: int
-    counts: Sequence[NDArray[np.int64]]
+    counts: Sequence[IntArray]
     """Rows of every level of every column, the user's own segments included."""
 
     @cached_property
-    def kept(self) -> list[NDArray[np.int64]]:
+    def kept(self) -> list[IntArray]:
         """Of each column, the levels with rows enough: only these can be part of a combination."""
         return [np.flatnonzero(counts >= self.min_rows) for counts in self.counts[: len(self.columns)]]
 
@@ -65,7 +62,7 @@ class Target:
     threads: int | None = None
 
     @cached_property
-    def codes(self) -> Ints:
+    def codes(self) -> Int32Array:
         """Codes of every column, one row a column, in the order of this target's scores."""
         columns = self.grid.all_columns
         out = np.empty((len(columns), len(self.rows)), np.int32)
@@ -74,12 +71,12 @@ class Target:
         return out
 
     @cached_property
-    def nought(self) -> Ints:
+    def nought(self) -> Int32Array:
         """A code of 0 for every row: the parent where there is none."""
         return np.zeros(len(self.rows), np.int32)
 
     @cached_property
-    def pruned(self) -> list[Ints]:
+    def pruned(self) -> list[Int32Array]:
         """Codes among the levels with rows enough, -1 for the others."""
         out = []
         for column, codes, kept in zip(self.grid.columns, self.codes, self.grid.kept, strict=False):
@@ -92,7 +89,7 @@ class Target:
         return out
 
     @cached_property
-    def index(self) -> tuple[Ints, Ints, Ints]:
+    def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
         """Of each column, the rows of every level one after the other; where each level and each column starts."""
         levels = [len(column.labels) + 1 for column in self.grid.all_columns]
         first = np.concatenate([[0], np.cumsum(levels)]).astype(np.int32)
@@ -101,7 +98,7 @@ class Target:
         Workers(self.threads).map(work, range(len(levels)))
         return order, start, first
 
-    def ids(self, block: Block) -> Ints:
+    def ids(self, block: Block) -> Int32Array:
         """Say for each row in which segment of a block it is, -1 for none."""
         if not block.columns:
             return self.nought
@@ -112,7 +109,7 @@ class Target:
             ids, height = assign(ids, self.codes[block.columns[at]], (height, levels[at]), cells), len(cells)
         back = np.full(height + 1, -1, np.int32)  # the spare last entry serves rows that are in no cell
         back[place] = np.arange(len(block.codes), dtype=np.int32)
-        found: Ints = back[ids]
+        found: Int32Array = back[ids]
         return found
 
 
@@ -121,7 +118,7 @@ class Block:
     """The segments of one combination of columns: their codes, one row a segment, and their tally."""
 
     columns: tuple[int, ...]
-    codes: Ints
+    codes: Int32Array
     tally: Tally
     thin: int = 0
 
@@ -129,8 +126,8 @@ class Block:
 class Margin(NamedTuple):
     """What is not known of the segments of a family: half the width of sigma, and p-values that hold all the same."""
 
-    half: Floats
-    p_value: Floats
+    half: FloatArray
+    p_value: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,19 +148,19 @@ class Family:
         """What is not known, where rows could not be put in one order."""
         return None
 
-    def curve_sums(self, which: NDArray[np.int64], bins: Ints, most: int) -> Floats | None:  # noqa: ARG002
+    def curve_sums(self, which: IntArray, bins: Int32Array, most: int) -> FloatArray | None:  # noqa: ARG002
         """Sum up the curves of some segments where that is not done row by row: (segments, ``most``, 6)."""
         return None
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> IntArray:
         """Number of the first segment of each block, and at the end that of all."""
         return np.concatenate([[0], np.cumsum([len(block.codes) for block in self.blocks])])
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def take(self, which: NDArray[np.int64]) -> Tally:
+    def take(self, which: IntArray) -> Tally:
         """Give the sums of some segments. The sums of all stay where they were made, block by block."""
         owner = np.searchsorted(self.starts, which, side="right") - 1
         used = np.unique(owner)
@@ -172,7 +169,7 @@ class Family:
         return join(parts or [self.blocks[0].tally.take(which)]).take(np.argsort(order, kind="stable"))
 
     @cached_property
-    def keys(self) -> tuple[Ints, Ints]:
+    def keys(self) -> tuple[Int32Array, Int32Array]:
         """Give the columns and codes of every segment, padded with -1."""
         columns, codes = (np.full((len(self), WIDEST), -1, np.int32) for _ in range(2))
         for block, (start, stop) in zip(self.blocks, itertools.pairwise(self.starts), strict=True):
@@ -191,7 +188,7 @@ def find_family(target: Target, workers: Workers) -> Family:
     return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
 
 
-def scores_of(table: Table) -> Iterator[tuple[str, Floats, Floats]]:
+def scores_of(table: Table) -> Iterator[tuple[str, FloatArray, FloatArray]]:
     """Give what is to be audited: one score and its outcome, or those of the top label and of every class."""
     p, y = table.prediction, table.outcome
     assert y is not None
@@ -205,7 +202,7 @@ def scores_of(table: Table) -> Iterator[tuple[str, Floats, Floats]]:
 
 
 def plan_grid(
-    columns: Sequence[SegmentColumn], own: Sequence[SegmentColumn], counts: Sequence[NDArray[np.int64]], rows: int,
+    columns: Sequence[SegmentColumn], own: Sequence[SegmentColumn], counts: Sequence[IntArray], rows: int,
     settings: Settings, scores: int,
 ) -> Grid:  # fmt: skip
     """Plan the combinations of columns, by how many of their levels have rows enough; scores share the budget of cells."""
@@ -228,7 +225,7 @@ def pairs_of(grid: Grid) -> dict[tuple[int, int], list[int]]:
     return deeper
 
 
-def listed_levels(grid: Grid, at: int) -> tuple[NDArray[np.int64], int]:
+def listed_levels(grid: Grid, at: int) -> tuple[IntArray, int]:
     """Give the levels of one column that are listed, thin ones too where they are not too many; and how many are thin."""
     counts = grid.counts[at]
     thin = (counts > 0) & (counts < grid.min_rows)
@@ -263,7 +260,7 @@ def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
     return [in_order(block) for block in blocks]
 
 
-def _cross(target: Target, codes: NDArray[Any], columns: tuple[int, ...], parent: Ints) -> tuple[Block, Cells]:
+def _cross(target: Target, codes: AnyArray, columns: tuple[int, ...], parent: Int32Array) -> tuple[Block, Cells]:
     """Cross segments, whose codes are the rows of ``codes``, with the last of the columns."""
     kept = target.grid.kept[columns[-1]]
     shape = len(codes), len(kept)

@@ -21,17 +21,13 @@ from trueup.kernels.tally import DENSE_CELLS, Cells, Rows, assign, slots, sort_r
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, Int32Array, IntArray, UInt64Array
     from trueup.audits.family import Grid
     from trueup.audits.layout import Layout, Pieces, Room
     from trueup.data.cutting import Cutter
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Places = NDArray[np.int64]
     Found = Mapping[tuple[int, ...], Cells]
 
 __all__ = [
@@ -52,14 +48,14 @@ SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 WORD = (1 << 64) - 1
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(x: UInt64Array) -> UInt64Array:
     """Mix the bits of every number: the last steps of SplitMix64 (Steele, Lea & Flood 2014)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return x ^ (x >> np.uint64(31))
 
 
-def _print(y: Floats, p: Floats, w: Floats, seed: int) -> int:
+def _print(y: FloatArray, p: FloatArray, w: FloatArray, seed: int) -> int:
     """Add up a hash of every row: a fingerprint that does not know their order."""
     total = np.full(len(y), seed, np.uint64)
     for column in (y, p, w):
@@ -108,11 +104,11 @@ class Gather:
         return Gathered(facts, marks, tuple(prints))
 
 
-def _codes(table: Table, cutters: Sequence[Cutter]) -> list[Ints]:
+def _codes(table: Table, cutters: Sequence[Cutter]) -> list[Int32Array]:
     return [one.codes(table.columns[one.name]) for one in cutters]
 
 
-def _part(label: str, rows: Rows, grid: Grid, codes: Sequence[Ints]) -> Part:
+def _part(label: str, rows: Rows, grid: Grid, codes: Sequence[Int32Array]) -> Part:
     """Put the rows of a part in the order of their scores, codes and all."""
     given = np.empty((len(codes), len(rows)), np.int32)
     for at, column in enumerate(codes):
@@ -142,14 +138,14 @@ class Count:
     wanted: Sequence[tuple[int, ...]]
     found: Found
 
-    def __call__(self, table: Table, _: int) -> list[tuple[Places, Places]]:
+    def __call__(self, table: Table, _: int) -> list[tuple[IntArray, IntArray]]:
         """Count the rows of a part."""
         none = np.empty(0)
         rows = Rows(np.arange(len(table)), none.astype(np.int32), none, none, none, real=False)
         part = _part("", rows, self.grid, _codes(table, self.cutters))
         return [self._count(columns, part) for columns in self.wanted]
 
-    def _count(self, columns: tuple[int, ...], part: Part) -> tuple[Places, Places]:
+    def _count(self, columns: tuple[int, ...], part: Part) -> tuple[IntArray, IntArray]:
         job = pair_job(self.grid, *columns[:2])
         if len(columns) > 2:
             job.cells = self.found[columns[:2]]
@@ -160,12 +156,14 @@ class Count:
         return job.cells.numbers, np.asarray(job.cells.rows, np.int64)
 
 
-def add_counts(one: list[tuple[Places, Places]], other: list[tuple[Places, Places]]) -> list[tuple[Places, Places]]:
+def add_counts(
+    one: list[tuple[IntArray, IntArray]], other: list[tuple[IntArray, IntArray]]
+) -> list[tuple[IntArray, IntArray]]:
     """Add the counts of other rows."""
     return [_both(a, b) for a, b in zip(one, other, strict=True)]
 
 
-def _both(a: tuple[Places, Places], b: tuple[Places, Places]) -> tuple[Places, Places]:
+def _both(a: tuple[IntArray, IntArray], b: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
     numbers, place = np.unique(np.append(a[0], b[0]), return_inverse=True)
     times = np.zeros(len(numbers), np.int64)
     times[place[: len(a[0])]] = a[1]
@@ -177,8 +175,8 @@ class Summed(NamedTuple):
     """Of every score its tally, and the lowest and highest score in each of the finest cells."""
 
     tallies: list[CellTally]
-    low: list[Floats]
-    high: list[Floats]
+    low: list[FloatArray]
+    high: list[FloatArray]
 
     @staticmethod
     def join(one: Summed, other: Summed) -> Summed:
@@ -233,7 +231,7 @@ def _tally(part: Part, jobs: Sequence[Job], layout: Layout, room: Room) -> CellT
     return tally
 
 
-def _slots(job: Job, part: Part) -> tuple[Ints, Ints, int, Ints]:
+def _slots(job: Job, part: Part) -> tuple[Int32Array, Int32Array, int, Int32Array]:
     """Say in which segment of a combination each row is, as the kernels are told."""
     parent, code, cells = job.parent(part), job.code(part), job.cells
     assert cells is not None
@@ -287,8 +285,8 @@ def add_looks(one: list[CellTally], other: list[CellTally]) -> list[CellTally]:
 class Drawn:
     """Sums of curves, a row a cell, and of the finest cells of the whole."""
 
-    cells: Floats
-    whole: Floats
+    cells: FloatArray
+    whole: FloatArray
 
     def __add__(self, other: Drawn) -> Drawn:
         """Add those of other rows."""
@@ -312,8 +310,8 @@ class Curves:
     grid: Grid
     target: int
     layout: Layout
-    columns: Ints
-    codes: Ints
+    columns: Int32Array
+    codes: Int32Array
     room: Room
 
     def __call__(self, table: Table, _: int) -> Drawn:
@@ -337,7 +335,7 @@ class Curves:
         return Drawn(cells, whole)
 
 
-def _sums(rows: Rows) -> tuple[Floats, ...]:
+def _sums(rows: Rows) -> tuple[FloatArray, ...]:
     """Give what the entries of a `Pool` are summed up from."""
     pool = Pool.of(rows)
     return pool.rows.astype(np.float64), pool.w, pool.w * pool.p, pool.e, pool.spread, pool.square

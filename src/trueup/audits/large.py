@@ -21,15 +21,13 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.audits.family import Grid, Target
     from trueup.audits.result import Audit, Settings
     from trueup.data.cutting import Cutter
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["audit_pieces"]
 
@@ -96,11 +94,11 @@ def _spill(
     return facts, spills, sealed(digests)
 
 
-def _codes(table: Table, one: Cutter) -> NDArray[np.int32]:
+def _codes(table: Table, one: Cutter) -> Int32Array:
     return one.codes(table.columns[one.name])
 
 
-def _begin(rows: Parts, cutters: Sequence[Cutter], label: str, at: int, p: Floats, most: int) -> Spill:
+def _begin(rows: Parts, cutters: Sequence[Cutter], label: str, at: int, p: FloatArray, most: int) -> Spill:
     """Open the ranges of one score, by the scores of evenly spread rows."""
     schema = rows.schema
     sample = rows.values(schema.prediction[0])[0] if not label else p
@@ -114,8 +112,8 @@ def _begin(rows: Parts, cutters: Sequence[Cutter], label: str, at: int, p: Float
 
 
 def _records(
-    record: np.dtype[Any], p: Floats, y: Floats, w: Floats | None, codes: Sequence[NDArray[np.int32]]
-) -> NDArray[Any]:
+    record: np.dtype[Any], p: FloatArray, y: FloatArray, w: FloatArray | None, codes: Sequence[Int32Array]
+) -> AnyArray:
     out = np.empty(len(p), record)
     out["p"], out["y"] = p, y
     if w is not None:

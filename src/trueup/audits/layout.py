@@ -11,11 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Places = NDArray[np.int64]
 
 __all__ = ["Layout", "Marks", "Pieces", "Room", "cut_again", "lay_out", "share_out"]
 
@@ -31,13 +28,13 @@ BYTES_A_CELL, BYTES_A_SEGMENT = 33, 64
 class Marks:
     """Scores that cut the rows of some parts into equal shares, each with its rows; and from where to where parts reach."""
 
-    scores: Floats
-    rows: Floats
-    ranges: Floats
+    scores: FloatArray
+    rows: FloatArray
+    ranges: FloatArray
     """One row a part that has rows: its lowest and its highest score."""
 
     @classmethod
-    def of(cls, p: Floats) -> Marks:
+    def of(cls, p: FloatArray) -> Marks:
         """Mark the scores of a part."""
         if not len(p):
             return cls(np.empty(0), np.empty(0), np.empty((0, 2)))
@@ -52,7 +49,7 @@ class Marks:
             scores, rows = scores[order][::2], np.add.reduceat(rows[order], np.arange(0, len(rows), 2))
         return Marks(scores, rows, np.concatenate([self.ranges, other.ranges]))
 
-    def barriers(self) -> Floats:
+    def barriers(self) -> FloatArray:
         """Say where parts end and others begin: no part has scores on both sides, or but the one score where they meet."""
         ranges = self.ranges[np.lexsort(self.ranges.T[::-1])]
         reach = np.maximum.accumulate(ranges[:-1, 1])
@@ -60,7 +57,7 @@ class Marks:
         apart, meeting = low[reach < low], low[reach == low]
         return np.unique(np.concatenate([apart, meeting, np.nextafter(meeting, np.inf)]))
 
-    def edges(self) -> tuple[Floats, Floats]:
+    def edges(self) -> tuple[FloatArray, FloatArray]:
         """Give the edges of the finest cells, and which of them are barriers; a score of many rows has its own cell."""
         order = np.argsort(self.scores, kind="stable")
         scores, reached = self.scores[order], np.cumsum(self.rows[order])
@@ -80,27 +77,27 @@ class Layout:
     ``maps`` has a row a level: the cell of every finest cell.
     """
 
-    edges: Floats
-    maps: Ints
+    edges: FloatArray
+    maps: Int32Array
     reach: tuple[float, float]
     """The lowest and the highest score."""
 
     @cached_property
-    def sizes(self) -> Places:
+    def sizes(self) -> IntArray:
         """Give how many cells each level has."""
         return self.maps[:, -1].astype(np.int64) + 1
 
-    def place(self, p: Floats) -> Ints:
+    def place(self, p: FloatArray) -> Int32Array:
         """Give the finest cell of every score: equal scores share one."""
         return np.searchsorted(self.edges, p, side="right").astype(np.int32)
 
-    def level(self, most: Places) -> Ints:
+    def level(self, most: IntArray) -> Int32Array:
         """Give the finest level of at most so many cells, or the coarsest."""
         found = np.searchsorted(-self.sizes, -most, side="left")
         return np.minimum(found, len(self.maps) - 1).astype(np.int32)
 
     @cached_property
-    def begins(self) -> Ints:
+    def begins(self) -> Int32Array:
         """Give the finest cell with which each cell of every level begins."""
         out = np.zeros_like(self.maps)
         for into, cells in zip(out, self.maps, strict=True):
@@ -108,7 +105,7 @@ class Layout:
             into[: len(found)] = found
         return out
 
-    def finer(self, p: Floats) -> Ints:
+    def finer(self, p: FloatArray) -> Int32Array:
         """Give the place of every score when each of the finest cells is cut into `RATIO` of equal width."""
         low, high = self.reach
         if not len(self.edges):
@@ -119,7 +116,7 @@ class Layout:
             marks = np.minimum(inner, ends[1:, None]).ravel()[1:]  # the edges themselves among them, as they are
         return np.searchsorted(marks, p, side="right").astype(np.int32)
 
-    def single(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    def single(self, low: FloatArray, high: FloatArray) -> BoolArray:
         """Say of every level which cells hold but one score, from the lowest and highest of the finest cells."""
         out = np.zeros((len(self.maps), len(low)), bool)
         for at, cells in enumerate(self.maps):
@@ -156,15 +153,15 @@ def lay_out(marks: Marks) -> Layout:
 class Room:
     """Where the cells of each segment of one score lie: its level, and its first cell; one more at the end."""
 
-    level: Ints
-    first: Places
+    level: Int32Array
+    first: IntArray
 
     def part(self, start: int, stop: int) -> Room:
         """Give the room of some segments, by itself."""
         return Room(self.level[start:stop], self.first[start : stop + 1] - self.first[start])
 
 
-def share_out(layouts: Sequence[Layout], rows: Places, budget: int = BUDGET) -> list[Room]:
+def share_out(layouts: Sequence[Layout], rows: IntArray, budget: int = BUDGET) -> list[Room]:
     """Share the room out among segments of so many rows: as many cells as fit, as many for each, few for few rows."""
     cap = 4 * rows
     for most in (MOST_CELLS << 1, MOST_CELLS, *(MOST_CELLS >> at for at in range(1, 9))):
@@ -182,18 +179,18 @@ class Pieces:
     ``shift`` has an entry a segment: pieces are so many powers of two coarser than `Layout.finer`.
     """
 
-    cells: Places
-    starts: Places
-    shift: Ints
+    cells: IntArray
+    starts: IntArray
+    shift: Int32Array
 
-    def numbers(self, size: int) -> Ints:
+    def numbers(self, size: int) -> Int32Array:
         """Give the number of each of so many cells, -1 where it is not looked at again."""
         out = np.full(size, -1, np.int32)
         out[self.cells] = np.arange(len(self.cells), dtype=np.int32)
         return out
 
 
-def cut_again(layout: Layout, room: Room, chosen: NDArray[np.bool_], width: Floats, budget: int = BUDGET) -> Pieces:
+def cut_again(layout: Layout, room: Room, chosen: BoolArray, width: FloatArray, budget: int = BUDGET) -> Pieces:
     """Cut the chosen cells of segments into pieces: more where a bound is wide, and where few cells of it are chosen."""
     cells = np.flatnonzero(chosen)
     owner = np.searchsorted(room.first, cells, side="right") - 1

@@ -43,8 +43,7 @@ from trueup.metrics.inference import segment_pvalues
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray, UInt8Array
     from trueup.audits.family import Grid
     from trueup.audits.layout import Layout, Pieces
     from trueup.audits.result import Audit, Settings
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
     from trueup.kernels.cells import CellTally
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Places = NDArray[np.int64]
 
 __all__ = ["MergedFamily", "audit_parts"]
 
@@ -75,8 +71,10 @@ NEARLY = 1 - 1e-9  # as `kernels.tails` tells which of two comes first
 class MergedFamily(Family):
     """A family whose segments were summed up part by part; ``limits`` are those of `kernels.cells.bound`."""
 
-    limits: Floats = field(default_factory=lambda: np.empty((0, 8)))
-    follow: Callable[[Ints, Ints, Places], tuple[Room, Floats]] = field(default=lambda *_: (_nowhere(), np.empty(0)))
+    limits: FloatArray = field(default_factory=lambda: np.empty((0, 8)))
+    follow: Callable[[Int32Array, Int32Array, IntArray], tuple[Room, FloatArray]] = field(
+        default=lambda *_: (_nowhere(), np.empty(0))
+    )
     """Sum up the curves of some segments, by their columns, codes and rows, in cells."""
 
     @property
@@ -89,7 +87,7 @@ class MergedFamily(Family):
             half = np.where((high > low) & (noise > 0), 0.5 * (high - low) / noise, 0.0)
         return Margin(half, _pvalues(self.limits, state[:, sums.VARIANCE], state[:, sums.SKEW]))
 
-    def curve_sums(self, which: Places, bins: Ints, most: int) -> Floats:
+    def curve_sums(self, which: IntArray, bins: Int32Array, most: int) -> FloatArray:
         """Sum up the curves of some segments, in bins that end where cells do."""
         some, out = self.take(which), np.zeros((len(which), most, 6))
         columns, codes = (key[which] for key in self.keys)
@@ -102,7 +100,7 @@ def _nowhere() -> Room:
     return Room(np.empty(0, np.int32), np.zeros(1, np.int64))
 
 
-def _pvalues(limits: Floats, v: Floats, k3: Floats) -> Floats:
+def _pvalues(limits: FloatArray, v: FloatArray, k3: FloatArray) -> FloatArray:
     """Give p-values that hold whatever lies between the limits: a shorter range is the likelier one, either way up.
 
     The default p-value falls in the range, but for a step where a skewness stops being taken for rounding: so that is
@@ -149,10 +147,10 @@ class _Merging:
     grid: Grid
     rows: int
     workers: Workers
-    whole: Floats = field(default_factory=lambda: np.empty((0, 6)))
+    whole: FloatArray = field(default_factory=lambda: np.empty((0, 6)))
     """Sums of the finest cells, from which the portrait is made; their lowest and highest scores."""
-    low: Floats = field(default_factory=lambda: np.empty(0))
-    high: Floats = field(default_factory=lambda: np.empty(0))
+    low: FloatArray = field(default_factory=lambda: np.empty(0))
+    high: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def families(self, gathered: Gathered) -> list[Family]:
         """Find the segments, and sum them up for every score."""
@@ -165,7 +163,7 @@ class _Merging:
         sizes = np.concatenate([_cells_of(job).rows for job in jobs]).astype(np.int64)
         rooms = share_out(layouts, sizes)
         starts = np.append(0, np.cumsum([len(_cells_of(job)) for job in jobs]))
-        states: list[list[tuple[CellTally, Floats]]] = [[] for _ in layouts]
+        states: list[list[tuple[CellTally, FloatArray]]] = [[] for _ in layouts]
         groups = _groups(starts, rooms)
         for first, last in groups:
             some = [room.part(starts[first], starts[last]) for room in rooms]
@@ -181,7 +179,7 @@ class _Merging:
             for at, label in enumerate(gathered.marks)
         ]
 
-    def _limits(self, work: Sum, summed: Summed, looks: int) -> list[Floats]:
+    def _limits(self, work: Sum, summed: Summed, looks: int) -> list[FloatArray]:
         """Bound the statistic of every segment; where a bound is wide, look again at the cells that matter."""
         known = [
             _Known(layout, room, tally, layout.single(low, high))
@@ -218,8 +216,8 @@ class _Merging:
         return found
 
     def _family(
-        self, at: int, label: str, jobs: Sequence[Job], starts: Places, layout: Layout,
-        states: Sequence[tuple[CellTally, Floats]], *, weighted: bool,
+        self, at: int, label: str, jobs: Sequence[Job], starts: IntArray, layout: Layout,
+        states: Sequence[tuple[CellTally, FloatArray]], *, weighted: bool,
     ) -> Family:  # fmt: skip
         limits = np.concatenate([one[1] for one in states])
         state, weights = (np.concatenate([getattr(one[0], name) for one in states]) for name in ("state", "weights"))
@@ -237,7 +235,9 @@ class _Merging:
         target = Target(label, nobody, self.grid, self.workers.threads)
         return MergedFamily(target, blocks, 0, limits, partial(self._follow, at, layout))
 
-    def _follow(self, at: int, layout: Layout, columns: Ints, codes: Ints, rows: Places) -> tuple[Room, Floats]:
+    def _follow(
+        self, at: int, layout: Layout, columns: Int32Array, codes: Int32Array, rows: IntArray
+    ) -> tuple[Room, FloatArray]:
         """Go through the rows once more, for the curves of some segments; the whole has the finest cells."""
         level = layout.level(np.where(columns[:, 0] < 0, len(layout.edges) + 1, np.minimum(4 * rows, CURVE_CELLS)))
         room = Room(level, np.append(0, np.cumsum(layout.sizes[level])))
@@ -251,7 +251,7 @@ def _cells_of(job: Job) -> Cells:
     return job.cells
 
 
-def _groups(starts: Places, rooms: Sequence[Room], budget: int = BUDGET) -> list[tuple[int, int]]:
+def _groups(starts: IntArray, rooms: Sequence[Room], budget: int = BUDGET) -> list[tuple[int, int]]:
     """Cut the combinations into groups whose cells fit: parts are gone through again for each."""
     taken = sum((BYTES_A_CELL * room.first + BYTES_A_SEGMENT * np.arange(len(room.first)) for room in rooms), np.zeros(1))
     cuts, begun = [0], 0.0
@@ -269,14 +269,14 @@ class _Known:
     layout: Layout
     room: Room
     tally: CellTally
-    single: NDArray[np.bool_]
-    limits: Floats = field(default_factory=lambda: np.empty((0, 8)))
+    single: BoolArray
+    limits: FloatArray = field(default_factory=lambda: np.empty((0, 8)))
 
     def bound(self) -> None:
         """Bound the statistic of every segment."""
         self.limits = self._limits(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty((0, 4)), np.empty(0, np.uint8))
 
-    def _limits(self, chosen: Ints, starts: Places, finer: Floats, parts: NDArray[np.uint8]) -> Floats:
+    def _limits(self, chosen: Int32Array, starts: IntArray, finer: FloatArray, parts: UInt8Array) -> FloatArray:
         out, tally = np.empty((len(self.room.level), 8)), self.tally
         own = self.room.first, self.room.level, self.single, tally.cells, tally.parts
         kernel.bound(*own, chosen, starts, finer, parts, out)
@@ -295,13 +295,13 @@ class _Known:
         self.limits = limits
 
     @property
-    def width(self) -> Floats:
+    def width(self) -> FloatArray:
         """How much of sigma is not known of every segment."""
         width = self.limits[:, kernel.SPAN_TO] - self.limits[:, kernel.SPAN_FROM]
         noise = np.sqrt(self.tally.state[:, kernel.VARIANCE])
         return np.asarray(np.where(noise > 0, width / np.where(noise > 0, noise, 1.0), 0.0))
 
-    def doubtful(self) -> NDArray[np.bool_]:
+    def doubtful(self) -> BoolArray:
         """Say in which cells a path may pass what is sure of its ends, where that matters."""
         out = np.zeros(len(self.tally.parts), bool)
         wide = self.width > 2 * NARROW
@@ -311,7 +311,7 @@ class _Known:
         return out
 
 
-def _middle(state: Floats, limits: Floats) -> Floats:
+def _middle(state: FloatArray, limits: FloatArray) -> FloatArray:
     """Write the sums of segments as `kernels.cumulative` does; of the path the middle of what is known."""
     out = np.zeros((len(state), 8))
     out[:, [sums.CUM, sums.EXPECTED, sums.VARIANCE, sums.SKEW]] = state
@@ -323,7 +323,7 @@ def _middle(state: Floats, limits: Floats) -> Floats:
     return out
 
 
-def _pool(whole: Floats, low: Floats, high: Floats) -> Pool:
+def _pool(whole: FloatArray, low: FloatArray, high: FloatArray) -> Pool:
     """Take the rows of each of the finest cells for one entry."""
     some = whole[:, 0] > 0
     rows, w, score, e, spread, square = whole[some].T

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.audits.rules import ForeignSearch, LineSearch, Rows, TreeSearch
 from trueup.audits.text import number
 from trueup.audits.tilted import mean_of, mean_tail, sum_tail
 from trueup.audits.witnesses import SwapRegret, SwapSettings, Witness
-from trueup.data.checks import one_of
 from trueup.data.dealing import shuffle
 from trueup.data.intake import read
 from trueup.engines.levels import level_edges
@@ -30,14 +30,10 @@ from trueup.metrics import inference
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.audits.rules import Search
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 __all__ = ["swap_regret"]
 
@@ -170,7 +166,7 @@ def _check(settings: SwapSettings, more: dict[str, tuple[Any, int, int]], learne
         if not isinstance(share, (int, float, np.floating)) or isinstance(share, bool) or not 0 < share < 1:
             raise ArgumentError(f"{name} must lie between 0 and 1; got {share!r}")
     if isinstance(learner, str):
-        one_of("learner", learner, ("tree", "linear"))
+        check_choice("learner", learner, ("tree", "linear"))
     elif not callable(learner) and not _is_regressor(learner):
         raise ArgumentError(
             f'learner must be "tree", "linear", a regressor or a callable that makes one; got {learner!r}',
@@ -188,7 +184,7 @@ def _check_table(table: Table) -> None:
         )
 
 
-def _divide(table: Table, settings: SwapSettings) -> tuple[Longs, Flags]:
+def _divide(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     """Put the rows into an order of their own, and say which of them are held out."""
     assert table.outcome is not None
     told = [table.outcome] if table.weight is None else [table.outcome, table.weight]
@@ -204,7 +200,7 @@ def _divide(table: Table, settings: SwapSettings) -> tuple[Longs, Flags]:
     return order, np.arange(len(order)) < cut
 
 
-def _rows(table: Table, held: Flags, settings: SwapSettings) -> Rows:
+def _rows(table: Table, held: BoolArray, settings: SwapSettings) -> Rows:
     """Cut the scores into levels, and measure residuals in a unit whose squares stay finite."""
     assert table.outcome is not None
     edges = level_edges(table.prediction, np.ones(len(table)), settings.levels, settings.min_rows)
@@ -226,7 +222,7 @@ def _search(table: Table, rows: Rows, learner: Any, depth: int, bins: int, min_r
     return TreeSearch(table, depth, bins, min_rows) if learner == "tree" else LineSearch(table, rows.weight)
 
 
-def _testable(rows: Rows, held: Flags) -> Flags:
+def _testable(rows: Rows, held: BoolArray) -> BoolArray:
     """Say which levels have rows enough to learn from and to be judged by."""
     judging, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
     return np.asarray((judging >= FEWEST) & (size - judging >= FEWEST))
@@ -238,13 +234,13 @@ class _Judged:
 
     table: Table
     rows: Rows
-    held: Flags
+    held: BoolArray
     search: Search
-    shift: Floats
-    tested: Flags
+    shift: FloatArray
+    tested: BoolArray
     settings: SwapSettings
 
-    def result(self, whole: Table, order: Longs) -> SwapRegret:
+    def result(self, whole: Table, order: IntArray) -> SwapRegret:
         """Test every level and all together, as one family."""
         tested, held, names = self.tested, self.held, self._names()
         overall = self._witness(np.flatnonzero(held), WHOLE, np.arange(len(held)), tested=bool(tested.any()))
@@ -283,7 +279,7 @@ class _Judged:
         every = np.flatnonzero(self.rows.level == v)
         return self._witness(every[self.held[every]], name, every, tested=bool(self.tested[v]), v=v)
 
-    def _witness(self, own: Longs, name: str, every: Longs, *, tested: bool, v: int | None = None) -> Witness:
+    def _witness(self, own: IntArray, name: str, every: IntArray, *, tested: bool, v: int | None = None) -> Witness:
         """Measure the witness of a level by its held-out rows ``own``."""
         rows, p = self.rows, self.table.prediction[own]
         g, e, w, unit = self.shift[own], rows.residual[own], rows.weight[own], rows.unit
@@ -302,7 +298,7 @@ class _Judged:
             rule="" if v is None else self.search.tell(v, own, rows, self.shift),
         )  # fmt: skip
 
-    def _p_value(self, own: Longs) -> float:
+    def _p_value(self, own: IntArray) -> float:
         g, e, w = self.shift[own], self.rows.residual[own], self.rows.weight[own]
         if not g.any():
             return 1.0
@@ -310,12 +306,12 @@ class _Judged:
             return mean_tail(g * e, w)
         return sum_tail(w * g, self.table.prediction[own], float((w * g * e).sum()))
 
-    def _variance(self, own: Longs) -> Floats:
+    def _variance(self, own: IntArray) -> FloatArray:
         """Give the variance of each residual: by the score, or for a real outcome by its square."""
         p = self.table.prediction[own]
         return self.rows.residual[own] ** 2 if self.table.schema.task == "regression" else p * (1 - p)
 
-    def _detectable(self, own: Longs) -> float:
+    def _detectable(self, own: IntArray) -> float:
         """Give the shift along the witness that would be found with 80% power (root mean square)."""
         g, w = self.shift[own], self.rows.weight[own]
         size = float((w * g * g).sum())

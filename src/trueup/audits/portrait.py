@@ -18,12 +18,10 @@ from trueup.metrics.inputs import Scored
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.kernels.tally import Rows
     from trueup.metrics.curves import ReliabilityCurve
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Called", "Histogram", "Path", "Pool", "Portrait", "digest", "fingerprint", "portray", "sealed"]
 
@@ -36,9 +34,9 @@ MOST_ENTRIES = 400_000  # of a pool: of more rows, neighbours are summed up
 class Histogram(NamedTuple):
     """Weight and outcomes in cells of the score, all equally wide; those of probabilities begin at 0."""
 
-    edges: Floats
-    weight: Floats
-    positives: Floats
+    edges: FloatArray
+    weight: FloatArray
+    positives: FloatArray
 
 
 class Path(NamedTuple):
@@ -47,17 +45,17 @@ class Path(NamedTuple):
     ``noise`` is the standard deviation that the sum would have so far if the scores were right.
     """
 
-    share: Floats
-    value: Floats
-    noise: Floats
+    share: FloatArray
+    value: FloatArray
+    noise: FloatArray
 
 
 class Called(NamedTuple):
     """Weight and outcomes of the rows with scores from each threshold on."""
 
-    threshold: Floats
-    rows: Floats
-    positives: Floats
+    threshold: FloatArray
+    rows: FloatArray
+    positives: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +68,8 @@ class Portrait:
 
     histogram: Histogram
     path: Path
-    low: Floats
-    high: Floats
+    low: FloatArray
+    high: FloatArray
     scores: Mapping[str, float]
     called: Called | None
     fingerprint: str
@@ -93,13 +91,13 @@ class Pool(NamedTuple):
     w (y - p)^2; the mean score; how many rows; and whether a score ends there: rows of one score are never parted.
     """
 
-    p: Floats
-    w: Floats
-    e: Floats
-    spread: Floats
-    square: Floats
-    rows: NDArray[np.int64]
-    ends: NDArray[np.bool_]
+    p: FloatArray
+    w: FloatArray
+    e: FloatArray
+    spread: FloatArray
+    square: FloatArray
+    rows: IntArray
+    ends: BoolArray
 
     @classmethod
     def of(cls, rows: Rows, total: int = 0) -> Pool:
@@ -140,14 +138,14 @@ def portray(pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real: b
     )  # fmt: skip
 
 
-def outcomes(p: Floats, e: Floats, w: Floats) -> Floats:
+def outcomes(p: FloatArray, e: FloatArray, w: FloatArray) -> FloatArray:
     """Find the outcomes again from the differences e = w (y - p): what was a whole number is so again."""
     y = p + e / w
     whole = np.rint(y) + 0.0  # no nought is negative
     return np.where(np.abs(y - whole) < 1e-12, whole, y)
 
 
-def digest(y: Floats, p: Floats, w: Floats, into: Sequence[Any]) -> None:
+def digest(y: FloatArray, p: FloatArray, w: FloatArray, into: Sequence[Any]) -> None:
     """Take outcomes as `outcomes` finds them, predictions and weights, as they were read, into a digest each."""
     for one, column in zip(into, (y, p, w), strict=True):
         one.update(np.ascontiguousarray(column, "<f8").data)
@@ -158,7 +156,7 @@ def sealed(digests: Sequence[Any]) -> str:
     return hashlib.sha256(b"".join(one.digest() for one in digests)).hexdigest()
 
 
-def _real_spread(rows: Rows, total: int) -> Floats:
+def _real_spread(rows: Rows, total: int) -> FloatArray:
     """Share the variance of real outcomes out among the rows, by successive differences, as the test does.
 
     A square of a residual would hold the error that is looked for. What a distinct score adds stands at its last row; what
@@ -196,7 +194,7 @@ def _path(pool: Pool) -> Path:
     return Path(share, value, noise)
 
 
-def _consistency(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: bool) -> tuple[Floats, Floats]:
+def _consistency(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: bool) -> tuple[FloatArray, FloatArray]:
     """Say where the mean outcome of each bin would lie if the scores were right, pointwise."""
     starts = np.searchsorted(np.cumsum(pool.rows), np.append(0, np.cumsum(curve.rows)[:-1]), side="right")
     variance = np.add.reduceat(pool.spread, starts)
@@ -210,7 +208,7 @@ def _consistency(pool: Pool, curve: ReliabilityCurve, alpha: float, *, real: boo
     return tuple(np.clip(end * unit / curve.weight, 0.0, 1.0) for end in (low, high))  # type: ignore[return-value]
 
 
-def _count_limits(mean: Floats, variance: Floats, alpha: float) -> tuple[Floats, Floats]:
+def _count_limits(mean: FloatArray, variance: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Give the limits of counts of a mean and a variance, as of a binomial count, which has no normal tails when rare.
 
     Binomial quantiles, or Poisson's where the variance is not below the mean.

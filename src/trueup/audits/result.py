@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trueup._types import AnyArray, Int32Array, IntArray
     from trueup.audits.family import Family, Grid
     from trueup.audits.portrait import Portrait
     from trueup.data.schema import Schema
@@ -113,7 +114,7 @@ BOUND = "sigma_bound"
 COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve", BOUND))
 
 
-def _frozen(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _frozen(columns: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """Make columns that nobody can write to by mistake."""
     for column in columns.values():
         column.setflags(write=False)
@@ -129,8 +130,8 @@ def _unordered(segment: str) -> tuple[str, ...]:
 class Keys:
     """Which columns and levels each segment is made of; the text is written when it is asked for."""
 
-    columns: NDArray[np.int32]
-    codes: NDArray[np.int32]
+    columns: Int32Array
+    codes: Int32Array
     target: NDArray[np.int16]
     labels: Sequence[tuple[str, ...]]
     targets: tuple[str, ...]
@@ -147,9 +148,9 @@ class Keys:
         return self.targets[self.target[at]], *sorted(parts)
 
     @property
-    def depth(self) -> NDArray[np.int64]:
+    def depth(self) -> IntArray:
         """How many columns each segment combines."""
-        depth: NDArray[np.int64] = (self.columns >= 0).sum(axis=1)
+        depth: IntArray = (self.columns >= 0).sum(axis=1)
         return depth
 
 
@@ -177,7 +178,7 @@ class Audit:
         Where the rows came from, and the command that read them, where that is known.
     """
 
-    columns: Mapping[str, NDArray[Any]] = field(repr=False)
+    columns: Mapping[str, AnyArray] = field(repr=False)
     keys: Keys = field(repr=False)
     curves: Mapping[int, ReliabilityCurve] = field(repr=False)
     schema: Schema
@@ -196,7 +197,7 @@ class Audit:
     @classmethod
     def build(
         cls, table: Table, grid: Grid, families: list[Family], settings: Settings,
-        columns: Mapping[str, NDArray[Any]], order: NDArray[np.int64], curves: Mapping[int, ReliabilityCurve],
+        columns: Mapping[str, AnyArray], order: IntArray, curves: Mapping[int, ReliabilityCurve],
     ) -> Audit:  # fmt: skip
         """Put the parts of an audit together; ``columns`` come in the ``order`` of the segments already."""
         parts = [family.keys for family in families]

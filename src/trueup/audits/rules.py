@@ -29,15 +29,11 @@ from trueup.kernels.levels import order_by_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.data.schema import Feature
     from trueup.data.table import Table
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = ["ForeignSearch", "LineSearch", "Rows", "Search", "TreeSearch"]
 
@@ -52,11 +48,11 @@ class Rows:
     ``unit`` is what residuals were divided by.
     """
 
-    level: Ints
+    level: Int32Array
     levels: int
-    weight: Floats
-    residual: Floats
-    train: Longs
+    weight: FloatArray
+    residual: FloatArray
+    train: IntArray
     unit: float
 
 
@@ -65,10 +61,10 @@ class Search(Protocol):
 
     name: str
 
-    def find(self, rows: Rows, workers: Workers) -> Floats:
+    def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Fit the residuals of the training rows of each level; give the shift of every row."""
 
-    def tell(self, v: int, own: Longs, rows: Rows, shift: Floats) -> str:
+    def tell(self, v: int, own: IntArray, rows: Rows, shift: FloatArray) -> str:
         """Say in words what the witness of a level is, given the rows that judge it."""
 
 
@@ -86,7 +82,7 @@ class TreeSearch:
         self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, bins)
         self.trees: Trees
 
-    def find(self, rows: Rows, workers: Workers) -> Floats:
+    def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Grow one tree on each level."""
         self.trees = grow_trees(
             self.data, rows.level, rows.train, rows.levels, rows.residual, rows.weight, depth=self.depth, least=self.least,
@@ -96,7 +92,7 @@ class TreeSearch:
         self.leaf = tree_values(self.data, self.trees._replace(value=numbered), rows.level, workers).astype(np.int64)
         return self.trees.value[rows.level, self.leaf]
 
-    def tell(self, v: int, own: Longs, rows: Rows, shift: Floats) -> str:
+    def tell(self, v: int, own: IntArray, rows: Rows, shift: FloatArray) -> str:
         """Tell the leaf that carries most of the violation, and by how much the score is off there."""
         w, e, leaf = rows.weight[own], rows.residual[own], self.leaf[own]
         seats = np.unique(leaf)
@@ -163,12 +159,12 @@ class LineSearch:
 
     name = "lines"
 
-    def __init__(self, table: Table, weight: Floats) -> None:
+    def __init__(self, table: Table, weight: FloatArray) -> None:
         self.features = table.schema.features
         self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, 2)
         self.lines = Lines.of(self.data, weight)
 
-    def find(self, rows: Rows, workers: Workers) -> Floats:
+    def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Fit one line on each level."""
         self.slopes = fit_lines(
             self.data,
@@ -183,14 +179,14 @@ class LineSearch:
         )
         return line_values(self.data, self.lines, self.slopes, rows.level, workers)
 
-    def tell(self, v: int, own: Longs, rows: Rows, shift: Floats) -> str:  # noqa: ARG002
+    def tell(self, v: int, own: IntArray, rows: Rows, shift: FloatArray) -> str:  # noqa: ARG002
         """Tell the largest slopes, by how far they move the rows of the level."""
         found = sorted((self._effect(v, at, own, rows) for at in range(len(self.features))), key=lambda one: -one[0])
         told = [text for size, text in found[:SHOWN] if size > 0]
         constant = f"constant {_signed(float(self.slopes[v, 0]), rows.unit)}"
         return "; ".join(told) or constant
 
-    def _effect(self, v: int, at: int, own: Longs, rows: Rows) -> tuple[float, str]:
+    def _effect(self, v: int, at: int, own: IntArray, rows: Rows) -> tuple[float, str]:
         """Give the spread of what a feature adds on the level, and the most of it in words."""
         feature, place = self.features[at], int(self.lines.place[at])
         column, w = self.data.raw[at][own], rows.weight[own]
@@ -219,7 +215,7 @@ class ForeignSearch:
         self.X = matrix(columns, table.schema.levels, len(table))
         self.name = "a regressor"
 
-    def find(self, rows: Rows, workers: Workers) -> Floats:
+    def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Fit a fresh regressor on each level."""
         train, starts = order_by_level(rows.level, rows.train, rows.levels)
         everyone, at = order_by_level(rows.level, np.arange(len(rows.level)), rows.levels)
@@ -240,12 +236,12 @@ class ForeignSearch:
         self.name = workers.map(one, range(rows.levels))[0]
         return shift
 
-    def _shifts(self, regressor: Any, train: Longs, own: Longs, rows: Rows) -> Floats:
+    def _shifts(self, regressor: Any, train: IntArray, own: IntArray, rows: Rows) -> FloatArray:
         weight = rows.weight[train] if self.weighted else None
         fit_foreign(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
         return ask_foreign(regressor, self.X[own]) / rows.unit
 
-    def tell(self, v: int, own: Longs, rows: Rows, shift: Floats) -> str:  # noqa: ARG002
+    def tell(self, v: int, own: IntArray, rows: Rows, shift: FloatArray) -> str:  # noqa: ARG002
         """Tell how far it moves the middle nine tenths of the rows."""
         low, high = np.quantile(shift[own], (0.05, 0.95))
         return f"shifts from {_signed(float(low), rows.unit)} to {_signed(float(high), rows.unit)}"

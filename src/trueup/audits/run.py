@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.audits import estimate
 from trueup.audits.family import Family, Grid, Target, find_family, plan_grid, scores_of
 from trueup.audits.result import WHOLE, Audit, Settings
-from trueup.data.checks import one_of
 from trueup.data.intake import read
 from trueup.data.scan import Scan
 from trueup.data.segments import SegmentColumn, named_bins, own_segments, segment_column
@@ -27,9 +27,8 @@ from trueup.metrics.curves import CurveSet, curves_from_sums
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["audit"]
 
@@ -197,7 +196,7 @@ def _check(settings: Settings, draws: int, threads: int | None) -> None:
     alpha = settings.alpha
     if not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
         raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 is a test at 5%")
-    one_of("adjust", settings.adjust, ("holm", "max", "bh", "by"))
+    check_choice("adjust", settings.adjust, ("holm", "max", "bh", "by"))
     if settings.adjust == "max":
         inference.whole_draws(settings.alpha, draws)
 
@@ -223,7 +222,7 @@ def _grid(
     return plan_grid(columns, own, counts, len(table), settings, targets)
 
 
-def _count(column: SegmentColumn) -> NDArray[np.int64]:
+def _count(column: SegmentColumn) -> IntArray:
     """Count the rows of each level; the kernels trust every code to have one, so this is made sure of here."""
     counts = np.bincount(column.codes, minlength=len(column.labels))
     if len(counts) > len(column.labels):
@@ -244,7 +243,7 @@ def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings,
     level = settings.alpha / max(int(enough.sum()), 1)
     parts = [estimate.findings(family, settings.alpha, level, quiet) for family in families]
     found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-    columns: dict[str, NDArray[Any]] = dict(zip(FINDINGS, found, strict=True))
+    columns: dict[str, AnyArray] = dict(zip(FINDINGS, found, strict=True))
     margins = [margin for family in families if (margin := family.margin) is not None]
     if margins:
         columns |= {
@@ -263,9 +262,9 @@ def _judge(table: Table, grid: Grid, families: list[Family], settings: Settings,
 
 
 def _adjust(
-    table: Table, families: list[Family], columns: Mapping[str, Floats], enough: NDArray[np.bool_], settings: Settings,
+    table: Table, families: list[Family], columns: Mapping[str, FloatArray], enough: BoolArray, settings: Settings,
     workers: Workers,
-) -> Floats:  # fmt: skip
+) -> FloatArray:  # fmt: skip
     """Adjust the p-values of the testable segments; those on which the verdict hangs are refined, in place, first."""
     p = columns["p_value"]
     adjusted = np.full(len(p), np.nan)
@@ -288,7 +287,7 @@ def _adjust(
     return adjusted
 
 
-def _limit(sigma: Floats, enough: NDArray[np.bool_], alpha: float) -> Floats:
+def _limit(sigma: FloatArray, enough: BoolArray, alpha: float) -> FloatArray:
     """Give the p-value of the Brownian limit where it is at most alpha, 1 elsewhere: a larger one is never rejected."""
     out = np.ones(len(sigma))
     low = np.flatnonzero(enough & (sigma >= inference.range_quantile(alpha)))
@@ -297,8 +296,8 @@ def _limit(sigma: Floats, enough: NDArray[np.bool_], alpha: float) -> Floats:
 
 
 def _monte_carlo(
-    table: Table, families: list[Family], p: Floats, enough: NDArray[np.bool_], settings: Settings, workers: Workers
-) -> Floats:
+    table: Table, families: list[Family], p: FloatArray, enough: BoolArray, settings: Settings, workers: Workers
+) -> FloatArray:
     """Adjust by drawing outcomes from the scores themselves, one draw shared by all segments, stepping down."""
     # A stream of its own: the data may have been made with the same seed, and must not share its draws.
     random = np.random.default_rng([settings.random_state, STREAM])
@@ -322,7 +321,7 @@ def _monte_carlo(
     return inference.step_down(counts, order, settings.draws)
 
 
-def _draw(table: Table, random: np.random.Generator) -> NDArray[Any]:
+def _draw(table: Table, random: np.random.Generator) -> AnyArray:
     """Draw the outcome of every row from its score, as if the model were calibrated."""
     uniform = random.random(len(table))
     if table.prediction.ndim == 1:
@@ -330,11 +329,11 @@ def _draw(table: Table, random: np.random.Generator) -> NDArray[Any]:
     # The probabilities of a row add up to 1 but for rounding; the draw must not fall beyond them.
     reached = np.cumsum(table.prediction, axis=1)
     above = uniform[:, None] * reached[:, -1:] >= reached
-    drawn: NDArray[Any] = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
+    drawn: AnyArray = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
     return drawn
 
 
-def _residuals(family: Family, at: int, drawn: NDArray[Any], top: NDArray[np.int64] | None) -> Floats:
+def _residuals(family: Family, at: int, drawn: AnyArray, top: IntArray | None) -> FloatArray:
     """Give w (y* - p) of one target in the order of its scores; ``top`` is the top label, where there are classes."""
     rows = family.target.rows
     if top is None:
@@ -343,11 +342,11 @@ def _residuals(family: Family, at: int, drawn: NDArray[Any], top: NDArray[np.int
         y = (drawn == top).astype(np.float64)
     else:
         y = (drawn == at - 1).astype(np.float64)
-    e: Floats = y[rows.order] - rows.p
+    e: FloatArray = y[rows.order] - rows.p
     return e * rows.w if len(rows.w) else e
 
 
-def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray[np.int64]:
+def _rank(adjusted: FloatArray, enough: BoolArray, sigma: FloatArray) -> IntArray:
     """Order the segments worst first: by adjusted p-value, then by sigma; what could not be tested comes last."""
     key = np.where(enough, adjusted, 2.0)
     # Most adjusted p-values are 1: only the others need more than one sort.
@@ -358,7 +357,7 @@ def _rank(adjusted: Floats, enough: NDArray[np.bool_], sigma: Floats) -> NDArray
     return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
 
 
-def _curves(families: list[Family], order: NDArray[np.int64], settings: Settings, workers: Workers) -> CurveSet:
+def _curves(families: list[Family], order: IntArray, settings: Settings, workers: Workers) -> CurveSet:
     """Draw up the curves of the worst segments and of the whole, by rank."""
     starts = np.cumsum([0, *(len(family) for family in families)])
     wanted = np.union1d(np.arange(min(MOST_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.audits.family import Grid
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
 
 __all__ = ["Part", "Spill", "choose_edges", "record_of"]
 
@@ -38,10 +35,10 @@ MOST_OPEN = 256  # files of all scores together: a process may often have no mor
 class Part(Target):
     """Some rows of a target, next to each other in the order of the scores; their codes come with them."""
 
-    given: Ints = field(default_factory=lambda: np.empty((0, 0), np.int32))
+    given: Int32Array = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
     @cached_property
-    def codes(self) -> Ints:
+    def codes(self) -> Int32Array:
         """Codes of every column, one row a column, in the order of the scores."""
         return self.given
 
@@ -58,7 +55,7 @@ def record_of(levels: Sequence[int], *, weighted: bool, exact: bool) -> np.dtype
     return np.dtype([("p", "f8"), ("y", "f8" if exact else "u1"), *([("w", "f8")] if weighted else []), *codes])
 
 
-def choose_edges(sample: Floats, rows: int, most: int) -> Floats:
+def choose_edges(sample: FloatArray, rows: int, most: int) -> FloatArray:
     """Cut scores into ranges of about half as many rows as may be read at once; a score of many rows has its own range.
 
     Examples
@@ -92,7 +89,7 @@ class Spill:
         Files to be kept open; the others are opened anew for all that is written to them.
     """
 
-    def __init__(self, folder: Path, record: np.dtype[Any], edges: Floats, most: int, handles: int = MOST_OPEN) -> None:
+    def __init__(self, folder: Path, record: np.dtype[Any], edges: FloatArray, most: int, handles: int = MOST_OPEN) -> None:
         self.folder, self.record, self.edges, self.most, self.handles = folder, record, edges, most, handles
         self.counts = [0] * (len(edges) + 1)
         self._open: dict[int, IO[bytes]] = {}
@@ -100,7 +97,7 @@ class Spill:
     def _path(self, at: int) -> Path:
         return self.folder / f"range-{at}"
 
-    def add(self, rows: NDArray[Any]) -> None:
+    def add(self, rows: AnyArray) -> None:
         """Write rows, each to its range."""
         place = np.searchsorted(self.edges, rows["p"], side="right")
         order = np.argsort(place, kind="stable")
@@ -110,7 +107,7 @@ class Spill:
             if len(some):
                 self._write(at, some)
 
-    def _write(self, at: int, rows: NDArray[Any]) -> None:
+    def _write(self, at: int, rows: AnyArray) -> None:
         try:
             if at not in self._open and len(self._open) < self.handles:
                 self._open[at] = self._path(at).open("ab")
@@ -170,7 +167,7 @@ class Spill:
             finer.close()
         shutil.rmtree(inner, ignore_errors=True)  # for the room
 
-    def _stored(self, at: int, size: int) -> Iterator[NDArray[Any]]:
+    def _stored(self, at: int, size: int) -> Iterator[AnyArray]:
         """Read a range back, some rows at a time, as they were written."""
         with self._path(at).open("rb") as file:
             for start in range(0, self.counts[at], size):
@@ -180,7 +177,7 @@ class Spill:
                     raise FileError(f"{self._path(at)} has lost rows", hint="is somebody else writing to this folder?")
                 yield rows
 
-    def pieces(self) -> Iterator[NDArray[Any]]:
+    def pieces(self) -> Iterator[AnyArray]:
         """Give the rows back, range by range; the rows of a piece come in no order."""
         for at, count in enumerate(self.counts):
             if count:

@@ -16,11 +16,9 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import Int32Array, IntArray
     from trueup.audits.family import Grid
 
-    Ints = NDArray[np.int32]
 
 __all__ = ["Job", "StreamedFamily", "column_job", "pair_job", "stream_family", "triple_job", "whole_job"]
 
@@ -47,11 +45,11 @@ class Job:
     """
 
     columns: tuple[int, ...]
-    codes: Ints
-    parent: Callable[[Target], Ints]
-    code: Callable[[Target], Ints]
+    codes: Int32Array
+    parent: Callable[[Target], Int32Array]
+    code: Callable[[Target], Int32Array]
     shape: tuple[int, int]
-    last: NDArray[np.int64]
+    last: IntArray
     """The level that each code of the last column stands for."""
     cells: Cells | None = None
     counts: Any = None
@@ -125,7 +123,7 @@ class Job:
         tally = Tally(np.asarray(self.cells.rows, np.int64), self.state, self.weights, real)
         return in_order(Block(self.columns, self.segments(), tally, self.cells.thin if thin is None else thin))
 
-    def segments(self) -> Ints:
+    def segments(self) -> Int32Array:
         """Give the codes of every segment, one row each."""
         assert self.cells is not None
         own = np.empty((len(self.cells), len(self.columns)), np.int32)
@@ -208,7 +206,7 @@ def _count(jobs: Sequence[Job], grid: Grid, rows: int, room: int, run: Callable[
             job.settle(grid.min_rows)
 
 
-def _nought(part: Target) -> Ints:
+def _nought(part: Target) -> Int32Array:
     return part.nought
 
 
@@ -239,7 +237,7 @@ def triple_job(grid: Grid, pair: Job, third: int) -> Job:
     cells, (a, b), shape = pair.cells, pair.columns, pair.shape
     assert cells is not None
 
-    def parent(part: Target) -> Ints:
+    def parent(part: Target) -> Int32Array:
         return assign(part.pruned[a], part.pruned[b], shape, cells.numbers)
 
     kept = grid.kept[third]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Mean", "mean_of", "mean_tail", "sum_tail"]
 
@@ -34,7 +33,7 @@ class Mean(NamedTuple):
     carried: float
 
 
-def sum_tail(c: Floats, p: Floats, total: float) -> float:
+def sum_tail(c: FloatArray, p: FloatArray, total: float) -> float:
     """Give the chance that ``sum c (Y - p)`` reaches a total, for independent Y of 0 and 1 with probabilities p.
 
     For soft outcomes, Y in [0, 1] of mean p, the sum is spread no wider.
@@ -80,13 +79,13 @@ def sum_tail(c: Floats, p: Floats, total: float) -> float:
     return min(1.0, max(0.0, tail + density * (1 / u - 1 / r)))
 
 
-def _tilt(c: Floats, p: Floats, x: float) -> tuple[float, float, float]:
+def _tilt(c: FloatArray, p: FloatArray, x: float) -> tuple[float, float, float]:
     """Find the tilt s under which the sum has mean x; give also the cumulant function and the variance there."""
     odds, none = np.log(p) - np.log1p(-p), np.log1p(-p)
 
-    def at(s: float) -> Floats:
+    def at(s: float) -> FloatArray:
         with np.errstate(over="ignore"):
-            tilted: Floats = 1 / (1 + np.exp(-(odds + s * c)))
+            tilted: FloatArray = 1 / (1 + np.exp(-(odds + s * c)))
         return tilted
 
     low, high, s = (0.0, math.inf, x) if x > 0 else (-math.inf, 0.0, x)  # without a tilt the mean is 0
@@ -106,7 +105,7 @@ def _tilt(c: Floats, p: Floats, x: float) -> tuple[float, float, float]:
     return s, height, float((c**2 * q * (1 - q)).sum())
 
 
-def mean_of(values: Floats, w: Floats) -> Mean:
+def mean_of(values: FloatArray, w: FloatArray) -> Mean:
     """Give a weighted mean with its standard error; weights are importance weights.
 
     The rows that carry the error number ``(sum u^2)^2 / sum u^4`` of the weighted deviations u, and no more than the
@@ -130,7 +129,7 @@ def mean_of(values: Floats, w: Floats) -> Mean:
     return Mean(value, error * math.sqrt(carried / (carried - 1)) if carried > 1 else math.inf, carried)
 
 
-def mean_tail(values: Floats, w: Floats) -> float:
+def mean_tail(values: FloatArray, w: FloatArray) -> float:
     """Give the one-sided p-value of a weighted mean against 0, for values of any distribution.
 
     Where the values have a long tail below, large rows that would pull the mean down are missing from most samples; then

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from trueup._validate import check_choice
 from trueup.calibrators import splits
 from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
-from trueup.data import checks
 from trueup.data.intake import ALONE, read, read_like
 from trueup.engines.parts import engine_of, need, open_parts
 from trueup.errors import ArgumentError, NotFittedError
@@ -25,8 +25,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import History, Stopping
     from trueup.calibrators.rowwise import RowExplanation
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Calibrator", "Fitted"]
 
@@ -51,7 +49,7 @@ class Fitted(NamedTuple):
 
     map: Map
     history: History
-    after: Floats | None = None
+    after: FloatArray | None = None
     held: Held | None = None
     end: Callable[[], None] | None = None
 
@@ -133,7 +131,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _engine(self, X: Any) -> str | None:
         """Say whose frame this is, where its rows need not be in memory; refuse another than the engine that is named."""
         found = engine_of(X)
-        checks.one_of("engine", self.engine, ENGINES)
+        check_choice("engine", self.engine, ENGINES)
         if self.engine in ("spark", "dask"):
             need(self.engine)
         if self.engine not in ("auto", "local" if found in (None, "scan") else found):
@@ -153,11 +151,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Learn from rows in parts; a calibrator that can do so writes this."""
         raise NotImplementedError
 
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: Any) -> FloatArray:
         """Correct the predictions of a frame: shape (n,), or (n, k) for k classes."""
         return self._fitted().predict(X)
 
-    def predict_one(self, row: Mapping[str, Any]) -> float | Floats:
+    def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Correct one prediction, given as a mapping of names to values; a feature that is not there is missing."""
         return self._fitted().predict_one(row)
 
@@ -202,10 +200,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         columns = [table.columns[feature.name] for feature in table.schema.features]
         return self._compare(table, found, found.apply(columns, table.prediction, Workers(self.threads)))
 
-    def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:
+    def _compare(self, table: Table, found: Map, after: FloatArray) -> Explanation:
         return find_corrections(table, found.tested(), self._before(table, found), after, int(self.random_state))
 
-    def _before(self, table: Table, found: Map) -> Floats:  # noqa: ARG002
+    def _before(self, table: Table, found: Map) -> FloatArray:  # noqa: ARG002
         """Give the scores that the map changes."""
         return table.prediction
 

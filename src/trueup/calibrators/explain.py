@@ -15,14 +15,11 @@ from trueup.kernels.binning import digitize, order_statistics
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.calibrators.maps.cascade import Cascade
     from trueup.data.segments import SegmentColumn
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["Correction", "Explanation", "find_corrections", "tested_together"]
 
@@ -140,7 +137,7 @@ def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def find_corrections(
-    table: Table, tested: list[tuple[int, ...]], before: Floats, after: Floats, seed: int = 0
+    table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
     """Find the segments that account for the change from one score to the other, one after the other.
 
@@ -187,7 +184,7 @@ class _Candidates:
         self.found = [found for found, _ in numbered]
         self.places = [place.ravel() for _, place in numbered]
 
-    def codes(self, names: tuple[int, ...]) -> Ints:
+    def codes(self, names: tuple[int, ...]) -> IntArray:
         """Give every row the number of its segment."""
         out = np.zeros(self.size, np.int64)
         for at in names:
@@ -198,7 +195,9 @@ class _Candidates:
 class _Search:
     """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
 
-    def __init__(self, candidates: _Candidates, p: Floats, q: Floats, y: Floats, weight: Floats | None) -> None:
+    def __init__(
+        self, candidates: _Candidates, p: FloatArray, q: FloatArray, y: FloatArray, weight: FloatArray | None
+    ) -> None:
         self.candidates, self.p, self.q, self.y, self.weight = candidates, p, q, y, weight
         self.mass = len(p) if weight is None else float(weight.sum())
         rows = candidates.rows
@@ -257,7 +256,7 @@ class _Search:
         return Correction(" & ".join(texts) or "all rows", low, high, len(rows), share, *means)
 
 
-def _bands(p: Floats) -> NDArray[np.int32]:
+def _bands(p: FloatArray) -> Int32Array:
     """Cut scores into fifths, each closed on the right: how many of the quantiles lie below each score."""
     p = np.ascontiguousarray(p)
     at = np.arange(1, BANDS) / BANDS * (len(p) - 1)

@@ -11,13 +11,11 @@ from trueup.engines.base import ALONE
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.schema import Task
     from trueup.engines.base import Team
     from trueup.engines.trees import Loss
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["TaskLoss", "enter", "loss_of"]
 
@@ -36,11 +34,11 @@ class TaskLoss:
         """Name the loss."""
         return "squared error" if self.name == "squared" else "log loss"
 
-    def enter(self, prediction: Floats) -> Floats:
+    def enter(self, prediction: FloatArray) -> FloatArray:
         """Take predictions to the scale of the trees, as the scorer does."""
         return enter(prediction, self.link)
 
-    def each(self, y: Floats, F: Floats) -> Floats:
+    def each(self, y: FloatArray, F: FloatArray) -> FloatArray:
         """Give the loss of every row."""
         if self.name == "squared":
             return np.asarray((y - F[:, 0]) ** 2)
@@ -49,7 +47,7 @@ class TaskLoss:
         top = F.max(axis=1)
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
 
-    def theta(self, y: Floats, F: Floats, weight: Floats | None, team: Team = ALONE) -> float:
+    def theta(self, y: FloatArray, F: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> float:
         """Find the one factor of F that minimises the loss of the rows of a whole team.
 
         Newton's method on a convex function, halving the bracket where a step leaves it.
@@ -75,7 +73,7 @@ class TaskLoss:
             theta = moved
         return theta
 
-    def _slopes(self, y: Floats, F: Floats, w: Floats, theta: float) -> tuple[float, float]:
+    def _slopes(self, y: FloatArray, F: FloatArray, w: FloatArray, theta: float) -> tuple[float, float]:
         """Give the first and second derivative of the loss in theta."""
         if self.name == "squared":
             f = F[:, 0]
@@ -92,7 +90,7 @@ class TaskLoss:
         return float((w * (mean - hit)).sum()), float((w * ((p * F * F).sum(axis=1) - mean**2)).sum())
 
 
-def enter(prediction: Floats, link: str) -> Floats:
+def enter(prediction: FloatArray, link: str) -> FloatArray:
     """Take predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
     p = prediction[:, None] if prediction.ndim == 1 else prediction  # of no rows, too
     if link == "identity":

@@ -19,8 +19,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import History
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["About", "Info", "Model"]
 
@@ -142,7 +140,7 @@ class Model:
     about: About
     file: tuple[int, int] | None = field(default=None, compare=False)
 
-    def predict(self, data: Any, *, threads: int | None = None) -> Floats:
+    def predict(self, data: Any, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a frame.
 
         Parameters
@@ -161,15 +159,15 @@ class Model:
         if engine_of(data) in ("spark", "dask"):
             from trueup.engines.scoring import predict_apart
 
-            return cast("Floats", predict_apart(self, data, _checked(threads)))
+            return cast("FloatArray", predict_apart(self, data, _checked(threads)))
         return self.predict_table(read_like(data, self.schema), threads=threads)
 
-    def predict_table(self, table: Table, *, threads: int | None = None) -> Floats:
+    def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table that was read with this model's schema."""
         columns = [table.columns[feature.name] for feature in self.schema.features]
         return self.map.apply(columns, table.prediction, Workers(_checked(threads)))
 
-    def was_taught_by(self, before: Floats, after: Floats, weight: Floats | None = None) -> bool:
+    def was_taught_by(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
         """Say whether scores look like those of the rows of the fit: as many, and moved as far on average.
 
         That is what a model keeps of its rows, with all digits. One shift for all moves any rows as far, and tells nothing.
@@ -182,7 +180,7 @@ class Model:
             return False
         return math.isclose(float(np.average(moved, weights=weight)), told.moved, rel_tol=SAME_MOVE)
 
-    def predict_one(self, row: Mapping[str, Any]) -> float | Floats:
+    def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Correct one prediction, in microseconds.
 
         Parameters

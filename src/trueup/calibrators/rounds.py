@@ -16,11 +16,9 @@ from trueup.kernels.losses import spread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.engines.base import Team
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds",
@@ -119,8 +117,8 @@ def _check_whole(name: str, value: object, least: int) -> None:
 class Split:
     """Which rows are trained on, and which judge."""
 
-    train: NDArray[np.int64]
-    valid: NDArray[np.int64]
+    train: IntArray
+    valid: IntArray
 
 
 @dataclass(frozen=True)
@@ -213,8 +211,8 @@ class History:
 
 
 def choose_rounds(
-    losses: Iterable[Floats],
-    weight: Floats | None,
+    losses: Iterable[FloatArray],
+    weight: FloatArray | None,
     *,
     patience: int = 1,
     better: Callable[[], None] | None = None,
@@ -247,7 +245,7 @@ def choose_rounds(
     >>> choose_rounds(iter([a, b, b]), None)[0]
     1
     """
-    best: Floats | None = None
+    best: FloatArray | None = None
     chosen, judged = 0, []
     for at, found in enumerate(losses):
         loss = mean_of(found, weight, team)
@@ -267,7 +265,7 @@ def choose_rounds(
     return chosen, judged
 
 
-def mean_of(values: Floats, weight: Floats | None, team: Team = ALONE) -> float:
+def mean_of(values: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> float:
     """Give the mean over the rows of a whole team.
 
     Examples
@@ -282,7 +280,7 @@ def mean_of(values: Floats, weight: Floats | None, team: Team = ALONE) -> float:
     return float(total / mass)
 
 
-def paired_gain(difference: Floats, weight: Floats | None, team: Team = ALONE) -> tuple[float, float, float]:
+def paired_gain(difference: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> tuple[float, float, float]:
     """Give the mean of paired differences, its standard error, and how many rows carry that error.
 
     Weights are importance weights. The number of rows that carry the error is ``(sum u^2)^2 / sum u^4`` of the weighted

@@ -16,14 +16,12 @@ from trueup.kernels.levels import NONE, advance
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.maps.cascade import Cascade
     from trueup.calibrators.maps.levels import LevelSets
     from trueup.data.schema import Feature, Schema
     from trueup.kernels.trees import Forest
 
-    Floats = NDArray[np.float64]
     Writer = Callable[[float], tuple[float, str]]
 
 __all__ = ["Part", "RowExplanation", "explain_change", "explain_levels", "explain_row", "explain_stages"]
@@ -164,7 +162,7 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
 def explain_change(
     link: str,
     before: Sequence[float],
-    after: Sequence[float] | Floats,
+    after: Sequence[float] | FloatArray,
     parts: tuple[Part, ...],
     change: Sequence[float] | None = None,
     *,
@@ -194,7 +192,7 @@ def explain_stages(before: Sequence[float], stages: Sequence[float]) -> RowExpla
 
 
 def explain_levels(
-    found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: Floats
+    found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: FloatArray
 ) -> RowExplanation:
     """Follow one row through the trees of all levels, adding up what each set of conditions brought."""
     bounds, unit = found.scale.bounds, found.scale.unit / found.models
@@ -245,7 +243,7 @@ class _Walk(NamedTuple):
     row: Sequence[float]
     conditions: dict[tuple[int, tuple[int, ...]], _Condition]  # by round, and by the features tested
 
-    def down(self, forest: Forest, F: Floats, number: int, cascade: int, scale: float) -> Floats:
+    def down(self, forest: Forest, F: FloatArray, number: int, cascade: int, scale: float) -> FloatArray:
         """Follow the row down every tree of a forest; give what they add to each output."""
         values = [*self.row, *F.tolist()]
         added = np.zeros(len(F))
@@ -276,7 +274,7 @@ def _turn(forest: Forest, node: int, value: float) -> tuple[bool, float, float]:
 
 
 def _parts(
-    walk: _Walk, rescaling: Floats | None, means: Sequence[Floats], cascade: Cascade, schema: Schema
+    walk: _Walk, rescaling: FloatArray | None, means: Sequence[FloatArray], cascade: Cascade, schema: Schema
 ) -> tuple[Part, ...]:
     labels = list(schema.classes) if cascade.outputs > 1 else [""]
     features, found = len(schema.features), []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from trueup.metrics.inputs import Scored
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.rounds import CrossValidation
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "Held", "append_rows", "are_counts", "counted", "divide", "enough_rows", "hold_out", "parts_of",
@@ -45,7 +43,7 @@ def enough_rows(table: Sized) -> None:
         )
 
 
-def parts_of(table: Table, parts: int, seed: int) -> NDArray[np.int64]:
+def parts_of(table: Table, parts: int, seed: int) -> IntArray:
     """Deal the rows of a table into parts by their content, each with its share of the outcomes of a binary task."""
     assert table.outcome is not None
     strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
@@ -63,7 +61,7 @@ def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list
     return [_split(fold != at) for at in range(stopping.folds)]
 
 
-def weigh(weight: Floats | None, rows: int, team: Team = ALONE) -> Floats | None:
+def weigh(weight: FloatArray | None, rows: int, team: Team = ALONE) -> FloatArray | None:
     """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
 
     What the first so many rows of each member of a team weigh decides; rows of a given validation, which come after
@@ -81,13 +79,13 @@ def weigh(weight: Floats | None, rows: int, team: Team = ALONE) -> Floats | None
     return np.concatenate([own, more / most if len(more) else more])
 
 
-def are_counts(weight: Floats, team: Team = ALONE) -> bool:
+def are_counts(weight: FloatArray, team: Team = ALONE) -> bool:
     """Say whether weights count rows: they are whole, and no more than 100 on average."""
     broken, total, rows = team.sum([(weight != np.rint(weight)).sum(), weight.sum(), len(weight)])
     return bool(broken == 0 and total <= COUNTS * rows)
 
 
-def counted(table: Table, name: str) -> NDArray[Any]:
+def counted(table: Table, name: str) -> AnyArray:
     """Give a column with each row as often as it counts, for bins of equal numbers of rows."""
     column, weight = table.columns[name], table.weight
     if weight is None or not are_counts(weight) or (weight == weight[0]).all():
@@ -116,17 +114,17 @@ class Held(NamedTuple):
     """
 
     scored: Scored
-    rows: NDArray[np.int64]
-    before: Floats | None
+    rows: IntArray
+    before: FloatArray | None
 
-    def rows_given(self, table: Table) -> NDArray[np.int64] | None:
+    def rows_given(self, table: Table) -> IntArray | None:
         """Say which rows of the input these are; None where they are no rows of the table, but of a given validation."""
         if len(self.rows) and self.rows[-1] >= len(table):
             return None
         return self.rows if table.kept is None else table.kept[self.rows]
 
 
-def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Held | None:
+def hold_out(table: Table, rows: IntArray, scores: FloatArray) -> Held | None:
     """Keep what became of the rows that judged, in the order of the table; None unless the task is binary.
 
     Parameters
@@ -147,7 +145,7 @@ def hold_out(table: Table, rows: NDArray[np.int64], scores: Floats) -> Held | No
     return Held(scored, at, table.prediction[at] if table.schema.prediction else None)
 
 
-def _split(train: NDArray[np.bool_]) -> Split:
+def _split(train: BoolArray) -> Split:
     found = Split(np.flatnonzero(train), np.flatnonzero(~train))
     if not len(found.train) or not len(found.valid):
         raise DataError(

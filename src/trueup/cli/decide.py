@@ -28,8 +28,7 @@ from trueup.reports.output import write_whole
 if TYPE_CHECKING:
     import argparse
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray
     from trueup.cli.judging import Answer
     from trueup.decisions import BestRule
 
@@ -146,7 +145,7 @@ def _write(found: Answer, place: str, arguments: argparse.Namespace) -> str:
         return f"wrote {place}"
     name = _column(arguments)
 
-    def make(columns: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    def make(columns: dict[str, Any]) -> dict[str, AnyArray]:
         score = np.ma.filled(np.ma.asarray(columns[found.rows.prediction], np.float64), np.nan)
         known = ~np.isnan(score)
         actions = np.full(len(score), None, object)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.table import Table
 
 __all__ = ["check_held_out", "need_held_out", "write_held_out"]
@@ -74,7 +73,7 @@ def write_held_out(recipe: Any, table: Table, arguments: argparse.Namespace) -> 
     rows, before = recipe.held_out_rows_, recipe.held_out_before_
     (prediction,) = table.schema.prediction
 
-    def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
         found = np.ma.getdata(columns[prediction]).astype(np.float64)
         if len(found) <= rows.max() or not np.array_equal(found[rows], before):
             raise DataError(

@@ -22,15 +22,13 @@ from trueup.metrics.scores import prr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.cli.question import Question
     from trueup.cli.together import Cut, Rows
     from trueup.data.table import Table
     from trueup.decisions import Action, BestRule, ExpectedConfusion, ExpectedCost
     from trueup.metrics.cumulative import CalibrationBound
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Answer", "Instead", "Point", "Segments", "answer", "threshold_of"]
 
@@ -284,7 +282,9 @@ def threshold_of(rule: Rule) -> float:
     return rule.edges[1] if len(rule.actions) == 2 else 0.0 if rule.actions[0].name == ACT else math.inf
 
 
-def _pool(thresholds: list[float], p: Floats, w: Floats | None, y: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+def _pool(
+    thresholds: list[float], p: FloatArray, w: FloatArray | None, y: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Give the mean score of all rows between two thresholds, their weight, and the mean outcome (or score again)."""
     at = np.searchsorted(thresholds, p, side="right")
     weights = np.ones(len(p)) if w is None else w

@@ -26,9 +26,7 @@ from trueup.reports.advice import name_options
 if TYPE_CHECKING:
     import argparse
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.model import Model
     from trueup.data.schema import Schema
 
@@ -57,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         portions = _portions(model, arguments, strange, watch)
         first = 0
 
-        def make(columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+        def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
             nonlocal first
             if not first:
                 watch.say("scoring")

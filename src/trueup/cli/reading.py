@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
@@ -152,7 +151,7 @@ def check_positive(arguments: argparse.Namespace, prediction: Sequence[str]) -> 
         )
 
 
-def count_positive(column: Any, value: str, name: str) -> NDArray[np.float64]:
+def count_positive(column: Any, value: str, name: str) -> FloatArray:
     """Write an outcome as 1 where it has a value, 0 where it has another, and NaN where it is missing.
 
     Examples
@@ -171,5 +170,5 @@ def count_positive(column: Any, value: str, name: str) -> NDArray[np.float64]:
             f"no row has the outcome {value!r} in column {name!r}",
             hint=f"did you mean {near[0]!r}?" if near else f"its values are {listed or 'all missing'}",
         )
-    found: NDArray[np.float64] = np.where(coded.codes < 0, np.nan, coded.codes == place)
+    found: FloatArray = np.where(coded.codes < 0, np.nan, coded.codes == place)
     return found

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, IntArray
     from trueup.data.schema import Feature
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Codes = NDArray[np.int64]
-    Part = tuple[Sequence[str], NDArray[Any], NDArray[Any]]  # names, and the code of each row and labelled row
+    Part = tuple[Sequence[str], AnyArray, AnyArray]  # names, and the code of each row and labelled row
 
 __all__ = ["Cut", "Rows", "read_rows"]
 
@@ -43,8 +40,8 @@ class Cut(NamedTuple):
 
     by: tuple[str, ...]
     names: list[str]
-    codes: Codes
-    theirs: Codes
+    codes: IntArray
+    theirs: IntArray
 
     @property
     def labelled(self) -> dict[str, int]:
@@ -148,14 +145,14 @@ def _bins(arguments: argparse.Namespace, table: Table) -> Any:
     return named_bins(table.columns, {**single, ...: count})
 
 
-def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> Codes:
+def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> IntArray:
     """Give labelled rows the segment of one column that they are in, as the other rows are cut; -1 for none."""
     ours, theirs = table.columns[feature.name], labelled.columns[feature.name]
     other = next(one for one in labelled.schema.features if one.name == feature.name)
     said, usual = bins_of(feature.name, bins)
     told = usual if said is None and feature.kind == "numeric" else said
     if _blank(theirs):
-        found: tuple[tuple[str, ...], NDArray[Any]] = ((f"{feature.name} is missing",), np.zeros(len(theirs), np.int64))
+        found: tuple[tuple[str, ...], AnyArray] = ((f"{feature.name} is missing",), np.zeros(len(theirs), np.int64))
     elif other.kind != feature.kind and not _blank(ours):
         kinds = {"numeric": "numbers", "date": "dates", "categorical": "texts"}
         raise ColumnError(
@@ -177,12 +174,12 @@ def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, label
     return np.asarray(np.array([*(place.get(label, -1) for label in found[0]), -1])[found[1]], np.int64)
 
 
-def _blank(column: NDArray[Any]) -> bool:
+def _blank(column: AnyArray) -> bool:
     """Say whether all values are missing; such a column may be read as of any kind."""
     return bool((np.isnan(column) if column.dtype.kind == "f" else column < 0).all())
 
 
-def _cross(before: Part, more: Part) -> tuple[list[str], Codes, Codes]:
+def _cross(before: Part, more: Part) -> tuple[list[str], IntArray, IntArray]:
     """Combine segments with those of one more column; keep the ones that rows are in.
 
     Examples

@@ -20,10 +20,9 @@ from trueup.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.data.schema import Task
     from trueup.data.sources import Source
 
@@ -34,13 +33,6 @@ COPY_ROWS = 50  # below this many rows what looks like a copy or a label may be 
 SUM_TOLERANCE = 1e-3  # single precision, and a few decimals
 LARGEST_WEIGHT = 1e50  # third powers of weights are summed up
 LARGEST_VALUE = 1e100  # squares of real outcomes are
-
-
-def one_of(name: str, value: object, allowed: Collection[object], hint: str | None = None) -> None:
-    """Refuse a word that is not among the allowed ones."""
-    if not isinstance(value, str) or value not in allowed:
-        listed = ", ".join(repr(word) for word in allowed)
-        raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint=hint)
 
 
 _FIRST: contextvars.ContextVar[tuple[int, int | None] | None] = contextvars.ContextVar("first", default=None)
@@ -64,7 +56,7 @@ def in_part() -> bool:
     return _FIRST.get() is not None
 
 
-def where(bad: NDArray[np.bool_]) -> str:
+def where(bad: BoolArray) -> str:
     """Say where the first bad row is and how many there are.
 
     Examples
@@ -110,7 +102,7 @@ def settle_task(task: str, *, several: bool) -> Task:
     return "multiclass"
 
 
-def as_numbers(raw: Raw, name: str, role: str) -> NDArray[np.float64]:
+def as_numbers(raw: Raw, name: str, role: str) -> FloatArray:
     """Take the numbers of a column, or say that it has none."""
     if raw.kind == "date":
         raise DataError(f"{role} column {name!r} must hold numbers; got dates", hint="name another column")
@@ -142,7 +134,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
+def prediction(scores: FloatArray, names: tuple[str, ...], task: Task) -> None:
     """Check scores: finite, and probabilities where the task is not regression; no names are no scores."""
     if not names:
         return
@@ -172,7 +164,7 @@ def prediction(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) 
             )
 
 
-def are_hard(scores: NDArray[np.float64]) -> bool:
+def are_hard(scores: FloatArray) -> bool:
     """Say whether many scores are all 0 or 1, and not all the same.
 
     Examples
@@ -185,7 +177,7 @@ def are_hard(scores: NDArray[np.float64]) -> bool:
     return bool(((scores == 0) | (scores == 1)).all())
 
 
-def hard_predictions(scores: NDArray[np.float64], names: tuple[str, ...], task: Task) -> None:
+def hard_predictions(scores: FloatArray, names: tuple[str, ...], task: Task) -> None:
     """Warn where every prediction is 0 or 1."""
     if task == "binary" and are_hard(scores):
         warnings.warn(
@@ -196,14 +188,14 @@ def hard_predictions(scores: NDArray[np.float64], names: tuple[str, ...], task: 
         )
 
 
-def _out_of_range_hint(column: NDArray[np.float64]) -> str:
+def _out_of_range_hint(column: FloatArray) -> str:
     """Guess what was passed in place of probabilities."""
     if column.min() >= 0 and column.max() <= 100:
         return "percentages? divide them by 100"
     return 'pass logits through scipy.special.expit first; for a real quantity use task="regression"'
 
 
-def _not_too_large(values: NDArray[np.float64], name: str, role: str) -> None:
+def _not_too_large(values: FloatArray, name: str, role: str) -> None:
     bad = np.abs(values) > LARGEST_VALUE
     if bad.any():
         raise DataError(
@@ -218,7 +210,7 @@ def outcome(
     task: Task,
     labels: tuple[str, ...],
     classes: Sequence[Any] | None,
-) -> tuple[NDArray[np.float64] | None, tuple[str, ...]]:
+) -> tuple[FloatArray | None, tuple[str, ...]]:
     """Check the outcome; NaN marks an unlabelled row. Give the classes too, where there are several."""
     if classes is not None and task != "multiclass":
         raise ArgumentError("classes= goes with several prediction columns", hint="name one prediction column a class")
@@ -254,7 +246,7 @@ def outcome(
     return y, ()
 
 
-def _outcome_hint(y: NDArray[np.float64]) -> str:
+def _outcome_hint(y: FloatArray) -> str:
     """Guess what was passed in place of 0 and 1."""
     found = np.unique(y[~np.isnan(y)])
     if len(found) == 2:
@@ -264,7 +256,7 @@ def _outcome_hint(y: NDArray[np.float64]) -> str:
 
 def _class_positions(
     raw: Raw | None, shown: str, labels: tuple[str, ...], classes: Sequence[Any] | None
-) -> tuple[NDArray[np.float64] | None, tuple[str, ...]]:
+) -> tuple[FloatArray | None, tuple[str, ...]]:
     found = () if raw is None else raw.categories().levels
     names = class_names(found, labels, classes)
     if raw is None:
@@ -326,7 +318,7 @@ def _common_start(labels: tuple[str, ...]) -> str:
     return first[: next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
-def weight(raw: Raw | None, name: str | None) -> NDArray[np.float64] | None:
+def weight(raw: Raw | None, name: str | None) -> FloatArray | None:
     """Check weights: finite, not negative, not all zero."""
     if raw is None:
         return None
@@ -351,8 +343,8 @@ def weight(raw: Raw | None, name: str | None) -> NDArray[np.float64] | None:
 
 
 def rows_to_keep(
-    y: NDArray[np.float64] | None, w: NDArray[np.float64] | None, name: str | None, unlabelled: str
-) -> tuple[NDArray[np.int64] | None, tuple[int, int]]:
+    y: FloatArray | None, w: FloatArray | None, name: str | None, unlabelled: str
+) -> tuple[IntArray | None, tuple[int, int]]:
     """Say which rows stay: those with an outcome (or all, if none may lack it) and a weight above zero."""
     blank = np.zeros(0, bool) if y is None else np.isnan(y)
     if blank.any() and unlabelled == "error":
@@ -384,7 +376,7 @@ def rows_are_left(kept: int, unlabelled: int, weightless: int) -> None:
         )
 
 
-def classes_present(y: NDArray[np.float64], name: str | None, task: Task) -> None:
+def classes_present(y: FloatArray, name: str | None, task: Task) -> None:
     """Warn where every outcome is the same."""
     if task != "regression" and y.min() == y.max() and not (task == "binary" and 0 < y[0] < 1):
         one_class(name, float(y[0]), len(y))

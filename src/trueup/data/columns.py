@@ -15,7 +15,7 @@ from trueup.errors import ColumnError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
 
 __all__ = ["Coded", "Raw", "blank", "from_array", "from_objects", "recode"]
 
@@ -27,7 +27,7 @@ LARGEST_EXACT = 2.0**53
 class Coded:
     """Codes into a sorted vocabulary; -1 is missing."""
 
-    codes: NDArray[np.int32]
+    codes: Int32Array
     levels: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class Raw:
     """
 
     kind: Literal["number", "flag", "text", "date"]
-    values: NDArray[np.float64] | None = None
+    values: FloatArray | None = None
     coded: Coded | None = None
     exact: Callable[[], Raw] | None = None
     """For whole numbers: read them as texts, where they are too large to be told apart as floats."""
@@ -52,16 +52,16 @@ class Raw:
         return len(self.codes_or_values)
 
     @property
-    def codes_or_values(self) -> NDArray[Any]:
+    def codes_or_values(self) -> AnyArray:
         """Give the one array that is set."""
         if self.coded is not None:
             return self.coded.codes
         assert self.values is not None
         return self.values
 
-    def missing(self) -> NDArray[np.bool_]:
+    def missing(self) -> BoolArray:
         """Say which rows are missing."""
-        found: NDArray[np.bool_] = self.coded.codes < 0 if self.coded is not None else np.isnan(self.codes_or_values)
+        found: BoolArray = self.coded.codes < 0 if self.coded is not None else np.isnan(self.codes_or_values)
         return found
 
     def categories(self) -> Coded:
@@ -97,7 +97,7 @@ def format_number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
-def _rank(values: NDArray[np.float64]) -> tuple[NDArray[np.int32], list[float]]:
+def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
     """Give each value its place among the distinct ones, -1 where NaN; whole numbers of small range without a sort."""
     known = ~np.isnan(values)
     some = values[known]
@@ -116,7 +116,7 @@ def _rank(values: NDArray[np.float64]) -> tuple[NDArray[np.int32], list[float]]:
     return codes, found.tolist()
 
 
-def merge_texts(codes: NDArray[Any], texts: Sequence[str]) -> Coded:
+def merge_texts(codes: AnyArray, texts: Sequence[str]) -> Coded:
     """Sort a vocabulary and translate the codes; texts that are equal become one level.
 
     Examples
@@ -131,7 +131,7 @@ def merge_texts(codes: NDArray[Any], texts: Sequence[str]) -> Coded:
     return Coded(move[codes], levels)
 
 
-def recode(coded: Coded, levels: tuple[str, ...]) -> NDArray[np.int32]:
+def recode(coded: Coded, levels: tuple[str, ...]) -> Int32Array:
     """Translate codes into another vocabulary; a level it does not know becomes -1, as missing.
 
     Examples
@@ -218,7 +218,7 @@ def days(value: Any) -> float:
     return float(days_of(np.array([value], "datetime64[us]"))[0])
 
 
-def days_of(times: NDArray[Any]) -> NDArray[np.float64]:
+def days_of(times: AnyArray) -> FloatArray:
     """Count days from 1970-01-01 for an array of datetime64, NaN for NaT."""
     micros = times.astype("datetime64[us]")
     out = micros.astype(np.int64) / 86_400e6

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.checks import one_of
+from trueup._validate import check_choice
 from trueup.data.columns import days_of, format_number
 from trueup.errors import ArgumentError
 from trueup.kernels.binning import digitize, order_statistics
@@ -17,11 +17,9 @@ from trueup.kernels.binning import digitize, order_statistics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.data.schema import Feature
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["DEFAULT_BINS", "Cutter", "calendar_unit", "check_count", "cut", "cut_edges", "day_text", "interval_labels"]
 
@@ -42,11 +40,11 @@ class Cutter:
     name: str
     how: Literal["levels", "values", "edges", "periods"]
     labels: tuple[str, ...]
-    marks: NDArray[Any]
+    marks: AnyArray
     missing: bool
     unit: str = ""
 
-    def codes(self, column: NDArray[Any]) -> NDArray[np.int32]:
+    def codes(self, column: AnyArray) -> Int32Array:
         """Give every row its code: the position of its label."""
         absent = column < 0 if self.how == "levels" else np.isnan(column)
         if self.how == "levels":
@@ -60,7 +58,7 @@ class Cutter:
         return np.where(absent, np.int32(len(self.labels) - 1), out) if self.missing else out
 
 
-def cut(feature: Feature, column: NDArray[Any], told: Any = None, usual: int = DEFAULT_BINS) -> Cutter:
+def cut(feature: Feature, column: AnyArray, told: Any = None, usual: int = DEFAULT_BINS) -> Cutter:
     """Settle how a column is cut, by its values; ``told`` is what the user says of it, if anything."""
     name = feature.name
     if feature.kind == "categorical":
@@ -74,7 +72,9 @@ def cut(feature: Feature, column: NDArray[Any], told: Any = None, usual: int = D
     write = day_text if feature.kind == "date" else format_number
     if feature.kind == "date" and (told is None or isinstance(told, str)):
         unit = told or calendar_unit(column)
-        one_of("the calendar bins of a date column", unit, CALENDAR, "a day is the finest; dates as edges cut anywhere")
+        check_choice(
+            "the calendar bins of a date column", unit, CALENDAR, "a day is the finest; dates as edges cut anywhere"
+        )
         periods = np.unique(_periods(column, absent, unit)[~absent])
         return _cutter(name, "periods", [f"{name}={_period_text(int(at), unit)}" for at in periods], periods, absent, unit)
     if told is None or isinstance(told, (int, np.integer)):
@@ -88,9 +88,7 @@ def cut(feature: Feature, column: NDArray[Any], told: Any = None, usual: int = D
     return _cutter(name, "edges", interval_labels(name, [write(float(x)) for x in edges]), edges, absent)
 
 
-def _cutter(
-    name: str, how: Any, labels: list[str], marks: NDArray[Any], absent: NDArray[np.bool_], unit: str = ""
-) -> Cutter:
+def _cutter(name: str, how: Any, labels: list[str], marks: AnyArray, absent: BoolArray, unit: str = "") -> Cutter:
     """Give missing rows a level of their own, the last, where there are any."""
     some = bool(absent.any())
     return Cutter(name, how, tuple([*labels, f"{name} is missing"] if some else labels), marks, some, unit)
@@ -111,7 +109,7 @@ def check_count(name: str, count: Any) -> int:
     return int(count)
 
 
-def _check_edges(name: str, given: Any, *, dates: bool) -> Floats:
+def _check_edges(name: str, given: Any, *, dates: bool) -> FloatArray:
     try:
         edges = days_of(np.array(given, "datetime64[us]")) if dates else np.array(given, np.float64)
     except (TypeError, ValueError):
@@ -122,13 +120,13 @@ def _check_edges(name: str, given: Any, *, dates: bool) -> Floats:
     return edges
 
 
-def cut_edges(values: Floats, count: int) -> tuple[Floats | None, Floats]:
+def cut_edges(values: FloatArray, count: int) -> tuple[FloatArray | None, FloatArray]:
     """Cut numbers, none missing: give the distinct values where they are kept apart, else None; and the edges of bins."""
     distinct = _few_distinct(values, count)
     return (None, _quantile_edges(values, count)) if distinct is None else (distinct, distinct[1:])
 
 
-def _few_distinct(values: Floats, count: int) -> Floats | None:
+def _few_distinct(values: FloatArray, count: int) -> FloatArray | None:
     """Give the distinct values where there are no more than ``count`` of them."""
     if len(np.unique(values[:1000])) > count:
         return None
@@ -136,7 +134,7 @@ def _few_distinct(values: Floats, count: int) -> Floats | None:
     return distinct if len(distinct) <= count else None
 
 
-def _quantile_edges(values: Floats, count: int) -> Floats:
+def _quantile_edges(values: FloatArray, count: int) -> FloatArray:
     """Cut into bins of equal numbers of rows, at round numbers where that moves no edge far.
 
     A value that fills more than a bin has one of its own, and the quantiles are those of the other rows: a column that is 0
@@ -162,7 +160,7 @@ def _quantile_edges(values: Floats, count: int) -> Floats:
     return np.unique([*kept, *(_round(edge, 0.05 * min(gaps[at], gaps[at + 1])) for at, edge in enumerate(edges))])
 
 
-def _after(value: float, rest: Floats) -> float:
+def _after(value: float, rest: FloatArray) -> float:
     """Give an edge just above a value: the next whole number where that passes none of the others, else the next value."""
     above = rest[rest > value]
     if not len(above):
@@ -202,7 +200,7 @@ def day_text(value: float) -> str:
     return str(np.datetime64(round(value * 86_400), "s"))
 
 
-def calendar_unit(days: Floats) -> str:
+def calendar_unit(days: FloatArray) -> str:
     """Choose the period by which dates are cut: days where there are few, else weeks, months, quarters or years.
 
     Examples
@@ -215,7 +213,7 @@ def calendar_unit(days: Floats) -> str:
     return next((unit for most, unit in PERIODS if span <= most), "year")
 
 
-def _periods(column: Floats, absent: NDArray[np.bool_], unit: str) -> NDArray[np.int64]:
+def _periods(column: FloatArray, absent: BoolArray, unit: str) -> IntArray:
     """Number the calendar period of every date; what is missing gets any."""
     whole = np.floor(np.where(absent, 0.0, column)).astype(np.int64)
     if unit == "day":
@@ -223,7 +221,7 @@ def _periods(column: Floats, absent: NDArray[np.bool_], unit: str) -> NDArray[np
     if unit == "week":
         return (whole + 3) // 7  # 1970-01-01 was a Thursday; weeks begin on Monday
     months = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    period: NDArray[np.int64] = months // {"year": 12, "quarter": 3, "month": 1}[unit]
+    period: IntArray = months // {"year": 12, "quarter": 3, "month": 1}[unit]
     return period
 
 

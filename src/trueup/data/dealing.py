@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["deal", "deal_apart", "digest_of", "draw_apart", "shuffle"]
 
@@ -23,8 +22,8 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def deal(
-    columns: Sequence[NDArray[Any]], strata: Floats, parts: int, seed: int, own: Sequence[Floats] = ()
-) -> NDArray[np.int64]:
+    columns: Sequence[AnyArray], strata: FloatArray, parts: int, seed: int, own: Sequence[FloatArray] = ()
+) -> IntArray:
     """Deal rows into parts by what they hold, so that the order of the rows does not matter.
 
     Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
@@ -68,7 +67,7 @@ def deal(
     return seat * _step(parts) % parts
 
 
-def deal_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], parts: int, seed: int) -> NDArray[np.int64]:
+def deal_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], parts: int, seed: int) -> IntArray:
     """Deal rows of which the others lie elsewhere into parts, by what they hold and nothing else.
 
     As in `deal`, rows alike in all columns stay together where there are up to ten of them here, and more of them are dealt
@@ -102,7 +101,7 @@ def deal_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], parts: in
     return (keys % np.uint64(parts)).astype(np.int64)
 
 
-def draw_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int) -> NDArray[np.uint64]:
+def draw_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> UInt64Array:
     """Give every row a number at random, by what it holds: the rows of the smallest numbers are a fair sample.
 
     However the rows are cut into parts, those of a content of their own have the same number.
@@ -118,7 +117,7 @@ def draw_apart(columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int
     return keys
 
 
-def digest_of(columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int = 0) -> np.uint64:
+def digest_of(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int = 0) -> np.uint64:
     """Give one number that rows are known by, in whatever order; those of parts add up (and wrap) to that of all.
 
     Examples
@@ -148,7 +147,7 @@ def _step(parts: int) -> int:
     return min(near, key=lambda step: (largest(step), abs(step - golden)), default=1)
 
 
-def _hash(columns: Sequence[NDArray[Any]], seed: int) -> NDArray[np.uint64]:
+def _hash(columns: Sequence[AnyArray], seed: int) -> UInt64Array:
     """Mix the bits of each row's values (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
     with np.errstate(over="ignore"):
         out = np.full(len(columns[0]), np.uint64(seed) * STEP + np.uint64(1))
@@ -158,7 +157,7 @@ def _hash(columns: Sequence[NDArray[Any]], seed: int) -> NDArray[np.uint64]:
     return out
 
 
-def _mix(out: NDArray[np.uint64], more: NDArray[np.uint64]) -> None:
+def _mix(out: UInt64Array, more: UInt64Array) -> None:
     """Stir more bits into each hash, in place."""
     with np.errstate(over="ignore"):
         out += more + STEP
@@ -168,14 +167,14 @@ def _mix(out: NDArray[np.uint64], more: NDArray[np.uint64]) -> None:
         out ^= out >> np.uint64(31)
 
 
-def _ranks(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _ranks(keys: UInt64Array) -> IntArray:
     """Number the members of every run of equal keys, from 0 on."""
     at = np.arange(len(keys))
     fresh = np.append(True, np.diff(keys) != 0)[: len(keys)]
     return at - np.maximum.accumulate(np.where(fresh, at, 0))
 
 
-def _runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _runs(keys: UInt64Array) -> tuple[IntArray, IntArray]:
     """Give for every member of every run of equal keys its number, from 0 on, and how many members the run has."""
     rank = _ranks(keys)
     fresh = rank == 0
@@ -183,9 +182,7 @@ def _runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64
     return rank, size[np.cumsum(fresh) - 1] if len(keys) else rank
 
 
-def shuffle(
-    columns: Sequence[NDArray[Any]], own: Sequence[Floats], seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def shuffle(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
     """Put rows into an order that is random, and the same whatever order they came in; say where a cut may fall.
 
     The order has nothing to do with outcomes. So the rows before a cut say nothing about those after it by chance, as they

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from trueup.errors import ColumnError, IdentifierWarning, UnseenWarning
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.columns import Raw
     from trueup.data.schema import Feature, Schema, Task
     from trueup.data.sources import Source
@@ -49,7 +48,7 @@ def same_kind(raw: Raw, saved: Feature) -> None:
         )
 
 
-def some_known(codes: NDArray[Any], raw: Raw, saved: Feature) -> None:
+def some_known(codes: AnyArray, raw: Raw, saved: Feature) -> None:
     """Warn where a column of many rows has no value that the schema knows: it is written in another way, most likely."""
     if not saved.levels or len(codes) < COPY_ROWS or (codes >= 0).any() or raw.missing().sum() > len(codes) - COPY_ROWS:
         return
@@ -61,9 +60,7 @@ def some_known(codes: NDArray[Any], raw: Raw, saved: Feature) -> None:
     )
 
 
-def no_copy_of_the_outcome(
-    features: Sequence[Feature], columns: Mapping[str, NDArray[Any]], y: NDArray[np.float64], task: Task
-) -> None:
+def no_copy_of_the_outcome(features: Sequence[Feature], columns: Mapping[str, AnyArray], y: FloatArray, task: Task) -> None:
     """Refuse a feature that restates the outcome: value for value, or under two other names."""
     _refuse_copies([feature.name for feature in features if _copies(feature, columns[feature.name], y, task)])
 
@@ -79,13 +76,13 @@ def _refuse_copies(copies: Sequence[str]) -> None:
         )
 
 
-def _copies(feature: Feature, column: NDArray[Any], y: NDArray[np.float64], task: Task) -> bool:
+def _copies(feature: Feature, column: AnyArray, y: FloatArray, task: Task) -> bool:
     if feature.kind == "categorical":
         return task != "regression" and _renames(column, y, feature)
     return feature.kind == "numeric" and bool(y.min() != y.max()) and np.array_equal(column, y)
 
 
-def _renames(codes: NDArray[Any], y: NDArray[np.float64], feature: Feature) -> bool:
+def _renames(codes: AnyArray, y: FloatArray, feature: Feature) -> bool:
     """Say whether categories and outcomes determine each other, row by row."""
     if len(y) < COPY_ROWS and feature.levels != ("0", "1"):
         return False
@@ -131,7 +128,7 @@ class Copies:
                 if len(seen) > len(found) or not self._pair(name, found[seen % len(found)], seen // len(found)):
                     del self.pairs[name]
 
-    def _pair(self, name: str, outcomes: NDArray[np.float64], codes: NDArray[np.int64]) -> bool:
+    def _pair(self, name: str, outcomes: FloatArray, codes: IntArray) -> bool:
         """Note which outcomes and codes were seen together; say whether they still determine each other."""
         ours = self.pairs[name]
         ours.update(zip(outcomes.tolist(), codes.tolist(), strict=True))

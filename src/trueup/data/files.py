@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection as Connection
-    from numpy.typing import NDArray
+
+    from trueup._types import AnyArray
 
 # What follows these two is for `trueup.data.output`.
 __all__ = ["column_names", "read_files"]
@@ -84,7 +85,7 @@ def read_files(
     columns: Sequence[str] | None = None,
     text: Sequence[str] = (),
     threads: int | None = None,
-) -> dict[str, NDArray[Any] | Coded]:
+) -> dict[str, AnyArray | Coded]:
     """Read files, or the result of a query, as a dict of columns that `trueup.data.intake.read` takes.
 
     Parameters

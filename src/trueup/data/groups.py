@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from trueup.data.cutting import DEFAULT_BINS, cut_edges, day_text, interval_labe
 from trueup.kernels.binning import digitize
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.data.schema import Feature
 
 __all__ = ["Cut", "cut_column"]
@@ -33,10 +32,10 @@ class Cut:
     """
 
     name: str
-    edges: NDArray[np.float64] | None
+    edges: FloatArray | None
     labels: tuple[str, ...]
 
-    def codes(self, column: NDArray[Any]) -> NDArray[np.int32]:
+    def codes(self, column: AnyArray) -> Int32Array:
         """Give every row its group: codes of a category, or numbers, as a Table holds them."""
         missing = len(self.labels) - 1
         if self.edges is None:
@@ -54,7 +53,7 @@ class Cut:
         return missing if np.isnan(value) else int(np.searchsorted(self.edges, value, side="right"))
 
 
-def cut_column(feature: Feature, column: NDArray[Any], bins: int = DEFAULT_BINS) -> Cut:
+def cut_column(feature: Feature, column: AnyArray, bins: int = DEFAULT_BINS) -> Cut:
     """Cut a column: a category by its levels, numbers and dates into as many bins of equal numbers of rows.
 
     Numbers of no more distinct values than bins keep them apart; one that later lies between two is with the lower.

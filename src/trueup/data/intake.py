@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals as nw
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data import features as feature_checks
 from trueup.data.columns import Raw, blank, days_of, from_array, from_objects, merge_texts, recode
@@ -20,7 +21,7 @@ from trueup.data.table import Table
 from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, FloatArray, IntArray
 
 __all__ = ["ALONE", "frame_like", "open_source", "read", "read_like"]
 
@@ -70,8 +71,8 @@ def read(
     >>> read({"y": [0, 1, 0], "p": [.1, .8, .3], "sex": ["f", "m", None]}, outcome="y", prediction="p").columns["sex"]
     array([ 0,  1, -1], dtype=int32)
     """
-    checks.one_of("task", task, ("auto", "binary", "regression"))
-    checks.one_of("unlabelled", unlabelled, ("error", "drop"))
+    check_choice("task", task, ("auto", "binary", "regression"))
+    check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = open_source(data)
     checks.some_rows(source.rows)
     names, labels, scores = _scores(source, prediction)
@@ -149,10 +150,10 @@ def _features(
     features: Sequence[Hashable] | Hashable | None,
     taken: set[Hashable | None],
     categorical: Sequence[Hashable] | Hashable,
-    keep: NDArray[np.int64] | None,
+    keep: IntArray | None,
     schema: Schema | None,
     outcome: Hashable | None,
-) -> tuple[list[Feature], dict[str, NDArray[Any]], dict[str, str]]:
+) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
     """Read every feature, with the vocabularies of a given schema where there is one."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
     named = source.find_all(_several(categorical, source), "categorical")
@@ -163,7 +164,7 @@ def _features(
         feature_checks.not_a_role(chosen, outcome, source)
     described, columns, left_out = [], {}, {}
 
-    def fetch(key: Hashable) -> tuple[Feature, NDArray[Any]]:
+    def fetch(key: Hashable) -> tuple[Feature, AnyArray]:
         name, raw = source.label(key), source.fetch(key)
         saved = known.get(name)
         if saved is not None:
@@ -179,12 +180,12 @@ def _features(
     return described, columns, left_out
 
 
-def _identifier(feature: Feature, column: NDArray[Any]) -> str | None:
+def _identifier(feature: Feature, column: AnyArray) -> str | None:
     levels = len(feature.levels)  # none of a column of numbers or dates
     return feature_checks.identifier(feature.name, levels, int((column >= 0).sum()) if levels else 0)
 
 
-def _known_feature(raw: Raw, keep: NDArray[np.int64] | None, saved: Feature) -> NDArray[Any]:
+def _known_feature(raw: Raw, keep: IntArray | None, saved: Feature) -> AnyArray:
     """Read a column in the vocabulary of a schema; one without values has no type that could be another."""
     is_categorical = saved.kind == "categorical"
     if raw.missing().all():
@@ -195,8 +196,8 @@ def _known_feature(raw: Raw, keep: NDArray[np.int64] | None, saved: Feature) -> 
 
 
 def _feature(
-    name: str, raw: Raw, keep: NDArray[np.int64] | None, saved: Feature | None, *, as_categories: bool
-) -> tuple[Feature, NDArray[Any]]:
+    name: str, raw: Raw, keep: IntArray | None, saved: Feature | None, *, as_categories: bool
+) -> tuple[Feature, AnyArray]:
     if not as_categories:
         values = raw.codes_or_values
         return Feature(name, "date" if raw.kind == "date" else "numeric"), values if keep is None else values[keep]
@@ -254,7 +255,7 @@ def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw |
     return None, raw
 
 
-def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tuple[str, ...], NDArray[np.float64]]:
+def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tuple[str, ...], FloatArray]:
     """Find the prediction columns (none where values were given), their labels, and the values, (n,) or (n, k)."""
     if prediction is ALONE:
         return (), (), np.zeros(source.rows)
@@ -272,7 +273,7 @@ def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tupl
     return names, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 
-def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], FloatArray]:
     """Take the scores themselves, one column or one a class."""
     values = np.asarray(prediction)
     if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
@@ -324,7 +325,7 @@ def _is_zoned(series: nw.Series[Any]) -> bool:
     return series.implementation.is_pandas_like() and getattr(series.to_native().dtype, "tz", None) is not None
 
 
-def _floats(series: nw.Series[Any]) -> NDArray[np.float64]:
+def _floats(series: nw.Series[Any]) -> FloatArray:
     """Copy numbers out as float64: a Table never shares memory that the caller may write to."""
     if series.implementation.is_pyarrow() and series.dtype.is_integer():
         return np.array(series.to_numpy(), np.float64)  # a cast would refuse whole numbers beyond 2^53
@@ -358,7 +359,7 @@ def _texts(series: nw.Series[Any], name: str) -> Raw:
     return from_objects(series.to_list(), name)
 
 
-def _used(codes: NDArray[Any], texts: list[str]) -> Any:
+def _used(codes: AnyArray, texts: list[str]) -> Any:
     """Drop the levels of a declared vocabulary that no row has."""
     seen = np.zeros(len(texts) + 1, bool)
     seen[codes] = True  # code -1 marks the spare last entry
@@ -366,7 +367,7 @@ def _used(codes: NDArray[Any], texts: list[str]) -> Any:
     return merge_texts(move[codes], [text for text, used in zip(texts, seen[:-1], strict=True) if used])
 
 
-def frame_like(columns: Mapping[str, NDArray[Any]], like: Any) -> Any:
+def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
     """Put columns into a frame of the library that `like` comes from; a dict of arrays where it comes from none.
 
     Examples

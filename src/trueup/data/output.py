@@ -39,11 +39,10 @@ from trueup.errors import ColumnError, FileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.paths import Files
 
-    Make = Callable[[dict[str, Any]], Mapping[str, NDArray[Any]]]
+    Make = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 
 __all__ = ["add_columns", "format_to_write"]
 
@@ -89,7 +88,7 @@ def add_columns(
     text: Sequence[str] = (),
     written: str,
     only: bool = False,
-    some: NDArray[np.int64] | None = None,
+    some: IntArray | None = None,
     threads: int | None = None,
     portions: Portions | None = None,
 ) -> int:
@@ -156,9 +155,7 @@ def _at_once(con: Any, rows: Rows, plain: dict[str, str], texts: dict[str, str])
     yield found
 
 
-def _keep(
-    con: Any, made: Mapping[str, NDArray[Any]], key: Any, first: int, some: NDArray[np.int64] | None, *, whole: bool
-) -> int:
+def _keep(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: IntArray | None, *, whole: bool) -> int:
     """Put new columns where SQL finds them, below those of the portions before; count the rows so far."""
     count = first + len(next(iter(made.values())))
     base = np.full(count - first, np.nan) if key is None else _numbers(key)
@@ -180,13 +177,13 @@ def _keep(
     return count
 
 
-def _numbers(key: Any) -> NDArray[np.float64]:
+def _numbers(key: Any) -> FloatArray:
     """Give the values by which rows are compared, NaN where there is none, which is NULL to DuckDB."""
-    values: NDArray[np.float64] = np.ma.getdata(key).astype(np.float64)
+    values: FloatArray = np.ma.getdata(key).astype(np.float64)
     return np.where(np.ma.getmaskarray(key), np.nan, values) if np.ma.is_masked(key) else values
 
 
-def _column(array: NDArray[Any]) -> NDArray[Any]:
+def _column(array: AnyArray) -> AnyArray:
     return array if array.dtype == object else np.ascontiguousarray(array, np.float64)
 
 

@@ -38,8 +38,7 @@ from trueup.errors import ArgumentError, ColumnError, DataError, FileError, Hard
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
@@ -128,7 +127,7 @@ class Opened:
         sql = (self.plain | self.texts)[name]
         return f"{sql} IS NULL OR {IS_NAN.format(sql)}" if self.kinds.get(name) == "f" else f"{sql} IS NULL"
 
-    def values(self, name: str) -> tuple[NDArray[np.float64], bool]:
+    def values(self, name: str) -> tuple[FloatArray, bool]:
         """Read one column of numbers or dates, of rows not set aside; say whether it is whole.
 
         Of very many rows evenly spread ones are read, as many as memory holds.
@@ -142,7 +141,7 @@ class Opened:
             before += rows
         return np.concatenate(parts), every == 1
 
-    def distinct(self, name: str, most: int, *, days: bool = False) -> NDArray[np.float64]:
+    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
         """Give the distinct values of a column of numbers or dates, of rows not set aside; NaN if one is missing.
 
         Of more than ``most`` some are given, more than that. ``days`` rounds dates down to whole days.
@@ -154,10 +153,10 @@ class Opened:
             parts.append(self._numbers("c0", inner, "true"))
         return np.unique(np.concatenate(parts))
 
-    def _numbers(self, sql: str, source: str, where: str) -> NDArray[np.float64]:
+    def _numbers(self, sql: str, source: str, where: str) -> FloatArray:
         with telling(None, "read a column"):
             found = self.con.execute(f"SELECT {sql} AS r0 FROM {source} WHERE {where}").fetchnumpy()["r0"]
-        values: NDArray[np.float64] = from_array(found, "values").codes_or_values
+        values: FloatArray = from_array(found, "values").codes_or_values
         return values
 
     @cached_property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from trueup._types import Int32Array
 
 __all__ = ["Portions"]
 
@@ -167,7 +167,7 @@ class _View(NamedTuple):
             out[name] = self._coded(at, name, found[f"t{at}"], piece, tell)
         return out
 
-    def _coded(self, at: int, name: str, codes: NDArray[np.int32], piece: str, tell: Any) -> Coded:
+    def _coded(self, at: int, name: str, codes: Int32Array, piece: str, tell: Any) -> Coded:
         """Count texts that are not known, and take them for missing."""
         levels = self.known.get(name)
         if levels is None:  # no column of texts to the model, which will refuse it unless it is empty

@@ -14,8 +14,7 @@ from trueup.data.cutting import DEFAULT_BINS, check_count, cut
 from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, Int32Array
     from trueup.data.schema import Feature
     from trueup.data.table import Table
 
@@ -27,7 +26,7 @@ class SegmentColumn:
     """A column as segments: every row has a code, missing is a level of its own, and each level has a label."""
 
     name: str
-    codes: NDArray[np.int32]
+    codes: Int32Array
     labels: tuple[str, ...]
 
 
@@ -88,14 +87,14 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
 
 def own_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
-) -> dict[str, NDArray[np.bool_]]:
+) -> dict[str, BoolArray]:
     """Check the user's own segments: boolean arrays, one entry a row of the data as it came in, with names not taken."""
     if segments is not None and not isinstance(segments, Mapping):
         raise ArgumentError(
             f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",
             hint='write it as segments={"over 70": age > 70}',
         )
-    checked: dict[str, NDArray[np.bool_]] = {}
+    checked: dict[str, BoolArray] = {}
     for name, given in (segments or {}).items():
         if not str(name) or str(name) in {*checked, *taken}:
             raise ArgumentError(

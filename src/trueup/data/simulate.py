@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trueup._types import AnyArray, BoolArray, FloatArray
+
 __all__ = ["CLICKS_SHIFTS", "LENDING_SHIFTS", "Shift", "clicks", "lending", "population"]
 
 GOLDEN = 0.6180339887498949  # its multiples, less their whole parts, fill [0, 1) evenly and in no order
@@ -79,7 +81,7 @@ class Shift:
     def __reduce__(self) -> tuple[type[Shift], tuple[dict[str, object], float]]:
         return Shift, (dict(self.where), self.logit)  # a read-only mapping cannot be pickled itself
 
-    def rows(self, columns: Mapping[str, Any]) -> NDArray[np.bool_]:
+    def rows(self, columns: Mapping[str, Any]) -> BoolArray:
         """Say which rows are in the segment, given the columns that it names and at least one column."""
         if unknown := [name for name in self.where if name not in columns]:
             raise ArgumentError(
@@ -91,7 +93,7 @@ class Shift:
         return found
 
 
-def _matches(column: NDArray[Any], wanted: object, name: str) -> NDArray[np.bool_]:
+def _matches(column: AnyArray, wanted: object, name: str) -> BoolArray:
     """Say which values are the wanted one, lie in the wanted range, or are missing where None is wanted."""
     text = column.dtype.kind in "OU"
     if wanted is None:
@@ -136,17 +138,17 @@ class _Levels(NamedTuple):
     effect: float
 
     @property
-    def ranks(self) -> NDArray[np.float64]:
+    def ranks(self) -> FloatArray:
         return np.arange(1.0, len(self.names.split()) + 1)
 
-    def draw(self, uniform: NDArray[np.float64]) -> NDArray[np.intp]:
+    def draw(self, uniform: FloatArray) -> NDArray[np.intp]:
         edges = np.cumsum(self.ranks**-self.tail)
         return np.searchsorted(edges[:-1] / edges[-1], uniform, side="right")
 
-    def texts(self, codes: NDArray[np.intp]) -> NDArray[Any]:
+    def texts(self, codes: NDArray[np.intp]) -> AnyArray:
         return np.array(self.names.split())[codes]
 
-    def effects(self, codes: NDArray[np.intp]) -> NDArray[np.float64]:
+    def effects(self, codes: NDArray[np.intp]) -> FloatArray:
         """Give each row the effect of its level: fixed by its rank, so that every seed is the same population."""
         return (self.effect * (2 * (self.ranks * GOLDEN % 1) - 1))[codes]
 
@@ -160,7 +162,7 @@ BROWSER = _Levels("chrome safari webview firefox edge samsung opera other", 1.1,
 AD_FORMAT = _Levels("native banner interstitial video carousel text", 0.6, 0.5)
 
 
-def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, NDArray[Any]]:
+def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, AnyArray]:
     """Simulate loans, some of which default: about 8%.
 
     Parameters
@@ -207,7 +209,7 @@ def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict
     return _assemble(columns, lean, uniform[8], prevalence=0.08, shifts=shifts, slope=slope)
 
 
-def clicks(n: int = 50_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, NDArray[Any]]:
+def clicks(n: int = 50_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, AnyArray]:
     """Simulate advertisements shown, some of which are clicked: about 2%.
 
     Parameters
@@ -261,7 +263,7 @@ def population(
     spread: float = 1.0,
     shifts: Sequence[Shift] = (),
     decimals: int | None = None,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, AnyArray]:
     """Simulate a population of any shape, with errors where they are asked for.
 
     Parameters
@@ -303,7 +305,7 @@ def population(
     _check_rates(prevalence, spread, decimals)
     uniform, normal = _draw(n, seed, uniforms=len(levels) + 1, normals=numeric + 1)
     lean = spread * normal[numeric]
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, AnyArray] = {}
     for at, count in enumerate(levels):
         column = _Levels(" ".join(f"c{at}_{level}" for level in range(count)), 1.0, 0.8)
         codes = column.draw(uniform[at])
@@ -315,7 +317,7 @@ def population(
     return _assemble(columns, lean, uniform[-1], prevalence=prevalence, shifts=shifts, decimals=decimals)
 
 
-def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[FloatArray, FloatArray]:
     """Draw all the chance there is, in two calls: uniform numbers in [0, 1) and standard normal ones."""
     _check_count("n", n, 1)
     _check_count("seed", seed, 0)
@@ -325,15 +327,15 @@ def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[NDArray[np
 
 
 def _assemble(
-    columns: dict[str, NDArray[Any]],
-    lean: NDArray[np.float64],
-    uniform: NDArray[np.float64],
+    columns: dict[str, AnyArray],
+    lean: FloatArray,
+    uniform: FloatArray,
     *,
     prevalence: float,
     shifts: Sequence[Shift],
     slope: float = 1.0,
     decimals: int | None = None,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, AnyArray]:
     """Add prediction, outcome and truth to the columns; ``lean`` is the logit of the truth but for its intercept."""
     logit = lean + _intercept(lean, prevalence)
     truth = _expit(logit)
@@ -351,13 +353,13 @@ def _assemble(
     return {**columns, "prediction": prediction, "outcome": (uniform < truth).astype(np.int8), "truth": truth}
 
 
-def _expit(logit: NDArray[np.float64]) -> NDArray[np.float64]:
+def _expit(logit: FloatArray) -> FloatArray:
     """Turn logits into probabilities, without overflow and precise near 0."""
-    out: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logit))
+    out: FloatArray = np.exp(-np.logaddexp(0.0, -logit))
     return out
 
 
-def _intercept(lean: NDArray[np.float64], prevalence: float) -> float:
+def _intercept(lean: FloatArray, prevalence: float) -> float:
     """Solve mean(expit(lean + b)) = prevalence for b: Newton's steps, or halving where they leave the bracket."""
     base = float(np.log(prevalence / (1 - prevalence)))
     low, high = base - float(lean.max()), base - float(lean.min())

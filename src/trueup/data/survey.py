@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data import features as feature_checks
 from trueup.data.columns import FLAG_LEVELS, Raw, blank
@@ -22,12 +23,9 @@ from trueup.errors import ArgumentError, ColumnError, DataError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray, UInt64Array
     from trueup.data.schema import Task
 
-    Floats = NDArray[np.float64]
-    Keys = NDArray[np.uint64]
 
 __all__ = ["Roles", "Survey", "settle_roles"]
 
@@ -82,8 +80,8 @@ def settle_roles(
     >>> settle_roles(["y", "p", "sex"], outcome="y", prediction="p").features
     ('sex',)
     """
-    checks.one_of("task", task, ("auto", "binary", "regression"))
-    checks.one_of("unlabelled", unlabelled, ("error", "drop"))
+    check_choice("task", task, ("auto", "binary", "regression"))
+    check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = Source(tuple(names), 0, _unread)
     scores = _find_scores(source, prediction)
     taken = {role: _find_one(source, given, role) for role, given in (("outcome", outcome), ("weight", weight))}
@@ -214,8 +212,8 @@ class Part(NamedTuple):
 class Sample:
     """The rows whose numbers, drawn for each by its place, are the smallest: a fair sample, or all rows."""
 
-    keys: Keys
-    columns: Mapping[str, Floats]
+    keys: UInt64Array
+    columns: Mapping[str, FloatArray]
     most: int
     """Rows, the same for all parts."""
 
@@ -325,8 +323,8 @@ class Survey:
 class _Seen(NamedTuple):
     """The roles of one part, checked."""
 
-    scores: dict[str, Floats]
-    keep: NDArray[np.int64] | None
+    scores: dict[str, FloatArray]
+    keep: IntArray | None
     counts: tuple[int, int]
     outcomes: frozenset[str]
     weighs: bool
@@ -353,7 +351,7 @@ class _Seen(NamedTuple):
         return cls(scores, keep, counts, frozenset(found), w is not None and bool(w.any()), whole)
 
 
-def _look(name: str, raw: Raw, part: int, keep: NDArray[np.int64] | None, roles: Roles) -> Column:
+def _look(name: str, raw: Raw, part: int, keep: IntArray | None, roles: Roles) -> Column:
     """Say what a part knows of a feature; what rows that are set aside hold is no level."""
     missing = raw.missing()
     gone = missing if keep is None else missing[keep]

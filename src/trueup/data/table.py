@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.schema import Schema
 
 __all__ = ["Table"]
@@ -43,11 +41,11 @@ class Table:
     """
 
     schema: Schema
-    columns: Mapping[str, NDArray[Any]]
-    prediction: NDArray[np.float64]
-    outcome: NDArray[np.float64] | None = None
-    weight: NDArray[np.float64] | None = None
-    kept: NDArray[np.int64] | None = None
+    columns: Mapping[str, AnyArray]
+    prediction: FloatArray
+    outcome: FloatArray | None = None
+    weight: FloatArray | None = None
+    kept: IntArray | None = None
     unlabelled: int = 0
     weightless: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +58,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.prediction)
 
-    def take(self, rows: NDArray[np.int64]) -> Table:
+    def take(self, rows: IntArray) -> Table:
         """Give some of the rows, in that order."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         outcome, weight = (None if array is None else array[rows] for array in (self.outcome, self.weight))

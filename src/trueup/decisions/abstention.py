@@ -18,13 +18,13 @@ from trueup.decisions.rules import Action, Rule
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import BoolArray, FloatArray
     from trueup.decisions.answers import Answers
     from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.rejection import RewardCurve, RiskCoverage
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Abstention", "RealisedCost", "abstain"]
 
@@ -267,7 +267,7 @@ def _of_answers(bound: Any, called: Any) -> Any:
 def _expected(answers: Answers, prices: _Prices, bound: Any, level: float, target: Target) -> ExpectedCost:
     """Ask what the rule will cost: a rule on the score itself where there is one, so that bounds on scores hold for it."""
     u, w, r = prices
-    scores: Floats
+    scores: FloatArray
     if answers.score is None:
         scores, rule = answers.confidence, _rule([("unsure", u, u), ("answer", r, w)], [prices.threshold])
     elif prices.threshold <= 0.5:
@@ -306,7 +306,7 @@ def _put_together(
     taken, total = answers.confidence >= prices.threshold, float(answers.w.sum())
     mass, falling = float(answers.w[taken].sum()), Falling(answers)
 
-    def risk(error: Floats | None, more: float = 0.0) -> float:
+    def risk(error: FloatArray | None, more: float = 0.0) -> float:
         if error is None or not mass:
             return math.nan
         return min(max((float(answers.w[taken] @ error[taken]) + more) / mass, 0.0), 1.0)
@@ -320,7 +320,7 @@ def _put_together(
     )  # fmt: skip
 
 
-def _realised(answers: Answers, prices: _Prices, taken: NDArray[np.bool_]) -> RealisedCost | None:
+def _realised(answers: Answers, prices: _Prices, taken: BoolArray) -> RealisedCost | None:
     """Add up what came out."""
     if answers.hit is None:
         return None

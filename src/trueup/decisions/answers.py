@@ -15,9 +15,10 @@ from trueup.metrics.inputs import numbers, scored, scored_classes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
+
 
 __all__ = ["Answers", "answers_of", "standard_error"]
 
@@ -29,19 +30,19 @@ class Answers(NamedTuple):
     ``score`` is the probability of class 1 where the likelier of two classes is answered, and None otherwise.
     """
 
-    confidence: Floats
-    hit: Floats | None
-    w: Floats
-    score: Floats | None
+    confidence: FloatArray
+    hit: FloatArray | None
+    w: FloatArray
+    score: FloatArray | None
     segments: Segments | None
 
     @property
-    def error(self) -> Floats | None:
+    def error(self) -> FloatArray | None:
         """Give 1 where the answer was wrong, or None."""
         return None if self.hit is None else 1.0 - self.hit
 
     @property
-    def labels(self) -> NDArray[Any] | None:
+    def labels(self) -> AnyArray | None:
         """Give the name of each row's segment, or None."""
         return None if self.segments is None else np.array(self.segments.names)[self.segments.codes]
 
@@ -95,7 +96,7 @@ def answers_of(
     return Answers(confidence, hit, rows.w, rows.p if called is None else None, rows.segments)
 
 
-def _called(called: Any, kept: NDArray[np.bool_], classes: int) -> NDArray[np.int64]:
+def _called(called: Any, kept: BoolArray, classes: int) -> IntArray:
     """Read the class that is answered, of the rows that are kept."""
     given = numbers(np.full(len(kept), called) if np.ndim(called) == 0 else called, "called")
     if len(given) != len(kept):

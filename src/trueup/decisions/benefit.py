@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.checks import one_of
+from trueup._validate import check_choice
 from trueup.data.intake import frame_like
 from trueup.data.plain import plain
 from trueup.decisions.evidence import Labelled, as_bound, compare_with, told_of, upper_bound
@@ -19,12 +19,12 @@ from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import Scored, numbers, scored
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import BoolArray, FloatArray
     from trueup.decisions.evidence import Bound
     from trueup.decisions.inputs import Target, Unlabelled
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["DecisionCurve", "decision_curve"]
 
@@ -65,30 +65,30 @@ class DecisionCurve:
     by_segment : mapping of str to DecisionCurve
     """
 
-    threshold: Floats
-    benefit: Mapping[str, Floats]
-    low: Mapping[str, Floats]
-    high: Mapping[str, Floats]
-    all: Floats
-    none: Floats
+    threshold: FloatArray
+    benefit: Mapping[str, FloatArray]
+    low: Mapping[str, FloatArray]
+    high: Mapping[str, FloatArray]
+    all: FloatArray
+    none: FloatArray
     advantage: Mapping[str, Gain]
     difference: Mapping[str, Gain]
     prevalence: float
     rows: float
     level: float
     target: Target
-    parts: Mapping[str, Floats] = field(default_factory=dict)
+    parts: Mapping[str, FloatArray] = field(default_factory=dict)
     told: str = ""
     distance: float = math.nan
     by_segment: Mapping[str, DecisionCurve] = field(default_factory=dict)
 
     @property
-    def standardized(self) -> Mapping[str, Floats]:
+    def standardized(self) -> Mapping[str, FloatArray]:
         """Give net benefit as a share of the most there can be, which is the prevalence."""
         return {name: one / (self.prevalence or math.nan) for name, one in self.benefit.items()}
 
     @property
-    def avoided(self) -> Mapping[str, Floats]:
+    def avoided(self) -> Mapping[str, FloatArray]:
         """Give how many actions a row are saved against acting on all, at no loss of true positives (NaN at 0)."""
         cost = np.where(self.threshold > 0, odds(self.threshold), math.nan)
         return {name: (one - self.all) / cost for name, one in self.benefit.items()}
@@ -115,7 +115,7 @@ class DecisionCurve:
             parts.append(self._where(worse, "worse" if parts else says.format("worse") + sure, gain, -1))
         return ", ".join(parts)
 
-    def _where(self, here: NDArray[np.bool_], says: str, gain: Gain, sign: int) -> str:
+    def _where(self, here: BoolArray, says: str, gain: Gain, sign: int) -> str:
         at = int(np.argmax(np.where(here, sign * gain.estimate, -math.inf)))
         most = f"{PER * abs(gain.estimate[at]):.3g} net true positives per {PER:,} rows at {self.threshold[at]:.4g}"
         return f"{says} at {_spans(self.threshold, here)}, by up to {most}"
@@ -126,10 +126,16 @@ class DecisionCurve:
         lines = []
         for name in self.benefit:
             line = {
-                "threshold": self.threshold, "prediction": np.full(len(self.threshold), name, object),
-                "benefit": self.benefit[name], "low": self.low[name], "high": self.high[name],
-                "all": self.all, "none": self.none, "standardized": self.standardized[name], "avoided": self.avoided[name],
-            }  # fmt: skip
+                "threshold": self.threshold,
+                "prediction": np.full(len(self.threshold), name, object),
+                "benefit": self.benefit[name],
+                "low": self.low[name],
+                "high": self.high[name],
+                "all": self.all,
+                "none": self.none,
+                "standardized": self.standardized[name],
+                "avoided": self.avoided[name],
+            }
             for what, gain in (("advantage", self.advantage[name]), ("difference", self.difference.get(name, missing))):
                 line |= {what: gain.estimate, f"{what}_low": gain.low, f"{what}_high": gain.high}
             lines.append(line)
@@ -150,7 +156,7 @@ class DecisionCurve:
         return f"<DecisionCurve of {self.rows:,.10g} rows: {self.verdict}>"
 
 
-def _spans(threshold: Floats, here: NDArray[np.bool_]) -> str:
+def _spans(threshold: FloatArray, here: BoolArray) -> str:
     """Name runs of thresholds."""
     edges = np.flatnonzero(np.diff(here.astype(int), prepend=0, append=0))
     runs = [(threshold[first], threshold[last - 1]) for first, last in zip(edges[::2], edges[1::2], strict=True)]
@@ -159,10 +165,16 @@ def _spans(threshold: Floats, here: NDArray[np.bool_]) -> str:
 
 
 def decision_curve(
-    y: ArrayLike | None, predictions: Any, *,
-    thresholds: ArrayLike | None = None, weight: ArrayLike | None = None, level: float = 0.9, target: Target | None = None,
-    bound: Any = None, segments: Any = None,
-) -> DecisionCurve:  # fmt: skip
+    y: ArrayLike | None,
+    predictions: Any,
+    *,
+    thresholds: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    level: float = 0.9,
+    target: Target | None = None,
+    bound: Any = None,
+    segments: Any = None,
+) -> DecisionCurve:
     """Say what it is worth to act on scores, over the thresholds that one may act from, before and after a fix.
 
     One who acts from the probability t on holds a false positive to be worth t/(1 - t) of a true one. So the net benefit is
@@ -204,7 +216,7 @@ def decision_curve(
         hint = "leave bound out, or pass y=None to go by the scores"
         raise ArgumentError("outcomes are known, so that no bound on the scores' errors is needed", hint=hint)
     if target not in (None, "population"):
-        one_of("target", target, ("rows", "population"))
+        check_choice("target", target, ("rows", "population"))
         hint = 'leave target out, or write "population"'
         raise ArgumentError("with outcomes, the benefit of these rows is known: no interval is needed", hint=hint)
     scores = {name: _checked(y, p, weight, name) for name, p in named.items()}
@@ -219,7 +231,7 @@ def decision_curve(
     return replace(whole, by_segment=single)
 
 
-def _thresholds(given: ArrayLike | None) -> Floats:
+def _thresholds(given: ArrayLike | None) -> FloatArray:
     if given is None:
         return THRESHOLDS.copy()
     found = np.unique(numbers(np.atleast_1d(np.asarray(given)), "thresholds"))
@@ -254,7 +266,7 @@ def _checked(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, name: str) ->
         raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
 
 
-def _realised(scores: Mapping[str, Scored], t: Floats, level: float) -> DecisionCurve:
+def _realised(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
     """Measure net benefit where outcomes are known."""
     o, one = odds(t), np.ones(len(t))
     nothing = Acting(*np.zeros((5, len(t))))
@@ -281,7 +293,7 @@ def _realised(scores: Mapping[str, Scored], t: Floats, level: float) -> Decision
     )
 
 
-def _better(against_all: Gain, against_none: Gain, of_all: Floats) -> Gain:
+def _better(against_all: Gain, against_none: Gain, of_all: FloatArray) -> Gain:
     """Compare with the better of acting on all and on none."""
     return Gain(*(np.where(of_all > 0, one, two) for one, two in zip(against_all, against_none, strict=True)))
 
@@ -296,10 +308,16 @@ def _told(known: Bound | None, failing: float, parts: Sequence[tuple[str | None,
 
 
 def _expected(
-    named: Mapping[str, Any], t: Floats, weight: ArrayLike | None, level: float, target: Target, bound: Any, segments: Any
+    named: Mapping[str, Any],
+    t: FloatArray,
+    weight: ArrayLike | None,
+    level: float,
+    target: Target,
+    bound: Any,
+    segments: Any,
 ) -> DecisionCurve:
     """Tell net benefit from one score alone."""
-    one_of("target", target, ("rows", "population"))
+    check_choice("target", target, ("rows", "population"))
     if len(named) > 1:
         hint = "ask for one score at a time, or pass y"
         raise ArgumentError(f"without outcomes one score can be judged; got {', '.join(named)}", hint=hint)
@@ -313,8 +331,13 @@ def _expected(
 
 
 def _put_together(
-    name: str, parts: Sequence[tuple[str | None, Unlabelled]], t: Floats, known: Bound | None, level: float, target: Target
-) -> DecisionCurve:  # fmt: skip
+    name: str,
+    parts: Sequence[tuple[str | None, Unlabelled]],
+    t: FloatArray,
+    known: Bound | None,
+    level: float,
+    target: Target,
+) -> DecisionCurve:
     benefit, widths = expect(parts, t, known, level, target, 1)
     against_all, _ = expect(parts, t, known, level, target, -1)
     of_all = benefit.estimate - against_all.estimate
@@ -324,6 +347,18 @@ def _put_together(
     )  # acting on all gains the positives less the odds of the negatives
     told = _told(known, (1 - level) / 2, parts)
     return DecisionCurve(
-        t, {name: benefit.estimate}, {name: benefit.low}, {name: benefit.high}, of_all, np.zeros(len(t)),
-        {name: _better(against_all, benefit, of_all)}, {}, prevalence, weight, level, target, widths, told,
-    )  # fmt: skip
+        t,
+        {name: benefit.estimate},
+        {name: benefit.low},
+        {name: benefit.high},
+        of_all,
+        np.zeros(len(t)),
+        {name: _better(against_all, benefit, of_all)},
+        {},
+        prevalence,
+        weight,
+        level,
+        target,
+        widths,
+        told,
+    )

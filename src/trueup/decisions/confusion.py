@@ -18,12 +18,12 @@ from trueup.metrics.inference import likely_root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import BoolArray, FloatArray
     from trueup.decisions.evidence import Bound
     from trueup.decisions.inputs import Unlabelled
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Estimate", "ExpectedConfusion", "expected_confusion"]
 
@@ -190,8 +190,8 @@ def _threshold(value: Any) -> float:
 class _Known(NamedTuple):
     """Sums of the errors of labelled rows, those called first: enough for the interval of any cost."""
 
-    mean: Floats  # sum w (y - f) / W
-    squares: Floats  # sum w^2 (y - f)^2 / W^2
+    mean: FloatArray  # sum w (y - f) / W
+    squares: FloatArray  # sum w^2 (y - f)^2 / W^2
     heaviest: float  # max w / W
     rows: float  # W^2 / sum w^2
     sides: float
@@ -200,10 +200,10 @@ class _Known(NamedTuple):
 class _Part(NamedTuple):
     """Sums of rows of one kind, those called first, and what is known of their errors."""
 
-    weight: Floats  # sum w
-    positive: Floats  # sum w f
-    noise: Floats  # sum w^2 f (1 - f)
-    moments: Floats  # sum w^2 times 1, f, f^2, in columns
+    weight: FloatArray  # sum w
+    positive: FloatArray  # sum w f
+    noise: FloatArray  # sum w^2 f (1 - f)
+    moments: FloatArray  # sum w^2 times 1, f, f^2, in columns
     heaviest: float
     known: _Known | None
     bound: float  # on the error of any interval, a row
@@ -229,12 +229,12 @@ def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: 
     return _Part(weight, positive, noise, np.stack(moments, axis=1), float(w.max()), known, most, told)
 
 
-def _sums(called: NDArray[np.bool_], *columns: Floats) -> list[Floats]:
+def _sums(called: BoolArray, *columns: FloatArray) -> list[FloatArray]:
     """Sum columns over the rows that are called, and over the others."""
     return [np.array([column[called].sum(), column[~called].sum()]) for column in columns]
 
 
-def _interval(parts: list[_Part], costs: Floats, level: float, target: Target) -> tuple[Floats, Floats]:
+def _interval(parts: list[_Part], costs: FloatArray, level: float, target: Target) -> tuple[FloatArray, FloatArray]:
     """Give the total of what rows cost, and its half-width, as `expected_cost` does; a line is what tp, fp, fn, tn cost."""
     base, difference = costs[:, 1::2], costs[:, ::2] - costs[:, 1::2]
     by_scores, correction, own, varies, bounded = np.zeros((5, len(costs)))
@@ -256,13 +256,13 @@ def _interval(parts: list[_Part], costs: Floats, level: float, target: Target) -
     return middle, quantile(sides) * np.sqrt(own + varies) + bounded
 
 
-def _variance(known: _Known, difference: Floats) -> Floats:
+def _variance(known: _Known, difference: FloatArray) -> FloatArray:
     """Bound the variance of the mean error of a labelled row."""
     largest = known.heaviest * np.abs(difference).max(axis=1)
     return np.asarray(likely_root(difference**2 @ known.squares, largest, known.sides) ** 2)
 
 
-def _sampling(parts: list[_Part], costs: Floats, middle: Floats, failing: float) -> Floats:
+def _sampling(parts: list[_Part], costs: FloatArray, middle: FloatArray, failing: float) -> FloatArray:
     """Bound the variance of what rows of the population cost: few of them, or none, may have been called here.
 
     What labelled rows add differs from part to part, and which part a row is of is chance, too.
@@ -298,7 +298,7 @@ def _tell(
     )
 
 
-def _rates(parts: list[_Part], counts: Floats, there: NDArray[np.bool_], level: float, target: Target) -> Floats:
+def _rates(parts: list[_Part], counts: FloatArray, there: BoolArray, level: float, target: Target) -> FloatArray:
     """Give rates and how far they may go; ``there`` says which of tp, fp, fn and tn can be at all."""
     of, by = (np.array(side, np.float64) for side in zip(*RATES.values(), strict=True))
     below = by @ counts
@@ -313,7 +313,7 @@ def _rates(parts: list[_Part], counts: Floats, there: NDArray[np.bool_], level: 
     return np.where(known, [rate, low, high], [[math.nan], [0.0], [1.0]])
 
 
-def _ends(parts: list[_Part], of: Floats, by: Floats, rate: Floats, level: float, target: Target) -> Floats:
+def _ends(parts: list[_Part], of: FloatArray, by: FloatArray, rate: FloatArray, level: float, target: Target) -> FloatArray:
     """Find how far down and up a rate R may go, until what is divided, less R times what it is divided by, is not 0.
 
     Half-widths are convex in R: on the way from the estimate to 0 or 1, it stops being inside once.
@@ -321,7 +321,7 @@ def _ends(parts: list[_Part], of: Floats, by: Floats, rate: Floats, level: float
     of, by = np.tile(of, (2, 1)), np.tile(by, (2, 1))
     limit = np.repeat([0.0, 1.0], len(rate))
 
-    def inside(trial: Floats) -> NDArray[np.bool_]:
+    def inside(trial: FloatArray) -> BoolArray:
         middle, half = _interval(parts, of - trial[:, None] * by, level, target)
         return np.asarray(np.where(limit == 0, middle, -middle) <= half)
 

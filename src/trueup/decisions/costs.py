@@ -17,13 +17,12 @@ from trueup.decisions.rules import as_actions, as_rule, check_squares
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from trueup.decisions.evidence import Bound, Evidence
     from trueup.decisions.inputs import Unlabelled
     from trueup.decisions.rules import Rule
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["ExpectedCost", "Share", "expected_cost"]
 

@@ -20,14 +20,13 @@ from trueup.metrics.inference import range_quantile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray, IntArray
     from trueup.decisions.evidence import Bound
     from trueup.decisions.ground import Ground, Kind
     from trueup.decisions.inputs import Unlabelled
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["CurvePoint", "ExpectedCurve", "expected_pr", "expected_roc"]
 
@@ -80,13 +79,13 @@ class ExpectedCurve:
     """
 
     kind: Kind
-    threshold: Floats
-    x: Floats
-    y: Floats
-    x_low: Floats
-    x_high: Floats
-    y_low: Floats
-    y_high: Floats
+    threshold: FloatArray
+    x: FloatArray
+    y: FloatArray
+    x_low: FloatArray
+    x_high: FloatArray
+    y_low: FloatArray
+    y_high: FloatArray
     area: float
     area_low: float
     area_high: float
@@ -125,7 +124,7 @@ class ExpectedCurve:
         rest["by_segment"] = {name: one.to_dict() for name, one in self.by_segment.items()}
         return {name: plain(value) for name, value in {"kind": self.kind, **points, **rest}.items()}
 
-    def _thinned(self) -> Ints:
+    def _thinned(self) -> IntArray:
         """Choose the points to show."""
         many = len(self.threshold)
         if many <= SHOWN:
@@ -311,7 +310,7 @@ def _bounded(kind: Kind, ground: Ground, error: _Error, target: Target) -> tuple
     return recall, precision, _average_precision(recall, precision)
 
 
-def _around(mass: Floats, error: float, most: Any) -> Range:
+def _around(mass: FloatArray, error: float, most: Any) -> Range:
     """Give what a share of rows may be: not below 0, nor above the rows that are there."""
     return Range(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
 

@@ -11,14 +11,11 @@ import numpy as np
 from trueup.decisions.ground import Range, average_precision, axes, divide, rising, under
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.decisions.ground import Ground, Kind
     from trueup.decisions.inputs import Target
     from trueup.metrics.inputs import Scored
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["Drawn", "draw_limits"]
 
@@ -45,14 +42,14 @@ class _Steps(NamedTuple):
     they happen to be, of which ``mean`` are positive; ``heaviest`` is the most that one row adds.
     """
 
-    labels: Floats
-    known: Floats
-    rows: Floats
-    mean: Floats
+    labels: FloatArray
+    known: FloatArray
+    rows: FloatArray
+    mean: FloatArray
     heaviest: float
 
     @property
-    def variance(self) -> Floats:
+    def variance(self) -> FloatArray:
         """Give that of the positives, or of the negatives where it is larger, by all causes."""
         return np.asarray(self.labels + self.known + self.rows * np.maximum(self.mean, 1 - self.mean) ** 2)
 
@@ -92,7 +89,7 @@ def draw_limits(kind: Kind, ground: Ground, labelled: Scored | None, level: floa
     return Drawn(x, y, areas, _parts(moves[0], steps, level, target, labelled=known is not None))
 
 
-def _reached(sizes: Floats, level: float) -> float:
+def _reached(sizes: FloatArray, level: float) -> float:
     """Give what a share ``level`` of sizes is below."""
     return float(np.quantile(sizes, min(level, SURE))) * _stretch(level)
 
@@ -109,7 +106,7 @@ class _Axis:
     ``one_row`` is what a single row moves it by: nothing is held to be surer than that.
     """
 
-    def __init__(self, near: Floats, drawn: Floats, scale: Floats, heaviest: float) -> None:
+    def __init__(self, near: FloatArray, drawn: FloatArray, scale: FloatArray, heaviest: float) -> None:
         # A curve that has nothing to divide by is anywhere; one that never had is nowhere.
         off = np.where(np.isnan(near), 0.0, np.where(np.isnan(drawn), 1.0, drawn - near))
         self.scale, self.one_row = scale, heaviest * scale
@@ -117,7 +114,7 @@ class _Axis:
         usual = np.maximum(np.hypot(self.spread, self.one_row), np.finfo(float).tiny)
         self.farthest = np.max(np.abs(off) / usual, axis=1)
 
-    def half(self, factor: float, room: float, between: Floats) -> Floats:
+    def half(self, factor: float, room: float, between: FloatArray) -> FloatArray:
         """Give half-widths; few rows may add more than their spread shows."""
         return np.asarray(
             factor * (np.hypot(self.spread, room * self.one_row) + room * self.one_row) + between * self.scale
@@ -138,11 +135,11 @@ class _Errors:
         # Where few events were seen, or none, those that were expected count.
         self.variance = max(float(self.squares[-1]), float(np.sum(w**2 * f * (1 - f)) / w.sum() ** 2))
 
-    def at(self, sums: Floats, threshold: Floats) -> Floats:
+    def at(self, sums: FloatArray, threshold: FloatArray) -> FloatArray:
         """Give a running sum over the rows with scores from each threshold on."""
         return np.asarray(sums[np.searchsorted(-self.score, -threshold, side="right")])
 
-    def smoothed(self, ground: Ground) -> Floats:
+    def smoothed(self, ground: Ground) -> FloatArray:
         """Give how many more are positive from each threshold on: as labelled rows say at some of them, in between even."""
         along = ground.called + divide(ground.positive, ground.positive[-1:])
         along = np.where(np.isnan(along), 2 * ground.called, along)
@@ -151,7 +148,7 @@ class _Errors:
         return np.interp(along, along[at], self.at(self.sums, ground.threshold[at]))
 
 
-def _places(ground: Ground) -> Ints:
+def _places(ground: Ground) -> IntArray:
     """Choose thresholds to draw at: the very highest, and then evenly along rows and positives; both ends are in."""
     many = len(ground.threshold)
     if many <= PLACES:
@@ -179,7 +176,7 @@ def _steps(few: Ground, known: _Errors | None, target: Target) -> _Steps:
     return _Steps(nought, told, squares, mean, heaviest)
 
 
-def _draw(few: Ground, steps: _Steps, target: Target) -> tuple[Floats, Floats]:
+def _draw(few: Ground, steps: _Steps, target: Target) -> tuple[FloatArray, FloatArray]:
     """Draw how far the shares of positives and of negatives from each threshold on are off, one line a draw."""
     random = np.random.default_rng(0)
     size = (DRAWS, len(few.threshold))
@@ -192,7 +189,7 @@ def _draw(few: Ground, steps: _Steps, target: Target) -> tuple[Floats, Floats]:
     return positive + errors, negative - errors
 
 
-def _moved(few: Ground, off: tuple[Floats, Floats], target: Target) -> tuple[Floats, Floats]:
+def _moved(few: Ground, off: tuple[FloatArray, FloatArray], target: Target) -> tuple[FloatArray, FloatArray]:
     """Give shares that are off by so much, as far as they can be."""
     if target == "rows":
         positive = np.clip(few.positive + off[0], 0.0, few.called)
@@ -200,14 +197,14 @@ def _moved(few: Ground, off: tuple[Floats, Floats], target: Target) -> tuple[Flo
     return np.maximum(few.positive + off[0], 0.0), np.maximum(few.negative + off[1], 0.0)
 
 
-def _scales(kind: Kind, few: Ground) -> tuple[Floats, Floats]:
+def _scales(kind: Kind, few: Ground) -> tuple[FloatArray, FloatArray]:
     """Say what a share of all rows is on each axis."""
     ones = np.ones(len(few.called))
     recall, fpr = (np.nan_to_num(divide(ones, ones * share)) for share in (few.positive[-1], few.negative[-1]))
     return (fpr, recall) if kind == "roc" else (recall, np.nan_to_num(divide(ones, few.called)))
 
 
-def _limits(estimate: Floats, half: Floats) -> Range:
+def _limits(estimate: FloatArray, half: FloatArray) -> Range:
     """Give limits within 0 and 1, which is all that is known where there is no estimate."""
     unknown = np.isnan(estimate)
     low, high = np.clip(estimate - half, 0.0, 1.0), np.clip(estimate + half, 0.0, 1.0)
@@ -222,7 +219,7 @@ def _rate(rate: Range, target: Target) -> Range:
     return rising(rate)
 
 
-def _areas(area: float, off: Floats, level: float, one_row: float, least: float) -> tuple[float, float, float]:
+def _areas(area: float, off: FloatArray, level: float, one_row: float, least: float) -> tuple[float, float, float]:
     """Give limits of an area, from how far areas are off that were drawn, and at least so many times as far as usual."""
     if math.isnan(area):
         return area, 0.0, 1.0
@@ -236,7 +233,7 @@ def _areas(area: float, off: Floats, level: float, one_row: float, least: float)
     return area, max(0.0, min(area, area + low)), min(1.0, max(area, area + high))
 
 
-def _of_precision(few: Ground, off: tuple[Floats, Floats]) -> Floats:
+def _of_precision(few: Ground, off: tuple[FloatArray, FloatArray]) -> FloatArray:
     """Give how far average precision is off, where shares are by so much: to first order, which noise does not bend.
 
     AP = sum P dA / A_end with P = A / (A + B), A the positives and B the negatives from each threshold on.
@@ -250,7 +247,7 @@ def _of_precision(few: Ground, off: tuple[Floats, Floats]) -> Floats:
     )
 
 
-def _parts(off: Floats, steps: _Steps, level: float, target: Target, *, labelled: bool) -> dict[str, float]:
+def _parts(off: FloatArray, steps: _Steps, level: float, target: Target, *, labelled: bool) -> dict[str, float]:
     """Say by how much the positives above a threshold may be off, as a share of all rows, and why."""
     reach = _reached(np.abs(off).max(axis=1), level)
     own = float((steps.labels + steps.rows * steps.mean**2).sum())

@@ -16,11 +16,11 @@ from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.inputs import Scored, checked_weights, numbers, scored
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray
     from trueup.decisions.rules import Rule
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile",
@@ -70,7 +70,7 @@ class Labelled:
         # A copy: what is done to the arrays later is not done to the evidence.
         self.rows: Scored = Scored(*(_fixed(column) for column in scored(y, p, weight)))
         _refuse_swapped(self.rows)
-        self.before: Floats | None = None
+        self.before: FloatArray | None = None
         self.free = FREE
         kept = np.ones(np.size(y), bool) if weight is None else checked_weights(numbers(weight, "weight")) > 0
         self.segments: Segments | None = None if segments is None else segments_of(segments, kept)
@@ -107,7 +107,7 @@ def _refuse_swapped(rows: Scored) -> None:
     warn_of_hard_scores(rows.p, "score of the labelled rows")
 
 
-def _fixed(column: Floats) -> Floats:
+def _fixed(column: FloatArray) -> FloatArray:
     copied = column.copy()
     copied.setflags(write=False)
     return copied
@@ -191,7 +191,7 @@ def quantile(failing: float) -> float:
     return -NormalDist().inv_cdf(KEPT * failing)
 
 
-def spread(errors: Floats, most: float, failing: float) -> float:
+def spread(errors: FloatArray, most: float, failing: float) -> float:
     """Bound the root of the sum of the variances of errors, from their squares: it holds for few events too.
 
     See `metrics.inference.likely_root`; ``most`` is the largest error there can be.
@@ -296,7 +296,7 @@ def _segment(audit: Audited, name: str) -> Any:
         ) from error
 
 
-def compare_with(bound: Bound | None, p: Floats, weight: Floats | None = None) -> float:
+def compare_with(bound: Bound | None, p: FloatArray, weight: FloatArray | None = None) -> float:
     """Warn where scores have left those of the labelled rows; give how far they are apart, NaN where none are known."""
     if not isinstance(bound, Labelled):
         return math.nan

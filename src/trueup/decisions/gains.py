@@ -13,12 +13,10 @@ from trueup.metrics.inputs import Scored
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.decisions.evidence import Bound
     from trueup.decisions.inputs import Target, Unlabelled
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Acting", "Gain", "compare", "expect", "odds"]
 
@@ -26,22 +24,22 @@ __all__ = ["Acting", "Gain", "compare", "expect", "odds"]
 class Gain(NamedTuple):
     """Net benefit, or a difference of two, at each threshold: an estimate and the ends of its interval."""
 
-    estimate: Floats
-    low: Floats
-    high: Floats
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class Acting(NamedTuple):
     """Rows that are acted on at each threshold: sums of w, w y, w^2, w^2 y and w^2 y^2, one entry a threshold."""
 
-    w: Floats
-    wy: Floats
-    ww: Floats
-    wwy: Floats
-    wwyy: Floats
+    w: FloatArray
+    wy: FloatArray
+    ww: FloatArray
+    wwy: FloatArray
+    wwyy: FloatArray
 
     @classmethod
-    def on(cls, rows: Scored, score: Floats, thresholds: Floats) -> tuple[Acting, Acting]:
+    def on(cls, rows: Scored, score: FloatArray, thresholds: FloatArray) -> tuple[Acting, Acting]:
         """Sum over the rows whose score is the threshold or more, and over all rows."""
         y, w = rows.y, rows.w
         sums = _from(score, thresholds, w, w * y, w**2, w**2 * y, (w * y) ** 2)
@@ -51,23 +49,23 @@ class Acting(NamedTuple):
         """Take rows away that are part of these."""
         return Acting(*(one - two for one, two in zip(self, other, strict=True)))
 
-    def total(self, t: Floats) -> Floats:
+    def total(self, t: FloatArray) -> FloatArray:
         """Sum w g, where a row gains g = y - (1 - y) t/(1 - t)."""
         return np.asarray(self.wy - (self.w - self.wy) * odds(t))
 
-    def squared(self, t: Floats) -> tuple[Floats, Floats]:
+    def squared(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sum w^2 g and w^2 g^2."""
         o = odds(t)
         mixed = self.wwy - self.wwyy  # of w^2 y (1 - y): nought unless labels are soft
         return self.wwy - (self.ww - self.wwy) * o, self.wwyy - 2 * o * mixed + o**2 * (self.ww - self.wwy - mixed)
 
 
-def odds(t: Floats) -> Floats:
+def odds(t: FloatArray) -> FloatArray:
     """Give how many true positives a false one costs, for one who acts from the probability t on."""
     return np.asarray(t / (1 - t))
 
 
-def compare(one: Acting, other: Acting, both: Acting, rows: Scored, t: Floats, reach: Floats, level: float) -> Gain:
+def compare(one: Acting, other: Acting, both: Acting, rows: Scored, t: FloatArray, reach: FloatArray, level: float) -> Gain:
     """Say what acting on some rows gains over acting on others, where outcomes are known.
 
     Parameters
@@ -98,8 +96,13 @@ def compare(one: Acting, other: Acting, both: Acting, rows: Scored, t: Floats, r
 
 
 def expect(
-    parts: Sequence[tuple[str | None, Unlabelled]], t: Floats, bound: Bound | None, level: float, target: Target, sign: int
-) -> tuple[Gain, dict[str, Floats]]:
+    parts: Sequence[tuple[str | None, Unlabelled]],
+    t: FloatArray,
+    bound: Bound | None,
+    level: float,
+    target: Target,
+    sign: int,
+) -> tuple[Gain, dict[str, FloatArray]]:
     """Say what acting gains over acting on none (sign 1) or on all (sign -1), where outcomes are not known.
 
     Notes
@@ -127,7 +130,9 @@ def expect(
     return _within(mean, half, half, *ends), widths
 
 
-def _sampling(each: Sequence[_Part], t: Floats, mean: Floats, heaviest: float, failing: float, sign: int) -> Floats:
+def _sampling(
+    each: Sequence[_Part], t: FloatArray, mean: FloatArray, heaviest: float, failing: float, sign: int
+) -> FloatArray:
     """Bound the variance of what rows are expected to gain, by their scores and what labelled rows add in their part."""
     around, most, furthest = np.zeros(len(t)), np.zeros(len(t)), np.ones(len(t)) if sign > 0 else odds(t)
     for part in each:
@@ -144,13 +149,13 @@ class _Part(NamedTuple):
     acted: Acting
     weight: float
     squares: float
-    noise: Floats
-    mean: Floats
-    varies: Floats
-    bounded: Floats
+    noise: FloatArray
+    mean: FloatArray
+    varies: FloatArray
+    bounded: FloatArray
 
 
-def _part(rows: Unlabelled, t: Floats, bound: Bound | None, sides: float, name: str | None, sign: int) -> _Part:
+def _part(rows: Unlabelled, t: FloatArray, bound: Bound | None, sides: float, name: str | None, sign: int) -> _Part:
     """Sum over rows, and hold them against labelled ones: `as_evidence` for every threshold at once."""
     acted, everything = Acting.on(Scored(rows.p, rows.p, rows.w), rows.p, t)
     acted = acted if sign > 0 else everything.less(acted)
@@ -172,14 +177,14 @@ def _part(rows: Unlabelled, t: Floats, bound: Bound | None, sides: float, name: 
     return _Part(acted, weight, squares, noise, sign * weight * swing * once / total, (weight * deviation) ** 2, none)
 
 
-def _from(score: Floats, thresholds: Floats, *columns: Floats) -> Floats:
+def _from(score: FloatArray, thresholds: FloatArray, *columns: FloatArray) -> FloatArray:
     """Sum columns over all rows, then over those from each threshold on: shape (columns, thresholds + 1)."""
     place = np.searchsorted(thresholds, score, side="right")
     sums = np.stack([np.bincount(place, column, len(thresholds) + 1) for column in columns])
     return np.asarray(np.cumsum(sums[:, ::-1], axis=1)[:, ::-1])
 
 
-def _within(mean: Floats, below: Floats, above: Floats, least: Floats, most: Floats) -> Gain:
+def _within(mean: FloatArray, below: FloatArray, above: FloatArray, least: FloatArray, most: FloatArray) -> Gain:
     """Keep an interval to what is possible."""
     low, estimate, high = (np.clip(one, least, most) for one in (mean - below, mean, mean + above))
     return Gain(estimate, low, high)

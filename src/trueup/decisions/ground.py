@@ -10,12 +10,9 @@ import numpy as np
 from trueup.kernels.sorting import argsort
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.decisions.inputs import Unlabelled
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["Ground", "Kind", "Range", "average_precision", "axes", "divide", "lay", "rising", "under"]
 
@@ -27,9 +24,9 @@ DUST = 1e-12  # of all rows
 class Range(NamedTuple):
     """An estimate a threshold, with its limits."""
 
-    estimate: Floats
-    low: Floats
-    high: Floats
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class Ground(NamedTuple):
@@ -39,22 +36,22 @@ class Ground(NamedTuple):
     square of the total weight; ``heaviest`` is the share of the heaviest row.
     """
 
-    threshold: Floats
-    called: Floats
-    positive: Floats
-    negative: Floats
-    squares: Floats
-    noise: Floats
+    threshold: FloatArray
+    called: FloatArray
+    positive: FloatArray
+    negative: FloatArray
+    squares: FloatArray
+    noise: FloatArray
     heaviest: float
 
-    def at(self, places: Ints) -> Ground:
+    def at(self, places: IntArray) -> Ground:
         """Keep some thresholds."""
         return Ground(
             self.threshold[places], self.called[places], self.positive[places], self.negative[places],
             self.squares[places], self.noise[places], self.heaviest,
         )  # fmt: skip
 
-    def corrected(self, more: Floats) -> Ground:
+    def corrected(self, more: FloatArray) -> Ground:
         """Move some rows from the negatives to the positives at each threshold, as far as there are any.
 
         Both rise, and no more of them are added between two thresholds than there are rows.
@@ -65,7 +62,7 @@ class Ground(NamedTuple):
         return self._replace(positive=positive, negative=negative)
 
 
-def _without_dust(share: Floats) -> Floats:
+def _without_dust(share: FloatArray) -> FloatArray:
     """Let nothing be left of a share of rows where rounding alone leaves something."""
     return np.where(share > DUST, share, 0.0)
 
@@ -84,7 +81,7 @@ def lay(rows: Unlabelled) -> Ground:
     return Ground(np.append(math.inf, p[last]), called, positive, negative, squares, noise, float(w.max()))
 
 
-def axes(kind: Kind, positive: Floats, negative: Floats) -> tuple[Floats, Floats]:
+def axes(kind: Kind, positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Give FPR and TPR, or recall and precision; NaN where there is nothing to divide by. Several curves are lines."""
     recall = divide(positive, positive[..., -1:])
     if kind == "roc":
@@ -92,7 +89,7 @@ def axes(kind: Kind, positive: Floats, negative: Floats) -> tuple[Floats, Floats
     return recall, divide(positive, positive + negative)
 
 
-def divide(one: Floats, by: Floats) -> Floats:
+def divide(one: FloatArray, by: FloatArray) -> FloatArray:
     """Divide where there is something to divide by; NaN elsewhere."""
     there = by > 0
     return np.where(there, one / np.where(there, by, 1.0), math.nan)
@@ -103,13 +100,13 @@ def rising(rate: Range) -> Range:
     return Range(*(np.maximum.accumulate(column) for column in rate))
 
 
-def under(x: Floats, y: Floats) -> Floats:
+def under(x: FloatArray, y: FloatArray) -> FloatArray:
     """Give the area under each line from (0, 0) to (1, 1)."""
     ends = [(0, 0)] * (x.ndim - 1) + [(1, 1)]
     xs, ys = (np.pad(side, ends, constant_values=((0.0, 1.0),)) for side in (x, y))
     return np.asarray(np.clip(np.sum(np.diff(xs) * (ys[..., 1:] + ys[..., :-1]), axis=-1) / 2, 0.0, 1.0))
 
 
-def average_precision(recall: Floats, precision: Floats) -> Floats:
+def average_precision(recall: FloatArray, precision: FloatArray) -> FloatArray:
     """Add precision up over the growth of recall."""
     return np.asarray(np.sum(np.diff(recall) * precision[..., 1:], axis=-1))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_WEIGHT, are_hard, one_of
+from trueup._validate import check_choice
+from trueup.data.checks import LARGEST_WEIGHT, are_hard
 from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
 from trueup.metrics.inputs import numbers, scored
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from trueup._types import BoolArray, FloatArray, IntArray
+
 
 __all__ = [
     "Segments",
@@ -44,7 +46,7 @@ class Segments(NamedTuple):
     """The segment of each row: names, ascending, and the place of each row's among them."""
 
     names: tuple[str, ...]
-    codes: NDArray[np.int64]
+    codes: IntArray
 
     def rows(self) -> dict[str, NDArray[np.intp]]:
         """Give the numbers of the rows of each segment."""
@@ -56,8 +58,8 @@ class Segments(NamedTuple):
 class Unlabelled(NamedTuple):
     """Scores and weights of rows whose outcome is not known, and perhaps their segments."""
 
-    p: Floats
-    w: Floats
+    p: FloatArray
+    w: FloatArray
     segments: Segments | None = None
 
     def parts(self) -> Iterator[tuple[str, Unlabelled]]:
@@ -96,7 +98,7 @@ def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = No
     return Unlabelled(rows.p, rows.w, None if segments is None else segments_of(segments, kept))
 
 
-def warn_of_hard_scores(p: Floats, name: str) -> None:
+def warn_of_hard_scores(p: FloatArray, name: str) -> None:
     """Warn where many scores are all 0 or 1: no cost of them is in doubt, which is not so."""
     if are_hard(p):
         warnings.warn(
@@ -106,7 +108,7 @@ def warn_of_hard_scores(p: Floats, name: str) -> None:
         )
 
 
-def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
+def segments_of(segments: Any, kept: BoolArray) -> Segments:
     """Read the segment of each row, and keep those of some.
 
     Parameters
@@ -138,9 +140,7 @@ def segments_of(segments: Any, kept: NDArray[np.bool_]) -> Segments:
     return Segments(tuple(names[at] for at in order.tolist()), place[codes])
 
 
-def _labels(
-    values: Any, kept: NDArray[np.bool_], name: str, before: str, missing: str
-) -> tuple[list[str], NDArray[np.int64]]:
+def _labels(values: Any, kept: BoolArray, name: str, before: str, missing: str) -> tuple[list[str], IntArray]:
     """Number the labels of one column, those of rows that are kept."""
     shape = np.shape(values)
     if shape != kept.shape:
@@ -184,7 +184,7 @@ def check_level(level: Any) -> None:
 
 def check_target(target: Any) -> None:
     """Check what is to be told: of these rows, or of the population they come from."""
-    one_of("target", target, ("rows", "population"))
+    check_choice("target", target, ("rows", "population"))
 
 
 def say(value: float, digits: int = 4) -> str:

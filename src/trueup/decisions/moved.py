@@ -13,9 +13,8 @@ from trueup.decisions.inputs import frames_within
 from trueup.errors import ShiftWarning
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["FREE", "STEPS", "Moved", "compare_scores", "warn_of_moved_scores", "warn_of_uncorrected_scores"]
 
@@ -43,7 +42,11 @@ class Moved:
 
 
 def compare_scores(
-    one: Floats, other: Floats, free: float = FREE, weight: Floats | None = None, other_weight: Floats | None = None
+    one: FloatArray,
+    other: FloatArray,
+    free: float = FREE,
+    weight: FloatArray | None = None,
+    other_weight: FloatArray | None = None,
 ) -> Moved:
     """Compare two samples of scores; rows of other weights count as so many equal ones as would be as sure.
 
@@ -64,7 +67,7 @@ def compare_scores(
 class _Sample:
     """Scores, ascending, and the share of rows below each place."""
 
-    def __init__(self, score: Floats, weight: Floats | None) -> None:
+    def __init__(self, score: FloatArray, weight: FloatArray | None) -> None:
         if weight is None or weight.min() == weight.max():
             self.score, self.rows = np.sort(score), float(len(score))
             self.below = np.arange(len(score) + 1) / len(score)
@@ -76,7 +79,7 @@ class _Sample:
         self.rows = 1 / float(share @ share)
         self.deviation = math.sqrt(float(share @ (self.score - share @ self.score) ** 2))
 
-    def up_to(self, score: Floats) -> Floats:
+    def up_to(self, score: FloatArray) -> FloatArray:
         """Give the share of rows with scores up to each of these."""
         return np.asarray(self.below[np.searchsorted(self.score, score, side="right")])
 
@@ -86,7 +89,11 @@ class _Sample:
 
 
 def warn_of_moved_scores(
-    labelled: Floats, scores: Floats, free: float, labelled_weight: Floats | None = None, weight: Floats | None = None
+    labelled: FloatArray,
+    scores: FloatArray,
+    free: float,
+    labelled_weight: FloatArray | None = None,
+    weight: FloatArray | None = None,
 ) -> Moved:
     """Compare scores with the labelled ones, and warn where they moved."""
     found = compare_scores(labelled, scores, free, labelled_weight, weight)
@@ -101,7 +108,7 @@ def warn_of_moved_scores(
     return found
 
 
-def warn_of_uncorrected_scores(after: Floats, before: Floats, scores: Floats) -> bool:
+def warn_of_uncorrected_scores(after: FloatArray, before: FloatArray, scores: FloatArray) -> bool:
     """Warn where scores are like those that a calibrator was given, and not like those that it gave; say whether."""
     fixed, raw = (compare_scores(known, scores, free=0.0) for known in (after, before))
     uncorrected = fixed.matters and raw.distance < fixed.distance / 2

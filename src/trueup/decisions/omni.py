@@ -16,9 +16,10 @@ from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import numbers, scored
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import AnyArray, BoolArray, FloatArray
+
 
 __all__ = ["LOSSES", "omniloss", "omnipredict"]
 
@@ -38,11 +39,11 @@ BENT = 1e-9  # how far a value may lie above the line between its neighbours, of
 class _Loss(NamedTuple):
     """What a loss is: the best prediction for each probability, and its value for outcome 1 or 0."""
 
-    best: Callable[[Floats], Floats]
-    value: Callable[[float, Floats], Floats]
+    best: Callable[[FloatArray], FloatArray]
+    value: Callable[[float, FloatArray], FloatArray]
 
 
-def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0) -> Floats:
+def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0) -> FloatArray:
     """Turn probabilities into the predictions that lose least: argmin over t of p l(1, t) + (1 - p) l(0, t).
 
     A multicalibrated score, treated so, is about as good for every convex loss as a model trained for that loss, among
@@ -103,7 +104,7 @@ def omnipredict(p: ArrayLike, loss: Any, *, low: float = 0.0, high: float = 1.0)
     return np.asarray(np.concatenate(blocks)[at])
 
 
-def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> Floats:
+def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     """Say what predictions lose on rows with known outcomes, in the units of `omnipredict`.
 
     Parameters
@@ -142,7 +143,7 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> Floats:
     return _mixed(ys, found.value(1.0, ts), found.value(0.0, ts))
 
 
-def _refuse(bad: NDArray[np.bool_], t: Floats, told: str, hint: str) -> None:
+def _refuse(bad: BoolArray, t: FloatArray, told: str, hint: str) -> None:
     if bad.any():
         raise DataError(f"{told}; got {t[bad][0]:.10g} {where(bad)}", hint=hint)
 
@@ -160,7 +161,7 @@ def _known(loss: Any) -> _Loss | None:
     raise ArgumentError(f"loss is not known: {loss!r:.60}", hint=HINT)
 
 
-def _log(y: float, t: Floats) -> Floats:
+def _log(y: float, t: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(t) if y else -np.log1p(-t))
 
@@ -179,7 +180,7 @@ def _quantile(share: Any) -> _Loss:
         raise ArgumentError(f"a quantile lies between 0 and 1; got {share!r:.60}", hint='write ("quantile", 0.9)')
     q = float(share)
 
-    def best(p: Floats) -> Floats:
+    def best(p: FloatArray) -> FloatArray:
         return np.asarray(p > 1 - q if q >= 0.5 else 1 - p < q, np.float64)
 
     return _Loss(best, lambda y, t: np.maximum(q * (y - t), (1 - q) * (t - y)))
@@ -194,7 +195,7 @@ def _costs(costs: Mapping[str, Any]) -> _Loss:
         for before, after in ((wait.negative, act.negative), (wait.positive, act.positive))
     )
 
-    def best(p: Floats) -> Floats:
+    def best(p: FloatArray) -> FloatArray:
         if at_zero == at_one:
             return np.full(len(p), float(at_zero >= 0))
         crossing = at_zero / (at_zero - at_one)
@@ -203,19 +204,19 @@ def _costs(costs: Mapping[str, Any]) -> _Loss:
             return np.asarray(p >= near if Fraction(near) >= crossing else p > near, np.float64)
         return np.asarray(p <= near if Fraction(near) <= crossing else p < near, np.float64)
 
-    def value(y: float, t: Floats) -> Floats:
+    def value(y: float, t: FloatArray) -> FloatArray:
         return np.where(t > 0, act.positive if y else act.negative, wait.positive if y else wait.negative)
 
     return _Loss(best, value)
 
 
-def _mixed(p: Floats, if_one: Floats, if_zero: Floats) -> Floats:
+def _mixed(p: FloatArray, if_one: FloatArray, if_zero: FloatArray) -> FloatArray:
     """Give the expected loss; an infinite one that cannot happen counts for nothing."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(p > 0, p * if_one, 0.0) + np.where(p < 1, (1 - p) * if_zero, 0.0))
 
 
-def _on_grid(loss: Callable[[float, Floats], Any], y: float, grid: Floats) -> Floats:
+def _on_grid(loss: Callable[[float, FloatArray], Any], y: float, grid: FloatArray) -> FloatArray:
     """Look at a function for one outcome, and refuse it where it is seen not to be convex."""
     found = _asked(loss, y, grid)
     finite = np.flatnonzero(np.isfinite(found))
@@ -235,16 +236,18 @@ def _on_grid(loss: Callable[[float, Floats], Any], y: float, grid: Floats) -> Fl
     return found
 
 
-def _rounding(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> float:
+def _rounding(loss: Callable[[float, FloatArray], Any], y: float, t: FloatArray) -> float:
     """Give how far off values may be that a function gives in less than double precision, of their size."""
     kind = _given(loss, y, t).dtype
     return 4 * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
 
 
-def _least(p: Floats, loss: Callable[[float, Floats], Any], grid: Floats, on_grid: tuple[Floats, ...]) -> Floats:
+def _least(
+    p: FloatArray, loss: Callable[[float, FloatArray], Any], grid: FloatArray, on_grid: tuple[FloatArray, ...]
+) -> FloatArray:
     """Find the least expected loss of each probability, all at once, near the best point of the grid."""
 
-    def expected(t: Floats) -> Floats:
+    def expected(t: FloatArray) -> FloatArray:
         return _mixed(p, _asked(loss, 1.0, t), _asked(loss, 0.0, t))
 
     value, at = np.full(len(p), math.inf), np.full(len(p), -1)
@@ -273,7 +276,7 @@ def _least(p: Floats, loss: Callable[[float, Floats], Any], grid: Floats, on_gri
     return np.asarray(known)
 
 
-def _asked(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> Floats:
+def _asked(loss: Callable[[float, FloatArray], Any], y: float, t: FloatArray) -> FloatArray:
     """Ask a function for its values, and check what it gives."""
     given = _given(loss, y, t)
     if given.dtype.kind not in "biuf" or given.shape != t.shape:
@@ -287,7 +290,7 @@ def _asked(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> Floats:
     return found
 
 
-def _given(loss: Callable[[float, Floats], Any], y: float, t: Floats) -> NDArray[Any]:
+def _given(loss: Callable[[float, FloatArray], Any], y: float, t: FloatArray) -> AnyArray:
     """Call a function."""
     try:
         with np.errstate(all="ignore"):

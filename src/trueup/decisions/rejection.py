@@ -15,11 +15,11 @@ from trueup.kernels.sorting import argsort
 from trueup.metrics.scores import prr
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray, IntArray
     from trueup.decisions.answers import Answers
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "RATIOS", "Falling", "RewardCurve", "RiskCoverage", "read_ratios", "reward_curve", "rewards", "risk_coverage", "risks",
@@ -53,25 +53,25 @@ class RewardCurve:
         Whether outcomes are known.
     """
 
-    ratio: Floats
-    threshold: Floats
-    answered: Floats
-    expected: Floats
-    realised: Floats
-    error: Floats
-    always: Floats
-    never: Floats
-    oracle: Floats
-    random: Floats
+    ratio: FloatArray
+    threshold: FloatArray
+    answered: FloatArray
+    expected: FloatArray
+    realised: FloatArray
+    error: FloatArray
+    always: FloatArray
+    never: FloatArray
+    oracle: FloatArray
+    random: FloatArray
     rows: float
     labelled: bool
 
     @property
-    def reward(self) -> Floats:
+    def reward(self) -> FloatArray:
         """Give what came out where that is known, else what is expected."""
         return self.realised if self.labelled else self.expected
 
-    def gain(self, over: RewardCurve) -> Floats:
+    def gain(self, over: RewardCurve) -> FloatArray:
         """Give how much more a row earns than by another curve at the same ratios (Luo et al. 2022, Figure 4)."""
         if not np.array_equal(self.ratio, over.ratio):
             raise ArgumentError("the two curves have different ratios", hint="pass the same ratios= to both")
@@ -121,10 +121,10 @@ class RiskCoverage:
     labelled : bool
     """
 
-    threshold: Floats
-    coverage: Floats
-    expected: Floats
-    realised: Floats
+    threshold: FloatArray
+    coverage: FloatArray
+    expected: FloatArray
+    realised: FloatArray
     expected_area: float
     realised_area: float
     oracle_area: float
@@ -135,7 +135,7 @@ class RiskCoverage:
     labelled: bool
 
     @property
-    def risk(self) -> Floats:
+    def risk(self) -> FloatArray:
         """Give the curve as it came out where that is known, else what is expected."""
         return self.realised if self.labelled else self.expected
 
@@ -227,7 +227,7 @@ def risk_coverage(
     return risks(answers, Falling(answers))
 
 
-def read_ratios(ratios: ArrayLike | None) -> Floats:
+def read_ratios(ratios: ArrayLike | None) -> FloatArray:
     """Check cost ratios."""
     if ratios is None:
         return RATIOS.copy()
@@ -258,23 +258,23 @@ class Falling:
         self.taken = self.sums(answers.w)
         self.total = float(self.taken[-1])
 
-    def sums(self, column: Floats) -> Floats:
+    def sums(self, column: FloatArray) -> FloatArray:
         """Add up a column from the most confident row to the end of each step."""
         return np.append(0.0, np.cumsum(column[self.order])[self.last])
 
-    def steps(self, threshold: Floats) -> NDArray[np.int64]:
+    def steps(self, threshold: FloatArray) -> IntArray:
         """Give how many steps are at least as confident."""
         return np.searchsorted(-self.threshold, -threshold, side="right")
 
 
-def rewards(answers: Answers, falling: Falling, ratio: Floats) -> RewardCurve:
+def rewards(answers: Answers, falling: Falling, ratio: FloatArray) -> RewardCurve:
     """Compute the curve of rewards of answers that have been read."""
     w, error = answers.w, answers.error
     threshold = (ratio - 1.0) / ratio
     at = falling.steps(threshold)
     answered = falling.taken[at] / falling.total
 
-    def earned(wrong: Floats) -> tuple[Floats, float]:
+    def earned(wrong: FloatArray) -> tuple[FloatArray, float]:
         sums = falling.sums(w * wrong) / falling.total
         return -(1.0 - answered) - ratio * sums[at], float(sums[-1])
 
@@ -291,7 +291,9 @@ def rewards(answers: Answers, falling: Falling, ratio: Floats) -> RewardCurve:
     )  # fmt: skip
 
 
-def _noise(falling: Falling, w: Floats, error: Floats, mean: Floats, ratio: Floats, at: NDArray[np.int64]) -> Floats:
+def _noise(
+    falling: Falling, w: FloatArray, error: FloatArray, mean: FloatArray, ratio: FloatArray, at: IntArray
+) -> FloatArray:
     """Give the standard error of the mean cost of rows: ratio x error where they are answered, else 1."""
     squares, wrong, both = (falling.sums(w**2 * column) for column in (np.ones(len(w)), error, error**2))
     silent = (squares[-1] - squares[at]) * (1.0 - mean) ** 2
@@ -319,7 +321,7 @@ def risks(answers: Answers, falling: Falling) -> RiskCoverage:
     )  # fmt: skip
 
 
-def _area(coverage: Floats, errors: Floats) -> float:
+def _area(coverage: FloatArray, errors: FloatArray) -> float:
     """Integrate errors / coverage, errors a straight line within each step."""
     wide, more = np.diff(coverage), np.diff(errors)
     rate = np.divide(more, wide, out=np.zeros_like(wide), where=wide > 0)  # a weight may be lost beside the others

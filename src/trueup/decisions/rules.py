@@ -17,8 +17,8 @@ from trueup.metrics.inputs import scored
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from trueup._types import FloatArray, IntArray
+
 
 __all__ = ["Action", "Rule", "as_actions", "as_rule", "check_squares"]
 
@@ -80,11 +80,11 @@ class Rule:
             )
 
     @property
-    def differences(self) -> Floats:
+    def differences(self) -> FloatArray:
         """Give what each action costs more on a positive than on a negative row."""
         return np.array([action.difference for action in self.actions])
 
-    def places(self, p: Floats) -> Ints:
+    def places(self, p: FloatArray) -> IntArray:
         """Give the number of each row's action."""
         return np.searchsorted(np.array(self.edges[1:-1]), p, side="right").astype(np.int64)
 
@@ -104,7 +104,7 @@ class Rule:
         """Give what its actions cost to be used at all."""
         return sum(action.fixed for action in self.actions)
 
-    def costs(self, p: Floats) -> Floats:
+    def costs(self, p: FloatArray) -> FloatArray:
         """Give what each row is expected to cost: b + (a - b) f."""
         at = self.places(p)
         base = np.array([action.negative for action in self.actions])

@@ -20,10 +20,10 @@ from trueup.kernels.deciding import extend_runs
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from trueup._types import FloatArray
     from trueup.decisions.inputs import Unlabelled
     from trueup.decisions.rules import Action
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["BestRule", "best_rule"]
 
@@ -135,7 +135,7 @@ def best_rule(
     return ground.told(ground.cheapest())
 
 
-def _by_action(given: Mapping[str, float] | None, actions: tuple[Action, ...], default: float, name: str) -> Floats:
+def _by_action(given: Mapping[str, float] | None, actions: tuple[Action, ...], default: float, name: str) -> FloatArray:
     """Read one number an action."""
     found = {action.name: default for action in actions}
     if given is not None and not isinstance(given, Mapping):
@@ -154,7 +154,7 @@ def _by_action(given: Mapping[str, float] | None, actions: tuple[Action, ...], d
 class _Ground:
     """Distinct scores, ascending, and what each action would cost at them."""
 
-    def __init__(self, rows: Unlabelled, actions: tuple[Action, ...], room: Floats) -> None:
+    def __init__(self, rows: Unlabelled, actions: tuple[Action, ...], room: FloatArray) -> None:
         if (rows.w == rows.w[0]).all():
             rising, w = np.sort(rows.p), rows.w
         else:
@@ -186,7 +186,7 @@ class _Ground:
             return [run for run in ((0, 0, at), (1, at, len(self.score))) if run[1] < run[2]]
         return self._in_order() if np.isinf(self.room).all() else self._in_any_order()
 
-    def _sums(self) -> tuple[Floats, Floats]:
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Give rows, and the cost of each action, below each place."""
         nought = np.zeros((len(self.actions), 1))
         return np.append(0.0, np.cumsum(self.mass)), np.concatenate([nought, np.cumsum(self.each, axis=1)], axis=1)
@@ -279,7 +279,7 @@ class _Ground:
         return found
 
 
-def _one_cut(lower: Floats, upper: Floats) -> Floats:
+def _one_cut(lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Give what it costs to cut at each place: one action below it, the other from there on."""
     below = np.append(0.0, np.cumsum(lower))
     return np.asarray(below + np.append(np.cumsum(upper[::-1])[::-1], 0.0))

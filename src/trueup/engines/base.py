@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["ALONE", "Alone", "Frames", "Parts", "Team"]
 
@@ -40,10 +38,10 @@ class Team(Protocol):
     size: int
     threads: int
 
-    def sum(self, own: Any) -> Floats:
+    def sum(self, own: Any) -> FloatArray:
         """Add the vectors of all."""
 
-    def largest(self, own: Any) -> Floats:
+    def largest(self, own: Any) -> FloatArray:
         """Take the largest of all, place by place."""
 
     def link(self) -> None:
@@ -57,11 +55,11 @@ class Alone:
     size = 1
     threads = 0
 
-    def sum(self, own: Any) -> Floats:
+    def sum(self, own: Any) -> FloatArray:
         """Give back what was told."""
         return np.asarray(own, np.float64)
 
-    def largest(self, own: Any) -> Floats:
+    def largest(self, own: Any) -> FloatArray:
         """Give back what was told."""
         return np.asarray(own, np.float64)
 
@@ -165,13 +163,13 @@ class Parts(Protocol):
     def gang(self, work: Callable[[Table, Sequence[int], Team], T]) -> T:
         """Let processes that hold all parts work at the same time; see `Frames.gang`."""
 
-    def values(self, name: str) -> tuple[Floats, bool]:
+    def values(self, name: str) -> tuple[FloatArray, bool]:
         """Give a column of numbers, dates or predictions, or a fair sample; say whether it is all of it.
 
         Of rows that are not set aside.
         """
 
-    def distinct(self, name: str, most: int, *, days: bool = False) -> Floats:
+    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
         """Give the distinct values of a column of numbers or dates (whole days), NaN if one is missing.
 
         Of more than ``most`` some are given, more than that.

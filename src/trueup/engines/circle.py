@@ -23,9 +23,8 @@ from trueup.errors import LostWorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Circle", "Limits"]
 
@@ -114,11 +113,11 @@ class Circle:
             threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def sum(self, own: Any) -> Floats:
+    def sum(self, own: Any) -> FloatArray:
         """Add the arrays of all, in the order of their ranks, so that everyone has the same sum to the last bit."""
         return self._together(SUM, own)
 
-    def largest(self, own: Any) -> Floats:
+    def largest(self, own: Any) -> FloatArray:
         """Take the largest of all, place by place; NaN where one is NaN."""
         return self._together(LARGEST, own)
 
@@ -146,7 +145,7 @@ class Circle:
         for peer in self._peers.values():
             peer.close()
 
-    def _together(self, kind: int, own: Any) -> Floats:
+    def _together(self, kind: int, own: Any) -> FloatArray:
         mine = np.ascontiguousarray(own, np.float64)
         self._step += 1
         if self.rank:
@@ -161,7 +160,7 @@ class Circle:
             self._send(peer, kind, body)
         return found.reshape(np.shape(own))
 
-    def _hear(self, peer: _Peer, kind: int, like: Floats) -> Floats:
+    def _hear(self, peer: _Peer, kind: int, like: FloatArray) -> FloatArray:
         """Take what a process said in this step."""
         said = peer.said.get()
         if isinstance(said, str):

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray
     from trueup.data.pieces import Opened
     from trueup.data.scan import Scan
     from trueup.data.schema import Schema
     from trueup.engines.base import Team
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["ScanParts", "open_here"]
 
@@ -99,11 +97,11 @@ class ScanParts:
         """Read piece after piece."""
         return self.opened.tables()
 
-    def values(self, name: str) -> tuple[Floats, bool]:
+    def values(self, name: str) -> tuple[FloatArray, bool]:
         """Give a column, or a fair sample of it; say whether it is all of it."""
         return self.opened.values(name)
 
-    def distinct(self, name: str, most: int, *, days: bool = False) -> Floats:
+    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
         """Give the distinct values of a column."""
         return self.opened.distinct(name, most, days=days)
 
@@ -204,7 +202,7 @@ class _Columns:
         weight = self._map(WEIGHT) if WEIGHT in self._files else None
         return Table(like.schema, columns, self._map(PREDICTION), self._map(OUTCOME), weight)
 
-    def _map(self, name: str) -> NDArray[Any]:
+    def _map(self, name: str) -> AnyArray:
         kind, shape = self._kinds[name]
         if not self._rows:
             return np.empty((0, *shape), kind)

@@ -21,18 +21,25 @@ from trueup.kernels.trees import KINDS, Forest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray, UInt8Array
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = [
-    "Columns", "Lines", "Trees", "ask_foreign", "fit_foreign", "fit_lines", "grow_trees", "leaf_rows", "level_edges",
-    "line_values", "matrix", "to_forest", "tree_values",
-]  # fmt: skip
+    "Columns",
+    "Lines",
+    "Trees",
+    "ask_foreign",
+    "fit_foreign",
+    "fit_lines",
+    "grow_trees",
+    "leaf_rows",
+    "level_edges",
+    "line_values",
+    "matrix",
+    "to_forest",
+    "tree_values",
+]
 
 SHARES = 4  # of the levels for each thread, so that none waits long for another
 CHUNK = 65_536  # rows that are walked by one call
@@ -56,7 +63,7 @@ class Columns:
         The most bins of a number. One of no more distinct values than that keeps them all apart.
     """
 
-    def __init__(self, columns: Sequence[NDArray[Any]], levels: Sequence[int], bins: int) -> None:
+    def __init__(self, columns: Sequence[AnyArray], levels: Sequence[int], bins: int) -> None:
         self.raw, self.levels = list(columns), tuple(levels)
         self.cuts = [np.zeros(0) if many >= 0 else _cuts(c, bins) for c, many in zip(columns, levels, strict=True)]
         self.categorical = np.array([many >= 0 for many in levels], np.uint8)
@@ -71,7 +78,7 @@ class Columns:
                 self.codes[at] = np.where(np.isnan(column), 0, np.searchsorted(self.cuts[at], column) + 1)
 
 
-def _cuts(column: Floats, bins: int) -> Floats:
+def _cuts(column: FloatArray, bins: int) -> FloatArray:
     """Cut a number between its distinct values where there are few, else at quantiles; a cut belongs to the left."""
     known = column[~np.isnan(column)]
     few = np.unique(known[:1000])
@@ -88,13 +95,13 @@ def _cuts(column: Floats, bins: int) -> Floats:
 class Trees(NamedTuple):
     """A tree for each level, as a heap: features (-1 at leaves), cuts, ways of the missing, values of all nodes."""
 
-    feature: Ints
-    cut: Ints
-    side: NDArray[np.uint8]
-    value: Floats
+    feature: Int32Array
+    cut: Int32Array
+    side: UInt8Array
+    value: FloatArray
 
 
-def level_edges(scores: Floats, weight: Floats, levels: int, least: float) -> Floats:
+def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: float) -> FloatArray:
     """Cut scores into levels of about equal weight, none of less than ``least``; equal scores stay together.
 
     Examples
@@ -123,18 +130,29 @@ def leaf_rows(min_rows: float, depth: int) -> float:
 
 
 def grow_trees(
-    data: Columns, level: Ints, rows: Longs, levels: int, target: Floats, weight: Floats, *, depth: int, least: float,
-    l2: float, workers: Workers,
-) -> Trees:  # fmt: skip
+    data: Columns,
+    level: Int32Array,
+    rows: IntArray,
+    levels: int,
+    target: FloatArray,
+    weight: FloatArray,
+    *,
+    depth: int,
+    least: float,
+    l2: float,
+    workers: Workers,
+) -> Trees:
     """Grow one tree on the rows of each level."""
     order, starts = order_by_level(level, rows, levels)
     nodes = 2 ** (depth + 1) - 1
     made = Trees(
-        np.full((levels, nodes), -1, np.int32), np.zeros((levels, nodes), np.int32), np.zeros((levels, nodes), np.uint8),
+        np.full((levels, nodes), -1, np.int32),
+        np.zeros((levels, nodes), np.int32),
+        np.zeros((levels, nodes), np.uint8),
         np.zeros((levels, nodes)),
-    )  # fmt: skip
+    )
 
-    def some(which: Longs) -> None:
+    def some(which: IntArray) -> None:
         grow_levels(
             which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *made
         )
@@ -143,7 +161,7 @@ def grow_trees(
     return made
 
 
-def _shares(sizes: Longs, threads: int) -> list[Longs]:
+def _shares(sizes: IntArray, threads: int) -> list[IntArray]:
     """Share levels out, the largest first, so that each share has about as many rows."""
     largest = np.argsort(-sizes, kind="stable")
     largest = largest[sizes[largest] > 0]
@@ -151,7 +169,7 @@ def _shares(sizes: Longs, threads: int) -> list[Longs]:
     return [largest[at::shares] for at in range(shares)]
 
 
-def tree_values(data: Columns, trees: Trees, level: Ints, workers: Workers) -> Floats:
+def tree_values(data: Columns, trees: Trees, level: Int32Array, workers: Workers) -> FloatArray:
     """Give every row the value of its leaf in the tree of its level."""
     out = np.empty(len(level))
 
@@ -186,11 +204,18 @@ def to_forest(data: Columns, trees: Trees) -> Forest:
     begin = np.cumsum(words_in) - words_in
     words[begin[categorical] + cuts[categorical] // 32] = np.uint32(1) << (cuts[categorical] % 32).astype(np.uint32)
     arrays = {
-        "root": link[:, 0], "output": np.zeros(count), "feature": own, "threshold": np.array(threshold),
-        "left": link[tree, 2 * at + 1], "right": link[tree, 2 * at + 2], "missing_left": trees.side[tree, at],
-        "words_at": np.where(categorical, begin, -1), "words_in": words_in, "words": words,
+        "root": link[:, 0],
+        "output": np.zeros(count),
+        "feature": own,
+        "threshold": np.array(threshold),
+        "left": link[tree, 2 * at + 1],
+        "right": link[tree, 2 * at + 2],
+        "missing_left": trees.side[tree, at],
+        "words_at": np.where(categorical, begin, -1),
+        "words_in": words_in,
+        "words": words,
         "value": trees.value[leaf],
-    }  # fmt: skip
+    }
     return Forest(**{name: np.asarray(array).astype(KINDS.get(name, np.int32)) for name, array in arrays.items()})
 
 
@@ -210,13 +235,13 @@ class Lines:
         How many slopes there are.
     """
 
-    place: Longs
-    centre: Floats
-    scale: Floats
+    place: IntArray
+    centre: FloatArray
+    scale: FloatArray
     width: int
 
     @classmethod
-    def of(cls, data: Columns, weight: Floats) -> Lines:
+    def of(cls, data: Columns, weight: FloatArray) -> Lines:
         """Measure numbers by their weighted mean and spread; refuse categories that would make too many slopes."""
         sizes = [many + 1 if many >= 0 else 2 for many in data.levels]
         if 1 + sum(sizes) > WIDEST:
@@ -232,7 +257,7 @@ class Lines:
         return cls(1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)], centre, scale, 1 + sum(sizes))
 
 
-def _spread(column: Floats, weight: Floats) -> tuple[float, float]:
+def _spread(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
     """Give the weighted mean and standard deviation of numbers of any size; of a constant, itself and 1."""
     low, high = float(column.min()), float(column.max())
     if low == high:
@@ -244,9 +269,17 @@ def _spread(column: Floats, weight: Floats) -> tuple[float, float]:
 
 
 def fit_lines(
-    data: Columns, lines: Lines, level: Ints, rows: Longs, levels: int, target: Floats, weight: Floats, *, l2: float,
+    data: Columns,
+    lines: Lines,
+    level: Int32Array,
+    rows: IntArray,
+    levels: int,
+    target: FloatArray,
+    weight: FloatArray,
+    *,
+    l2: float,
     workers: Workers,
-) -> Floats:  # fmt: skip
+) -> FloatArray:
     """Fit one line on the rows of each level by least squares: slopes (levels, width)."""
     order, starts = order_by_level(level, rows, levels)
     slopes = np.zeros((levels, lines.width))
@@ -268,7 +301,7 @@ def fit_lines(
     return slopes
 
 
-def _design(data: Columns, lines: Lines, rows: Longs) -> Floats:
+def _design(data: Columns, lines: Lines, rows: IntArray) -> FloatArray:
     A = np.zeros((len(rows), lines.width))
     A[:, 0] = 1.0
     for at, many in enumerate(data.levels):
@@ -284,21 +317,29 @@ def _design(data: Columns, lines: Lines, rows: Longs) -> Floats:
     return A
 
 
-def line_values(data: Columns, lines: Lines, slopes: Floats, level: Ints, workers: Workers) -> Floats:
+def line_values(data: Columns, lines: Lines, slopes: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
     """Read the line of its level at every row, as the scorer does."""
     out = np.empty(len(level))
 
     def some(start: int) -> None:
         end = min(start + CHUNK, len(level))
         X = np.array([column[start:end] for column in data.raw], np.float64).reshape(len(data.raw), end - start)
-        read_lines(level[start:end], X, np.array(data.levels, np.int64), lines.place, lines.centre, lines.scale, slopes,
-                   out[start:end])  # fmt: skip
+        read_lines(
+            level[start:end],
+            X,
+            np.array(data.levels, np.int64),
+            lines.place,
+            lines.centre,
+            lines.scale,
+            slopes,
+            out[start:end],
+        )
 
     workers.map(some, range(0, len(level), CHUNK))
     return out
 
 
-def fit_foreign(regressor: Any, X: Floats, y: Floats, weight: Floats | None) -> Any:
+def fit_foreign(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
     """Fit a regressor of another library to the rows of a level."""
     told = {} if weight is None else {"sample_weight": weight}
     try:
@@ -311,7 +352,7 @@ def fit_foreign(regressor: Any, X: Floats, y: Floats, weight: Floats | None) -> 
         ) from error
 
 
-def ask_foreign(regressor: Any, X: Floats) -> Floats:
+def ask_foreign(regressor: Any, X: FloatArray) -> FloatArray:
     """Ask a regressor of another library for one number a row."""
     found = np.asarray(regressor.predict(X), np.float64)
     if found.shape != (len(X),) or not np.isfinite(found).all():
@@ -323,7 +364,7 @@ def ask_foreign(regressor: Any, X: Floats) -> Floats:
     return found
 
 
-def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) -> Floats:
+def matrix(columns: Sequence[AnyArray], levels: Sequence[int], rows: int) -> FloatArray:
     """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
     width = sum(max(many, 1) for many in levels)
     if rows * width > MOST_CELLS:
@@ -331,7 +372,7 @@ def matrix(columns: Sequence[NDArray[Any]], levels: Sequence[int], rows: int) ->
             f"{rows:,} rows of {width:,} columns, one for each category, are too many for a regressor of another library",
             hint='leave out columns of many categories, or use learner="tree"',
         )
-    parts: list[NDArray[Any]] = []
+    parts: list[AnyArray] = []
     for column, many in zip(columns, levels, strict=True):
         parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))
     return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)

@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.schema import Feature, Schema
     from trueup.data.survey import Roles
     from trueup.engines.base import Frames, Parts, Team
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Engine", "FrameParts", "Reader", "engine_of", "frames_of", "need", "open_frames", "open_parts"]
 
@@ -203,12 +201,12 @@ class FrameParts:
         """Let processes that hold all parts work at the same time."""
         return self.frames.gang(self.reader, work, self.reader.columns)
 
-    def values(self, name: str) -> tuple[Floats, bool]:
+    def values(self, name: str) -> tuple[FloatArray, bool]:
         """Give a column, or a fair sample of it; say whether it is all of it."""
         sample = self.survey.sample
         return sample.columns[name], len(sample.keys) == self.survey.kept
 
-    def distinct(self, name: str, most: int, *, days: bool = False) -> Floats:
+    def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
         """Give the distinct values of a column."""
         values, whole = self.values(name)
         if whole:
@@ -229,13 +227,13 @@ def _work(reader: Reader, work: Callable[[Table, int], T], frame: Any, number: i
     return work(reader(frame, number), number)
 
 
-def _distinct(values: Floats, most: int, *, days: bool) -> Floats:
+def _distinct(values: FloatArray, most: int, *, days: bool) -> FloatArray:
     return np.unique(np.floor(values) if days else values)[-(most + 3) :]  # NaN is the last of them
 
 
-def _distinct_of(name: str, most: int, days: bool, table: Table, _number: int) -> Floats:  # noqa: FBT001
+def _distinct_of(name: str, most: int, days: bool, table: Table, _number: int) -> FloatArray:  # noqa: FBT001
     return _distinct(table.columns[name], most, days=days)
 
 
-def _either(most: int, a: Floats, b: Floats) -> Floats:
+def _either(most: int, a: FloatArray, b: FloatArray) -> FloatArray:
     return _distinct(np.concatenate([a, b]), most, days=False)

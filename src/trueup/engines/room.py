@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from trueup.errors import FileError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray
     from trueup.data.schema import Schema
 
 __all__ = ["Room"]
@@ -123,7 +122,7 @@ class Room:
                 f"parts of different columns: {kinds} is not {self.kinds}, or {schema} is not {self.schema}"
             )
 
-    def _map(self, name: str) -> NDArray[Any]:
+    def _map(self, name: str) -> AnyArray:
         kind, width = self.kinds[name]
         shape = (sum(self.sizes), width) if width else (sum(self.sizes),)
         if not shape[0]:
@@ -137,7 +136,7 @@ class Room:
         )
 
 
-def _arrays(table: Table) -> dict[str, NDArray[Any]]:
+def _arrays(table: Table) -> dict[str, AnyArray]:
     """Name the arrays of a Table, in the order of its schema."""
     found = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
     names = [one.name for one in table.schema.features]

@@ -16,8 +16,7 @@ from trueup.errors import ColumnError, DataError, UnseenWarning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
@@ -33,7 +32,7 @@ class Scorer(Protocol):
     def schema(self) -> Schema:
         """Say which columns it reads."""
 
-    def predict_table(self, table: Table, *, threads: int | None = None) -> NDArray[np.float64]:
+    def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
         """Correct the predictions of a Table."""
 
 
@@ -54,7 +53,7 @@ def predict_apart(model: Scorer, data: Any, threads: int | None = None) -> Any:
     return (_on_spark if engine == "spark" else _on_dask)(model, data, threads or 1)
 
 
-def _score(model: Scorer, frame: Any, threads: int, first: int, part: int | None) -> NDArray[np.float64]:
+def _score(model: Scorer, frame: Any, threads: int, first: int, part: int | None) -> FloatArray:
     """Correct the predictions of some rows of one partition: one column for each new one."""
     if not len(frame):
         return np.empty((0, len(model.schema.scored)))

@@ -24,10 +24,8 @@ from trueup.kernels.trees import DEEPEST, KINDS, Forest, join_forests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, FloatArray, IntArray
 
-    Floats = NDArray[np.float64]
-    Rows = NDArray[np.int64]
 
 __all__ = ["Binned", "Grower", "Growth", "Joined", "Loss", "give_back", "quiet"]
 
@@ -127,13 +125,13 @@ class _Rows(lgb.Sequence):
 
     batch_size = BATCH
 
-    def __init__(self, columns: Sequence[NDArray[Any]], categorical: Sequence[bool]) -> None:
+    def __init__(self, columns: Sequence[AnyArray], categorical: Sequence[bool]) -> None:
         self._columns = [(column, 1.0 if is_code else 0.0) for column, is_code in zip(columns, categorical, strict=True)]
 
     def __len__(self) -> int:
         return len(self._columns[0][0])
 
-    def __getitem__(self, rows: Any) -> Floats:
+    def __getitem__(self, rows: Any) -> FloatArray:
         first = self._columns[0][0][rows]
         found = np.empty((len(first), len(self._columns)))
         for at, (column, shift) in enumerate(self._columns):
@@ -158,7 +156,7 @@ class Binned:
 
     def __init__(
         self,
-        columns: Sequence[NDArray[Any]],
+        columns: Sequence[AnyArray],
         categorical: Sequence[bool],
         growth: Growth,
         *,
@@ -185,13 +183,13 @@ class Binned:
 
     def join(
         self,
-        F: Floats,
-        label: Floats,
-        weight: Floats | None,
-        start: Floats | None,
+        F: FloatArray,
+        label: FloatArray,
+        weight: FloatArray | None,
+        start: FloatArray | None,
         growth: Growth,
         *,
-        sample: Floats | None = None,
+        sample: FloatArray | None = None,
     ) -> lgb.Dataset:
         """Put the prediction columns before the features; nothing of the features is binned again.
 
@@ -212,7 +210,7 @@ class Binned:
         return found
 
 
-def _sampled(rows: int, growth: Growth) -> Rows:
+def _sampled(rows: int, growth: Growth) -> IntArray:
     """Say which rows LightGBM would find its bins from, ascending."""
     some = lgb.Dataset(np.zeros((1, 1)), params=growth.binning())._create_sample_indices(total_nrow=rows)
     return np.asarray(some, np.int64)
@@ -240,7 +238,9 @@ class Grower:
         Rows to learn from and to judge by; None is all of them, and none.
     """
 
-    def __init__(self, binned: Binned, data: lgb.Dataset, train: Rows | None, valid: Rows | None, growth: Growth) -> None:
+    def __init__(
+        self, binned: Binned, data: lgb.Dataset, train: IntArray | None, valid: IntArray | None, growth: Growth
+    ) -> None:
         self._outputs, self._features, self._shared = growth.outputs, binned.columns, growth.machines > 1
         self._counts = [0]
         if train is None:
@@ -281,7 +281,7 @@ class Grower:
         return _read(text, self._outputs, self._features, by_weight=self._shared)
 
 
-def _subset(data: lgb.Dataset, rows: Rows) -> lgb.Dataset:
+def _subset(data: lgb.Dataset, rows: IntArray) -> lgb.Dataset:
     """Take some rows, ascending; `subset` alone would sort a list of Python's own numbers, at ten times the time."""
     found = data.subset([0])
     found.used_indices = np.sort(rows).astype(np.int32)  # type: ignore[assignment]
@@ -304,7 +304,7 @@ def _read(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
     return join_forests(forests)
 
 
-def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, NDArray[Any]]:
+def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
     """Read the nodes of one tree; no lines are no nodes."""
     places, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))
@@ -330,10 +330,10 @@ def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: boo
     }
 
 
-def _at(child: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+def _at(child: IntArray, nodes: int) -> IntArray:
     """Give the place of a child among the nodes and, after them, the leaves."""
     return np.where(child >= 0, child, nodes + ~child)
 
 
-def _numbers(lines: dict[str, str], name: str, kind: Any) -> NDArray[Any]:
+def _numbers(lines: dict[str, str], name: str, kind: Any) -> AnyArray:
     return np.array(lines.get(name, "").split(), kind)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.checks import one_of
+from trueup._validate import check_choice
 from trueup.errors import ArgumentError
 from trueup.kernels.binning import digitize
 from trueup.kernels.sorting import argsort
@@ -22,10 +22,10 @@ from trueup.metrics.grouped import GroupErrors, by_group
 from trueup.metrics.inputs import Scored, scored, scored_classes
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from trueup._types import FloatArray, IntArray
+
 
 __all__ = [
     "DebiasedError", "ace", "bins", "classwise_ece", "debiased_ece", "ece", "ece_by_group",
@@ -40,7 +40,7 @@ ALONE = 1e-6  # an effective size no more than this above 1 is one row and dust
 
 def bins(
     p: ArrayLike, weight: ArrayLike | None = None, *, n_bins: int = 10, strategy: Strategy = "width", real: bool = False
-) -> Ints:
+) -> IntArray:
     """Give each row the number of its bin, 0 to n_bins - 1.
 
     Parameters
@@ -69,11 +69,11 @@ def bins(
     return _number(ps, np.ones(len(ps)) if weight is None else np.asarray(weight, np.float64), n_bins, strategy, real=real)
 
 
-def _number(p: Floats, w: Floats, n_bins: int, strategy: Strategy, *, real: bool) -> Ints:
+def _number(p: FloatArray, w: FloatArray, n_bins: int, strategy: Strategy, *, real: bool) -> IntArray:
     """Number checked scores."""
     if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
         raise ArgumentError(f"n_bins must be a whole number of at least 1; got {n_bins!r}")
-    one_of("strategy", strategy, ("width", "mass"))
+    check_choice("strategy", strategy, ("width", "mass"))
     if strategy == "mass":
         order = argsort(p)
         rising, total = p[order], np.cumsum(w[order])
@@ -124,7 +124,7 @@ def ece(
     return _normed(data, _number(data.p, data.w, n_bins, strategy, real=real), norm)
 
 
-def _normed(data: Scored, number: Ints, norm: Norm) -> float:
+def _normed(data: Scored, number: IntArray, norm: Norm) -> float:
     """Take the norm of the gaps of the bins."""
     sums = np.bincount(number, data.w), np.abs(np.bincount(number, data.w * (data.y - data.p)))
     mass, total = (column[sums[0] > 0] for column in sums)

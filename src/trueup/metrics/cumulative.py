@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.checks import one_of
+from trueup._validate import check_choice
 from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
@@ -94,7 +94,7 @@ def ecce_sigma(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, s
     >>> round(ecce_sigma([1] * 300 + [0] * 700, [0.3] * 1000), 9)
     0.0
     """
-    one_of("statistic", statistic, ("range", "mad"))
+    check_choice("statistic", statistic, ("range", "mad"))
     found = _sum_up(scored(y, p, weight))[1]
     distance = float((found.span if statistic == "range" else found.reach)[0])
     noise = math.sqrt(float(found.state[0, sums.VARIANCE]))
@@ -129,7 +129,7 @@ def ecce_pvalue(
     >>> ecce_pvalue([1] * 60 + [0] * 40, [0.3] * 100) < 1e-6
     True
     """
-    one_of("statistic", statistic, ("range", "mad"))
+    check_choice("statistic", statistic, ("range", "mad"))
     rows, found = _sum_up(scored(y, p, weight))
     if draws:
         return _monte_carlo(rows, found, statistic, draws, random_state)
@@ -254,7 +254,7 @@ def calibration_bound(
     >>> calibration_bound(random.random(2000) < p, p)
     <c_emp 0.01036; c at most 0.02408, at least 0 (90% each, normal)>
     """
-    one_of("method", method, ("normal", "bernstein", "paper"))
+    check_choice("method", method, ("normal", "bernstein", "paper"))
     if not 0 < delta < 1:
         raise ArgumentError(f"delta must lie between 0 and 1; got {delta!r}", hint="0.1 bounds c with 90% confidence")
     data = scored(y, p, weight)

@@ -15,9 +15,8 @@ from trueup.metrics.inference import normal_quantile, wilson
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, FloatArray, IntArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["CurveSet", "ReliabilityCurve", "curves_from_sums"]
 
@@ -30,12 +29,12 @@ class ReliabilityCurve:
     calibrated score where it is "consistency". ``rows`` and ``weight`` count what each point stands for.
     """
 
-    predicted: Floats
-    observed: Floats
-    low: Floats
-    high: Floats
-    rows: NDArray[np.int64]
-    weight: Floats
+    predicted: FloatArray
+    observed: FloatArray
+    low: FloatArray
+    high: FloatArray
+    rows: IntArray
+    weight: FloatArray
     kind: str = "binned"
     band: str = "confidence"
 
@@ -61,9 +60,9 @@ class CurveSet(Mapping[int, ReliabilityCurve]):
 
     numbers: dict[int, int]
     """Which curve a number stands for, by its place."""
-    ends: NDArray[np.int64]
+    ends: IntArray
     """Where each curve ends in the arrays."""
-    parts: tuple[NDArray[Any], ...]
+    parts: tuple[AnyArray, ...]
 
     def __getitem__(self, number: int) -> ReliabilityCurve:
         at = self.numbers[number]
@@ -78,7 +77,7 @@ class CurveSet(Mapping[int, ReliabilityCurve]):
         return len(self.numbers)
 
 
-def curves_from_sums(numbers: Sequence[int], cells: Floats, *, alpha: float, real: bool) -> CurveSet:
+def curves_from_sums(numbers: Sequence[int], cells: FloatArray, *, alpha: float, real: bool) -> CurveSet:
     """Make curves of the bin sums of `trueup.kernels.cumulative.curves`, (curves, bins, 6); empty bins are left out.
 
     The limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_VALUE, one_of, where
+from trueup._validate import check_choice
+from trueup.data.checks import LARGEST_VALUE, where
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import checked_weights, numbers
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from trueup._types import BoolArray, FloatArray
+
 
 __all__ = ["FeatureMap", "Scaling", "as_points", "fit_features"]
 
@@ -45,9 +47,9 @@ class FeatureMap:
     A row's point depends on no other row, to the last bit.
     """
 
-    center: Floats
-    scale: Floats
-    rotation: Floats | None
+    center: FloatArray
+    scale: FloatArray
+    rotation: FloatArray | None
     unit: float
 
     @property
@@ -55,7 +57,7 @@ class FeatureMap:
         """The number of coordinates of a point."""
         return len(self.center) if self.rotation is None else int(self.rotation.shape[1])
 
-    def transform(self, X: ArrayLike) -> Floats:
+    def transform(self, X: ArrayLike) -> FloatArray:
         """Give the points, (n, d), of rows with the columns of the fit.
 
         Examples
@@ -116,7 +118,7 @@ def fit_features(
     >>> features.transform([[0.0, 5.0], [2.0, 5.0]]).round(3).tolist()
     [[-2.25, 0.0], [0.0, 0.0]]
     """
-    one_of("scaling", scaling, ("deviation", "range", "none"))
+    check_choice("scaling", scaling, ("deviation", "range", "none"))
     rows = as_points(X, "X")
     if not len(rows):
         raise DataError("X has no rows", hint="a feature map is fitted to at least one row")
@@ -132,7 +134,7 @@ def fit_features(
     return FeatureMap(center, scale, rotation, 1.0 / distance if distance * LARGEST_VALUE > 1 else 1.0)
 
 
-def as_points(values: ArrayLike, name: str) -> Floats:
+def as_points(values: ArrayLike, name: str) -> FloatArray:
     """Check points: numbers, (n, d) or (n,) for d = 1, finite; in C order.
 
     Examples
@@ -161,7 +163,7 @@ def as_points(values: ArrayLike, name: str) -> Floats:
     )
     # Two numbers tell whether all is well; rows are looked at one by one only where it is not.
     if points.size and not (points.min() >= -LARGEST_VALUE and points.max() <= LARGEST_VALUE):
-        bad: NDArray[np.bool_] = np.asarray(~(np.abs(points) <= LARGEST_VALUE).all(axis=1))
+        bad: BoolArray = np.asarray(~(np.abs(points) <= LARGEST_VALUE).all(axis=1))
         row = points[bad][0]
         value = row[~(np.abs(row) <= LARGEST_VALUE)][0]
         rule = f"lie within {LARGEST_VALUE:g} of 0" if np.isfinite(value) else "be finite"
@@ -174,7 +176,7 @@ def _width(given: NDArray[np.generic]) -> int:
     return 1 if given.ndim == 1 else int(given.shape[1])
 
 
-def _weights(weight: ArrayLike | None, rows: int) -> Floats:
+def _weights(weight: ArrayLike | None, rows: int) -> FloatArray:
     """Check weights; their unit is of no account."""
     if weight is None:
         return np.ones(rows)
@@ -182,7 +184,7 @@ def _weights(weight: ArrayLike | None, rows: int) -> Floats:
     if len(w) != rows:
         raise DataError(f"X and weight must be equally long; got {rows} and {len(w)}", hint="one entry a row")
     w = checked_weights(w)
-    scaled: Floats = w / w.max()
+    scaled: FloatArray = w / w.max()
     return scaled
 
 
@@ -195,7 +197,7 @@ def _check_components(components: int, shape: tuple[int, ...]) -> None:
         )
 
 
-def _scaling(rows: Floats, w: Floats, scaling: Scaling, *, plain: bool) -> tuple[Floats, Floats]:
+def _scaling(rows: FloatArray, w: FloatArray, scaling: Scaling, *, plain: bool) -> tuple[FloatArray, FloatArray]:
     """Give the center and the scale of each column; neither where columns stay as they are."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     ones = np.ones(rows.shape[1])
@@ -213,11 +215,11 @@ def _scaling(rows: Floats, w: Floats, scaling: Scaling, *, plain: bool) -> tuple
     return center, np.where(high > low, width, 1.0)
 
 
-def _mean(values: Floats, w: Floats) -> Floats:
+def _mean(values: FloatArray, w: FloatArray) -> FloatArray:
     return np.asarray((w @ values) / w.sum())
 
 
-def _components(scaled: Floats, w: Floats, components: int) -> Floats:
+def _components(scaled: FloatArray, w: FloatArray, components: int) -> FloatArray:
     """Give the directions of the largest variance, one a column, each with its largest entry positive."""
     centred = scaled - _mean(scaled, w)
     centred *= np.sqrt(w / w.sum())[:, None]
@@ -231,7 +233,7 @@ def _components(scaled: Floats, w: Floats, components: int) -> Floats:
     return np.ascontiguousarray(rotation * signs)
 
 
-def _turn(scaled: Floats, rotation: Floats) -> Floats:
+def _turn(scaled: FloatArray, rotation: FloatArray) -> FloatArray:
     """Multiply by the rotation, column after column: a matrix product adds in an order that depends on the shape."""
     points = np.zeros((len(scaled), rotation.shape[1]))
     for start in range(0, len(scaled), BLOCK):
@@ -244,7 +246,7 @@ def _turn(scaled: Floats, rotation: Floats) -> Floats:
     return points
 
 
-def _mean_distance(points: Floats, w: Floats) -> float:
+def _mean_distance(points: FloatArray, w: FloatArray) -> float:
     """Give the mean of |a - b|_1 / d over two rows drawn with their weights.
 
     Between two neighbours in the order of a coordinate lies what separates the C weight below from the W - C above:

@@ -14,10 +14,10 @@ from trueup.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from trueup._types import AnyArray, FloatArray, IntArray
+
 
 __all__ = ["GroupErrors", "by_group"]
 
@@ -32,8 +32,8 @@ class GroupErrors:
 
     measure: str
     groups: tuple[Any, ...]
-    values: Floats
-    rows: Ints
+    values: FloatArray
+    rows: IntArray
 
     @property
     def worst(self) -> tuple[Any, float]:
@@ -108,7 +108,7 @@ def _as_number(found: Any) -> float:
         ) from error
 
 
-def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[Ints]]:
+def _members(groups: AnyArray, counts: IntArray) -> tuple[tuple[Any, ...], list[IntArray]]:
     """Name the groups and list the rows of each, among those that count; empty ones are left out."""
     if groups.ndim == 1:
         names, codes = labelled(groups[counts])
@@ -122,7 +122,7 @@ def _members(groups: NDArray[Any], counts: Ints) -> tuple[tuple[Any, ...], list[
     return tuple(found), list(found.values())
 
 
-def as_labels(groups: ArrayLike) -> NDArray[Any]:
+def as_labels(groups: ArrayLike) -> AnyArray:
     """Take labels as they were given: NumPy would make texts of a list of several kinds, and numbers of dates."""
     if isinstance(groups, (list, tuple)) and not any(isinstance(one, (list, tuple, np.ndarray)) for one in groups):
         plain = np.empty(len(groups), object)
@@ -132,7 +132,7 @@ def as_labels(groups: ArrayLike) -> NDArray[Any]:
     return given.astype("datetime64[us]").astype(object) if given.dtype.kind == "M" else given
 
 
-def labelled(labels: NDArray[Any]) -> tuple[tuple[Any, ...], Ints]:
+def labelled(labels: AnyArray) -> tuple[tuple[Any, ...], IntArray]:
     """Give the distinct labels in order, missing ones as one None at the end, and the place of each row's among them."""
     index: dict[Any, int] = {}
     missing = {"NoneType", "NAType", "NaTType"}

@@ -19,7 +19,8 @@ from trueup.kernels import tails
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from trueup._types import BoolArray, FloatArray, IntArray
+
 
 __all__ = [
     "adjust",
@@ -72,7 +73,7 @@ def range_quantile(level: float, *, inflated: bool = False) -> float:
     return high
 
 
-def segment_pvalues(span: Floats, rise: Floats, variance: Floats, skew: Floats) -> Floats:
+def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, skew: FloatArray) -> FloatArray:
     """Give the default p-value of each segment.
 
     Parameters
@@ -94,14 +95,14 @@ def segment_pvalues(span: Floats, rise: Floats, variance: Floats, skew: Floats) 
     return out
 
 
-def limit_pvalues(sigma_units: Floats) -> Floats:
+def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
     """Give the p-values of the Brownian limit alone: too small where few events are expected."""
     out = np.empty(len(sigma_units))
     tails.range_tails(_floats(sigma_units), out)
     return out
 
 
-def real_pvalues(sigma_units: Floats, rows: NDArray[np.integer]) -> Floats:
+def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
     """Give the p-value for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, in place of Q.
 
     Examples
@@ -124,11 +125,11 @@ def real_pvalues(sigma_units: Floats, rows: NDArray[np.integer]) -> Floats:
     return out
 
 
-def _floats(array: ArrayLike) -> Floats:
+def _floats(array: ArrayLike) -> FloatArray:
     return np.ascontiguousarray(array, np.float64)
 
 
-def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
+def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
     """Adjust p-values for the number of them.
 
     Parameters
@@ -163,7 +164,7 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> Floats:
     return out
 
 
-def _holm(p: Floats) -> Floats:
+def _holm(p: FloatArray) -> FloatArray:
     """Adjust by Holm's method, sorting no more p-values than come out below 1.
 
     Once a product (m - rank + 1) p reaches 1, it and all later ones are 1; so the smallest few p-values are enough.
@@ -181,7 +182,7 @@ def _holm(p: Floats) -> Floats:
         limit *= 16.0
 
 
-def rejected(p: Floats, method: Adjustment, alpha: float, tested: int) -> NDArray[np.bool_]:
+def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:
     """Say which of ``tested`` p-values are rejected at alpha after adjustment; those not in the family are passed as 1.
 
     Only p-values of at most alpha are looked at: no adjustment makes one smaller.
@@ -195,7 +196,7 @@ def rejected(p: Floats, method: Adjustment, alpha: float, tested: int) -> NDArra
     return out
 
 
-def step_down(counts: NDArray[np.int64], order: NDArray[np.int64], draws: int) -> Floats:
+def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
     """Turn the counts of a step-down Monte-Carlo null into adjusted p-values (Westfall & Young 1993, min-p).
 
     ``counts[k]`` says in how many draws the smallest p-value among the segments from rank k on was at most the observed
@@ -211,7 +212,7 @@ def detectable(variance: float, skew: float, level: float) -> float:
     return float(tails.detectable(variance, skew, range_quantile(level), range_quantile(level, inflated=True)))
 
 
-def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
+def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
     """Give the smallest range in units of its noise whose p-value for real outcomes is at most ``level``."""
     n = np.asarray(rows, np.float64)
     if not len(n):
@@ -224,11 +225,11 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> Floats:
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
     # Nearly linear in 1/n; np.interp wants ascending places.
-    found: Floats = np.interp(-1.0 / n, -1.0 / grid, high)
+    found: FloatArray = np.interp(-1.0 / n, -1.0 / grid, high)
     return found
 
 
-def likely_root(squares: Floats | float, most: Floats | float, failing: float) -> Floats:
+def likely_root(squares: FloatArray | float, most: FloatArray | float, failing: float) -> FloatArray:
     """Bound the root of a sum of variances from the sum of squares that was seen; it holds for few events, too.
 
     sqrt(V) with V = (sqrt(S + m^2 L/2) + m sqrt(L/2))^2, S the sum of the squares, m the root of the largest there can be,
@@ -254,7 +255,7 @@ def normal_quantile(alpha: float) -> float:
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 
-def wilson(rate: Floats, size: Floats, alpha: float) -> tuple[Floats, Floats]:
+def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Give Wilson's score interval for a rate from ``size`` rows (an effective number, where there are weights).
 
     Examples

@@ -11,9 +11,10 @@ from trueup.data.checks import LARGEST_WEIGHT, SUM_TOLERANCE, where
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import BoolArray, FloatArray
+
 
 __all__ = ["Scored", "checked_weights", "numbers", "scored", "scored_classes"]
 
@@ -21,9 +22,9 @@ __all__ = ["Scored", "checked_weights", "numbers", "scored", "scored_classes"]
 class Scored(NamedTuple):
     """Outcomes, scores and weights as float64, equally long; never to be written to."""
 
-    y: Floats
-    p: Floats
-    w: Floats
+    y: FloatArray
+    p: FloatArray
+    w: FloatArray
 
 
 def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real: bool = False) -> Scored:
@@ -63,7 +64,7 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
     return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
 
 
-def checked_weights(w: Floats) -> Floats:
+def checked_weights(w: FloatArray) -> FloatArray:
     """Check weights, and measure them in another unit where powers of them would overflow or vanish.
 
     Examples
@@ -110,9 +111,9 @@ def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) 
     return Scored(kept.y, matrix if len(at) == len(matrix) else matrix[at], kept.w)
 
 
-def _check_shares(matrix: Floats) -> None:
+def _check_shares(matrix: FloatArray) -> None:
     """Refuse rows that are no probabilities of classes."""
-    bad: NDArray[np.bool_] = np.asarray(~np.isfinite(matrix).all(axis=1))
+    bad: BoolArray = np.asarray(~np.isfinite(matrix).all(axis=1))
     if bad.any():
         raise DataError(f"p must be finite; got a row that is not {where(bad)}", hint="leave those rows out")
     bad = np.asarray((matrix < 0).any(axis=1))
@@ -128,7 +129,7 @@ def _check_shares(matrix: Floats) -> None:
         )
 
 
-def numbers(values: ArrayLike, name: str) -> Floats:
+def numbers(values: ArrayLike, name: str) -> FloatArray:
     """Check one array: numbers, one-dimensional, finite."""
     try:
         array = np.asarray(values, np.float64)

@@ -19,7 +19,9 @@ from trueup.kernels.pooling import pool
 from trueup.kernels.scores import interpolate
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+    from trueup._types import FloatArray
 
 __all__ = ["Isotonic", "find_knots", "isotonic"]
 
@@ -41,9 +43,9 @@ class Isotonic:
         The value of the block at each threshold: the weighted mean of its outcomes. It rises from block to block.
     """
 
-    fitted: NDArray[np.float64]
-    thresholds: NDArray[np.float64]
-    values: NDArray[np.float64]
+    fitted: FloatArray
+    thresholds: FloatArray
+    values: FloatArray
 
     def __repr__(self) -> str:
         blocks = len(np.unique(self.values))
@@ -52,7 +54,7 @@ class Isotonic:
             f"values {self.values[0]:.4g} to {self.values[-1]:.4g}>"
         )
 
-    def predict(self, p: ArrayLike) -> NDArray[np.float64]:
+    def predict(self, p: ArrayLike) -> FloatArray:
         """Read the fit at any scores.
 
         Parameters
@@ -122,9 +124,7 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
     return replace(fit, fitted=fit.predict(score))
 
 
-def find_knots(
-    scores: NDArray[np.float64], total: NDArray[np.float64], weight: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def find_knots(scores: FloatArray, total: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Fit sums at distinct scores, ascending: give the scores where blocks begin and end, and the value at each.
 
     Examples
@@ -141,9 +141,7 @@ def find_knots(
     return scores[ends[keep]], np.repeat(mean, 2)[keep]
 
 
-def _checked(
-    y: ArrayLike, p: ArrayLike, weight: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _checked(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Read outcomes, scores and weights; refuse what has no fit."""
     outcome, score = _numbers(y, "y"), _numbers(p, "p")
     mass = np.ones(len(outcome)) if weight is None else _numbers(weight, "weight")
@@ -165,7 +163,7 @@ def _checked(
     return outcome, score, mass
 
 
-def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _numbers(values: ArrayLike, name: str) -> FloatArray:
     """Read a one-dimensional array of finite numbers."""
     try:
         numbers = np.asarray(values, np.float64)

@@ -22,12 +22,13 @@ from trueup.metrics.inputs import numbers, scored
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from trueup._types import FloatArray
+
 
 __all__ = ["discretize", "k1", "k2", "kinf", "msce"]
 
 
-def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> Floats:
+def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
     """Give the mean absolute error of each function over the level sets.
 
     K1(f, h) = sum_v Pr[f = v] |E[h (y - v) | f = v]|.
@@ -64,7 +65,7 @@ def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     return np.asarray(np.abs(gaps).sum(axis=1), np.float64)
 
 
-def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> Floats:
+def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
     """Give the mean squared error of each function over the level sets.
 
     K2(f, h) = sum_v Pr[f = v] (E[h (y - v) | f = v])^2. Arrays and result as in `k1`.
@@ -78,7 +79,7 @@ def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     return np.asarray((gaps * (gaps / share)).sum(axis=1), np.float64)
 
 
-def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> Floats:
+def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
     """Give the largest error of each function on one level set, times the share of rows there.
 
     Kinf(f, h) = max_v Pr[f = v] |E[h (y - v) | f = v]|. Arrays and result as in `k1`.
@@ -105,7 +106,7 @@ def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
     return float(k2(y, f, np.ones(len(numbers(f, "f"))), weight)[0])
 
 
-def discretize(f: ArrayLike, m: int) -> Floats:
+def discretize(f: ArrayLike, m: int) -> FloatArray:
     """Round predictions to the nearest of 0, 1/m, ..., 1, ties down.
 
     Parameters
@@ -131,7 +132,7 @@ def discretize(f: ArrayLike, m: int) -> Floats:
     return np.asarray((steps + 0.0) / m, np.float64)  # plus zero: no level is a negative zero
 
 
-def _levels(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[Floats, Floats]:
+def _levels(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Give Pr[f = v] by level, shape (m,), and Pr[f = v] E[h (y - v) | f = v] by function and level, shape (q, m)."""
     predicted = numbers(f, "f")  # first, so that a refusal calls it by its name
     outcome, value, mass = scored(y, predicted, weight, real=True)

@@ -17,8 +17,9 @@ from trueup.metrics.inputs import scored
 from trueup.metrics.levelsets import discretize, k1
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import BoolArray, FloatArray, Int32Array
     from trueup.kernels.tally import Rows, Tally
 
 __all__ = ["MulticalibrationError", "discretized_error", "multicalibration_error"]
@@ -47,7 +48,7 @@ class MulticalibrationError:
     relative: float
     worst: Any
     groups: tuple[Any, ...]
-    by_group: NDArray[np.float64]
+    by_group: FloatArray
 
     def __repr__(self) -> str:
         many = f"{len(self.groups)} group{'' if len(self.groups) == 1 else 's'}"
@@ -103,7 +104,7 @@ def multicalibration_error(
     return MulticalibrationError(float(sigma[worst]), absolute, relative, names[worst], names, sigma)
 
 
-def _groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], NDArray[np.bool_] | None, NDArray[np.int32]]:
+def _groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArray | None, Int32Array]:
     """Give the names of the groups, and who is in them: as indicators where they may overlap, else as codes."""
     given = as_labels(groups)
     if given.ndim not in (1, 2) or len(given) != rows:
@@ -125,7 +126,7 @@ def _groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], NDArray[np.b
     return tuple(range(given.shape[1])), given.astype(bool), np.zeros(rows, np.int32)
 
 
-def _tally(rows: Rows, codes: NDArray[np.int32], count: int) -> Tally:
+def _tally(rows: Rows, codes: Int32Array, count: int) -> Tally:
     """Sum up the groups of one partition, empty ones too."""
     own = codes[rows.order]
     counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trueup.data.checks import one_of
+from trueup._validate import check_choice
 from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import sort_rows
@@ -19,12 +19,12 @@ from trueup.metrics.smooth import smooth_ece
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray, IntArray
     from trueup.metrics.inputs import Scored
 
-    Floats = NDArray[np.float64]
-    Curve = Callable[[Floats, Floats], Floats]
+    Curve = Callable[[FloatArray, FloatArray], FloatArray]
 
 __all__ = ["reliability"]
 
@@ -70,8 +70,8 @@ def reliability(
     >>> curve.predicted.round(3), curve.observed.round(3)
     (array([0.2, 0.7]), array([0.333, 0.667]))
     """
-    one_of("kind", kind, ("binned", "pav", "kernel"))
-    one_of("band", band, ("confidence", "consistency"))
+    check_choice("kind", kind, ("binned", "pav", "kernel"))
+    check_choice("band", band, ("confidence", "consistency"))
     for name, value in (("n_bins", n_bins), ("draws", draws)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}", hint="10 bins, 200 draws")
@@ -117,7 +117,7 @@ def _binned(
     return ReliabilityCurve(made.predicted, made.observed, low, high, made.rows, made.weight, "binned", band)
 
 
-def _isotonic_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
+def _isotonic_curve(data: Scored) -> tuple[FloatArray, Curve, FloatArray]:
     """Give the knots of the isotonic fit, the function that fits other outcomes there, and the sizes of the blocks."""
     fit = isotonic(data.y, data.p, data.w)
     _, block = np.unique(fit.fitted, return_inverse=True)
@@ -125,28 +125,28 @@ def _isotonic_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
     values = np.unique(fit.fitted)
     own = np.searchsorted(values, fit.values).clip(0, len(values) - 1)
 
-    def curve(y: Floats, w: Floats) -> Floats:
+    def curve(y: FloatArray, w: FloatArray) -> FloatArray:
         return isotonic(y, data.p, w).predict(fit.thresholds)
 
     return fit.thresholds, curve, mass[own] ** 2 / squares[own]
 
 
-def _kernel_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
+def _kernel_curve(data: Scored) -> tuple[FloatArray, Curve, FloatArray]:
     """Give evenly spaced places among the scores, the function that smooths outcomes there, and effective sizes."""
     sigma = max(smooth_ece(data.y, data.p, data.w), NARROWEST)
     places = np.linspace(data.p.min(), data.p.max(), KERNEL_POINTS if data.p.min() < data.p.max() else 1)
     centres = np.linspace(0, 1, KERNEL_CELLS + 1)
     cell = np.rint(data.p * KERNEL_CELLS).astype(np.int64)
     distance = places[:, None] - np.stack([centres, -centres, 2 - centres])[:, None, :]
-    kernel: Floats = np.exp(-0.5 * (distance / sigma) ** 2).sum(axis=0)
+    kernel: FloatArray = np.exp(-0.5 * (distance / sigma) ** 2).sum(axis=0)
     mass = kernel @ np.bincount(cell, data.w, KERNEL_CELLS + 1)
     size = mass**2 / np.maximum(kernel**2 @ np.bincount(cell, data.w**2, KERNEL_CELLS + 1), 1e-300)
     some = mass >= 0.01 * data.w.mean()  # where no score is near there is nothing to show
     kernel = kernel[some]
 
-    def curve(y: Floats, w: Floats) -> Floats:
+    def curve(y: FloatArray, w: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = (
+            found: FloatArray = (
                 kernel @ np.bincount(cell, w * y, KERNEL_CELLS + 1) / (kernel @ np.bincount(cell, w, KERNEL_CELLS + 1))
             )
         return found
@@ -156,7 +156,7 @@ def _kernel_curve(data: Scored) -> tuple[Floats, Curve, Floats]:
 
 def _resampled(
     data: Scored, curve: Curve, band: str, alpha: float, draws: int, random: np.random.Generator
-) -> tuple[Floats, Floats]:
+) -> tuple[FloatArray, FloatArray]:
     """Give pointwise quantiles of the curves of drawn outcomes (consistency) or of drawn rows (confidence)."""
     n = len(data.y)
     found = []
@@ -170,7 +170,7 @@ def _resampled(
     return low, high
 
 
-def _shares(data: Scored, places: Floats) -> tuple[NDArray[np.int64], Floats]:
+def _shares(data: Scored, places: FloatArray) -> tuple[IntArray, FloatArray]:
     """Count the rows, and their weight, that lie nearest to each place."""
     nearest = np.searchsorted(0.5 * (places[1:] + places[:-1]), data.p)
     rows = np.bincount(nearest, minlength=len(places)).astype(np.int64)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.checks import one_of, where
+from trueup._validate import check_choice
+from trueup.data.checks import where
 from trueup.data.plain import plain
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.binned import bins as bin_numbers
@@ -22,9 +23,10 @@ from trueup.metrics.inputs import Scored, scored
 from trueup.metrics.isotonic import isotonic
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import FloatArray
+
 
 __all__ = [
     "Corp", "HosmerLemeshow", "ObservedExpected", "SlopeIntercept", "brier", "corp", "hosmer_lemeshow", "log_loss",
@@ -45,11 +47,11 @@ class _Result:
         return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def _mean(values: Floats, w: Floats) -> float:
+def _mean(values: FloatArray, w: FloatArray) -> float:
     return float((w * values).sum() / w.sum())
 
 
-def _entropy(rate: Floats) -> Floats:
+def _entropy(rate: FloatArray) -> FloatArray:
     """Give -r ln r - (1 - r) ln(1 - r), with 0 ln 0 = 0."""
     from scipy.special import entr
 
@@ -137,7 +139,7 @@ def corp(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, score: 
     >>> corp([0, 1, 0, 1], [0.25, 0.5, 0.5, 0.5])
     <score 0.2031 = miscalibration 0.03646 - discrimination 0.08333 + uncertainty 0.25>
     """
-    one_of("score", score, ("brier", "log"))
+    check_choice("score", score, ("brier", "log"))
     data = scored(y, p, weight)
     fitted = np.clip(isotonic(*data).fitted, 0.0, 1.0)
     rate = np.clip(_mean(data.y, data.w), 0.0, 1.0)
@@ -211,7 +213,7 @@ def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None)
     return SlopeIntercept(*(float(figure) for figure in figures))
 
 
-def _refuse_parted(y: Floats, x: Floats) -> None:
+def _refuse_parted(y: FloatArray, x: FloatArray) -> None:
     """Refuse what has no finite best slope; a soft outcome counts as both an event and a non-event."""
     events, others = x[y > 0], x[y < 1]
     if not len(events) or not len(others):
@@ -222,13 +224,13 @@ def _refuse_parted(y: Floats, x: Floats) -> None:
         raise DataError("one score parts the outcomes: no finite slope is best", hint="use more rows")
 
 
-def _logistic(X: Floats, data: Scored, offset: Floats) -> tuple[Floats, Floats]:
+def _logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Fit a logistic regression by Newton's method with halved steps; give coefficients and their sandwich covariance."""
     from scipy.special import expit
 
     w = data.w
 
-    def loss(beta: Floats) -> float:
+    def loss(beta: FloatArray) -> float:
         eta = offset + X @ beta
         return float((w * (np.logaddexp(0.0, eta) - data.y * eta)).sum())
 

@@ -14,9 +14,10 @@ from trueup.errors import ArgumentError
 from trueup.metrics.inputs import scored
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import FloatArray
+
 
 __all__ = ["smooth_ece", "smooth_ece_at"]
 
@@ -116,7 +117,7 @@ class _Curve:
     the grid it is never negative and adds up to 1 at every s, so the curve cannot rise even at bandwidths below a cell.
     """
 
-    def __init__(self, residual: Floats, total: float) -> None:
+    def __init__(self, residual: FloatArray, total: float) -> None:
         from scipy.fft import dct
 
         self._cells = len(residual) - 1
@@ -134,7 +135,7 @@ class _Curve:
         return float((density[1:-1].sum() + ends) / (self._cells * self._total))
 
 
-def _gridded(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, cells: int) -> tuple[Floats, float]:
+def _gridded(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, cells: int) -> tuple[FloatArray, float]:
     """Share each weighted residual between the two grid points beside its score; give their sums and the total weight.
 
     The shares are linear, which keeps the sum and the mean score of the residuals.

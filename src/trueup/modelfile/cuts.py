@@ -13,24 +13,22 @@ from trueup.data.groups import Cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.data.schema import Feature, Schema
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["pack_cuts", "unpack_cuts"]
 
 MOST_CELLS = 2**62
 
 
-def pack_cuts(cuts: Sequence[Cut]) -> tuple[list[Any], Floats]:
+def pack_cuts(cuts: Sequence[Cut]) -> tuple[list[Any], FloatArray]:
     """Give what the manifest says of each column, and the edges of all; a category is cut by its levels (see schema)."""
     told = [None if cut.edges is None else {"edges": len(cut.edges), "labels": list(cut.labels)} for cut in cuts]
     return told, np.concatenate([np.zeros(0), *(cut.edges for cut in cuts if cut.edges is not None)])
 
 
-def unpack_cuts(found: Any, schema: Schema, edges: Floats, cells: NDArray[np.int64]) -> tuple[Cut, ...]:
+def unpack_cuts(found: Any, schema: Schema, edges: FloatArray, cells: IntArray) -> tuple[Cut, ...]:
     """Cut the edges off again, a run for each number or date; the numbers of combinations must be theirs, and rise."""
     require(isinstance(found, list) and len(found) == len(schema.features), "the columns of groups are wrong")
     cuts, begin = [], 0
@@ -45,7 +43,7 @@ def unpack_cuts(found: Any, schema: Schema, edges: Floats, cells: NDArray[np.int
     return tuple(cuts)
 
 
-def _cut(feature: Feature, told: Any, edges: Floats, begin: int) -> tuple[Cut, int]:
+def _cut(feature: Feature, told: Any, edges: FloatArray, begin: int) -> tuple[Cut, int]:
     if told is None:
         levels = (f"{feature.name}={level}" for level in feature.levels)
         return Cut(feature.name, None, (*levels, f"{feature.name} is missing")), begin

@@ -15,8 +15,7 @@ from trueup.kernels.levels import NONE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray
     from trueup.data.schema import Schema
 
 __all__ = ["read", "write"]
@@ -28,7 +27,7 @@ MOST_GRID = 1 << 30
 
 def write(found: LevelSets) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Give the entry of the manifest, and the parts."""
-    arrays: dict[str, NDArray[Any]] = dict(zip(ROUNDS, (found.edges_at, found.edges, found.learner), strict=True))
+    arrays: dict[str, AnyArray] = dict(zip(ROUNDS, (found.edges_at, found.edges, found.learner), strict=True))
     entry: dict[str, Any] = {"scale": asdict(found.scale), "models": found.models, "rounds": found.rounds}
     kinds, parts = dict(ROUNDS), dict[str, bytes]()
     if isinstance(found.learners, LineSlopes):

@@ -16,12 +16,10 @@ from trueup.modelfile.cuts import pack_cuts, unpack_cuts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray
     from trueup.calibrators.maps.spaces import Embedding
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["read", "write"]
 
@@ -43,7 +41,7 @@ FAR = 1e140  # nor are points, in units of their mean distance, which may be tin
 def write(found: LocalMap) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Give the entry of the manifest, and the parts."""
     near = found.neighbours
-    arrays: dict[str, NDArray[Any]] = dict(
+    arrays: dict[str, AnyArray] = dict(
         zip(ROWS, (near.keys, near.place, near.points.ravel(), near.weight, near.total), strict=True)
     )
     entry: dict[str, Any] = {

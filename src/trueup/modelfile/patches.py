@@ -12,11 +12,9 @@ from trueup.calibrators.maps.reading import is_whole, numbers, require, texts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["read", "write"]
 
@@ -33,7 +31,7 @@ def write(found: Patches) -> tuple[dict[str, Any], dict[str, bytes]]:
         "edges": [len(one) for one in found.edges],
         "groups": [one.group for one in found.patches],
     }
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, AnyArray] = {
         f"patches/{name}": np.array([getattr(one, name) for one in found.patches], kind) for name, kind in ARRAYS.items()
     }
     arrays["patches/conditions"] = np.stack([found.program.feature, found.program.code], axis=-1)
@@ -60,7 +58,7 @@ def read(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> Patches:
     return Patches(link, schema.levels, edges, patches, clip)
 
 
-def _edges(sizes: Any, schema: Schema, stored: Floats) -> tuple[Floats, ...]:
+def _edges(sizes: Any, schema: Schema, stored: FloatArray) -> tuple[FloatArray, ...]:
     require(isinstance(sizes, list) and len(sizes) == len(schema.levels), "its edges do not fit its features")
     require(all(is_whole(size) and 0 <= size <= len(stored) for size in sizes), "its edges are wrong")
     require(sum(sizes) == len(stored) and bool(np.isfinite(stored).all()), "its edges are wrong")
@@ -71,13 +69,13 @@ def _edges(sizes: Any, schema: Schema, stored: Floats) -> tuple[Floats, ...]:
     return found
 
 
-def _check_numbers(arrays: Mapping[str, NDArray[Any]]) -> None:
+def _check_numbers(arrays: Mapping[str, AnyArray]) -> None:
     finite = all((np.abs(arrays[name]) <= LARGEST).all() for name in ("shift", "before", "observed"))
     require(finite and bool((arrays["rows"] >= 0).all()), "a patch is wrong")
     require(bool((arrays["low"] < arrays["high"]).all()), "a patch has an empty score cell")  # NaN is below nothing
 
 
-def _conditions(stored: NDArray[Any], patches: int, counts: list[int]) -> list[tuple[tuple[int, int], ...]]:
+def _conditions(stored: AnyArray, patches: int, counts: list[int]) -> list[tuple[tuple[int, int], ...]]:
     """Read the conditions of each patch; ``counts`` is the last group of each feature, that of what is missing."""
     require(len(stored) == patches * CONDITIONS * 2, "its conditions do not fit its patches")
     found = []

@@ -12,8 +12,7 @@ from trueup.calibrators.maps.scores import FORMS, Curves, ScoreMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.data.schema import Schema
 
 __all__ = ["pack_curves", "read", "unpack_curves", "write"]
@@ -56,9 +55,7 @@ def unpack_curves(found: Any, schema: Schema, parts: Mapping[str, bytes]) -> tup
     }
 
 
-def _check_pieces(
-    form: str, schema: Schema, at: NDArray[np.int64], x: NDArray[np.float64], value: NDArray[np.float64]
-) -> None:
+def _check_pieces(form: str, schema: Schema, at: IntArray, x: FloatArray, value: FloatArray) -> None:
     """Refuse knots out of order, and values that are none."""
     require(bool((np.abs(x) <= SCORES).all() and (np.abs(value) <= SCORES).all()), "a knot holds no number")
     inside = np.ones(max(len(x) - 1, 0), bool)

@@ -17,8 +17,7 @@ from trueup.reports.profiles.declared import Words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.audits.result import Audit
 
 __all__ = ["Step", "name_options", "next_after", "next_step", "reach", "tell"]
@@ -182,7 +181,7 @@ def reach(audit: Audit, words: Words = USUAL) -> tuple[str, ...]:
     return (*lines, "A smaller error may be there and was not found: no verdict here is proof of none.")
 
 
-def _half(audit: Audit, mde: NDArray[np.float64], words: Words) -> str:
+def _half(audit: Audit, mde: FloatArray, words: Words) -> str:
     """Say what would have been found in half of the segments; a rate is never off by more than 1."""
     start, half = f"In half of the {len(mde):,} tested {words.segments}", float(np.median(mde))
     if not can_be(audit, half, 1.0):

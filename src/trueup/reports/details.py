@@ -14,8 +14,7 @@ from trueup.reports.drawing import axes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.audits.result import Audit, Finding
     from trueup.reports.profiles import Words
 
@@ -92,7 +91,7 @@ def _curve(finding: Finding) -> list[list[float | None]] | None:
     return [*(_rounded(part, digits) for part in parts), curve.rows.tolist()]
 
 
-def _digits(values: NDArray[np.float64]) -> int:
+def _digits(values: FloatArray) -> int:
     """Say how many digits tell values apart in a drawing: more than four where they are large and lie close.
 
     Examples
@@ -105,5 +104,5 @@ def _digits(values: NDArray[np.float64]) -> int:
     return min(4 + max(math.floor(math.log10(float(np.abs(known).max()) / span)), 0), 16) if span > 0 else 4
 
 
-def _rounded(values: NDArray[np.float64], digits: int) -> list[float | None]:
+def _rounded(values: FloatArray, digits: int) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]

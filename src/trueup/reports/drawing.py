@@ -13,8 +13,7 @@ from trueup.audits.text import number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.metrics.curves import ReliabilityCurve
     from trueup.reports.profiles import Words
 
@@ -154,9 +153,9 @@ def common_range(curves: Iterable[ReliabilityCurve | None], *, probabilities: bo
     return marked(low - room, high + room, marks)
 
 
-def _finite(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _finite(parts: list[FloatArray]) -> FloatArray:
     values = np.concatenate(parts) if parts else np.empty(0)
-    found: NDArray[np.float64] = values[np.isfinite(values)]
+    found: FloatArray = values[np.isfinite(values)]
     return found
 
 

@@ -17,8 +17,7 @@ from trueup.reports.view import Cell, Heading, Section, TableView, name_cell, nu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.audits.result import Audit
     from trueup.calibrators.explain import Correction
     from trueup.reports.profiles import Words
@@ -111,7 +110,7 @@ def has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
     return model.was_taught_by(_as_read(before, before.p), _as_read(after, after.p), weight)
 
 
-def _as_read(rows: Rows, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _as_read(rows: Rows, values: FloatArray) -> FloatArray:
     """Put values of sorted rows back in the order in which the rows were read."""
     out = np.empty_like(values)
     out[rows.order] = values

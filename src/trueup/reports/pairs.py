@@ -13,8 +13,7 @@ from trueup.reports.advice import USUAL
 from trueup.reports.view import Name, column_names
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import Int32Array, IntArray
     from trueup.audits.result import Audit
     from trueup.reports.profiles import Words
 
@@ -66,7 +65,7 @@ def view_map(audit: Audit, words: Words = USUAL) -> MapView | None:
     return MapView(tuple(Name.of(names[at], WIDEST_COLUMN) for at in chosen), rows, len(used) - len(chosen))
 
 
-def _places(audit: Audit, features: int) -> dict[int, NDArray[np.int64]]:
+def _places(audit: Audit, features: int) -> dict[int, IntArray]:
     """Give the ranks of the tested segments of every pair; sorted once, for there may be many pairs."""
     pairs = _pairs(audit.keys.columns, features)
     tested = np.flatnonzero((pairs >= 0) & audit.columns["testable"])
@@ -75,7 +74,7 @@ def _places(audit: Audit, features: int) -> dict[int, NDArray[np.int64]]:
     return dict(zip(keys.tolist(), np.split(tested, first[1:]), strict=True)) if len(keys) else {}
 
 
-def _pairs(columns: NDArray[np.int32], features: int) -> NDArray[np.int64]:
+def _pairs(columns: Int32Array, features: int) -> IntArray:
     """Give every segment of one or two columns the number of its pair, a column alone with itself; -1 to the others."""
     count = (columns >= 0).sum(axis=1)
     last = columns.max(axis=1, initial=-1).astype(np.int64)
@@ -84,7 +83,7 @@ def _pairs(columns: NDArray[np.int32], features: int) -> NDArray[np.int64]:
     return np.where(fits, first.astype(np.int64) * features + last, -1)
 
 
-def _field(audit: Audit, places: NDArray[np.int64], key: int, words: Words) -> Field:
+def _field(audit: Audit, places: IntArray, key: int, words: Words) -> Field:
     sigma = audit.columns["sigma"][places]
     worst = int(places[int(np.argmax(sigma))])
     off = int((audit.columns["p_adjusted"][places] <= audit.settings.alpha).sum())

@@ -35,15 +35,13 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Split
     from trueup.calibrators.splits import Held
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Auto"]
 
@@ -250,7 +248,7 @@ class _Tried:
     name: str
     title: str
     recipe: Calibrator | None
-    losses: list[Floats] = field(default_factory=list)
+    losses: list[FloatArray] = field(default_factory=list)
     seconds: float = 0.0
     dropped: bool = False
 
@@ -264,7 +262,7 @@ class _Tried:
         self.seconds += time.perf_counter() - start
 
     @property
-    def each(self) -> Floats:
+    def each(self) -> FloatArray:
         """Give the losses of all rows that judged so far."""
         return np.concatenate(self.losses)
 
@@ -275,7 +273,7 @@ def _fit(recipe: Calibrator, train: Table) -> Map:
     return recipe._fit_map(train, None).map
 
 
-def _drop(tried: Sequence[_Tried], weight: Floats | None) -> None:
+def _drop(tried: Sequence[_Tried], weight: FloatArray | None) -> None:
     """Judge no further what is slow and hopeless; only curves of the score cost nothing."""
     still = [one for one in tried if not one.dropped]
     best = min((one.each for one in still), key=lambda each: float(np.average(each, weights=weight)))
@@ -285,7 +283,7 @@ def _drop(tried: Sequence[_Tried], weight: Floats | None) -> None:
             one.dropped = found.behind > HOPELESS * found.allowed
 
 
-def _decide(tried: Sequence[_Tried], base: _Tried, weight: Floats | None, measure: str) -> tuple[Choice, float]:
+def _decide(tried: Sequence[_Tried], base: _Tried, weight: FloatArray | None, measure: str) -> tuple[Choice, float]:
     """Choose by the one-standard-error rule, and describe every candidate."""
     full = [one for one in tried if not one.dropped]
     at, first = choose_simplest([one.each for one in full], weight)

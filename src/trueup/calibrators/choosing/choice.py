@@ -14,9 +14,8 @@ from trueup.data.intake import frame_like
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Candidate", "Choice", "Margin", "choose_simplest", "margin", "tell"]
 
@@ -40,14 +39,14 @@ class Margin(NamedTuple):
         return self.behind <= self.allowed
 
 
-def margin(each: Floats, best: Floats, weight: Floats | None) -> Margin:
+def margin(each: FloatArray, best: FloatArray, weight: FloatArray | None) -> Margin:
     """Compare the losses of the same rows, pair by pair."""
     behind, error, carried = paired_gain(each - best, weight)
     dust = LEAST_GAIN * abs(float(np.average(each, weights=weight)))
     return Margin(behind, error, max((1 + FEW / (carried - 1)) * error, dust) if carried > 1 else float("inf"))
 
 
-def choose_simplest(losses: Sequence[Floats], weight: Floats | None) -> tuple[int, int]:
+def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
     """Choose by the one-standard-error rule, with the error of the paired difference.
 
     Parameters

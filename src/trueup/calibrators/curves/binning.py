@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.calibrators.checking import check_whole
 from trueup.calibrators.curves.classic import Classic
 from trueup.calibrators.maps.scores import Curves
-from trueup.data.checks import one_of
 from trueup.metrics.isotonic import find_knots
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.calibrators.rounds import Stopping
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Histogram", "Isotonic", "cut_by_mass"]
 
@@ -108,7 +106,7 @@ class Isotonic(Classic):
         """The value at each knot."""
         return self._side(1)
 
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:  # noqa: ARG002
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
         ends = zip(pooled.at[:-1].tolist(), pooled.at[1:].tolist(), strict=True)
         return Curves.of_pieces(
             "knots", [find_knots(pooled.score[a:b], pooled.total[a:b], pooled.weight[a:b]) for a, b in ends]
@@ -207,22 +205,24 @@ class Histogram(Classic):
     def _check(self, task: Task) -> None:
         super()._check(task)
         check_whole(self, {"bins": (1, MOST_BINS)})
-        one_of("strategy", self.strategy, ("mass", "width"))
+        check_choice("strategy", self.strategy, ("mass", "width"))
 
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:  # noqa: ARG002
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
         cut = _equal_mass if self.strategy == "mass" else _equal_width
         ends = zip(pooled.at[:-1].tolist(), pooled.at[1:].tolist(), strict=True)
         sums = ((pooled.score[a:b], pooled.weight[a:b], pooled.total[a:b]) for a, b in ends)
         return Curves.of_pieces("steps", [cut(*one, int(self.bins), real=task == "regression") for one in sums])
 
 
-def _equal_mass(score: Floats, weight: Floats, total: Floats, bins: int, *, real: bool) -> tuple[Floats, Floats]:
+def _equal_mass(
+    score: FloatArray, weight: FloatArray, total: FloatArray, bins: int, *, real: bool
+) -> tuple[FloatArray, FloatArray]:
     """Cut into bins of equal weight; give upper edges and means."""
     inner, first = cut_by_mass(score, weight, bins)
     return np.append(inner, score[-1] if real else 1.0), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
 
 
-def cut_by_mass(score: Floats, weight: Floats, bins: int) -> tuple[Floats, NDArray[np.int64]]:
+def cut_by_mass(score: FloatArray, weight: FloatArray, bins: int) -> tuple[FloatArray, IntArray]:
     """Cut where the weight below a score passes multiples of the mass of a bin.
 
     Scores rise, no two are equal. Give the edges between bins, each half-way between two scores, and where bins begin.
@@ -236,7 +236,9 @@ def cut_by_mass(score: Floats, weight: Floats, bins: int) -> tuple[Floats, NDArr
     return np.where(middle < right, middle, left), first
 
 
-def _equal_width(score: Floats, weight: Floats, total: Floats, bins: int, *, real: bool) -> tuple[Floats, Floats]:
+def _equal_width(
+    score: FloatArray, weight: FloatArray, total: FloatArray, bins: int, *, real: bool
+) -> tuple[FloatArray, FloatArray]:
     """Cut the range of scores into equal parts; a part without rows lies on the line between its neighbours."""
     low, high = (float(score[0]), float(score[-1])) if real else (0.0, 1.0)
     inner = np.arange(1, bins) / bins

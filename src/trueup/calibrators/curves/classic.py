@@ -23,8 +23,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, Int32Array
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Split
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.kernels.pooling import Pooled
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
 
 __all__ = ["Classic", "Judged", "Sample", "count_rows", "sample_of"]
 
@@ -55,11 +52,11 @@ class Sample:
     """
 
     task: Task
-    prediction: Floats
-    outcome: Floats
-    weight: Floats | None
-    code: Ints | None
-    worth: Floats
+    prediction: FloatArray
+    outcome: FloatArray
+    weight: FloatArray | None
+    code: Int32Array | None
+    worth: FloatArray
 
     @property
     def groups(self) -> int:
@@ -86,7 +83,7 @@ def sample_of(table: Table) -> Sample:
     )  # fmt: skip
 
 
-def count_rows(weight: Floats | None, rows: int, code: Ints | None = None, groups: int = 1) -> Floats:
+def count_rows(weight: FloatArray | None, rows: int, code: Int32Array | None = None, groups: int = 1) -> FloatArray:
     """Say how many rows each group counts for: what weights add up to where they are counts, else the effective number.
 
     Counts are whole weights of up to 100 on average. The effective number is (sum w)^2 / sum w^2, whatever the unit.
@@ -126,7 +123,7 @@ class Judged(Calibrator):
         kept = self._learn(table) if isinstance(self.stopping, CrossValidation) else found
         return Fitted(kept, history, held=hold_out(whole, rows, scores))
 
-    def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[Floats, Map]:
+    def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
         """Score the rows that judge, each by a map that was not fitted to it; give the last of the maps too."""
         scores = []
         for split in splits:
@@ -134,7 +131,7 @@ class Judged(Calibrator):
             scores.append(_apply(found, table.take(split.valid)))
         return np.concatenate(scores), found
 
-    def _judge(self, judging: Table, after: Floats) -> History:
+    def _judge(self, judging: Table, after: FloatArray) -> History:
         """Hold the losses of the rows that judge against those of the base score."""
         fixed = self.stopping is None
         loss = loss_of(judging.schema.task)
@@ -180,7 +177,7 @@ class Classic(Judged):
         return join_outputs(found)
 
     @abstractmethod
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:
         """Fit a curve for each group of one class."""
 
     def _curves(self) -> Curves | None:
@@ -208,7 +205,7 @@ class Classic(Judged):
         return pieces[0] if outputs == 1 else pieces
 
 
-def _losses(loss: TaskLoss, y: Floats, scores: Floats) -> Floats:
+def _losses(loss: TaskLoss, y: FloatArray, scores: FloatArray) -> FloatArray:
     """Give the loss of every row; that of probabilities by a kernel, since it is asked of every fit."""
     if loss.name != "log":
         return loss.each(y, loss.enter(scores))
@@ -222,6 +219,6 @@ def _losses(loss: TaskLoss, y: Floats, scores: Floats) -> Floats:
     return out
 
 
-def _apply(found: Map, table: Table) -> Floats:
+def _apply(found: Map, table: Table) -> FloatArray:
     columns = [table.columns[feature.name] for feature in table.schema.features]
     return found.apply(columns, table.prediction, Workers())

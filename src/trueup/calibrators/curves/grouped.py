@@ -18,8 +18,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.calibrators.base import Fitted
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.maps.scores import Curves
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
 
 __all__ = ["Grouped"]
 
@@ -230,7 +227,7 @@ class Grouped(Judged):
 class _Groups:
     """Curves of the whole and of groups, before they are drawn to each other."""
 
-    def __init__(self, curves: Curves, cuts: Any, cells: NDArray[np.int64], worth: Floats) -> None:
+    def __init__(self, curves: Curves, cuts: Any, cells: IntArray, worth: FloatArray) -> None:
         self.curves, self.cuts, self.cells, self.worth = curves, cuts, cells, worth
 
     def shrunk(self, k: float) -> GroupMap:
@@ -239,7 +236,7 @@ class _Groups:
         return GroupMap(self.curves, self.cuts, self.cells, np.append(0.0, own), k)
 
 
-def _twice(table: Table, group: Ints, worth: Floats) -> Sample:
+def _twice(table: Table, group: Int32Array, worth: FloatArray) -> Sample:
     """Take every row for the whole, and once more for its group where it has one."""
     whole = sample_of(table)
     own = np.flatnonzero(group)

@@ -20,14 +20,12 @@ from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.curves.classic import Sample
     from trueup.calibrators.rounds import Stopping
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Beta", "Platt", "Temperature"]
 
@@ -35,7 +33,9 @@ PRIOR = 1.0  # rows
 STEEPEST = 100.0
 
 
-def _maximise(pooled: Pooled, worth: Floats, columns: list[Floats], low: list[float], start: list[float]) -> Floats:
+def _maximise(
+    pooled: Pooled, worth: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
+) -> FloatArray:
     """Fit coefficients of some columns to each segment; where all scores are alike, only the intercept moves."""
     p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
     share = np.repeat(PRIOR / np.maximum(worth, PRIOR), np.diff(pooled.at))
@@ -128,7 +128,7 @@ class Platt(Classic):
         """What is added to the logit, or to a real prediction; 0 where scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:
         found = np.empty((len(pooled), 2))
         if task == "regression":
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, found)
@@ -213,7 +213,7 @@ class Temperature(Classic):
     def _fit_curves(self, sample: Sample) -> Curves:
         return super()._fit_curves(sample) if sample.outputs == 1 else _fit_classes(sample)
 
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:  # noqa: ARG002
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
         factor = _maximise(pooled, worth, [enter(pooled.score, "logit")[:, 0]], [1 / STEEPEST], [1.0])[:, 0]
         return Curves.of_coefficients("logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))]))
 
@@ -321,7 +321,7 @@ class Beta(Classic):
         """The intercept; 0 where scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, worth: Floats, task: Task) -> Curves:  # noqa: ARG002
+    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
         p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
         found = _maximise(pooled, worth, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])

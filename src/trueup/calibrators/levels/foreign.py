@@ -17,17 +17,12 @@ from trueup.metrics.levelsets import discretize
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.levels.leveling import Boosted, LearnedRound
     from trueup.calibrators.maps.levels import Scale
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 __all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map"]
 
@@ -36,13 +31,13 @@ class ForeignLearner:
     """Any scikit-learn regressor, a clone of it for each level, fitted in threads."""
 
     def __init__(
-        self, estimator: Any, columns: Sequence[NDArray[Any]], levels: Sequence[int], weight: Floats, seed: int
+        self, estimator: Any, columns: Sequence[AnyArray], levels: Sequence[int], weight: FloatArray, seed: int
     ) -> None:
         self.estimator, self.weight, self.seed = estimator, weight, seed
         self.X = matrix(columns, levels, len(weight))
         self.weighted = bool((weight != weight[0]).any())
 
-    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:  # noqa: ARG002
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:  # noqa: ARG002
         """Fit a clone on each level to the outcome itself."""
         order, starts = order_by_level(level, rows, levels)
 
@@ -52,13 +47,13 @@ class ForeignLearner:
 
         return workers.map(one, range(levels))
 
-    def _fit(self, rows: Longs, y: Floats) -> Any:
+    def _fit(self, rows: IntArray, y: FloatArray) -> Any:
         made = clone(self.estimator)
         if made.get_params().get("random_state", 0) is None:
             made.set_params(random_state=self.seed)
         return fit_foreign(made, self.X[rows], y[rows], self.weight[rows] if self.weighted else None)
 
-    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
+    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
         """Say how far the fit of its level is from the score of every row."""
         return fitted_values(fitted, self.X, level, workers) - F
 
@@ -66,16 +61,16 @@ class ForeignLearner:
         """Have regressors as they are."""
         return [fitted]
 
-    def mix(self, versions: list[Any], which: Longs) -> Any:  # noqa: ARG002
+    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
         """Have regressors as they are."""
         return versions[0]
 
-    def keep(self, fitted: Any, kept: Flags) -> Any:
+    def keep(self, fitted: Any, kept: BoolArray) -> Any:
         """Have a regressor for each level, None for the others."""
         return [one if here else None for one, here in zip(fitted, kept, strict=True)]
 
 
-def fitted_values(fitted: Sequence[Any], X: Floats, level: Ints, workers: Workers) -> Floats:
+def fitted_values(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
     """Predict every row by the regressor of its level; NaN where there is none."""
     order, starts = order_by_level(level, np.arange(len(level)), len(fitted))
     out = np.full(len(level), np.nan)
@@ -105,15 +100,15 @@ class ForeignLevels(Map):
         """Count the rounds."""
         return len(self.models[0])
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows by all rounds."""
         for found in self.stages(columns, prediction, workers):
             last = found
         return last
 
     def stages(
-        self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None
-    ) -> Iterator[Floats]:
+        self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None
+    ) -> Iterator[FloatArray]:
         """Score rows by no round, by the first, by the first two, and so on."""
         scale, crew = self.scale, workers or Workers()
         X = matrix(list(columns), self.levels, len(prediction))
@@ -126,7 +121,7 @@ class ForeignLevels(Map):
                 scores = [self._step(model[at - 1], X, F, crew) for model, F in zip(self.models, scores, strict=True)]
             yield scale.offset + scale.unit * (np.sum(scores, axis=0) / len(scores))
 
-    def _step(self, one: LearnedRound, X: Floats, F: Floats, workers: Workers) -> Floats:
+    def _step(self, one: LearnedRound, X: FloatArray, F: FloatArray, workers: Workers) -> FloatArray:
         scale, moved = self.scale, np.empty(len(F))
         level = np.searchsorted(one.edges, F).astype(np.int32)
         value = fitted_values(one.fitted, X, level, workers) - F
@@ -134,7 +129,7 @@ class ForeignLevels(Map):
         advance_all(F, value, kept, level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, moved)
         return moved
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row."""
         columns = [np.array([value]) for value in row]
         return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))

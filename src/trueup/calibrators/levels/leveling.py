@@ -29,16 +29,11 @@ from trueup.kernels.trees import join_forests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.rounds import Split
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 __all__ = ["GATES", "Boosted", "LearnedRound", "Learner", "LineLearner", "Rules", "Search", "TreeLearner", "make_map"]
 
@@ -70,19 +65,19 @@ class Rules:
 class Learner(Protocol):
     """What is fitted to every level of a round."""
 
-    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
         """Fit one learner on the rows of each level."""
 
-    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:
+    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
         """Say for every row what the learner of its level adds to the score."""
 
     def versions(self, fitted: Any) -> list[Any]:
         """List what was fitted from its simplest form to the whole of it."""
 
-    def mix(self, versions: list[Any], which: Longs) -> Any:
+    def mix(self, versions: list[Any], which: IntArray) -> Any:
         """Take for each level the version it is given."""
 
-    def keep(self, fitted: Any, kept: Flags) -> Any:
+    def keep(self, fitted: Any, kept: BoolArray) -> Any:
         """Let go of what was fitted to the other levels."""
 
 
@@ -91,19 +86,19 @@ class TreeLearner:
     """Regression trees of a small depth, by least squares on binned features."""
 
     data: Columns
-    weight: Floats
+    weight: FloatArray
     depth: int
     least: float
     l2: float
 
-    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
         """Grow one tree on each level."""
         return grow_trees(
             self.data, level, rows, levels, y - F, self.weight, depth=self.depth, least=self.least, l2=self.l2,
             workers=workers,
         )  # fmt: skip
 
-    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:  # noqa: ARG002
+    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
         """Walk every row down the tree of its level."""
         return tree_values(self.data, fitted, level, workers)
 
@@ -111,15 +106,15 @@ class TreeLearner:
         """Cut the trees at every depth, from the mean of the level to the whole tree."""
         return [self._cut(fitted, np.full(len(fitted.feature), depth)) for depth in range(self.depth + 1)]
 
-    def mix(self, versions: list[Any], which: Longs) -> Any:
+    def mix(self, versions: list[Any], which: IntArray) -> Any:
         """Cut each tree at its depth."""
         return self._cut(versions[-1], which)
 
-    def keep(self, fitted: Any, kept: Flags) -> Any:
+    def keep(self, fitted: Any, kept: BoolArray) -> Any:
         """Take the trees of some levels."""
         return Trees(*(array[kept] for array in fitted))
 
-    def _cut(self, fitted: Any, depth: Longs) -> Any:
+    def _cut(self, fitted: Any, depth: IntArray) -> Any:
         deep = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
         return fitted._replace(feature=np.where(deep, np.int32(-1), fitted.feature))
 
@@ -129,18 +124,18 @@ class LineLearner:
     """Straight lines in the features, by least squares."""
 
     data: Columns
-    weight: Floats
+    weight: FloatArray
     l2: float
     lines: Lines = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = Lines.of(self.data, self.weight)
 
-    def fit(self, level: Ints, rows: Longs, levels: int, y: Floats, F: Floats, workers: Workers) -> Any:
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
         """Fit one line on each level."""
         return fit_lines(self.data, self.lines, level, rows, levels, y - F, self.weight, l2=self.l2, workers=workers)
 
-    def values(self, fitted: Any, level: Ints, F: Floats, workers: Workers) -> Floats:  # noqa: ARG002
+    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
         """Read the line of its level at every row."""
         return line_values(self.data, self.lines, fitted, level, workers)
 
@@ -148,11 +143,11 @@ class LineLearner:
         """Have lines as they are."""
         return [fitted]
 
-    def mix(self, versions: list[Any], which: Longs) -> Any:  # noqa: ARG002
+    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
         """Have lines as they are."""
         return versions[0]
 
-    def keep(self, fitted: Any, kept: Flags) -> Any:
+    def keep(self, fitted: Any, kept: BoolArray) -> Any:
         """Take the lines of some levels."""
         return fitted[kept]
 
@@ -161,9 +156,9 @@ class LineLearner:
 class LearnedRound:
     """One round of one model: the edges between levels, which of them keep a learner, and these learners."""
 
-    edges: Floats
+    edges: FloatArray
     fitted: Any
-    kept: Flags
+    kept: BoolArray
 
 
 @dataclass(eq=False)
@@ -186,11 +181,11 @@ class Boosted:
 
     learner: Learner
     rules: Rules
-    y: Floats
-    F: Floats
-    weight: Floats
-    train: Longs
-    gates: Longs | None
+    y: FloatArray
+    F: FloatArray
+    weight: FloatArray
+    train: IntArray
+    gates: IntArray | None
     rounds: list[LearnedRound] = field(default_factory=list, init=False)
 
     def one_more(self, workers: Workers) -> None:
@@ -213,7 +208,9 @@ class Boosted:
         self.F = self._moved(value, kept, level)
         self.rounds.append(LearnedRound(edges, self.learner.keep(fitted, kept), kept))
 
-    def _confirmed(self, fitted: Any, level: Ints, levels: int, rows: Longs, workers: Workers) -> tuple[Any, Flags]:
+    def _confirmed(
+        self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
+    ) -> tuple[Any, BoolArray]:
         """Take on each level the version of its learner that is best for other rows, and say where it is good enough."""
         assert self.rules.gate is not None
         versions = self.learner.versions(fitted)
@@ -227,20 +224,20 @@ class Boosted:
         several = np.bincount(level[rows], minlength=levels) > 1  # one row has no standard error
         return self.learner.mix(versions, best), several & (gain > self.rules.gate * error)
 
-    def _edges(self, rows: Longs) -> Floats:
+    def _edges(self, rows: IntArray) -> FloatArray:
         grid = self.rules.scale.grid
         if grid:
             return (np.arange(grid) + 0.5) / grid
         return level_edges(self.F[rows], self.weight[rows], self.rules.levels, self.rules.min_rows)
 
-    def _moved(self, value: Floats, kept: Flags, level: Ints) -> Floats:
+    def _moved(self, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
         scale, out = self.rules.scale, np.empty(len(self.F))
         advance_all(
             self.F, value, kept.view(np.uint8), level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out
         )
         return out
 
-    def _gains(self, moved: Floats, level: Ints, levels: int, rows: Longs) -> tuple[Floats, Floats]:
+    def _gains(self, moved: FloatArray, level: Int32Array, levels: int, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """Say by how much the squared error of rows falls on each level, and the standard error of that."""
         at, w = level[rows], self.weight[rows]
         gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - moved[rows]) ** 2)
@@ -297,7 +294,7 @@ class Search:
         self.models, self.parts, self.table, self.loss = models, parts, table, loss
         self.workers, self.progress = workers, progress
         self.inner = Workers(max(1, workers.threads // len(models)))
-        self.best: Floats | None = None
+        self.best: FloatArray | None = None
 
     def one_more(self) -> None:
         """Fit one more round of every model."""
@@ -313,7 +310,7 @@ class Search:
         return float(np.average((model.y - model.F) ** 2, weights=model.weight))
 
     def run(
-        self, base: Floats, most: int, patience: int, *, judged: bool
+        self, base: FloatArray, most: int, patience: int, *, judged: bool
     ) -> tuple[int, list[tuple[float, float, float]], str]:
         """Fit rounds until they bring nothing; say which is best, how each was judged, and why it ended.
 
@@ -346,17 +343,17 @@ class Search:
             chosen = 0
         return chosen, found, ended
 
-    def _held(self) -> Floats:
+    def _held(self) -> FloatArray:
         return np.concatenate([self._scores(m)[p.valid] for p, m in zip(self.parts, self.models, strict=True)])
 
-    def _rows(self, part: Split) -> Longs:
+    def _rows(self, part: Split) -> IntArray:
         return part.valid if len(part.valid) else part.train
 
-    def _scores(self, model: Boosted) -> Floats:
+    def _scores(self, model: Boosted) -> FloatArray:
         scale = model.rules.scale
         return scale.offset + scale.unit * model.F
 
-    def _losses(self, part: Split, scores: Floats) -> Floats:
+    def _losses(self, part: Split, scores: FloatArray) -> FloatArray:
         rows = self._rows(part)
         assert self.table.outcome is not None
         return self.loss.each(self.table.outcome[rows], self.loss.enter(scores[rows]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
@@ -16,7 +17,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import LevelSets, Scale
 from trueup.calibrators.rounds import CrossValidation, History, Round, Split, describe
-from trueup.data.checks import one_of, where
+from trueup.data.checks import where
 from trueup.data.intake import ALONE, read_like
 from trueup.engines.levels import Columns, leaf_rows
 from trueup.errors import ArgumentError, DataError
@@ -26,15 +27,13 @@ from trueup.metrics.levelsets import discretize
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.levels.leveling import Learner
     from trueup.calibrators.maps.base import Map
     from trueup.calibrators.rounds import Stopping
     from trueup.calibrators.splits import Held
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["LSBoost"]
 
@@ -168,7 +167,7 @@ class LSBoost(Calibrator):
         self.random_state = random_state
         self.threads = threads
 
-    def staged_predict(self, X: Any) -> Iterator[Floats]:
+    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Give the predictions after no round (on a grid: rounded to it), one round, and so on to the last."""
         model = self._fitted()
         table = read_like(X, model.schema)
@@ -181,7 +180,7 @@ class LSBoost(Calibrator):
     def _role(self) -> Any:
         return ALONE if self.prediction is None else self.prediction
 
-    def _before(self, table: Table, found: Map) -> Floats:
+    def _before(self, table: Table, found: Map) -> FloatArray:
         return self._base(table, found.scale) if isinstance(found, (LevelSets, ForeignLevels)) else table.prediction
 
     def _task(self) -> str:
@@ -215,7 +214,7 @@ class LSBoost(Calibrator):
         make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
         return Fitted(make(models, history.chosen, levels), history, held=held)
 
-    def _held(self, search: Search, whole: Table, F: Floats, chosen: int) -> Held | None:
+    def _held(self, search: Search, whole: Table, F: FloatArray, chosen: int) -> Held | None:
         """Keep the rows that judged; without a prediction all scores start from the mean outcome of the rows of the fit."""
         rows = np.concatenate([part.valid for part in search.parts])
         if not len(rows):
@@ -224,7 +223,7 @@ class LSBoost(Calibrator):
         base = whole.prediction if scale.start is None else scale.offset + scale.unit * F
         return splits.hold_out(whole, rows, search.best if chosen and search.best is not None else base[rows])
 
-    def _again(self, one: Boosted, F: Floats, rounds: int) -> Boosted:
+    def _again(self, one: Boosted, F: FloatArray, rounds: int) -> Boosted:
         """Fit so many rounds once more, on all rows."""
         whole = Boosted(one.learner, one.rules, one.y, F, one.weight, np.arange(len(F)), one.gates)
         for _ in range(rounds):
@@ -264,7 +263,7 @@ class LSBoost(Calibrator):
             return Rules(scale, scale.grid + 1, 0.0, None)
         return Rules(scale, self.levels, self.min_rows, None if self.stopping is None else self.gate)
 
-    def _learner(self, table: Table, weight: Floats, *, literal: bool) -> Learner:
+    def _learner(self, table: Table, weight: FloatArray, *, literal: bool) -> Learner:
         columns = [table.columns[feature.name] for feature in table.schema.features]
         levels = table.schema.levels
         l2 = 0.0 if literal else float(self.l2)
@@ -275,7 +274,7 @@ class LSBoost(Calibrator):
             return TreeLearner(data, weight, self.depth, 0.0 if literal else leaf_rows(self.min_rows, self.depth), l2)
         return LineLearner(data, weight, l2)
 
-    def _base(self, table: Table, scale: Scale) -> Floats:
+    def _base(self, table: Table, scale: Scale) -> FloatArray:
         """Give the scores that every round is held against: as they came, or the mean."""
         return table.prediction if scale.start is None else np.full(len(table), scale.offset + scale.unit * scale.start)
 
@@ -300,7 +299,7 @@ class LSBoost(Calibrator):
         )
         return History(tuple(described), chosen, reason, describe(None), "squared error")
 
-    def _practical(self, search: Search, base: Floats) -> History:
+    def _practical(self, search: Search, base: FloatArray) -> History:
         most = self.rounds or (FIXED_ROUNDS if self.stopping is None else MOST_ROUNDS)
         patience = max(PATIENCE, 1 if self.stopping is None else self.stopping.patience)
         chosen, judged, ended = search.run(base, most, patience, judged=self.stopping is not None)
@@ -323,9 +322,9 @@ class LSBoost(Calibrator):
         check_whole(self, {"depth": (1, 10), "levels": (1, 2**20), "min_rows": (1, 2**31 - 1), "bins": (2, 65_000),
                            "random_state": (0, 2**31 - 2)})  # fmt: skip
         check_whole(self, {"rounds": (1, 100_000), "threads": (1, 2**31 - 1)}, optional=True)
-        one_of("spacing", self.spacing, ("mass", "equal"))
+        check_choice("spacing", self.spacing, ("mass", "equal"))
         if isinstance(self.learner, str):
-            one_of("learner", self.learner, ("tree", "linear"))
+            check_choice("learner", self.learner, ("tree", "linear"))
         elif isinstance(self.learner, type) or not all(hasattr(self.learner, own) for own in REGRESSOR):
             raise ArgumentError(
                 f'learner must be "tree", "linear" or a scikit-learn regressor; got {self.learner!r}',
@@ -380,7 +379,7 @@ class LSBoost(Calibrator):
             )
 
 
-def _unit_of(residual: Floats) -> float:
+def _unit_of(residual: FloatArray) -> float:
     """Give a power of 2 near the largest residual: squares of squares stay finite, and no digit is lost."""
     largest = float(np.abs(residual).max())
     return 2.0 ** min(max(math.frexp(largest)[1], -600), 340) if largest else 1.0

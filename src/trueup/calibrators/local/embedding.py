@@ -20,15 +20,12 @@ from trueup.metrics.features import as_points, fit_features
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.local.pooling import Units
     from trueup.calibrators.maps.spaces import Embedding
     from trueup.data.table import Table
     from trueup.metrics.features import FeatureMap
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["ForeignLocal", "ForeignSpace", "fit_embedding"]
 
@@ -78,7 +75,7 @@ def _only_numbers(table: Table) -> None:
 
 
 def _fit_design(
-    names: tuple[str, ...], columns: Sequence[NDArray[Any]], levels: tuple[int, ...], weight: Floats, *,
+    names: tuple[str, ...], columns: Sequence[AnyArray], levels: tuple[int, ...], weight: FloatArray, *,
     scaled: bool, gaps: bool,
 ) -> Design:  # fmt: skip
     """Find what stands in for missing numbers, and what makes every feature weigh the same.
@@ -105,7 +102,7 @@ def _fit_design(
     return Design(levels, fill, holes, together if scaled else np.ones(len(together)), names)
 
 
-def _spread(values: Floats, weight: Floats) -> tuple[float, float]:
+def _spread(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
     """Give the mean and the standard deviation; a deviation of 0 where all values are one."""
     if not len(values):
         return 0.0, 0.0
@@ -122,7 +119,7 @@ def _inverse(deviation: float) -> float:
     return 1.0 / deviation if deviation > 1 / LARGEST else 0.0
 
 
-def _lay(design: Design, columns: Sequence[NDArray[Any]], rows: int, *, turned: bool = False) -> Floats:
+def _lay(design: Design, columns: Sequence[AnyArray], rows: int, *, turned: bool = False) -> FloatArray:
     width = sum(design_sizes(design.levels, design.gaps))
     if rows * width > MOST_NUMBERS or (turned and min(rows, width) > MOST_TURNED):
         raise ArgumentError(
@@ -132,7 +129,7 @@ def _lay(design: Design, columns: Sequence[NDArray[Any]], rows: int, *, turned: 
     return design.lay(columns, rows)
 
 
-def _fit_space(design: Design, columns: Sequence[NDArray[Any]], components: int | None, units: Units) -> Space:
+def _fit_space(design: Design, columns: Sequence[AnyArray], components: int | None, units: Units) -> Space:
     X = _lay(design, columns, len(units.weight), turned=components is not None)
     if not (X.max(axis=0) > X.min(axis=0)).any():
         return Space()
@@ -170,11 +167,11 @@ class ForeignSpace:
         """Count the columns of the design."""
         return len(self.design.factor)
 
-    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+    def check(self, columns: Sequence[AnyArray]) -> None:
         """Refuse infinite numbers."""
         self.design.check(columns)
 
-    def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
         """Lay the features out, and have them transformed."""
         group = np.zeros(rows, np.int64)
         if not rows:
@@ -193,7 +190,7 @@ class ForeignLocal(LocalMap):
     kind = "foreign embedding"
 
 
-def _fit_foreign(told: Any, design: Design, columns: Sequence[NDArray[Any]], units: Units) -> ForeignSpace:
+def _fit_foreign(told: Any, design: Design, columns: Sequence[AnyArray], units: Units) -> ForeignSpace:
     made = clone(told)
     loose = [name for name, value in made.get_params().items() if name.endswith("random_state") and value is None]
     made.set_params(**dict.fromkeys(loose, 0))  # those of the steps of a pipeline too
@@ -212,7 +209,7 @@ def _fit_foreign(told: Any, design: Design, columns: Sequence[NDArray[Any]], uni
     return ForeignSpace(design, made, fit_features(points, scaling="none", weight=units.weight))
 
 
-def _ask(transformer: Any, X: Floats) -> Floats:
+def _ask(transformer: Any, X: FloatArray) -> FloatArray:
     """Ask a transformer of another library for points."""
     found = transformer.transform(X)
     found = found.toarray() if hasattr(found, "toarray") else np.asarray(found)

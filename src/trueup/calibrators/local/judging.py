@@ -20,15 +20,12 @@ from trueup.kernels.losses import log_losses
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.calibrators.local.pooling import Units
     from trueup.calibrators.maps.local import LocalMap
     from trueup.calibrators.maps.spaces import Embedding
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = [
     "RESET", "SHIFT", "Candidates", "Judged", "Placed", "Tried", "Votes", "choose", "leave_one_out", "make_neighbours",
@@ -62,25 +59,25 @@ class Placed:
     group, bin : ndarray of int64
     """
 
-    confidence: Floats
-    hit: Floats
-    share: Floats
-    points: Floats
-    group: Longs
-    bin: Longs
+    confidence: FloatArray
+    hit: FloatArray
+    share: FloatArray
+    points: FloatArray
+    group: IntArray
+    bin: IntArray
 
-    def said(self, *, shifts: bool) -> Floats:
+    def said(self, *, shifts: bool) -> FloatArray:
         """Give what a row says to its neighbours: whether it came true, or how far that is from its score."""
         return self.hit - self.confidence if shifts else self.hit
 
-    def losses(self, rate: Floats) -> Floats:
+    def losses(self, rate: FloatArray) -> FloatArray:
         """Give the log loss of every row with these confidences."""
         out = np.empty(len(rate))
         log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), SMALLEST, out)
         return out
 
 
-def place_rows(table: Table, embedding: Embedding, edges: Floats) -> Placed:
+def place_rows(table: Table, embedding: Embedding, edges: FloatArray) -> Placed:
     """Say where the rows of a table stand, and what came of them."""
     assert table.outcome is not None
     points, group = embedding.place([table.columns[one.name] for one in table.schema.features], len(table))
@@ -93,7 +90,7 @@ def place_rows(table: Table, embedding: Embedding, edges: Floats) -> Placed:
     return Placed(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
 
 
-def make_neighbours(placed: Placed, weight: Floats, groups: int, *, near: bool, shifts: bool) -> Neighbours:
+def make_neighbours(placed: Placed, weight: FloatArray, groups: int, *, near: bool, shifts: bool) -> Neighbours:
     """Add up rows of one bin and one point; of one bin alone where nearness does not count.
 
     With several groups every row counts for its own, and for its whole bin too.
@@ -126,12 +123,12 @@ class Votes:
         How many came true, and how many more than their scores say.
     """
 
-    weight: Floats
-    came: Floats
-    over: Floats
-    carried: Floats
+    weight: FloatArray
+    came: FloatArray
+    over: FloatArray
+    carried: FloatArray
 
-    def rate(self, at: int, confidence: Floats, shrinkage: float, *, shifts: bool) -> Floats:
+    def rate(self, at: int, confidence: FloatArray, shrinkage: float, *, shifts: bool) -> FloatArray:
         """Give new confidences by one reach; rows of which nobody says anything keep theirs."""
         silent = self.weight[at] <= 0
         total, mix = (self.over[at], mix_shift) if shifts else (self.came[at], mix_reset)
@@ -174,11 +171,11 @@ def leave_one_out(
 class _Own(NamedTuple):
     """What is left out with each unit, and how many units that takes."""
 
-    columns: Floats
-    units: Longs
+    columns: FloatArray
+    units: IntArray
 
 
-def _columns(placed: Placed, units: Units) -> Floats:
+def _columns(placed: Placed, units: Units) -> FloatArray:
     """Give what a unit brings: its weight, what came true, and how far that is from its score."""
     said = (np.ones(len(units.weight)), placed.said(shifts=False), placed.said(shifts=True))
     return np.column_stack([units.weight * one for one in said])
@@ -196,13 +193,13 @@ def _left_out(placed: Placed, units: Units) -> _Own:
 class _Cells:
     """Units of one place, added up."""
 
-    first: Longs
-    cell: Longs
-    size: Longs
-    columns: Floats
+    first: IntArray
+    cell: IntArray
+    size: IntArray
+    columns: FloatArray
 
     @classmethod
-    def of(cls, content: Floats, placed: Placed, units: Units) -> _Cells:
+    def of(cls, content: FloatArray, placed: Placed, units: Units) -> _Cells:
         order, starts = sort_alike(content)
         cell = np.empty(len(order), np.int64)
         size = np.diff(starts, append=len(order))
@@ -210,7 +207,7 @@ class _Cells:
         summed = [np.bincount(cell, column, len(starts)) for column in _columns(placed, units).T]
         return cls(order[starts], cell, size, np.column_stack(summed).astype(np.float64))
 
-    def without(self, own: _Own) -> Floats:
+    def without(self, own: _Own) -> FloatArray:
         """Give what is left of each unit's cell; exactly nothing where the cell was all its own."""
         alone = self.size[self.cell] == own.units
         return np.where(alone[:, None], 0.0, self.columns[self.cell] - own.columns)
@@ -267,10 +264,10 @@ class Judged:
     gain: float
     error: float
     kept: bool
-    rate: Floats
+    rate: FloatArray
 
 
-def choose(votes: Votes, placed: Placed, weight: Floats, rows: Longs, candidates: Candidates) -> Judged:
+def choose(votes: Votes, placed: Placed, weight: FloatArray, rows: IntArray, candidates: Candidates) -> Judged:
     """Find what has the lowest loss, and hold it against the base score, row by row.
 
     The gain must be twice its standard error, as that of a later round: the best of many looks better than it is.

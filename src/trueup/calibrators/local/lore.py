@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_whole
@@ -20,13 +21,11 @@ from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.local import LocalMap, confidence_of, even_edges, reset
 from trueup.calibrators.maps.spaces import Groups, Space, place_all
 from trueup.calibrators.rounds import History, Holdout, Round
-from trueup.data.checks import one_of
 from trueup.data.intake import read_like
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.local.judging import Judged, Placed, Tried, Votes
     from trueup.calibrators.local.pooling import Units
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["LoRe"]
 
@@ -213,7 +210,7 @@ class LoRe(Calibrator):
         found = self._fitted().map
         return found.shrinkage if isinstance(found, LocalMap) else math.inf
 
-    def points(self, X: Any) -> Floats | Longs:
+    def points(self, X: Any) -> FloatArray | IntArray:
         """Say where rows lie: the space in which neighbours were looked for, as the phi of `trueup.metrics.lce`.
 
         Parameters
@@ -250,11 +247,11 @@ class LoRe(Calibrator):
         held = splits.hold_out(table, rows, after if kept else table.prediction[rows])
         return Fitted(found, history, after if kept else None, held)
 
-    def _compare(self, table: Table, found: Map, after: Floats) -> Explanation:
+    def _compare(self, table: Table, found: Map, after: FloatArray) -> Explanation:
         some = table if len(after) == len(table) else table.take(_held(table)[1])
         return find_corrections(some, found.tested(), some.prediction, after)
 
-    def _cut_scores(self, few: Table, units: Units) -> Floats:
+    def _cut_scores(self, few: Table, units: Units) -> FloatArray:
         """Give the edges between bins of the score."""
         strategy = self.strategy
         if strategy == "auto":
@@ -312,11 +309,11 @@ class LoRe(Calibrator):
         _check_number("shrinkage", self.shrinkage, 0.0, 1e9)
         if not (isinstance(self.bins, str) and self.bins == "auto"):
             check_whole(self, {"bins": (1, 4096)})
-        one_of("move", self.move, ("auto", RESET, SHIFT))
-        one_of("strategy", self.strategy, ("auto", "mass", "width"))
+        check_choice("move", self.move, ("auto", RESET, SHIFT))
+        check_choice("strategy", self.strategy, ("auto", "mass", "width"))
         check_whole(self, {"components": (1, 2**31 - 1), "threads": (1, 2**31 - 1)}, optional=True)
         if isinstance(self.embedding, str):
-            one_of("embedding", self.embedding, EMBEDDINGS)
+            check_choice("embedding", self.embedding, EMBEDDINGS)
         else:
             _check_transformer(self.embedding)
 
@@ -324,10 +321,10 @@ class LoRe(Calibrator):
 class _Recipe:
     """What is the same for every map that is tried."""
 
-    def __init__(self, embedding: Embedding, edges: Floats, candidates: Candidates, threads: int | None) -> None:
+    def __init__(self, embedding: Embedding, edges: FloatArray, candidates: Candidates, threads: int | None) -> None:
         self.embedding, self.edges, self.candidates, self.threads = embedding, edges, candidates, threads
 
-    def learn(self, placed: Placed, weight: Floats, gamma: float, shrinkage: float, move: str) -> LocalMap:
+    def learn(self, placed: Placed, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Make the map of all rows."""
         shifts, space = move == SHIFT, Space() if math.isinf(gamma) else self.embedding
         groups = 1 + len(space.cells) if isinstance(space, Groups) else 1
@@ -335,12 +332,12 @@ class _Recipe:
         near = judging.make_neighbours(placed, weight, groups, near=not math.isinf(gamma), shifts=shifts)
         return made(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
-    def judge_all(self, own: Placed, units: Units, table: Table) -> tuple[Judged, Floats]:
+    def judge_all(self, own: Placed, units: Units, table: Table) -> tuple[Judged, FloatArray]:
         """Judge by every row, without its own vote; give the scores of all rows too."""
         votes = judging.leave_one_out(own, units, self.candidates.gammas, self.embedding, self.threads)
         return self._choose(votes, own, units, table)
 
-    def judge_some(self, table: Table, learn_from: Longs, held_out: Longs) -> tuple[Judged, Floats]:
+    def judge_some(self, table: Table, learn_from: IntArray, held_out: IntArray) -> tuple[Judged, FloatArray]:
         """Judge by rows that are held out; give their scores too."""
         sides = [table.take(rows) for rows in (learn_from, held_out)]
         units, judges = (pool_rows(side) for side in sides)
@@ -355,12 +352,12 @@ class _Recipe:
         votes = judging.votes_at(learn, self.candidates.gammas, held, self.threads)
         return self._choose(votes, held, judges, sides[1])
 
-    def _choose(self, votes: Votes, placed: Placed, units: Units, table: Table) -> tuple[Judged, Floats]:
+    def _choose(self, votes: Votes, placed: Placed, units: Units, table: Table) -> tuple[Judged, FloatArray]:
         judged = judging.choose(votes, placed, units.weight, units.rows, self.candidates)
         return judged, reset(table.prediction, confidence_of(table.prediction)[1], judged.rate[units.unit])
 
 
-def _held(table: Table) -> tuple[Longs, Longs]:
+def _held(table: Table) -> tuple[IntArray, IntArray]:
     """Deal out which rows are learned from, and which judge."""
     share = max(SOME / len(table), 1 / splits.SHARES)
     split = splits.divide(table, Holdout(share), 0)[0]

@@ -11,12 +11,9 @@ from trueup.calibrators import splits
 from trueup.kernels.laplace.equal import as_bytes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["Units", "pool_rows", "sort_alike"]
 
@@ -39,11 +36,11 @@ class Units:
         How many rows; weights that are counts count them.
     """
 
-    first: Longs
-    unit: Longs
-    alike: Longs
-    weight: Floats
-    rows: Longs
+    first: IntArray
+    unit: IntArray
+    alike: IntArray
+    weight: FloatArray
+    rows: IntArray
 
 
 def pool_rows(table: Table) -> Units:
@@ -64,7 +61,7 @@ def pool_rows(table: Table) -> Units:
     return Units(order[starts], unit, alike, total, rows)
 
 
-def sort_alike(content: Floats, weight: Floats | None = None) -> tuple[Longs, Longs]:
+def sort_alike(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
     """Sort rows by their bytes; say where runs of equal rows begin. Equal rows come in the order of their weights."""
     before = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
     found = as_bytes(content[before])

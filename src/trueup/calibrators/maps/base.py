@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Map", "Unchanged"]
 
@@ -43,14 +41,14 @@ class Map(ABC):
         return self.steps > 0
 
     @abstractmethod
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); the result has that shape.
 
         The score of a row does not depend on the rows it comes with, to the last bit; nothing given is written to.
         """
 
     @abstractmethod
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row, shape (outputs,): codes and numbers in the order of the schema; as `apply`, to the last bit."""
 
     @abstractmethod
@@ -76,11 +74,11 @@ class Unchanged(Map):
         """Count no steps."""
         return 0
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:  # noqa: ARG002
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
         """Copy the predictions."""
         return prediction.copy()
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:  # noqa: ARG002
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:  # noqa: ARG002
         """Copy the prediction."""
         return np.array(prediction, np.float64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from trueup.kernels.trees import Forest, join_forests
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["LINKS", "Cascade", "CascadeRound"]
 
@@ -96,7 +94,7 @@ class Cascade(Map):
         stages = [Stage(at, one.theta, forest) for one in self.rounds for at, forest in enumerate(one.forests)]
         return build(stages, self.levels, self.outputs, self.cascades, LINKS[self.link])
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); the result has that shape."""
         if not self.rounds:
             return prediction.copy()
@@ -115,15 +113,15 @@ class Cascade(Map):
         (workers or Workers()).map(some, range(0, len(before), CHUNK))
         return self._clipped(after).reshape(prediction.shape)
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row: codes and numbers in the order of the schema."""
-        P: Floats = np.array([prediction], np.float64)
+        P: FloatArray = np.array([prediction], np.float64)
         if self.rounds:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
             P = self._clipped(P)
         return np.asarray(P[0])
 
-    def _clipped(self, scores: Floats) -> Floats:
+    def _clipped(self, scores: FloatArray) -> FloatArray:
         return scores if self.clip is None else np.clip(scores, *self.clip)
 
     def describe(self) -> str:

@@ -14,7 +14,7 @@ from trueup.kernels.trees import DEEPEST, Forest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray
 
 __all__ = ["KINDS", "pack_forests", "pack_rounds", "unpack_forests", "unpack_rounds"]
 
@@ -78,10 +78,10 @@ def unpack_rounds(
     return tuple(rounds)
 
 
-def _forest(place: str, sizes: Any, stored: Mapping[str, NDArray[Any]], begin: dict[str, int]) -> Forest:
+def _forest(place: str, sizes: Any, stored: Mapping[str, AnyArray], begin: dict[str, int]) -> Forest:
     """Cut the next forest off the stored arrays."""
     require(isinstance(sizes, dict) and set(sizes) == set(KINDS), f"{place} has other arrays than a forest")
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, AnyArray] = {}
     for name, many in sizes.items():
         end = begin[name] + many if is_whole(many) and many >= 0 else -1
         require(begin[name] <= end <= len(stored[name]), f"{place} is longer than what is stored")

@@ -15,22 +15,18 @@ from trueup.calibrators.maps.scores import describe_curves
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.maps.scores import Curves
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.groups import Cut
     from trueup.data.schema import Schema
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = ["GroupMap", "number_cells"]
 
 
-def number_cells(cuts: Sequence[Cut], columns: Iterable[NDArray[Any]], rows: int) -> Longs:
+def number_cells(cuts: Sequence[Cut], columns: Iterable[AnyArray], rows: int) -> IntArray:
     """Number the combinations of groups that rows fall in, without gaps between combinations that could be."""
     found = np.zeros(rows, np.int64)
     for cut, column in zip(cuts, columns, strict=True):
@@ -60,8 +56,8 @@ class GroupMap(Map):
 
     curves: Curves
     cuts: tuple[Cut, ...]
-    cells: Longs
-    share: Floats
+    cells: IntArray
+    share: FloatArray
     shrinkage: float
 
     @property
@@ -69,7 +65,7 @@ class GroupMap(Map):
         """Count one step."""
         return 1
 
-    def groups_of(self, columns: Iterable[NDArray[Any]], rows: int) -> Ints:
+    def groups_of(self, columns: Iterable[AnyArray], rows: int) -> Int32Array:
         """Give every row its group, 0 where it has none of its own."""
         if not len(self.cells):
             return np.zeros(rows, np.int32)
@@ -87,16 +83,16 @@ class GroupMap(Map):
             number = number * len(cut.labels) + cut.code_of(value)
         return self._places.get(number, 0)
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Read every row."""
         return self.curves.read_many(prediction, self.groups_of(columns, len(prediction)), self.share, workers)
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Read one row."""
         return self._read_one(self._group_of(row), prediction)
 
-    def _read_one(self, group: int, prediction: Sequence[float]) -> Floats:
-        P: Floats = np.array([prediction], np.float64)
+    def _read_one(self, group: int, prediction: Sequence[float]) -> FloatArray:
+        P: FloatArray = np.array([prediction], np.float64)
         out = np.empty(P.shape)
         self.curves.read(P, np.array([group], np.int32), self.share, out)
         return np.asarray(out[0])

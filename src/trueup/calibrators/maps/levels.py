@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +16,11 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.trees import Forest
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = ["LevelSets", "LineSlopes", "Scale"]
 
@@ -60,7 +56,7 @@ class Scale:
     hold: float = 0.0
 
     @property
-    def bounds(self) -> Floats:
+    def bounds(self) -> FloatArray:
         """Lay it out for the scorer."""
         found = (self.low, self.high, self.rate, self.offset, self.unit, self.start or 0.0, self.hold)
         return np.array(found, np.float64)
@@ -70,10 +66,10 @@ class Scale:
 class LineSlopes:
     """Straight lines: how features enter (see `trueup.engines.levels.Lines`), and one row of slopes a line."""
 
-    place: Longs
-    centre: Floats
-    scale: Floats
-    slopes: Floats
+    place: IntArray
+    centre: FloatArray
+    scale: FloatArray
+    slopes: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +97,9 @@ class LevelSets(Map):
     levels: tuple[int, ...]
     models: int
     rounds: int
-    edges_at: Longs
-    edges: Floats
-    learner: Ints
+    edges_at: IntArray
+    edges: FloatArray
+    learner: Int32Array
     learners: Forest | LineSlopes
 
     @property
@@ -141,7 +137,7 @@ class LevelSets(Map):
         no_lines = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 1)))
         return LevelProgram(*common, root, nodes, forest.threshold, forest.words, forest.value, *no_lines)
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows by all rounds."""
         given, out = list(columns), np.empty(len(prediction))
         step = max(1, CHUNK * MANY // max(MANY, self.models))
@@ -154,12 +150,12 @@ class LevelSets(Map):
         (workers or Workers()).map(some, range(0, len(out), step))
         return out
 
-    def stages(self, columns: Iterable[NDArray[Any]], prediction: Floats) -> Iterator[Floats]:
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
         """Score rows by no round, by the first, by the first two, and so on."""
         given = list(columns)
         return self._stages(_stack(given, slice(0, len(prediction))), prediction)
 
-    def _stages(self, X: Floats, prediction: Floats, *, last: bool = False) -> Iterator[Floats]:
+    def _stages(self, X: FloatArray, prediction: FloatArray, *, last: bool = False) -> Iterator[FloatArray]:
         sizes, bounds = self.program.sizes, self.program.bounds
         F = np.empty((self.models, len(prediction)))
         start_levels(sizes, bounds, np.ascontiguousarray(prediction), F)
@@ -171,7 +167,7 @@ class LevelSets(Map):
                 end_levels(bounds, F, out)
                 yield out
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row."""
         P = np.array(prediction or [0.0], np.float64)
         return next(self._stages(np.array(row, np.float64).reshape(-1, 1), P, last=True))
@@ -206,7 +202,7 @@ class LevelSets(Map):
         return explain_stages(list(prediction), [float(stage[0]) for stage in found])
 
 
-def _stack(columns: Sequence[NDArray[Any]], rows: slice) -> Floats:
+def _stack(columns: Sequence[AnyArray], rows: slice) -> FloatArray:
     """Put columns under each other, codes as numbers."""
     X = np.empty((len(columns), rows.stop - rows.start if not columns else len(columns[0][rows])))
     for at, column in enumerate(columns):

@@ -18,15 +18,12 @@ from trueup.kernels.laplace import Sources, Sums
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.maps.spaces import Embedding
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = [
     "LocalMap", "Neighbours", "confidence_of", "even_edges", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of",
@@ -49,18 +46,18 @@ class Neighbours:
         many more than their scores say.
     """
 
-    keys: Longs
-    place: Longs
-    points: Floats
-    weight: Floats
-    total: Floats
+    keys: IntArray
+    place: IntArray
+    points: FloatArray
+    weight: FloatArray
+    total: FloatArray
 
     @cached_property
-    def starts(self) -> Longs:
+    def starts(self) -> IntArray:
         """Say where the rows of each key begin, and where the last ends."""
         return np.searchsorted(self.place, np.arange(len(self.keys) + 1))
 
-    def ask(self, points: Floats, keys: Longs, scales: Floats, threads: int | None = None) -> Sums:
+    def ask(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
         """Sum the weights and totals of the rows of each point's key, weighed by the kernel."""
         if not scales.any() or not self.points.any():  # no distances
             plain = np.add.reduceat(np.column_stack([self.weight, self.total]), self.starts[:-1], axis=0)
@@ -107,7 +104,7 @@ class LocalMap(Map):
 
     embedding: Embedding
     neighbours: Neighbours
-    edges: Floats
+    edges: FloatArray
     groups: int
     gamma: float
     shrinkage: float
@@ -129,7 +126,7 @@ class LocalMap(Map):
         return scale_of(self.gamma, self.neighbours.points.shape[1])
 
     @cached_property
-    def _near(self) -> Longs:
+    def _near(self) -> IntArray:
         """Lead every bin to itself, or to the nearest that has rows; of two as near, to the lower."""
         filled = np.unique(self.neighbours.keys // self.groups)
         at = np.arange(self.bins)
@@ -137,14 +134,14 @@ class LocalMap(Map):
         below = filled[np.maximum(np.searchsorted(filled, at, side="right") - 1, 0)]
         return np.where(np.abs(at - below) <= np.abs(above - at), below, above)
 
-    def keys_of(self, confidence: Floats, group: Longs) -> Longs:
+    def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
         """Give every row the number of its key: of its group in its bin, else of the whole bin."""
         keys = self.neighbours.keys
         whole = self._near[number_bins(confidence, self.edges)] * self.groups
         at = np.minimum(np.searchsorted(keys, whole + group), len(keys) - 1)
         return np.where(keys[at] == whole + group, at, np.searchsorted(keys, whole))
 
-    def rates(self, columns: Sequence[NDArray[Any]], confidence: Floats, threads: int | None) -> Floats:
+    def rates(self, columns: Sequence[AnyArray], confidence: FloatArray, threads: int | None) -> FloatArray:
         """Give every row its new confidence."""
         points, group = self.embedding.place(columns, len(confidence))
         found = self.neighbours.ask(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
@@ -152,10 +149,10 @@ class LocalMap(Map):
         return self._mix(found.total[0, :, 0], found.total[0, :, 1], carried, confidence, self.shrinkage)
 
     @property
-    def _mix(self) -> Callable[[Floats, Floats, Floats, Floats, float], Floats]:
+    def _mix(self) -> Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float], FloatArray]:
         return mix_shift if self.shifts else mix_reset
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows, as many at a time as memory allows."""
         given, out = list(columns), np.empty(prediction.shape)
         self.embedding.check(given)
@@ -169,7 +166,7 @@ class LocalMap(Map):
             out[rows] = reset(P, top, found)
         return out
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row."""
         P = np.array([prediction], np.float64)
         P = P[:, 0] if len(prediction) == 1 else P
@@ -221,7 +218,7 @@ class LocalMap(Map):
         ]
         return explain_change(link, prediction, after, tuple(parts), in_order=True)
 
-    def _stages(self, row: Sequence[float], confidence: Floats, top: Longs | None) -> list[_Stage]:
+    def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
         """Give the rate of the whole bin and that of the neighbours, each with the words for it."""
         near = self.neighbours
         points, group = self.embedding.place([np.array([value]) for value in row], 1)
@@ -250,7 +247,7 @@ class LocalMap(Map):
         )
         return [*stages, self._stage(who, together, share, confidence)]
 
-    def _stage(self, who: str, rows: float, share: float, confidence: Floats) -> _Stage:
+    def _stage(self, who: str, rows: float, share: float, confidence: FloatArray) -> _Stage:
         """Say what came of some rows, and give the confidence that they alone would make."""
         ones = np.ones(1)
         after = float(self._mix(ones, share * ones, ones, confidence, 0.0)[0])
@@ -276,7 +273,7 @@ def _draw(shrinkage: float, rows: float) -> str:
     return f"drawn to the score, which counts for {_rows(shrinkage)} beside {_count(rows)}: {part:.1%} of all"
 
 
-def _share_rest(labels: Sequence[str], own: int, before: float, after: Floats) -> str:
+def _share_rest(labels: Sequence[str], own: int, before: float, after: FloatArray) -> str:
     """Say what is left for the classes that were not called."""
     highest = int(after.argmax())
     lost = f"; {labels[highest]} is now the highest" if highest != own else ""
@@ -302,19 +299,19 @@ def scale_of(gamma: float, dimensions: int) -> float:
     return 0.0 if math.isinf(gamma) else 1.0 / (dimensions * gamma)
 
 
-def even_edges(bins: int) -> Floats:
+def even_edges(bins: int) -> FloatArray:
     """Give the edges between bins of equal width over [0, 1], those of `trueup.metrics.bins`."""
     return np.arange(1, bins) / bins
 
 
-def number_bins(confidence: Floats, edges: Floats) -> Longs:
+def number_bins(confidence: FloatArray, edges: FloatArray) -> IntArray:
     """Number the bins between edges, closed on the right."""
     out = np.empty(len(confidence), np.int32)
     digitize(np.ascontiguousarray(confidence), np.nextafter(edges, np.inf), out)
     return out.astype(np.int64)
 
 
-def confidence_of(prediction: Floats) -> tuple[Floats, Longs | None]:
+def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
     """Give the score itself; or, of several classes, the highest and its class (the first of equals)."""
     if prediction.ndim == 1:
         return prediction, None
@@ -322,7 +319,9 @@ def confidence_of(prediction: Floats) -> tuple[Floats, Longs | None]:
     return prediction[np.arange(len(top)), top], top
 
 
-def mix_reset(weight: Floats, total: Floats, carried: Floats, confidence: Floats, shrinkage: float) -> Floats:
+def mix_reset(
+    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+) -> FloatArray:
     """Give the rate of neighbours, with m rows more that came true as the confidence p says.
 
     (sum k y + m p) / (sum k + m). ``carried`` is what the sums are to be multiplied by; it matters only where m is not 0.
@@ -333,7 +332,9 @@ def mix_reset(weight: Floats, total: Floats, carried: Floats, confidence: Floats
     return np.asarray(np.clip(found, 0.0, 1.0))
 
 
-def mix_shift(weight: Floats, total: Floats, carried: Floats, confidence: Floats, shrinkage: float) -> Floats:
+def mix_shift(
+    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+) -> FloatArray:
     """Shift the confidence by the error of its neighbours, no farther than `mix_reset` could go.
 
     p + sum k (y - p_i) / (sum k + m), within m p / (sum k + m) and (sum k + m p) / (sum k + m): all neighbours had failed,
@@ -346,7 +347,7 @@ def mix_shift(weight: Floats, total: Floats, carried: Floats, confidence: Floats
     return np.asarray(np.clip(found, own * confidence, 1.0 - own * (1.0 - confidence)))
 
 
-def reset(prediction: Floats, top: Longs | None, rate: Floats) -> Floats:
+def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> FloatArray:
     """Put new confidences in; the other classes share what is left as they did, or alike where they had nothing."""
     if top is None:
         return rate

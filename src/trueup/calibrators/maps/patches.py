@@ -18,12 +18,10 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["ALL_ROWS", "Patch", "PatchList", "Patches"]
 
@@ -158,7 +156,7 @@ class Patches(Map):
 
     link: str
     levels: tuple[int, ...]
-    edges: tuple[Floats, ...]
+    edges: tuple[FloatArray, ...]
     patches: tuple[Patch, ...]
     clip: tuple[float, float] | None = None
 
@@ -190,7 +188,7 @@ class Patches(Map):
             self.link == "logit", np.array(self.clip or (-np.inf, np.inf), np.float64),
         )  # fmt: skip
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Score rows: columns in the order of the schema, predictions (n,)."""
         if not self.patches:
             return prediction.copy()
@@ -207,9 +205,9 @@ class Patches(Map):
         (workers or Workers()).map(some, range(0, len(before), CHUNK))
         return after
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row: codes and numbers in the order of the schema."""
-        P: Floats = np.array(prediction, np.float64)
+        P: FloatArray = np.array(prediction, np.float64)
         if self.patches:
             score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
         return P

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray
 
 __all__ = ["Refusal", "are_numbers", "is_whole", "numbers", "require", "texts"]
 
@@ -42,7 +42,7 @@ def texts(found: Any, what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def numbers(part: bytes, kind: str) -> NDArray[Any]:
+def numbers(part: bytes, kind: str) -> AnyArray:
     """Read a part as an array of its own, in the order of bytes of this machine."""
     stored = np.frombuffer(part, np.dtype(kind))
     return stored.astype(stored.dtype.newbyteorder("="))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +16,10 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.rowwise import Part, RowExplanation
     from trueup.data.schema import Schema
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = ["CHUNK", "FORMS", "Curves", "ScoreMap", "join_outputs"]
 
@@ -56,35 +52,37 @@ class Curves:
     form: str
     groups: int
     outputs: int
-    coefficients: Floats
-    at: Longs
-    x: Floats
-    value: Floats
+    coefficients: FloatArray
+    at: IntArray
+    x: FloatArray
+    value: FloatArray
 
     @classmethod
-    def of_coefficients(cls, form: str, groups: int, outputs: int, coefficients: Floats) -> Curves:
+    def of_coefficients(cls, form: str, groups: int, outputs: int, coefficients: FloatArray) -> Curves:
         """Make curves that have no knots."""
         return cls(form, groups, outputs, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
 
     @classmethod
-    def of_pieces(cls, form: str, pieces: Sequence[tuple[Floats, Floats]]) -> Curves:
+    def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]]) -> Curves:
         """Make knots or steps of one output from those of each group."""
         at = np.cumsum([0, *(len(x) for x, _ in pieces)], dtype=np.int64)
         x, value = (np.concatenate([piece[side] for piece in pieces]) for side in (0, 1))
         return cls(form, len(pieces), 1, np.zeros((0, 3)), at, x, value)
 
-    def piece(self, curve: int) -> tuple[Floats, Floats]:
+    def piece(self, curve: int) -> tuple[FloatArray, FloatArray]:
         """Give the knots, or edges, of one curve and their values."""
         rows = slice(self.at[curve], self.at[curve + 1])
         return self.x[rows], self.value[rows]
 
-    def read(self, prediction: Floats, group: Ints, share: Floats, out: Floats) -> None:
+    def read(self, prediction: FloatArray, group: Int32Array, share: FloatArray, out: FloatArray) -> None:
         """Read rows (n, outputs) into ``out``; one kernel for many rows and for one."""
         read_rows(
             FORMS[self.form], self.coefficients, self.at, self.x, self.value, self.groups, group, share, prediction, out
         )
 
-    def read_many(self, prediction: Floats, group: Ints, share: Floats, workers: Workers | None) -> Floats:
+    def read_many(
+        self, prediction: FloatArray, group: Int32Array, share: FloatArray, workers: Workers | None
+    ) -> FloatArray:
         """Read rows, (n,) or (n, outputs), some thousands a call."""
         before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
         after = np.empty(before.shape)
@@ -126,13 +124,13 @@ class ScoreMap(Map):
         """Count one step."""
         return 1
 
-    def apply(self, columns: Iterable[NDArray[Any]], prediction: Floats, workers: Workers | None = None) -> Floats:  # noqa: ARG002
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
         """Read every row."""
         return self.curves.read_many(prediction, NOBODY, WHOLE, workers)
 
-    def apply_one(self, row: list[float], prediction: list[float]) -> Floats:  # noqa: ARG002
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:  # noqa: ARG002
         """Read one row."""
-        P: Floats = np.array([prediction], np.float64)
+        P: FloatArray = np.array([prediction], np.float64)
         out = np.empty(P.shape)
         self.curves.read(P, NOBODY, WHOLE, out)
         return np.asarray(out[0])
@@ -204,7 +202,7 @@ def _logit_parts(a: float, b: float, c: float, p: float) -> dict[str, float]:
     return added | ({"intercept": c} if c else {})
 
 
-def _piece_text(form: str, x: Floats, p: float, name: str) -> str:
+def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
     """Name the piece of a curve that a score lies on.
 
     Examples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,13 +13,10 @@ from trueup.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
     from trueup.data.groups import Cut
     from trueup.metrics.features import FeatureMap
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = [
     "CHUNK", "FARTHEST", "LARGEST", "Design", "Embedding", "Groups", "Space", "design_sizes", "place_all",
@@ -42,10 +39,10 @@ class Embedding(Protocol):
     def width(self) -> int:
         """Count the numbers that one row is laid out in."""
 
-    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+    def check(self, columns: Sequence[AnyArray]) -> None:
         """Refuse features that have no place."""
 
-    def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
         """Give the points of rows, (rows, d), and their groups; 0 is no group of its own."""
 
     def describe(self) -> str:
@@ -71,9 +68,9 @@ class Design:
     """
 
     levels: tuple[int, ...]
-    fill: Floats
-    gaps: NDArray[np.uint8]
-    factor: Floats
+    fill: FloatArray
+    gaps: UInt8Array
+    factor: FloatArray
     names: tuple[str, ...]
 
     @property
@@ -81,11 +78,11 @@ class Design:
         """Count the columns of each feature."""
         return design_sizes(self.levels, self.gaps)
 
-    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+    def check(self, columns: Sequence[AnyArray]) -> None:
         """Refuse infinite numbers, which are as far from each other as from all the rest."""
         refuse_infinite(self.names, columns)
 
-    def lay(self, columns: Sequence[NDArray[Any]], rows: int) -> Floats:
+    def lay(self, columns: Sequence[AnyArray], rows: int) -> FloatArray:
         """Lay features out, (rows, width)."""
         X = np.zeros((rows, len(self.factor)))
         at = 0
@@ -102,7 +99,7 @@ class Design:
         return np.clip(X, -FARTHEST, FARTHEST, out=X)
 
 
-def refuse_infinite(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
+def refuse_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
     """Refuse infinite numbers: they have no distance, and one of them would leave a column without a deviation."""
     for name, column in zip(names, columns, strict=True):
         many = int(np.isinf(column).sum())
@@ -114,7 +111,7 @@ def refuse_infinite(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> No
             )
 
 
-def design_sizes(levels: Sequence[int], gaps: NDArray[np.uint8]) -> list[int]:
+def design_sizes(levels: Sequence[int], gaps: UInt8Array) -> list[int]:
     """Count the columns of each feature."""
     return [many + 1 if many >= 0 else 1 + int(gap) for many, gap in zip(levels, gaps, strict=True)]
 
@@ -143,12 +140,12 @@ class Space:
         """Count the columns of the design."""
         return 1 if self.design is None else len(self.design.factor)
 
-    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+    def check(self, columns: Sequence[AnyArray]) -> None:
         """Refuse infinite numbers where distances count."""
         if self.design is not None:
             self.design.check(columns)
 
-    def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
         """Lay the features out, and map them."""
         group = np.zeros(rows, np.int64)
         if self.design is None or self.features is None:
@@ -174,7 +171,7 @@ class Groups:
     """
 
     cuts: tuple[Cut, ...]
-    cells: Longs
+    cells: IntArray
 
     @property
     def reads(self) -> int:
@@ -186,10 +183,10 @@ class Groups:
         """Count the columns, one at least."""
         return max(len(self.cuts), 1)
 
-    def check(self, columns: Sequence[NDArray[Any]]) -> None:
+    def check(self, columns: Sequence[AnyArray]) -> None:
         """Take everything: an infinite number is in the last group, or in the first."""
 
-    def place(self, columns: Sequence[NDArray[Any]], rows: int) -> tuple[Floats, Longs]:
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
         """Find the group of every row, 0 for a combination that was not there."""
         number = number_cells(self.cuts, columns, rows)
         at = np.minimum(np.searchsorted(self.cells, number), len(self.cells) - 1)
@@ -200,7 +197,7 @@ class Groups:
         return f"in {len(self.cells):,} group{'' if len(self.cells) == 1 else 's'}"
 
 
-def place_all(embedding: Embedding, columns: Sequence[NDArray[Any]], rows: int) -> NDArray[Any]:
+def place_all(embedding: Embedding, columns: Sequence[AnyArray], rows: int) -> AnyArray:
     """Give the points of rows, as many at a time as memory allows; their groups where rows have groups instead."""
     embedding.check(columns)
     step, which = max(1, CHUNK // embedding.width), int(isinstance(embedding, Groups))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_choice
 from trueup.calibrators.base import Calibrator, Fitted
 from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.losses import loss_of
@@ -14,18 +15,15 @@ from trueup.calibrators.patches.rows import arrange
 from trueup.calibrators.patches.search import Rule, Search
 from trueup.calibrators.rounds import CrossValidation, History, describe
 from trueup.calibrators.splits import counted, hold_out, weigh
-from trueup.data.checks import one_of
 from trueup.data.groups import cut_column
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.maps.patches import PatchList
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["HKRR", "Multiaccuracy"]
 
@@ -51,7 +49,7 @@ class _Patching(Calibrator):
         assert isinstance(found, Patches)
         return found.listed
 
-    def _edges(self, table: Table, weight: Floats) -> Floats:  # noqa: ARG002
+    def _edges(self, table: Table, weight: FloatArray) -> FloatArray:  # noqa: ARG002
         """Give the edges of the score cells; whole groups have none."""
         return np.empty(0)
 
@@ -86,7 +84,7 @@ class _Patching(Calibrator):
         history = History(tuple(search.tried), found.steps, reason, describe(self.stopping), loss.measure)
         return Fitted(found, history, held=hold_out(whole, *search.held()) if judged else None)
 
-    def _tolerated(self, table: Table, weight: Floats) -> float:
+    def _tolerated(self, table: Table, weight: FloatArray) -> float:
         """Put alpha on the scale of the outcome: of real outcomes it is a share of the standard deviation."""
         alpha = (UNJUDGED if self.stopping is None else 0.0) if self.alpha is None else float(self.alpha)
         if table.schema.task == "binary":
@@ -254,9 +252,9 @@ class HKRR(_Patching):
     def _check(self) -> None:
         super()._check()
         check_whole(self, {"levels": (1, MOST_LEVELS)})
-        one_of("spacing", self.spacing, ("mass", "equal"))
+        check_choice("spacing", self.spacing, ("mass", "equal"))
 
-    def _edges(self, table: Table, weight: Floats) -> Floats:
+    def _edges(self, table: Table, weight: FloatArray) -> FloatArray:
         """Cut base scores into cells; a score is in the cell of how many edges are at most it."""
         parts = np.arange(1, self.levels) / self.levels
         if self.spacing == "equal":
@@ -341,7 +339,7 @@ class Multiaccuracy(_Patching):
         return loss_of(table.schema.task).link
 
 
-def _pooled(values: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _pooled(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Take equal values, given in order, together."""
     new = np.ones(len(values), bool)
     new[1:] = np.diff(values) > 0

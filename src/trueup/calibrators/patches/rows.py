@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,11 @@ from trueup.calibrators.maps.patches import ALL_ROWS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.rounds import Split
     from trueup.data.groups import Cut
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
 
 __all__ = ["Group", "Rows", "arrange"]
 
@@ -55,20 +51,22 @@ class Rows:
         Where each row stands in the table.
     """
 
-    p: Floats
-    y: Floats
-    weight: Floats
-    member: Ints
-    first: Longs
-    total: Floats
-    square: Floats
-    count: Floats
+    p: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    member: Int32Array
+    first: IntArray
+    total: FloatArray
+    square: FloatArray
+    count: FloatArray
     groups: list[Group]
-    splits: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
-    order: Longs
+    splits: list[tuple[BoolArray, BoolArray]]
+    order: IntArray
 
 
-def arrange(table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: int, weight: Floats, least: float) -> Rows:
+def arrange(
+    table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: int, weight: FloatArray, least: float
+) -> Rows:
     """Sort the rows by what they hold, take rows alike together, and number the groups."""
     assert table.outcome is not None
     codes = [cut.codes(table.columns[cut.name]) for cut in cuts]
@@ -78,7 +76,7 @@ def arrange(table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: i
     searched = np.zeros(len(table), bool)
     for split in splits:
         searched[split.train] = True
-    keys: list[NDArray[Any]] = [table.outcome, table.prediction, *codes]
+    keys: list[AnyArray] = [table.outcome, table.prediction, *codes]
     order = np.lexsort((fold, weight, *keys))
     keys = [key[order] for key in keys]
     y, p, *codes = keys
@@ -102,13 +100,13 @@ def arrange(table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: i
     )  # fmt: skip
 
 
-def _summed(place: Longs, values: Floats) -> Floats:
+def _summed(place: IntArray, values: FloatArray) -> FloatArray:
     return np.bincount(place, values).astype(np.float64)
 
 
 def _number(
-    codes: Sequence[Ints], cuts: Sequence[Cut], depth: int, searched: NDArray[np.bool_], weight: Floats, least: float
-) -> tuple[Ints, list[Group]]:
+    codes: Sequence[Int32Array], cuts: Sequence[Cut], depth: int, searched: BoolArray, weight: FloatArray, least: float
+) -> tuple[Int32Array, list[Group]]:
     """Number the groups of every set of columns, the simplest sets first; groups of too little weight have no number."""
     sets = [names for size in range(1, depth + 1) for names in itertools.combinations(range(len(cuts)), size)]
     member = np.zeros((len(sets) + 1, len(searched)), np.int32)

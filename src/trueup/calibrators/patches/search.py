@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import expit, ndtri
@@ -18,13 +18,10 @@ from trueup.kernels.patches import moved, shift_to, tally, to_logits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.patches.rows import Rows
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["Rule", "Search"]
 
@@ -53,7 +50,7 @@ class Rule:
         Whether rows confirm a patch. Then patches are shrunk by their noise as well.
     """
 
-    edges: Floats
+    edges: FloatArray
     link: str
     alpha: float
     min_rows: float
@@ -63,7 +60,7 @@ class Rule:
     judged: bool
 
     @property
-    def bounds(self) -> Floats:
+    def bounds(self) -> FloatArray:
         """Give the range of scores on the scale of the link."""
         return np.array(self.clip or (-np.inf, np.inf), np.float64)
 
@@ -89,8 +86,8 @@ class _Verdict(NamedTuple):
     gain: float
     error: float
     kept: bool
-    loss: Floats
-    moves: list[tuple[Longs, float]]  # for each split, the rows that the patch moves, and how far
+    loss: FloatArray
+    moves: list[tuple[IntArray, float]]  # for each split, the rows that the patch moves, and how far
 
 
 class Search:
@@ -152,7 +149,7 @@ class Search:
 
     # -------------------------------------------------------------- cells
 
-    def _add_up(self, changed: Longs) -> None:
+    def _add_up(self, changed: IntArray) -> None:
         """Add up the cells of those levels whose rows have changed."""
         self.level = np.empty(len(self.value), np.int32)
         digitize(self.value, self.edges, self.level)
@@ -169,14 +166,14 @@ class Search:
         )  # fmt: skip
         self.cells = np.moveaxis(self._spanned(self.sums), 2, 0)
 
-    def _variance(self, p: Floats, rows: Longs) -> Floats:
+    def _variance(self, p: FloatArray, rows: IntArray) -> FloatArray:
         """Say how much outcomes of such predictions spread, whatever those of a cell happen to do.
 
         Rare events that did not happen have no spread of their own, nor have skewed outcomes without their tail.
         """
         return p * (1 - p) if self.hard else self.spread[rows]
 
-    def _spread_by_score(self) -> Floats:
+    def _spread_by_score(self) -> FloatArray:
         """Take the mean squared residual of real outcomes among rows of about the same prediction."""
         p, w = self.rows.p, self.rows.weight
         parts = min(PARTS, max(len(p) // PART, 1))
@@ -184,7 +181,7 @@ class Search:
         squares = np.bincount(part, w * ((self.rows.y - p) / self.unit) ** 2)
         return np.asarray((squares / np.maximum(np.bincount(part, w), np.finfo(float).tiny))[part])
 
-    def _spanned(self, sums: NDArray[Any]) -> Floats:
+    def _spanned(self, sums: AnyArray) -> FloatArray:
         """Add up neighbouring levels, (groups, levels, k), over every span of them: (groups, spans, k)."""
         if len(self.spans) == self.levels:
             return sums
@@ -201,7 +198,7 @@ class Search:
         at = int(np.argmax(drop))
         return divmod(at, len(self.spans)) if drop.flat[at] > 0 else None
 
-    def _propose(self, cell: tuple[int, int]) -> tuple[Patch, Longs]:
+    def _propose(self, cell: tuple[int, int]) -> tuple[Patch, IntArray]:
         number, (first, last) = cell[0], self.spans[cell[1]]
         group = self.rows.groups[number]
         inside = np.flatnonzero((self.member[group.set] == number) & (self.level >= first) & (self.level < last))
@@ -212,7 +209,7 @@ class Search:
         rows = int(self.rows.count[inside].sum())
         return Patch(group.text, group.conditions, low, high, shift, rows, before, observed), inside
 
-    def _size(self, value: Floats, rows: Longs, w: Floats, square: Floats) -> float:
+    def _size(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
         """Say how far rows are to be moved: their mean residual, or the shift of logits that takes it away.
 
         Where rows judge, an estimate of z standard errors is shrunk by 1 - 1 / z^2, which is how much of its square is not
@@ -230,7 +227,7 @@ class Search:
         target = float((w * p).sum() / total) + gap
         return float(shift_to(value, w, min(max(target, SMALLEST), 1 - SMALLEST)))
 
-    def _apply(self, patch: Patch, inside: Longs, after: Floats, verdict: _Verdict | None) -> None:
+    def _apply(self, patch: Patch, inside: IntArray, after: FloatArray, verdict: _Verdict | None) -> None:
         touched = inside[after != self.value[inside]]
         before = self.level
         self.value[inside] = after
@@ -288,7 +285,7 @@ class Search:
             return float(np.average(self.losses[self.judging], weights=self.rows.weight[self.judging]))
         return float(np.average(self.losses, weights=self.rows.total))
 
-    def held(self) -> tuple[Longs, Floats]:
+    def held(self) -> tuple[IntArray, FloatArray]:
         """Give the rows that judge, by their place in the table, and their scores by patches sized without them."""
         base = to_logits(self.rows.p) if self.rule.link == "logit" else self.rows.p
         scores = self.rows.p.copy()
@@ -299,16 +296,16 @@ class Search:
 
     # -------------------------------------------------------------- scales
 
-    def _leave(self, value: Floats) -> Floats:
+    def _leave(self, value: FloatArray) -> FloatArray:
         return np.asarray(expit(value)) if self.rule.link == "logit" else value
 
-    def _logit(self, value: Floats) -> Floats:
+    def _logit(self, value: FloatArray) -> FloatArray:
         return value if self.rule.link == "logit" else enter(value, "logit")[:, 0]
 
-    def _slope(self, old: Floats, new: Floats) -> Floats:
+    def _slope(self, old: FloatArray, new: FloatArray) -> FloatArray:
         """Say how the gain of a row, which is linear in its outcome, changes with that."""
         return self._logit(new) - self._logit(old) if self.loss.name == "log" else 2 * (new - old)
 
-    def _loss(self, y: Floats, value: Floats) -> Floats:
+    def _loss(self, y: FloatArray, value: FloatArray) -> FloatArray:
         F = self._logit(value) if self.loss.name == "log" else value
         return self.loss.each(y, F[:, None])

@@ -31,8 +31,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.calibrators.trees.boosting import MCGrad
     from trueup.calibrators.trees.checkpoint import Checkpoint
@@ -93,12 +92,12 @@ class Fold(Split):
     A list of them takes 8 bytes a row for every fold, and is looked at only once a round.
     """
 
-    def __init__(self, codes: NDArray[Any], judge: int) -> None:
+    def __init__(self, codes: AnyArray, judge: int) -> None:
         for name, value in (("_codes", codes), ("_judge", judge), ("valid", np.flatnonzero(codes == judge))):
             object.__setattr__(self, name, value)
 
     @property
-    def train(self) -> NDArray[np.int64]:
+    def train(self) -> IntArray:
         """List the rows to train on."""
         return np.flatnonzero(self._codes != self._judge)  # type: ignore[attr-defined]
 
@@ -106,13 +105,13 @@ class Fold(Split):
 class Followed:
     """A column and, after it, that of other rows, without a copy of either: the first may be larger than memory."""
 
-    def __init__(self, first: NDArray[Any], then: NDArray[Any]) -> None:
+    def __init__(self, first: AnyArray, then: AnyArray) -> None:
         self._first, self._then = first, then
 
     def __len__(self) -> int:
         return len(self._first) + len(self._then)
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> AnyArray:
         """Read some rows that follow each other."""
         start, stop, _ = rows.indices(len(self))
         own = len(self._first)
@@ -311,7 +310,7 @@ def _divide(table: Table, sizes: Sequence[int], team: Team, plan: Plan) -> tuple
     return table, found
 
 
-def _dealt(table: Table, sizes: Sequence[int], parts: int, seed: int) -> NDArray[Any]:
+def _dealt(table: Table, sizes: Sequence[int], parts: int, seed: int) -> AnyArray:
     """Deal the rows of every part by itself: what goes where must not depend on who holds how many of the parts."""
     codes = np.empty(len(table), np.min_scalar_type(parts))
     for at, content, own in _parts(table, sizes):
@@ -319,7 +318,7 @@ def _dealt(table: Table, sizes: Sequence[int], parts: int, seed: int) -> NDArray
     return codes
 
 
-def _parts(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[NDArray[Any]], list[NDArray[np.float64]]]]:
+def _parts(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
     """Give where each part lies, what its rows are known by, and what else tells them apart."""
     content, own = known_by(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):

@@ -24,14 +24,12 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray
     from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["MCGrad"]
 
@@ -216,7 +214,7 @@ class MCGrad(Calibrator):
         stopping = self._plain_parameters()["stopping"]
         return Checkpoint(self.resume, {"method": type(self).__name__, **told, "stopping": stopping, **content})
 
-    def _judge(self, grown: Cascades, most: int, weight: Floats | None) -> History:
+    def _judge(self, grown: Cascades, most: int, weight: FloatArray | None) -> History:
         rows = grown.judged
         tried = itertools.islice(grown.losses(), most + 1)
         patience = most if self.stopping is None else self.stopping.patience

@@ -26,8 +26,7 @@ from trueup.errors import ArgumentError, FileError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray
     from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.data.table import Table
 
@@ -123,7 +122,7 @@ def content_of(table: Table) -> dict[str, Any]:
     }
 
 
-def digest(*arrays: NDArray[Any] | None) -> str:
+def digest(*arrays: AnyArray | None) -> str:
     """Give the SHA-256 of arrays, some rows at a time: they may be larger than memory."""
     found = hashlib.sha256()
     for array in arrays:

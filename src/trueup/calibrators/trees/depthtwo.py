@@ -24,12 +24,10 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.calibrators.rounds import Stopping
     from trueup.data.table import Table
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["DepthTwo", "Sweep", "Tried"]
 
@@ -322,7 +320,7 @@ class _Fit:
         self.each = (self.y - self.scores) ** 2
         self.loss = float(np.average(self.each, weights=self.weight))
 
-    def within(self, scores: Floats) -> Floats:
+    def within(self, scores: FloatArray) -> FloatArray:
         """Give scores within the bounds; always a new array."""
         return scores.copy() if self.bounds is None else np.clip(scores, *self.bounds)
 
@@ -345,7 +343,7 @@ class _Swept:
         return self.tried[self.rate]
 
     @property
-    def scores(self) -> list[Floats]:
+    def scores(self) -> list[FloatArray]:
         """Give the scores of the rows that judge: the best, then those of the other rates."""
         return [self.best.scores, *(fit.scores for fit in self.tried.values() if fit is not self.best)]
 
@@ -355,7 +353,7 @@ class _Swept:
         return Sweep(tuple(found), self.rate)
 
 
-def _ends(scores: Floats, y: Floats, weight: Floats | None) -> tuple[float, float]:
+def _ends(scores: FloatArray, y: FloatArray, weight: FloatArray | None) -> tuple[float, float]:
     """Find the lowest and the highest probability that the rows which judge let us claim.
 
     Sums of trees go below 0 where the truth is merely small. The lowest is the one of least log loss over those rows and
@@ -373,11 +371,11 @@ def _ends(scores: Floats, y: Floats, weight: Floats | None) -> tuple[float, floa
     return found[0], 1 - found[1]
 
 
-def _of(weight: Floats | None, rows: NDArray[np.int64]) -> Floats | None:
+def _of(weight: FloatArray | None, rows: IntArray) -> FloatArray | None:
     return None if weight is None else weight[rows]
 
 
-def _log_loss(y: Floats, p: Floats) -> Floats:
+def _log_loss(y: FloatArray, p: FloatArray) -> FloatArray:
     inside = np.clip(p, SMALLEST, 1 - SMALLEST)
     return np.asarray(-(y * np.log(inside) + (1 - y) * np.log1p(-inside)))
 

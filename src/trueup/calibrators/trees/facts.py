@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from trueup.data.dealing import digest_of, draw_apart
 from trueup.data.facts import Seen
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, UInt64Array
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["WRAP", "Facts", "facts_of", "known_by"]
 
@@ -47,7 +45,7 @@ class Facts:
     digest: int
     sizes: tuple[tuple[int, int], ...]
     sample: Table
-    keys: NDArray[np.uint64]
+    keys: UInt64Array
 
     def __len__(self) -> int:
         return self.seen.rows
@@ -65,7 +63,7 @@ def facts_of(parts: Parts, seed: int) -> Facts:
     return replace(found, sample=replace(sample, schema=parts.schema, left_out=parts.left_out))
 
 
-def known_by(table: Table) -> tuple[list[NDArray[Any]], list[Floats]]:
+def known_by(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
     """Give what rows are known by, and what else tells rows apart that are alike: outcome and weight."""
     assert table.outcome is not None
     content = [*table.columns.values(), *table.prediction.reshape(len(table), len(table.schema.prediction)).T]
@@ -82,7 +80,7 @@ def _look(table: Table, number: int, *, seed: int) -> Facts:
     return Facts(Seen.of(table), int(digest_of(content, own)), ((number, len(table)),), sample, keys)
 
 
-def _smallest(table: Table, keys: NDArray[np.uint64]) -> tuple[Table, NDArray[np.uint64]]:
+def _smallest(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]:
     """Keep the rows of the smallest keys, sorted by them."""
     rows = np.argsort(keys, kind="stable")[:SAMPLE]
     return table.take(rows), keys[rows]

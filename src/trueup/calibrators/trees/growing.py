@@ -23,14 +23,12 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.data.table import Table
     from trueup.engines.base import Team
     from trueup.kernels.trees import Forest
 
-    Floats = NDArray[np.float64]
     Progress = Callable[[int, int], None]
 
 __all__ = ["Cascades", "Limits"]
@@ -92,18 +90,18 @@ class Cascades:
     splits: Sequence[Split]
     growth: Growth
     limits: Limits
-    weight: Floats | None
+    weight: FloatArray | None
     workers: Workers
     progress: Progress | None = None
     binned: Binned | None = None
     rescale: bool = True
-    starts: Sequence[Floats] | None = None
+    starts: Sequence[FloatArray] | None = None
     team: Team = ALONE
     given: Sequence[CascadeRound] = ()
     sample: Table | None = None
     finished: Callable[[Sequence[CascadeRound]], None] | None = None
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
-    best: Floats | None = field(default=None, init=False)
+    best: FloatArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         threads = self.workers.threads
@@ -112,7 +110,7 @@ class Cascades:
         # LightGBM would talk to the others about the Dataset that `quiet` makes; whoever opened its network was quiet.
         self._growing = Workers(1) if together else Workers(threads, begin=quiet)
         assert self.table.outcome is not None
-        self.y: Floats = self.table.outcome
+        self.y: FloatArray = self.table.outcome
         self.levels = self.table.schema.levels
         assert not together or self.sample is not None, "a team finds its bins from rows that all of it knows"
         if self.binned is None:
@@ -137,12 +135,12 @@ class Cascades:
         return Binned([self.table.columns[name] for name in names], kinds, growth, reference=like)
 
     @property
-    def judged(self) -> NDArray[np.int64]:
+    def judged(self) -> IntArray:
         """Give the rows that judge, in the order in which their losses come; all rows where none were left out."""
         held = np.concatenate([split.valid for split in self.splits])
         return held if self._judging else np.arange(len(self.y))
 
-    def losses(self) -> Iterator[Floats]:
+    def losses(self) -> Iterator[FloatArray]:
         """Give the losses of the rows that judge: of the base score, then after each round, grown when asked for."""
         yield self._held(self.F)
         for one in self.given:
@@ -154,14 +152,14 @@ class Cascades:
                 self.finished(self.rounds)
             yield self._held(self.F)
 
-    def _unit(self, start: Floats) -> float:
+    def _unit(self, start: FloatArray) -> float:
         """Measure residuals of a real outcome in their own spread, so that no unit makes them large or small."""
         if self.loss.name != "squared":
             return 1.0
         spread = float(np.sqrt(mean_of((self.y - start[:, 0]) ** 2, self.weight, self.team)))
         return spread if spread > 0 else 1.0
 
-    def _held(self, F: Sequence[Floats]) -> Floats:
+    def _held(self, F: Sequence[FloatArray]) -> FloatArray:
         if not self._judging:
             return self.loss.each(self.y, F[0])
         return np.concatenate([self.loss.each(self.y[s.valid], f[s.valid]) for s, f in zip(self.splits, F, strict=True)])
@@ -175,7 +173,7 @@ class Cascades:
             whole.grow(one.theta)
         return tuple(whole.rounds)
 
-    def held(self) -> Floats:
+    def held(self) -> FloatArray:
         """Give the scores of the rows that judge, on the scale of the trees, each by a cascade that has not seen it."""
         return self._of_judged(self.F)
 
@@ -265,7 +263,7 @@ class Cascades:
                     self.progress(search.seen, self.limits.trees)
         return search.best, search.lowest
 
-    def _grow_together(self, growers: Sequence[Grower], own: Floats) -> tuple[int, float]:
+    def _grow_together(self, growers: Sequence[Grower], own: FloatArray) -> tuple[int, float]:
         """Do the same with a team: a few trees of every fold in turn, then the losses of all members are put together."""
         mass = self.team.sum(own)
         search = _Search(mass.tolist(), self.limits)
@@ -280,15 +278,15 @@ class Cascades:
             if self.progress is not None:
                 self.progress(search.seen, self.limits.trees)
 
-    def _move(self, forest: Forest, F: Floats, table: Table) -> Floats:
+    def _move(self, forest: Forest, F: FloatArray, table: Table) -> FloatArray:
         one = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
         return one.apply(table.columns.values(), F, self.workers)
 
-    def _of_judged(self, F: Sequence[Floats]) -> Floats:
+    def _of_judged(self, F: Sequence[FloatArray]) -> FloatArray:
         rows = self.judged
         return np.concatenate([f[s.valid if self._judging else rows] for f, s in zip(F, self.splits, strict=True)])
 
-    def _theta(self, F: Sequence[Floats]) -> float:
+    def _theta(self, F: Sequence[FloatArray]) -> float:
         """Rescale by the rows that judge: on the rows that were trained on, trees look surer than they are."""
         rows = self.judged
         weight = None if self.weight is None else self.weight[rows]

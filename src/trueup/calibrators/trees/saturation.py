@@ -14,9 +14,8 @@ from trueup.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Saturation", "measure"]
 
@@ -138,7 +137,13 @@ class Saturation:
 
 
 def measure(
-    y: Floats, before: Floats, second: Sequence[Floats], deeper: Sequence[Floats], weight: Floats | None, *, real: bool
+    y: FloatArray,
+    before: FloatArray,
+    second: Sequence[FloatArray],
+    deeper: Sequence[FloatArray],
+    weight: FloatArray | None,
+    *,
+    real: bool,
 ) -> Saturation:
     """Measure the gains of a second pass and of a deeper one.
 

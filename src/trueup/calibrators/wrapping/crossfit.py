@@ -19,11 +19,9 @@ from trueup.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
-    Splits = list[tuple[Longs, Longs]]
+    Splits = list[tuple[IntArray, IntArray]]
 
 __all__ = ["Curve", "Reading", "check_cv_parameter", "divide_rows", "fit_curve", "out_of_fold", "take"]
 
@@ -43,9 +41,9 @@ class Reading:
     """
 
     method: str
-    classes: NDArray[Any] | None = None
+    classes: AnyArray | None = None
 
-    def of(self, model: Any, X: Any) -> Floats:
+    def of(self, model: Any, X: Any) -> FloatArray:
         """Ask a fitted estimator."""
         found = np.asarray(getattr(model, self.method)(X))
         if self.classes is None:
@@ -61,7 +59,7 @@ class Reading:
             return self._spread(p if found.dtype == np.float64 else p / p.sum(axis=1, keepdims=True), model.classes_, 0.0)
         return self._margins(found.astype(np.float64), model.classes_)
 
-    def constant(self, label: Any, rows: int) -> Floats:
+    def constant(self, label: Any, rows: int) -> FloatArray:
         """Say what a model says that has seen this one class only."""
         assert self.classes is not None
         if self.method == "predict_proba":
@@ -70,14 +68,14 @@ class Reading:
             return np.full((rows, 1), np.inf if label == self.classes[1] else -np.inf)
         return self._spread(np.full((rows, 1), np.inf), np.array([label]), -np.inf)
 
-    def _forecast(self, found: NDArray[Any]) -> Floats:
+    def _forecast(self, found: AnyArray) -> FloatArray:
         if found.ndim != 1 and found.size != len(found):
             raise DataError(
                 f"the estimator predicts {found.shape[1]} values a row", hint="give one that predicts one outcome"
             )
         return found.reshape(-1, 1).astype(np.float64)
 
-    def _margins(self, found: Floats, own: NDArray[Any]) -> Floats:
+    def _margins(self, found: FloatArray, own: AnyArray) -> FloatArray:
         assert self.classes is not None
         columns = found.reshape(len(found), -1)
         if columns.shape[1] != (1 if len(own) == 2 else len(own)):
@@ -89,7 +87,7 @@ class Reading:
             return columns if own[-1] == self.classes[1] else -columns  # of a model that has them the other way round
         return self._spread(np.column_stack([-columns, columns]) if len(own) == 2 else columns, own, -np.inf)
 
-    def _spread(self, found: Floats, own: NDArray[Any], absent: float) -> Floats:
+    def _spread(self, found: FloatArray, own: AnyArray, absent: float) -> FloatArray:
         assert self.classes is not None
         out = np.full((len(found), len(self.classes)), absent)
         out[:, np.searchsorted(self.classes, own)] = found
@@ -106,14 +104,14 @@ class Curve:
     model: Any
     classes: int
 
-    def __call__(self, margins: Floats) -> Floats:
+    def __call__(self, margins: FloatArray) -> FloatArray:
         """Give the probability of each class."""
         p = np.zeros((len(margins), self.classes))
         p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
         return p
 
 
-def fit_curve(margins: Floats, code: Longs, weight: Floats | None, classes: int) -> Curve:
+def fit_curve(margins: FloatArray, code: IntArray, weight: FloatArray | None, classes: int) -> Curve:
     """Fit the curve to margins of rows and the places of their classes."""
     finite = margins[np.isfinite(margins)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
@@ -124,7 +122,7 @@ def fit_curve(margins: Floats, code: Longs, weight: Floats | None, classes: int)
     return Curve(low - reach, high + reach, unit, model, classes)
 
 
-def take(params: Mapping[str, Any], rows: Longs, total: int) -> dict[str, Any]:
+def take(params: Mapping[str, Any], rows: IntArray, total: int) -> dict[str, Any]:
     """Take the rows of whatever has one entry a row."""
 
     def one(value: Any) -> Any:
@@ -137,10 +135,10 @@ def take(params: Mapping[str, Any], rows: Longs, total: int) -> dict[str, Any]:
 def divide_rows(
     cv: Any,
     X: Any,
-    y: NDArray[Any],
-    strata: Floats,
-    content: Sequence[NDArray[Any]],
-    rows: Longs,
+    y: AnyArray,
+    strata: FloatArray,
+    content: Sequence[AnyArray],
+    rows: IntArray,
     params: Mapping[str, Any],
 ) -> Splits:
     """Divide rows into folds, as ``cv`` says.
@@ -187,7 +185,7 @@ def check_cv_parameter(cv: Any) -> None:
         )
 
 
-def _given_split(split: Any, counted: NDArray[np.bool_]) -> tuple[Longs, Longs]:
+def _given_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
     """Read one split of an iterable, and leave out rows that do not count."""
     parts = [np.asarray(part) for part in split] if isinstance(split, (tuple, list, np.ndarray)) else []
     if len(parts) != 2 or not all(_are_places(part, len(counted)) for part in parts):
@@ -200,7 +198,7 @@ def _given_split(split: Any, counted: NDArray[np.bool_]) -> tuple[Longs, Longs]:
     return train[counted[train]], test[counted[test]]
 
 
-def _are_places(part: NDArray[Any], total: int) -> bool:
+def _are_places(part: AnyArray, total: int) -> bool:
     whole = part.dtype.kind in "iu" or not part.size
     return part.ndim == 1 and whole and bool(((part >= 0) & (part < total)).all())
 
@@ -225,8 +223,8 @@ def _check_splits(splits: Splits, rows: int) -> None:
 
 
 def out_of_fold(
-    estimator: Any, X: Any, y: NDArray[Any], splits: Splits, reading: Reading, params: Mapping[str, Any], n_jobs: int | None
-) -> tuple[Longs, Floats]:
+    estimator: Any, X: Any, y: AnyArray, splits: Splits, reading: Reading, params: Mapping[str, Any], n_jobs: int | None
+) -> tuple[IntArray, FloatArray]:
     """Predict the rows of each fold by a clone that was fitted on the others: the rows, ascending, and their scores."""
     found = Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_ask)(clone(estimator), X, y, train, test, reading, params) for train, test in splits
@@ -237,8 +235,8 @@ def out_of_fold(
 
 
 def _fit_and_ask(
-    estimator: Any, X: Any, y: NDArray[Any], train: Longs, test: Longs, reading: Reading, params: Mapping[str, Any]
-) -> Floats:
+    estimator: Any, X: Any, y: AnyArray, train: IntArray, test: IntArray, reading: Reading, params: Mapping[str, Any]
+) -> FloatArray:
     own = y[train]
     if reading.classes is not None and (own == own[0]).all():
         return reading.constant(own[0], len(test))  # most classifiers refuse to be fitted to one class

@@ -25,16 +25,13 @@ from trueup.errors import ArgumentError, DataError, HardPredictionWarning, Ident
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.calibrators.wrapping.crossfit import Reading
     from trueup.calibrators.wrapping.shown import Layout
     from trueup.data.schema import Task
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["Calibrated", "Outcome", "open_data"]
 
@@ -49,8 +46,8 @@ class Outcome:
     """The outcome as the calibrator reads it."""
 
     task: Task
-    values: NDArray[Any]
-    place: Floats
+    values: AnyArray
+    place: FloatArray
     names: Sequence[str] = ("prediction",)
     classes: Sequence[str] = ()
 
@@ -91,8 +88,14 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
         """Give what is to be fitted: what was given, or the default."""
 
     def _fit(
-        self, X: Any, y: NDArray[Any], strata: Floats, weight: Floats | None, reading: Reading, params: Mapping[str, Any]
-    ) -> tuple[Any, Longs, Floats]:
+        self,
+        X: Any,
+        y: AnyArray,
+        strata: FloatArray,
+        weight: FloatArray | None,
+        reading: Reading,
+        params: Mapping[str, Any],
+    ) -> tuple[Any, IntArray, FloatArray]:
         """Give the estimator that will predict, the rows the calibrator learns from, and their honest scores."""
         estimator = self._estimator()
         rows = np.arange(len(y)) if weight is None else np.flatnonzero(weight > 0)
@@ -109,7 +112,7 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
         whole = clone(estimator).fit(_some(X, rows, len(y)), y[rows], **take(told, rows, len(y)))
         return whole, seen, scores
 
-    def _route(self, weight: Floats | None, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _route(self, weight: FloatArray | None, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Say what the estimator and the splitter are told besides X and y."""
         given = dict(params) if weight is None else {**params, "sample_weight": weight}
         if get_config()["enable_metadata_routing"]:
@@ -127,7 +130,7 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
         return given, {}
 
     def _learn(
-        self, X: Any, rows: Longs, scores: Floats, outcome: Outcome, weight: Floats | None
+        self, X: Any, rows: IntArray, scores: FloatArray, outcome: Outcome, weight: FloatArray | None
     ) -> tuple[Calibrator, Layout]:
         """Fit the calibrator to honest scores."""
         w = None if weight is None else weight[rows]
@@ -149,7 +152,7 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
             fresh.fit(layout.show(shown, scores), outcome.values[rows], sample_weight=w)
         return fresh, layout
 
-    def _fresh(self, outcome: Outcome, rows: int, weight: Floats | None) -> Calibrator:
+    def _fresh(self, outcome: Outcome, rows: int, weight: FloatArray | None) -> Calibrator:
         """Make the calibrator that is to be fitted."""
         given = _default(rows, weight) if self.calibrator is None else self.calibrator
         if not isinstance(given, Calibrator):
@@ -182,13 +185,13 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(f"{type(self.calibrator).__name__} reads no features", hint="leave features out")
         return own.get("features") if self.features is None else self.features
 
-    def _correct(self, X: Any, scores: Floats) -> Floats:
+    def _correct(self, X: Any, scores: FloatArray) -> FloatArray:
         fitted: Calibrator = self.calibrator_
         layout: Layout = self._layout_
         found = fitted.predict(layout.show(X, scores))
         return found.reshape(len(scores), -1)
 
-    def _ask(self, X: Any, reading: Reading) -> tuple[Any, Floats]:
+    def _ask(self, X: Any, reading: Reading) -> tuple[Any, FloatArray]:
         """Check X and give it, with the scores of the estimator."""
         check_is_fitted(self)
         if getattr(X, "ndim", 2) != 1:  # the estimator says best what it thinks of a single dimension
@@ -210,7 +213,7 @@ class Calibrated(BaseEstimator):  # type: ignore[misc]
             ) from error
 
 
-def open_data(own: Calibrated, X: Any, y: Any, sample_weight: Any) -> tuple[Any, NDArray[Any], Floats | None]:
+def open_data(own: Calibrated, X: Any, y: Any, sample_weight: Any) -> tuple[Any, AnyArray, FloatArray | None]:
     """Check what scikit-learn checks of X, y and weights, and leave X as it is."""
     validate_data(own, X, y, skip_check_array=True)
     labels = column_or_1d(y, warn=True)
@@ -227,7 +230,7 @@ def open_data(own: Calibrated, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     return X, labels, weight
 
 
-def _default(rows: int, weight: Floats | None) -> Calibrator:
+def _default(rows: int, weight: FloatArray | None) -> Calibrator:
     """Choose a calibrator by how many rows there are, counting a weight of 2 as two."""
     counted = rows if weight is None else float(np.asarray(weigh(weight, rows)).sum())
     return MCGrad() if counted >= ENOUGH else Platt()
@@ -241,5 +244,5 @@ def _enough(rows: int) -> None:
         )
 
 
-def _some(X: Any, rows: Longs, total: int) -> Any:
+def _some(X: Any, rows: IntArray, total: int) -> Any:
     return X if len(rows) == total else rows_of(X, rows)

@@ -19,12 +19,9 @@ from trueup.errors import ColumnError, IdentifierWarning
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.schema import Task
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["Layout", "content_of", "find_name", "lay_out", "rows_of", "several"]
 
@@ -37,7 +34,7 @@ class Layout:
     keys: tuple[Hashable, ...]
     prediction: tuple[str, ...]
 
-    def show(self, X: Any, scores: Floats) -> dict[str, Any]:
+    def show(self, X: Any, scores: FloatArray) -> dict[str, Any]:
         """Lay out predictions and features as a dict of columns."""
         X = _indexed(X)
         columns = {name: column_of(X, key) for name, key in zip(self.names, self.keys, strict=True)}
@@ -69,7 +66,7 @@ def column_of(X: Any, key: Hashable) -> Any:
     return X[:, key]
 
 
-def lay_out(X: Any, y: Floats, task: Task, wanted: Any, predictions: Sequence[str]) -> Layout:
+def lay_out(X: Any, y: FloatArray, task: Task, wanted: Any, predictions: Sequence[str]) -> Layout:
     """Choose what the calibrator is shown.
 
     Parameters
@@ -101,7 +98,7 @@ def lay_out(X: Any, y: Floats, task: Task, wanted: Any, predictions: Sequence[st
     return Layout(tuple(keys), tuple(keys.values()), tuple(free))
 
 
-def _useful(column: NDArray[Any], name: str, y: Floats, task: Task) -> bool:
+def _useful(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
     """Say whether a column can be read, and says something else than the outcome."""
     try:
         with warnings.catch_warnings():
@@ -118,7 +115,7 @@ def _indexed(X: Any) -> Any:
     return np.asarray(X) if isinstance(X, (list, tuple)) else X
 
 
-def rows_of(X: Any, rows: Longs) -> Any:
+def rows_of(X: Any, rows: IntArray) -> Any:
     """Take some rows of whatever has rows."""
     return X.take(rows) if hasattr(X, "column_names") else _safe_indexing(X, rows)  # pyarrow, which came late to the latter
 
@@ -141,7 +138,7 @@ def find_name(wanted: Any, X: Any, role: str) -> str:
     raise ColumnError(f"X has no column {wanted!r} to use as {role}", hint=f"its columns are {listed or 'none'}")
 
 
-def content_of(X: Any, rows: Longs) -> list[NDArray[Any]]:
+def content_of(X: Any, rows: IntArray) -> list[AnyArray]:
     """Give what rows are known by when they are dealt into folds: every column that can be read."""
     if issparse(X):
         return _content_of_sparse(rows_of(X, rows))
@@ -157,7 +154,7 @@ def content_of(X: Any, rows: Longs) -> list[NDArray[Any]]:
     return found
 
 
-def _content_of_sparse(X: Any) -> list[Floats]:
+def _content_of_sparse(X: Any) -> list[FloatArray]:
     """Give a number a row that depends on its entries alone: a fixed random mixture of them."""
     rows = X.tocsr(copy=True)
     rows.sum_duplicates()  # sorts the entries of each row too: equal rows are summed up in the same order

@@ -12,19 +12,16 @@ from sklearn.utils.metadata_routing import _raise_for_params
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted
 
+from trueup._validate import check_choice
 from trueup.calibrators.wrapping.crossfit import Reading, check_cv_parameter, fit_curve
 from trueup.calibrators.wrapping.fitting import Calibrated, Outcome, open_data
-from trueup.data.checks import one_of
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.wrapping.crossfit import Curve
 
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
 
 __all__ = ["CalibratedClassifier", "CalibratedRegressor"]
 
@@ -151,7 +148,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
         self.held_out_ = calibrator.held_out_
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any) -> FloatArray:
         """Give the corrected probability of each class, shape (n, k)."""
         X, scores = self._before(X)
         if scores.shape[1] > 2:
@@ -159,14 +156,14 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
         p = self._correct(X, scores[:, 1:])
         return np.column_stack([1 - p, p])
 
-    def predict_uncorrected(self, X: Any) -> Floats:
+    def predict_uncorrected(self, X: Any) -> FloatArray:
         """Give the probabilities before the correction, shape (n, k): what ``calibrator_`` takes as its predictions."""
         return self._before(X)[1]
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> AnyArray:
         """Give the class of the highest corrected probability."""
         p = self.predict_proba(X)
-        found: NDArray[Any] = self.classes_[p.argmax(axis=1)]
+        found: AnyArray = self.classes_[p.argmax(axis=1)]
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -177,7 +174,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
             tags.classifier_tags.poor_score = base.poor_score
         return tags
 
-    def _before(self, X: Any) -> tuple[Any, Floats]:
+    def _before(self, X: Any) -> tuple[Any, FloatArray]:
         check_is_fitted(self)
         X, scores = self._ask(X, self._reading_)
         curve: Curve | None = self._curve_
@@ -187,7 +184,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _method_of(self, estimator: Any) -> str:
-        one_of("method", self.method, ("auto", "predict_proba", "decision_function"))
+        check_choice("method", self.method, ("auto", "predict_proba", "decision_function"))
         methods = ("predict_proba", "decision_function") if self.method == "auto" else (self.method,)
         for name in methods:
             if hasattr(estimator, name):
@@ -197,7 +194,7 @@ class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
             hint="give a classifier that tells how sure it is",
         )
 
-    def _classes(self, estimator: Any, labels: NDArray[Any], weight: Floats | None) -> NDArray[Any]:
+    def _classes(self, estimator: Any, labels: AnyArray, weight: FloatArray | None) -> AnyArray:
         found = np.unique(labels if weight is None else labels[weight > 0])
         if len(found) < 2:
             raise DataError(
@@ -291,7 +288,7 @@ class CalibratedRegressor(RegressorMixin, Calibrated):  # type: ignore[misc]
         self.held_out_ = calibrator.held_out_
         return self
 
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: Any) -> FloatArray:
         """Give the corrected forecast."""
         X, scores = self._ask(X, Reading("predict"))
         return self._correct(X, scores)[:, 0]
@@ -300,17 +297,17 @@ class CalibratedRegressor(RegressorMixin, Calibrated):  # type: ignore[misc]
         return LinearRegression() if self.estimator is None else self.estimator
 
 
-def _denied(p: Floats, code: Longs) -> bool:
+def _denied(p: FloatArray, code: IntArray) -> bool:
     """Say whether something happened to which the classifier gave no probability."""
     return bool((p[np.arange(len(p)), code] <= SMALLEST).any())
 
 
-def _margins(scores: Floats) -> Floats:
+def _margins(scores: FloatArray) -> FloatArray:
     """Give one column for two classes, one a class for more."""
     return scores[:, -1:] if scores.shape[1] <= 2 else scores
 
 
-def _outcome(classes: NDArray[Any], code: Longs) -> Outcome:
+def _outcome(classes: AnyArray, code: IntArray) -> Outcome:
     place = code.astype(np.float64)
     if len(classes) == 2:
         return Outcome("binary", place, place)

@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import BoolArray, FloatArray
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Means", "limits", "log_pvalue"]
 
@@ -45,18 +44,18 @@ class Means(NamedTuple):
     ``expected`` is the mean confidence by a_i and ``expected2`` the same by a_i^2, ``size`` is n, ``largest`` is A/a.
     """
 
-    expected: Floats
-    expected2: Floats
-    size: Floats
-    largest: Floats
+    expected: FloatArray
+    expected2: FloatArray
+    size: FloatArray
+    largest: FloatArray
 
 
-def log_pvalue(means: Means, seen: Floats) -> Floats:
+def log_pvalue(means: Means, seen: FloatArray) -> FloatArray:
     """Give the logarithm of the two-sided p-value of a mean outcome, if the confidences are right."""
     return np.minimum(0.0, math.log(2.0) - _surprise(means, means.expected, seen))
 
 
-def limits(means: Means, seen: Floats, level: float) -> tuple[Floats, Floats]:
+def limits(means: Means, seen: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     """Give the lowest and the highest mean rate that make what was seen no surprise, each side at half of 1 - level.
 
     The mean rate by a_i^2 is taken to differ from the one by a_i as the confidences do: neighbours are off alike.
@@ -70,7 +69,7 @@ def limits(means: Means, seen: Floats, level: float) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _limits(means: Means, seen: Floats, enough: float) -> tuple[Floats, Floats]:
+def _limits(means: Means, seen: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
     """Halve the stretch between a rate that is ruled out and one that is not."""
     reach = np.sqrt(enough / (2.0 * means.size))  # Hoeffding's: the first exponent has reached the level there
     found = []
@@ -85,7 +84,7 @@ def _limits(means: Means, seen: Floats, enough: float) -> tuple[Floats, Floats]:
     return found[0], found[1]
 
 
-def _surprise(means: Means, rate: Floats, seen: Floats) -> Floats:
+def _surprise(means: Means, rate: FloatArray, seen: FloatArray) -> FloatArray:
     """Give the larger of E and -ln Q: minus the logarithm of the bound."""
     from scipy.special import log_ndtr
 
@@ -94,7 +93,7 @@ def _surprise(means: Means, rate: Floats, seen: Floats) -> Floats:
     return np.where(seen == rate, 0.0, np.maximum(_exponent(means, rate, seen), -tail))
 
 
-def _exponent(means: Means, rate: Floats, seen: Floats) -> Floats:
+def _exponent(means: Means, rate: FloatArray, seen: FloatArray) -> FloatArray:
     """Give the largest of the three exponents at ``seen`` where the mean rate is ``rate``."""
     from scipy.special import rel_entr
 
@@ -111,7 +110,7 @@ def _exponent(means: Means, rate: Floats, seen: Floats) -> Floats:
         return np.where(far > 0, np.fmax(np.fmax(normal, few), alike), 0.0)
 
 
-def _proxy(rate: Floats, upward: NDArray[np.bool_]) -> Floats:
+def _proxy(rate: FloatArray, upward: BoolArray) -> FloatArray:
     """Give G, for outcomes that stray towards 1 or, mirrored, towards 0."""
     other = 1.0 - rate
     variance = rate * other
@@ -122,7 +121,7 @@ def _proxy(rate: Floats, upward: NDArray[np.bool_]) -> Floats:
     return np.where(odds > 0, wide, variance)
 
 
-def _bennett(far: Floats, variance: Floats, largest: Floats) -> Floats:
+def _bennett(far: FloatArray, variance: FloatArray, largest: FloatArray) -> FloatArray:
     """Give (v/b^2) h(bx/v)."""
     u = largest * far / variance
     series = far**2 / (2.0 * variance) * (1.0 - u / 3.0 + u**2 / 6.0)

@@ -14,13 +14,12 @@ from trueup.metrics.local.neighbourhoods import Options, ask, check_gamma
 from trueup.metrics.local.plain import average, signed_errors
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray, IntArray
     from trueup.metrics.binned import Strategy
     from trueup.metrics.local.neighbourhoods import At
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["GAMMAS", "LceCurve", "lce_curve"]
 
@@ -36,10 +35,10 @@ class LceCurve:
     ``mlce`` for large gamma: the maximum calibration error of the bins.
     """
 
-    gamma: Floats
-    mlce: Floats
-    mean: Floats
-    worst: Ints
+    gamma: FloatArray
+    mlce: FloatArray
+    mean: FloatArray
+    worst: IntArray
     mce: float
 
     def __len__(self) -> int:

@@ -13,12 +13,9 @@ from trueup.metrics.inference import step_down
 from trueup.metrics.local.bands import Means, log_pvalue
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import FloatArray, IntArray
     from trueup.metrics.local.neighbourhoods import Neighbourhoods
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["adjust", "check"]
 
@@ -40,8 +37,8 @@ def check(draws: int, random_state: int) -> None:
 
 
 def adjust(
-    asked: Neighbourhoods, scale: float, points: Ints, means: Means, limit: Floats, draws: int, random_state: int
-) -> Floats:
+    asked: Neighbourhoods, scale: float, points: IntArray, means: Means, limit: FloatArray, draws: int, random_state: int
+) -> FloatArray:
     """Adjust p-values by their smallest over the points, for outcomes drawn from the confidences, stepping down.
 
     Westfall and Young (1993), "Resampling-based multiple testing". ``points`` are those of different neighbourhoods,
@@ -66,7 +63,7 @@ def adjust(
     return step_down(counts, order, draws)
 
 
-def _count(means: Means, limit: Floats, errors: Floats) -> Ints:
+def _count(means: Means, limit: FloatArray, errors: FloatArray) -> IntArray:
     """Count the draws, shape (draws, ranks), that have a p-value within the limit of a rank there or at a later one."""
     log_p = np.empty(errors.shape)
     for start in range(0, len(limit), BLOCK):

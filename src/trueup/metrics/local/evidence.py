@@ -16,13 +16,12 @@ from trueup.metrics.local.bands import Means, limits, log_pvalue
 from trueup.metrics.local.neighbourhoods import Kernel, Neighbourhoods, Options, ask, check_gamma
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.metrics.binned import Strategy
     from trueup.metrics.local.neighbourhoods import At
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["LocalErrors", "local_errors"]
 
@@ -34,11 +33,11 @@ COLUMNS = ("error", "size", "noise", "low", "high", "sigma", "p_value", "p_adjus
 class Places(NamedTuple):
     """Where the points lie: coordinates, bins (with groups), and what distances are multiplied by."""
 
-    points: Floats
-    cell: Ints
+    points: FloatArray
+    cell: IntArray
     scale: float
 
-    def near(self, one: int, others: Ints) -> NDArray[np.bool_]:
+    def near(self, one: int, others: IntArray) -> BoolArray:
         """Say which other points count more than half at a point, in the same bin."""
         found = self.cell[others] == self.cell[one]
         same = np.flatnonzero(found)
@@ -66,21 +65,21 @@ class LocalErrors:
     neighbourhoods: int
     draws: int
     places: Places
-    error: Floats
-    size: Floats
-    noise: Floats
-    low: Floats
-    high: Floats
-    sigma: Floats
-    p_value: Floats
-    p_adjusted: Floats
-    log_p: Floats
+    error: FloatArray
+    size: FloatArray
+    noise: FloatArray
+    low: FloatArray
+    high: FloatArray
+    sigma: FloatArray
+    p_value: FloatArray
+    p_adjusted: FloatArray
+    log_p: FloatArray
     """The logarithm of ``p_value``, a number even where that is 0."""
 
     def __len__(self) -> int:
         return len(self.error)
 
-    def worst(self, k: int = 10, *, apart: bool = True) -> Ints:
+    def worst(self, k: int = 10, *, apart: bool = True) -> IntArray:
         """Give the k points with the most evidence against them, most first: by p-value, and by noise units among equals.
 
         A large error among three neighbours is no evidence; a small one among thousands may be.
@@ -216,7 +215,7 @@ def local_errors(
     )
 
 
-def _bound(means: Means, log_p: Floats, first: Ints) -> Floats:
+def _bound(means: Means, log_p: FloatArray, first: IntArray) -> FloatArray:
     """Multiply p-values by the number of neighbourhoods, one point of each in ``first``, that could have one as small."""
     alone = Means(*(column[first] for column in means))
     least = np.minimum(log_pvalue(alone, np.zeros(len(first))), log_pvalue(alone, np.ones(len(first))))
@@ -224,7 +223,7 @@ def _bound(means: Means, log_p: Floats, first: Ints) -> Floats:
     return np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(might, 1)))
 
 
-def _means(asked: Neighbourhoods, gamma: float) -> tuple[Means, Floats, Floats, NDArray[np.bool_]]:
+def _means(asked: Neighbourhoods, gamma: float) -> tuple[Means, FloatArray, FloatArray, BoolArray]:
     """Sum up the neighbourhoods that have rows; say which those are."""
     p, w = asked.confidence, asked.relative
     columns = (w, w * (p - asked.hit), w * p, w**2, w**2 * p, w**2 * p * (1 - p), np.ones(len(p)))
@@ -251,7 +250,7 @@ def _means(asked: Neighbourhoods, gamma: float) -> tuple[Means, Floats, Floats, 
     return means, one[:, 1] / one[:, 0], np.sqrt(two[:, 5] / two[:, 3] / size), some
 
 
-def _placed(columns: tuple[Floats, ...], some: NDArray[np.bool_]) -> list[Floats]:
+def _placed(columns: tuple[FloatArray, ...], some: BoolArray) -> list[FloatArray]:
     """Put values at their points; the others have none, and a size of 0."""
     found = []
     for at, column in enumerate(columns):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import one_of, where
+from trueup._validate import check_choice
+from trueup.data.checks import where
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, sums
 from trueup.kernels.laplace.equal import as_bytes
@@ -21,12 +22,11 @@ from trueup.metrics.inputs import checked_weights, numbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.metrics.binned import Strategy
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
     At = tuple[ArrayLike, ArrayLike]
 
 __all__ = ["Kernel", "Neighbourhoods", "Options", "ask", "check_gamma"]
@@ -58,23 +58,23 @@ class Neighbourhoods:
     given; ``relative`` is in units of a power of two near the largest of the cell, which no ratio of sums can tell.
     """
 
-    confidence: Floats
-    hit: Floats
-    weight: Floats
-    relative: Floats
-    points: Floats
-    cell: Ints
-    rows: Ints
-    asked: Floats
-    asked_cell: Ints
-    asked_weight: Floats
+    confidence: FloatArray
+    hit: FloatArray
+    weight: FloatArray
+    relative: FloatArray
+    points: FloatArray
+    cell: IntArray
+    rows: IntArray
+    asked: FloatArray
+    asked_cell: IntArray
+    asked_weight: FloatArray
     options: Options
 
     def scale(self, gamma: float) -> float:
         """Give what distances are multiplied by: 1 / (d gamma)."""
         return 1.0 / float(max(self.points.shape[1] * gamma, 1.0 / LARGEST_SCALE))
 
-    def sums(self, columns: Sequence[Floats], scales: Sequence[float]) -> Sums:
+    def sums(self, columns: Sequence[FloatArray], scales: Sequence[float]) -> Sums:
         """Sum columns, the first of them weights, over the neighbourhood of each point asked about."""
         options = self.options
         stacked, steps = np.column_stack(columns), np.array(scales)
@@ -96,7 +96,7 @@ class Neighbourhoods:
             total[:, at], shift[:, at] = part.total, part.shift
         return Sums(total, shift)
 
-    def distinct(self, *, blind: bool) -> Ints:
+    def distinct(self, *, blind: bool) -> IntArray:
         """Give each point asked about the number of its neighbourhood, the same for points that share all neighbours.
 
         ``blind`` says that distances do not count.
@@ -118,7 +118,7 @@ def ask(
     p, y = _shares(confidence, "confidence"), _shares(hit, "hit")
     w = np.ones(len(p)) if weight is None else numbers(weight, "weight")
     group = options.kernel == "group"
-    points: NDArray[Any] = _labels(phi, "phi") if group else as_points(phi, "phi")
+    points: AnyArray = _labels(phi, "phi") if group else as_points(phi, "phi")
     if not len(points) == len(p) == len(y) == len(w):
         lengths = ", ".join(str(len(one)) for one in (points, p, y, w)[: 3 if weight is None else 4])
         raise DataError(f"phi, confidence, hit and weight must be equally long; got {lengths}", hint="one entry a row")
@@ -177,9 +177,9 @@ def _real(value: Any) -> float:
 
 
 def _check_options(options: Options) -> None:
-    one_of("kernel", options.kernel, ("laplace", "group"))
-    one_of("strategy", options.strategy, ("width", "mass"))
-    one_of("device", options.device, ("cpu", "cuda"))
+    check_choice("kernel", options.kernel, ("laplace", "group"))
+    check_choice("strategy", options.strategy, ("width", "mass"))
+    check_choice("device", options.device, ("cpu", "cuda"))
     for name, value in (("bins", options.bins), ("threads", options.threads)):
         if name == "threads" and value is None:
             continue
@@ -196,7 +196,7 @@ def _check_options(options: Options) -> None:
         raise ArgumentError("leave_one_out goes with the rows themselves, not with at", hint="no other point is a row")
 
 
-def _shares(values: ArrayLike, name: str) -> Floats:
+def _shares(values: ArrayLike, name: str) -> FloatArray:
     """Check numbers in [0, 1]."""
     array = numbers(values, name)
     if not len(array):
@@ -210,7 +210,7 @@ def _shares(values: ArrayLike, name: str) -> Floats:
     return array
 
 
-def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
+def _labels(values: ArrayLike, name: str) -> AnyArray:
     """Check labels of groups: one a row."""
     labels = as_labels(values)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -222,11 +222,11 @@ def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
     return labels.astype(object)
 
 
-def _other_points(at: At, points: NDArray[Any], *, group: bool) -> tuple[NDArray[Any], Floats]:
+def _other_points(at: At, points: AnyArray, *, group: bool) -> tuple[AnyArray, FloatArray]:
     """Check the points and confidences of ``at``."""
     if not isinstance(at, (tuple, list)) or len(at) != 2:
         raise ArgumentError("at must be a pair (phi, confidence)", hint="a point's bin is that of its confidence")
-    asked: NDArray[Any] = _labels(at[0], "the phi of at") if group else as_points(at[0], "the phi of at")
+    asked: AnyArray = _labels(at[0], "the phi of at") if group else as_points(at[0], "the phi of at")
     level = _shares(at[1], "the confidence of at")
     if len(asked) != len(level):
         raise DataError(
@@ -240,7 +240,7 @@ def _other_points(at: At, points: NDArray[Any], *, group: bool) -> tuple[NDArray
     return asked, level
 
 
-def _relative(w: Floats, cell: Ints) -> Floats:
+def _relative(w: FloatArray, cell: IntArray) -> FloatArray:
     """Divide weights by a power of two, so that the largest of each cell lies in [1/2, 1): squares do not overflow."""
     most = np.zeros(int(cell.max()) + 1)
     np.maximum.at(most, cell, w)

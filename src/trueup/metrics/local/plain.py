@@ -10,12 +10,12 @@ from trueup.metrics.inputs import scored_classes
 from trueup.metrics.local.neighbourhoods import Kernel, Neighbourhoods, Options, ask, check_gamma
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray
     from trueup.metrics.binned import Strategy
     from trueup.metrics.local.neighbourhoods import At
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["average", "lce", "mean_lce", "mlce", "signed_errors", "top_label"]
 
@@ -25,7 +25,7 @@ def lce(
     gamma: float | None = None, bins: int = 15, strategy: Strategy = "width", at: At | None = None,
     leave_one_out: bool = False, signed: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None,
     threads: int | None = None, device: str = "cpu",
-) -> Floats:  # fmt: skip
+) -> FloatArray:  # fmt: skip
     """Measure the local calibration error of each row: mean confidence against mean hit among the rows like it.
 
     Parameters
@@ -83,7 +83,7 @@ def lce(
     """
     options = Options(bins, strategy, at, leave_one_out, kernel, tolerance, threads, device)
     reach = check_gamma(gamma, kernel)
-    found: Floats = signed_errors(ask(phi, confidence, hit, weight, options), [reach])[0]
+    found: FloatArray = signed_errors(ask(phi, confidence, hit, weight, options), [reach])[0]
     return found if signed else np.abs(found)
 
 
@@ -129,7 +129,7 @@ def mean_lce(
     return average(asked, np.abs(signed_errors(asked, [reach])[0]))
 
 
-def signed_errors(asked: Neighbourhoods, gammas: list[float]) -> Floats:
+def signed_errors(asked: Neighbourhoods, gammas: list[float]) -> FloatArray:
     """Give the signed errors, one line a gamma; NaN where there are no neighbours."""
     columns = (asked.relative, asked.relative * (asked.confidence - asked.hit))
     total = asked.sums(columns, [asked.scale(gamma) for gamma in gammas]).total
@@ -137,13 +137,13 @@ def signed_errors(asked: Neighbourhoods, gammas: list[float]) -> Floats:
         return np.asarray(total[..., 1] / total[..., 0])
 
 
-def average(asked: Neighbourhoods, values: Floats) -> float:
+def average(asked: Neighbourhoods, values: FloatArray) -> float:
     """Average over the points asked about that have a value."""
     some = np.isfinite(values) & (asked.asked_weight > 0)
     return float(np.average(values[some], weights=asked.asked_weight[some])) if some.any() else np.nan
 
 
-def top_label(y: ArrayLike, p: ArrayLike) -> tuple[Floats, Floats]:
+def top_label(y: ArrayLike, p: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Give the confidence and the hit of each row with scores of several classes, as the local measures take them.
 
     Parameters

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
+    from trueup._types import BoolArray, FloatArray
     from trueup.audits.portrait import Histogram
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["draw_cumulative", "draw_reliability", "draw_segments"]
 
@@ -254,7 +253,7 @@ def _difference(one: Finding) -> tuple[float, float, float]:
     return (one.bias, *ends) if all(map(math.isfinite, ends)) else (one.bias, one.bias, one.bias)  # type: ignore[return-value]
 
 
-def _mark(ax: Axes, values: Floats, off: NDArray[np.bool_]) -> None:
+def _mark(ax: Axes, values: FloatArray, off: BoolArray) -> None:
     for these, colour, face, told in ((off, COLOURS[1], COLOURS[1], "off"), (~off, COLOURS[7], "white", "within chance")):
         at = np.flatnonzero(these)
         if not len(at):
@@ -266,7 +265,7 @@ def _mark(ax: Axes, values: Floats, off: NDArray[np.bool_]) -> None:
         )  # fmt: skip
 
 
-def _mark_ratios(ax: Axes, values: Floats) -> None:
+def _mark_ratios(ax: Axes, values: FloatArray) -> None:
     """Mark the axis at ratios that people say."""
     low, high = min(float(values.min()), 0.9), max(float(values.max()), 1.1)
     steps = [1 / 8, 1 / 4, 1 / 2, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8]

@@ -13,11 +13,11 @@ from trueup.reports.figures.style import CALM, INK, axes_of, by_name, legend, lo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from trueup._types import FloatArray
     from trueup.metrics.local import LceCurve, LocalErrors
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["draw_landscape", "draw_lce_cdf", "draw_mlce"]
 
@@ -199,7 +199,7 @@ def draw_mlce(
     return ax
 
 
-def _shades(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, Floats | None]:
+def _shades(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, FloatArray | None]:
     """Give the errors to draw and how much of its colour each keeps; None for errors that come without evidence."""
     level, p, adjusted = (getattr(lce, name, None) for name in ("level", "p_value", "p_adjusted"))
     if level is None or p is None or adjusted is None:
@@ -227,6 +227,6 @@ def _size(rows: int) -> float:
     return float(np.clip(12_000 / rows, 3.0, 40.0))
 
 
-def _extend(error: Floats, top: float) -> str:
+def _extend(error: FloatArray, top: float) -> str:
     over, under = bool(error.max() > top), bool(error.min() < -top)
     return "both" if over and under else "max" if over else "min" if under else "neither"

@@ -13,11 +13,10 @@ from trueup.reports.figures.style import COLOURS, GRID, INK, axes_of, beside, by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
+    from trueup._types import FloatArray
     from trueup.decisions import ExpectedCurve
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["band", "draw_pr", "draw_roc"]
 
@@ -132,7 +131,7 @@ def _read(kind: str, curve: Any) -> Mapping[str, Any]:
     return named
 
 
-def _truths(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[Floats, Floats, Floats]]:
+def _truths(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
     """Read the rows whose outcomes are known, by the name of their curve; rows alone have the empty name."""
     if truth is None:
         return {}
@@ -151,7 +150,7 @@ def _truths(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[Floats, Flo
     return found
 
 
-def _realised(kind: str, y: Floats, p: Floats, w: Floats) -> tuple[Floats, Floats, float]:
+def _realised(kind: str, y: FloatArray, p: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Give the curve that outcomes make, one point a distinct score from the highest down, and the area under it."""
     order = np.argsort(-p, kind="stable")
     last = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))
@@ -165,7 +164,7 @@ def _realised(kind: str, y: Floats, p: Floats, w: Floats) -> tuple[Floats, Float
     return x, y, float(np.diff(x) @ (y[1:] + y[:-1]) / 2)
 
 
-def band(one: Any) -> tuple[Floats, Floats]:
+def band(one: Any) -> tuple[FloatArray, FloatArray]:
     """Give the outline of all points that lie within the limits at some threshold."""
     keep = np.isfinite(one.x) & np.isfinite(one.y)
     left, right, low, high = (np.asarray(part)[keep] for part in (one.x_low, one.x_high, one.y_low, one.y_high))

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
+    from trueup._types import FloatArray
     from trueup.decisions import RewardCurve, RiskCoverage
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["draw_reward", "draw_risk_coverage"]
 
@@ -95,7 +94,7 @@ def _against(against: Any, named: Mapping[str, Any]) -> tuple[Any, str]:
     return against, "more reward a row"
 
 
-def _steps(one: Any, risk: Floats) -> tuple[Floats, Floats]:
+def _steps(one: Any, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Give a curve from no rows on: those of the highest confidence are taken in any order."""
     return thinned(np.append(0.0, one.coverage), np.append(risk[0], risk))
 

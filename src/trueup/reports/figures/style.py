@@ -13,9 +13,10 @@ from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from trueup._types import FloatArray
+
 
 __all__ = [
     "CALM", "COLOURS", "GRID", "INK", "STROKES", "WIDEST", "amount", "axes_of", "beside", "by_name", "legend", "looks",
@@ -51,7 +52,7 @@ def by_name(results: Any, name: str, what: str, parts: tuple[str, ...], hint: st
     return named
 
 
-def numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False, hint: str | None = None) -> Floats:
+def numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False, hint: str | None = None) -> FloatArray:
     """Read an array of finite numbers; with ``gaps`` some of them, but not all, may be missing."""
     try:
         found = np.asarray(values, dtype=np.float64)
@@ -66,7 +67,7 @@ def numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False
     return found
 
 
-def thinned(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+def thinned(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Leave out points of a long line that nobody would see: what stays are some of its points, at even distances."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     seen = np.flatnonzero(np.isfinite(x) & np.isfinite(y))

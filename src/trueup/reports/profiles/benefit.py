@@ -16,12 +16,10 @@ from trueup.reports.view import Cell, Heading, Section, TableView, number_cell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from trueup._types import BoolArray, FloatArray
     from trueup.audits.result import Audit
     from trueup.reports.profiles.declared import SectionPlan, Words
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Benefit", "draw_decision", "net_benefit"]
 
@@ -42,12 +40,12 @@ class Benefit(NamedTuple):
     ``called`` and ``hits`` are the rows at or above the threshold and the outcomes among them, of ``called[0]`` in all.
     """
 
-    threshold: Floats
-    treated: Floats
-    model: Floats
-    all: Floats
-    called: Floats
-    hits: Floats
+    threshold: FloatArray
+    treated: FloatArray
+    model: FloatArray
+    all: FloatArray
+    called: FloatArray
+    hits: FloatArray
 
 
 def net_benefit(audit: Audit) -> Benefit:
@@ -185,7 +183,7 @@ def _below(found: Benefit, end: float) -> str:
     return f"{between} the model lies {', and '.join(parts)}, noise aside."
 
 
-def _parts(t: Floats, inside: NDArray[np.bool_]) -> str:
+def _parts(t: FloatArray, inside: BoolArray) -> str:
     """Write the parts of a range.
 
     Examples
@@ -200,7 +198,7 @@ def _parts(t: Floats, inside: NDArray[np.bool_]) -> str:
     return " and ".join([part for part in (", ".join(told[:-1]), *told[-1:]) if part])
 
 
-def _part(t: Floats, first: int, last: int) -> str:
+def _part(t: FloatArray, first: int, last: int) -> str:
     if first == 0 and last == len(t) - 1:
         return "throughout"
     if first == last and last < len(t) - 1:
@@ -228,7 +226,7 @@ def _svg(found: Benefit, end: float, each: str) -> str:
     def y(value: float) -> float:
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - up.place(value)), 1)
 
-    def lines(values: Floats, look: str) -> str:
+    def lines(values: FloatArray, look: str) -> str:
         drawn = (" ".join(f"{x(a)},{y(b)}" for a, b in piece) for piece in clipped(t, values, up.low))
         return "".join(f'<polyline {look} points="{points}"/>' for points in drawn)
 
@@ -249,7 +247,7 @@ def _svg(found: Benefit, end: float, each: str) -> str:
     return "".join(parts)
 
 
-def clipped(t: Floats, values: Floats, floor: float) -> list[list[tuple[float, float]]]:
+def clipped(t: FloatArray, values: FloatArray, floor: float) -> list[list[tuple[float, float]]]:
     """Cut a line where it leaves the picture, and where it comes back: the pieces that lie inside.
 
     Examples

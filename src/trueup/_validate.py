@@ -1,0 +1,121 @@
+"""Validation of scalar parameters: one function per kind of value, one wording for the whole package."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import TYPE_CHECKING, Any
+
+from trueup.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["check_choice", "check_fraction", "check_integer", "check_number"]
+
+
+def check_integer(
+    name: str,
+    value: Any,
+    low: int | None = None,
+    high: int | None = None,
+    *,
+    optional: bool = False,
+    hint: str | None = None,
+) -> None:
+    """Raise unless ``value`` is an integer in [low, high]; None is accepted if ``optional``.
+
+    Examples
+    --------
+    >>> check_integer("depth", 2, 1, 3)
+    >>> check_integer("depth", 2.5, 1, 3)
+    Traceback (most recent call last):
+    ...
+    trueup.errors.ArgumentError: depth must be an integer from 1 to 3; got 2.5
+    """
+    if value is None and optional:
+        return
+    if not _is_integer(value) or (low is not None and value < low) or (high is not None and value > high):
+        limits = _limits("at least {}", "at most {}", "from {} to {}", low, high, "{:,}")
+        raise ArgumentError(f"{name} must be an integer{limits}; got {value!r}", hint, parameter=name)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: bool = False,
+    below: bool = False,
+    optional: bool = False,
+    hint: str | None = None,
+) -> None:
+    """Raise unless ``value`` is a finite number in [low, high]; ``above`` and ``below`` exclude the ends.
+
+    Examples
+    --------
+    >>> check_number("gamma", 0.4, 0, above=True)
+    >>> check_number("gamma", 0, 0, above=True)
+    Traceback (most recent call last):
+    ...
+    trueup.errors.ArgumentError: gamma must be a number above 0; got 0
+    """
+    if value is None and optional:
+        return
+    number = _is_real(value) and math.isfinite(value)
+    low_fails = number and low is not None and (value < low or (above and value == low))
+    high_fails = number and high is not None and (value > high or (below and value == high))
+    if not number or low_fails or high_fails:
+        lower, upper = "above {}" if above else "at least {}", "below {}" if below else "at most {}"
+        limits = _limits(lower, upper, f"{lower} and {upper}", low, high, "{:g}")
+        raise ArgumentError(f"{name} must be a number{limits}; got {value!r}", hint, parameter=name)
+
+
+def check_fraction(name: str, value: Any, *, optional: bool = False, hint: str | None = None) -> None:
+    """Raise unless ``value`` lies strictly between 0 and 1, as a significance level does.
+
+    Examples
+    --------
+    >>> check_fraction("alpha", 5, hint="0.05 is a test at 5%")
+    Traceback (most recent call last):
+    ...
+    trueup.errors.ArgumentError: alpha must lie between 0 and 1; got 5
+    hint: 0.05 is a test at 5%
+    """
+    if value is None and optional:
+        return
+    if not _is_real(value) or not 0 < value < 1:
+        raise ArgumentError(f"{name} must lie between 0 and 1; got {value!r}", hint, parameter=name)
+
+
+def check_choice(name: str, value: Any, allowed: Collection[object], hint: str | None = None) -> None:
+    """Raise unless ``value`` is one of the allowed words.
+
+    Examples
+    --------
+    >>> check_choice("adjust", "bonferroni", ("holm", "max"))
+    Traceback (most recent call last):
+    ...
+    trueup.errors.ArgumentError: adjust must be one of 'holm', 'max'; got 'bonferroni'
+    """
+    if not isinstance(value, str) or value not in allowed:
+        listed = ", ".join(repr(word) for word in allowed)
+        raise ArgumentError(f"{name} must be one of {listed}; got {value!r}", hint, parameter=name)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _limits(lower: str, upper: str, both: str, low: float | None, high: float | None, style: str) -> str:
+    low_text, high_text = ("" if limit is None else style.format(limit) for limit in (low, high))
+    if low_text and high_text:
+        return " " + both.format(low_text, high_text)
+    if low_text:
+        return " " + lower.format(low_text)
+    return " " + upper.format(high_text) if high_text else ""
