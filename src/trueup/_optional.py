@@ -7,8 +7,6 @@ from typing import Any
 
 from trueup.errors import MissingPackageError
 
-__all__ = ["require"]
-
 
 def require(name: str, *, extra: str) -> Any:
     """Import a package of an extra, or say how to install it.

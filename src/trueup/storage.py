@@ -28,8 +28,6 @@ from trueup.errors import ArgumentError, FileError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["LARGEST_FILE", "MOST_PARTS", "cannot_write", "read", "replace_file", "write"]
-
 LARGEST_FILE = 1 << 30  # bytes; four times that would need the 64-bit records of zip
 MOST_PARTS = 4096
 LONGEST_NAME = 100  # characters

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
-__all__ = ["Facts", "cutter_of"]
-
 MANY_LEVELS = 1 << 20
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Block", "Family", "Grid", "Margin", "Target", "in_order", "listed_levels", "pairs_of", "plan_grid", "scores_of"]
-
 MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
 WIDEST = 3
 

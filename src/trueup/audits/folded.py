@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
     Found = Mapping[tuple[int, ...], Cells]
 
-__all__ = [
-    "Count",
-    "Curves",
-    "Drawn",
-    "Gather",
-    "Gathered",
-    "Look",
-    "Sum",
-    "Summed",
-    "add_counts",
-    "add_looks",
-    "jobs_of",
-]
-
 SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 WORD = (1 << 64) - 1
 

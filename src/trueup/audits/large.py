@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts
 
 
-__all__ = ["audit_pieces"]
-
 BYTES_A_ROW = 120  # of a part that is held, and 12 more for each column
 LEAST_PART = 100_000  # rows
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
 
 
-__all__ = ["Layout", "Marks", "Pieces", "Room", "cut_again", "lay_out", "share_out"]
-
 MARKS = 4_096  # scores that a part tells of its own
 MOST_MARKS = 1 << 17
 MOST_CELLS, LEAST_CELLS = 8_192, 32

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = ["MergedFamily", "audit_parts"]
-
 CURVE_CELLS = 256  # of a segment
 NARROW, WIDE = 0.01, 0.02  # half a width of sigma: segments below need no other look; rows get one if some are above
 LOOKS = 3  # at most: another only where a bound is wide still

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["swap_regret"]
-
 FEWEST = 10  # rows to learn from, and rows to be judged by, of a level that is tested
 WHOLE = "all levels"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.metrics.curves import ReliabilityCurve
 
 
-__all__ = ["Called", "Histogram", "Path", "Pool", "Portrait", "digest", "fingerprint", "portray", "sealed"]
-
 CELLS = 40  # of the histogram
 POINTS = 401  # of the path, at most
 THRESHOLDS = 101

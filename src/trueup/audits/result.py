@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup.kernels.tally import Rows
     from trueup.metrics.curves import ReliabilityCurve
 
-__all__ = ["Audit", "Finding", "Settings", "Source"]
-
 WHOLE = "all rows"
 AMBIGUOUS = -1
 APPROXIMATE_ROWS = 200

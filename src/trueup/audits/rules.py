@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = ["ForeignSearch", "LineSearch", "Rows", "Search", "TreeSearch"]
-
 RIDGE = 100.0  # rows without a shift that leaves and slopes are shrunk by: on simulated loans of more power than 10 or none
 SHOWN = 2  # slopes that are told
 

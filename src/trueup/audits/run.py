@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
 
-__all__ = ["audit"]
-
 MOST_CURVES = 1000
 MAX_CELLS = 2_000_000
 STREAM = int.from_bytes(b"null", "big")

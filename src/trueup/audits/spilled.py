@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.audits.family import Grid
 
 
-__all__ = ["Part", "Spill", "choose_edges", "record_of"]
-
 LARGEST_STEP = 2**31 - 1
 MOST_RANGES = 256
 MOST_SAMPLED = 1_000_000  # scores by which a range is cut again

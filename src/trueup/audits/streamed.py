@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trueup.audits.family import Grid
 
 
-__all__ = ["Job", "StreamedFamily", "column_job", "pair_job", "stream_family", "triple_job", "whole_job"]
-
 MOST_HELD = 20_000_000  # rows whose scores are held at once, where p-values are refined
 BYTES_HELD = 50  # of one of them
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
 
-__all__ = ["audit_html", "audit_page", "deviation", "finding_line", "verdict", "worst_deviation"]
-
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
 WIDEST_NAME = 48

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["Mean", "mean_of", "mean_tail", "sum_tail"]
-
 FLAT = 1e-3  # of a standard deviation: so near its mean, a saddlepoint is all rounding
 STEPS = 200
 CLOSE = 1e-12

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Schema
 
-__all__ = ["SwapRegret", "SwapSettings", "Witness"]
-
 HEADINGS = ("score level", "rows judged", "observed", "predicted", "gain", "violation", "adjusted p", "witness")
 WIDEST_RULE = 100
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts
 
 
-__all__ = ["Calibrator", "Fitted"]
-
 ENGINES = ("auto", "local", "spark", "dask")
 
 

@@ -11,8 +11,6 @@ from trueup.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_numbers", "check_whole"]
-
 
 def check_whole(owner: Any, bounds: Mapping[str, tuple[int, int]], *, optional: bool = False) -> None:
     """Ask that parameters are whole numbers within bounds, which they may reach; None is one only where optional."""

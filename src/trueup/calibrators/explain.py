@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Correction", "Explanation", "find_corrections", "tested_together"]
-
 MOST_SETS = 40  # sets of features that are tried, those the trees lean on most
 MOST_ROWS = 20_000  # rows on which corrections are looked for; their figures are of all rows
 MOST_CORRECTIONS = 20

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.engines.trees import Loss
 
 
-__all__ = ["TaskLoss", "enter", "loss_of"]
-
 THETA = (0.5, 2.0)  # the rescaling of a round stays within these
 
 

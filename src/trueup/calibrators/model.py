@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["About", "Info", "Model"]
-
 SAME_MOVE = 1e-6  # how near two means must be to be of the same rows: scores may have been rounded on their way
 
 

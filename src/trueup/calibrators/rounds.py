@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Team
 
 
-__all__ = [
-    "CrossValidation", "History", "Holdout", "Round", "Split", "Stopping", "Validation", "choose_rounds",
-    "mean_of", "paired_gain",
-]  # fmt: skip
-
 # By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
 # no harm, a later one also because it makes the model larger and slower.
 FIRST, LATER = 1.5, 2.0

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Writer = Callable[[float], tuple[float, str]]
 
-__all__ = ["Part", "RowExplanation", "explain_change", "explain_levels", "explain_row", "explain_stages"]
-
 RESCALING = "rescaling (theta)"
 NOTHING = "every row"
 LEVEL = "its level of the score"

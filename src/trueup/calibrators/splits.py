@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Team
 
 
-__all__ = [
-    "Held", "append_rows", "are_counts", "counted", "divide", "enough_rows", "hold_out", "parts_of",
-    "warn_of_training_rows", "weigh",
-]  # fmt: skip
-
 FEWEST_ROWS = 10
 SHARES = 1000  # parts that rows are dealt into where a share of them is held out
 COUNTS = 100  # whole weights of no more than this on average are counts of rows

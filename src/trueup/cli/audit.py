@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.reports.profiles import Profile
 
-__all__ = ["run"]
-
 # What is taken where neither the command nor the profile says anything.
 USUAL = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}
 HARD = "every prediction is 0 or 1: labels rather than probabilities"

@@ -13,8 +13,6 @@ from trueup.cli.verbs import PROFILE_NAMES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["run", "script"]
-
 PLACES = {
     "files", "model", "output", "report", "markdown", "csv", "json", "held_out", "labelled", "validation", "profile", "fix",
     "resume",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Watch", "complain", "emit", "in_options", "printable", "say"]
-
 PATIENCE_S = 1.0
 
 # Messages are written for Python; on the command line the same parameters are options.

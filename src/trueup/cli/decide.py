@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trueup.cli.judging import Answer
     from trueup.decisions import BestRule
 
-__all__ = ["run"]
-
 EXAMPLE, DECIDED = "cost.svg", "decided.parquet"
 ACTION = "action"  # the column that says what to do
 DEEPEST = 3  # columns that a segment combines, as in an audit

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup.cli.judging import Answer
     from trueup.decisions import ExpectedCost
 
-__all__ = ["answer_data", "answer_line", "answer_page"]
-
 WIDEST_BAR = 30
 
 

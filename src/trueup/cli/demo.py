@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Watching = Callable[[], console.Watch]
 
-__all__ = ["run"]
-
 BY = ("region", "product", "employment", "age", "income", "term", "opened")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trueup.cli.terminal import Grid
     from trueup.data.schema import Feature
 
-__all__ = ["run"]
-
 FORM = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
 
-__all__ = ["Export", "Told", "find_exports", "write_export"]
-
 ENDINGS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trueup.cli.terminal import Grid
     from trueup.data.table import Table
 
-__all__ = ["counting", "run"]
-
 EXAMPLE = "model.trueup"
 IN_PIECES = "mcgrad"  # what --memory is for
 SHOWN = 5

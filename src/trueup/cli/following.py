@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trueup.cli.exports import Export, Told
 
-__all__ = ["fit_words", "next_commands", "predict_command"]
-
 ROLES = ("outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
 USUAL = {"task": "auto", "unlabelled": "error"}
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.data.table import Table
 
-__all__ = ["check_held_out", "need_held_out", "write_held_out"]
-
 EXAMPLE = "held.parquet"
 
 

@@ -2,25 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ABOUT",
-    "AUDIT",
-    "AUDIT_EXAMPLES",
-    "COMPLETION",
-    "COMPLETION_EXAMPLES",
-    "DECIDE",
-    "DECIDE_EXAMPLES",
-    "DEMO",
-    "DEMO_EXAMPLES",
-    "EXPLAIN",
-    "EXPLAIN_EXAMPLES",
-    "FIT",
-    "FIT_EXAMPLES",
-    "METHOD_HELP",
-    "PREDICT",
-    "PREDICT_EXAMPLES",
-]
-
 ABOUT = """\
 True up any model: say where its scores are wrong, with p-values that hold, and put them right.
 

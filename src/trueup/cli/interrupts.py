@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["last_resort", "unfinished"]
-
 GRACE_S = 3.0
 unfinished: set[Path] = set()  # files to be removed should the process have to end in the midst of work
 

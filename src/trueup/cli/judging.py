@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup.metrics.cumulative import CalibrationBound
 
 
-__all__ = ["Answer", "Instead", "Point", "Segments", "answer", "threshold_of"]
-
 AROUND = range(-3, 4)  # thresholds of the chart, by doublings of the odds from the middle one
 USUAL = 0.5  # what most people use
 CORRECTED = "_trueup"  # ends the name of a score that was put right

@@ -10,8 +10,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.progress import Task
 
-__all__ = ["TimeLeftColumn", "in_words"]
-
 
 class TimeLeftColumn(ProgressColumn):
     """The time left at the pace so far; nothing where nobody knows how much there is to do."""

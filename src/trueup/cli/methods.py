@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Schema
 
-__all__ = ["METHODS", "feature_names", "make_recipe", "parameters_of"]
-
 CLASSICS = ("isotonic", "platt", "temperature", "beta", "histogram")
 LOCAL = "lore"  # reads features, or with --by the group of a row
 # Name -> class; importing the package of each costs seconds, so it is done when one is asked for.

@@ -11,8 +11,6 @@ from trueup.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Columns", "parse_bins", "split_names"]
-
 
 class Columns:
     """The columns that are there, to find those that were named.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["at_least", "number", "within"]
-
 
 def at_least(least: int) -> Callable[[str], int]:
     """Read a whole number that is not below another."""

@@ -13,8 +13,6 @@ from trueup.cli.numbers import at_least, number, within
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["add", "add_all", "add_every"]
-
 SEVERAL: dict[str, Any] = {"action": "append"}
 SWITCH: dict[str, Any] = {"action": "store_true"}
 

@@ -20,8 +20,6 @@ from trueup.storage import cannot_write
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["check_output", "file_size", "files_in_query", "whole_file"]
-
 QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-__all__ = ["build_parser"]
-
 
 CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)'")
 REQUIRED = "the following arguments are required: "

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Model
     from trueup.data.schema import Schema
 
-__all__ = ["roles_of", "run", "texts_of"]
-
 EXAMPLE = "scored.parquet"
 MODEL_ENDING = ".trueup"
 AT_ONCE = 1_000_000  # rows

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trueup.cli.console import Watch
 
-__all__ = ["command_of", "find_source"]
-
 LARGEST = 4_000_000_000  # bytes: above, a digest would take longer than the audit
 NOT_TAKEN = f"not taken: over {LARGEST // 10**9} GB"
 AT_ONCE = 1 << 22

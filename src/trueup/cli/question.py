@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["ACT", "Question", "read_question", "worthless"]
-
 ACT = "act"  # as `as_actions` calls it, where costs are those of errors
 COSTS = "write --cost-fn 500 --cost-fp 20, what a miss and a false alarm cost; or --action NAME:X,Y for each action"
 ACTION = "write --action review:40,40, its name and what it costs on a positive and on a negative row"

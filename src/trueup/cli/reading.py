@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
-__all__ = ["Rows", "check_positive", "count_positive", "find_columns", "name_scan", "need_rows", "read_rows", "read_table"]
-
 
 def need_rows(arguments: argparse.Namespace) -> None:
     """Refuse a command that names neither a file nor a query."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.cli.together import Rows
     from trueup.data.table import Table
 
-__all__ = ["of_answer", "of_audit", "of_fit", "of_model", "of_rows", "of_table"]
-
 SHOWN = 4
 MOST_ROUNDS = 30
 KINDS = {"numeric": "numbers", "date": "dates", "categorical": "names"}

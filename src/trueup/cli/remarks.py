@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trueup.cli.judging import Answer
 
-__all__ = ["check_command", "next_commands", "notes"]
-
 AGAIN = (  # options that a decision by corrected scores takes as they were
     "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
     "categorical", "level", "target",

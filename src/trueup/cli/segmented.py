@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup.cli.wording import Amount
     from trueup.decisions import ExpectedCost
 
-__all__ = ["segment_tables"]
-
 ALL = "all, each by its own labelled rows"
 UNKNOWN = "* no labelled rows: the scores are taken at their word, and there is no interval"
 

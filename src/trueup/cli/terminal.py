@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trueup.audits.result import Audit
 
-__all__ = ["Grid", "show_audit", "show_page"]
-
 NAME_ROOM = 28
 LEAST_NAME = 10
 GAP = 2

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Part = tuple[Sequence[str], AnyArray, AnyArray]  # names, and the code of each row and labelled row
 
-__all__ = ["Cut", "Rows", "read_rows"]
-
 
 class Cut(NamedTuple):
     """Segments by one column, or by several of them crossed: each row is in one.

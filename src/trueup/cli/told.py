@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.rounds import History, Round
     from trueup.calibrators.rowwise import RowExplanation
 
-__all__ = ["LEAST_ROUNDS", "correction_grid", "history_grid", "json_of", "model_data", "part_grid", "patch_grid"]
-
 WIDEST_PART = 120
 LEAST_ROUNDS = 4  # that are always shown: two at either end
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from trueup.data.table import Table
 
-__all__ = ["check_validation", "read_validation"]
-
 DISTINCT = 0.9  # the share of scores that must differ for equal ones to say that rows are the same
 KNOWN = 0.5
 

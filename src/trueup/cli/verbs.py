@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Verbs = argparse._SubParsersAction[Any]
 
-__all__ = ["SHELLS", "add_verbs"]
-
 SHELLS = ("bash", "zsh", "fish")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # those that come with trueup; a file makes another
 OUTCOME = "0/1, a probability, a number, or a class"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trueup.cli.judging import Answer
     from trueup.decisions import ExpectedCost, Rule
 
-__all__ = ["Amount", "acted", "amounts", "between", "count", "level_of", "score", "sentence", "short", "unit"]
-
 SMALLEST, LARGEST = 1e-9, 1e15  # amounts between which all digits are written out
 DIGITS, DIGITS_A_ROW = 3, 4
 

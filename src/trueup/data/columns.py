@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
 
-__all__ = ["Coded", "Raw", "blank", "from_array", "from_objects", "recode"]
-
 FLAG_LEVELS = ("false", "true")
 LARGEST_EXACT = 2.0**53
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Feature
 
 
-__all__ = ["DEFAULT_BINS", "Cutter", "calendar_unit", "check_count", "cut", "cut_edges", "day_text", "interval_labels"]
-
 CALENDAR = ("year", "quarter", "month", "week", "day")
 # The finest period that a column of so many days is cut by unless told: some 20 of them, or fewer.
 PERIODS = ((21, "day"), (140, "week"), (550, "month"), (8 * 366, "quarter"))

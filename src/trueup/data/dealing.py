@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 
 
-__all__ = ["deal", "deal_apart", "digest_of", "draw_apart", "shuffle"]
-
 GOLDEN = (5**0.5 - 1) / 2
 TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
 STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-__all__ = ["Seen"]
-
 
 @dataclass(frozen=True)
 class Seen:

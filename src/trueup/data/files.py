@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray
 
 # What follows these two is for `trueup.data.output`.
-__all__ = ["column_names", "read_files"]
 
 AT_ONCE = 8  # text columns coded by one query: 1 or 100 took twice the time
 

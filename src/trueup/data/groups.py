@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.data.schema import Feature
 
-__all__ = ["Cut", "cut_column"]
-
 
 @dataclass(frozen=True, eq=False)
 class Cut:

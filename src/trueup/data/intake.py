@@ -23,8 +23,6 @@ from trueup.errors import ArgumentError, ColumnError
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
-__all__ = ["ALONE", "frame_like", "open_source", "read", "read_like"]
-
 Unlabelled = Literal["error", "drop"]
 ALONE = object()  # as the prediction: there is none, the outcome is predicted from the features alone
 

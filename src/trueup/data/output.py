@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     Make = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 
-__all__ = ["add_columns", "format_to_write"]
-
 # Numbers in CSV that are names: read as a number and written again, they would not be the same.
 NAMES = {"BIGINT": r"[+-]?0\d+", "DOUBLE": r"[+-]?(0\d+|\d{16,})"}
 NUMBERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"}

@@ -19,8 +19,6 @@ from trueup.errors import ArgumentError, ColumnError, FileError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FORMATS", "HINTS", "Files", "find_files", "is_zipped", "uneven_line"]
-
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv"}
 FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
 SEPARATORS = (",", "\t", ";", "|")

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
-__all__ = ["Opened", "open_scan", "spill_folder"]
-
 SMALLEST_PIECE, LARGEST_PIECE = 50_000, 4_000_000  # rows
 BYTES_A_LEVEL = 800  # of a text, its label and its numbers, and of what sorts them
 MOST_OUTCOMES = 10_000  # of several classes

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["plain"]
-
 
 def plain(value: Any) -> Any:
     """Give a value as JSON can hold it: what is not finite becomes None, an array a list.

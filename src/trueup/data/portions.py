@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from trueup._types import Int32Array
 
-__all__ = ["Portions"]
-
 LEAST_ROOM = 50 * 10**6  # bytes without which DuckDB does not work
 A_THREAD = 50 * 10**6  # bytes that a thread of DuckDB takes to read and write
 FEWEST = 20_000  # rows

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-__all__ = ["has_ranges", "parquet_range", "piece_of", "read_range"]
-
 ROW_NUMBER = "file_row_number"
 
 

@@ -12,8 +12,6 @@ from trueup.errors import ArgumentError, FileError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["OURS", "Scan", "parse_memory", "scan"]
-
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 LEAST_MEMORY = 300 * 10**6  # Python, NumPy, the kernels and DuckDB take some 250 MB before the first row

@@ -7,8 +7,6 @@ from typing import Literal
 
 from trueup.errors import ColumnError
 
-__all__ = ["Feature", "Kind", "Schema", "Task"]
-
 Kind = Literal["categorical", "numeric", "date"]
 Task = Literal["binary", "regression", "multiclass"]
 

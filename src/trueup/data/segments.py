@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Feature
     from trueup.data.table import Table
 
-__all__ = ["Plan", "SegmentColumn", "bins_of", "named_bins", "own_segments", "plan", "segment_column"]
-
 
 @dataclass(frozen=True, eq=False)
 class SegmentColumn:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Feature, Task
 
-__all__ = ["check_prediction", "encoder"]
-
 
 def encoder(feature: Feature) -> Callable[[Any], float]:
     """Make what turns a value of a feature into its number or code; missing is NaN or -1.

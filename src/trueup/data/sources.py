@@ -19,8 +19,6 @@ from trueup.errors import ColumnError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-__all__ = ["Source", "open_array", "open_mapping"]
-
 
 @dataclass(frozen=True, eq=False)
 class Source:

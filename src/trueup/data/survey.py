@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
 
 
-__all__ = ["Roles", "Survey", "settle_roles"]
-
 MOST_ROWS, MOST_NUMBERS = 200_000, 4_000_000  # of the sample: many of them meet where all parts are added up
 MOST_LEVELS = 1 << 20  # of one column
 MOST_OUTCOMES = 10_000  # of several classes

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.schema import Schema
 
-__all__ = ["Table"]
-
 
 @dataclass(frozen=True, eq=False)
 class Table:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trueup.decisions.rejection import RewardCurve, RiskCoverage
 
 
-__all__ = ["Abstention", "RealisedCost", "abstain"]
-
 EXAMPLE = 'write ratio=10, or costs={"unsure": 1, "wrong": 10}, perhaps with "right", which is below 0 where it earns'
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
 
-__all__ = ["Answers", "answers_of", "standard_error"]
-
-
 class Answers(NamedTuple):
     """Rows with the answer that each would get.
 

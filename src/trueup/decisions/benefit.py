@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trueup.decisions.inputs import Target, Unlabelled
 
 
-__all__ = ["DecisionCurve", "decision_curve"]
-
 THRESHOLDS = np.arange(1, 100) / 100
 SPANS = 4  # of thresholds that are told in one line, at most
 PER = 1_000  # rows, for telling a benefit

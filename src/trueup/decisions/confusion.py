@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trueup.decisions.inputs import Unlabelled
 
 
-__all__ = ["Estimate", "ExpectedConfusion", "expected_confusion"]
-
 COUNTS = ("tp", "fp", "fn", "tn")
 # What a rate divides, and by what: how often tp, fp, fn and tn count in both.
 RATES = {

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from trueup.decisions.rules import Rule
 
 
-__all__ = ["ExpectedCost", "Share", "expected_cost"]
-
-
 class Share(NamedTuple):
     """What falls to one action, by the scores alone: rows, positives among them, and what they cost."""
 

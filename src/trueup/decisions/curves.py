@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trueup.decisions.inputs import Unlabelled
 
 
-__all__ = ["CurvePoint", "ExpectedCurve", "expected_pr", "expected_roc"]
-
 AXES = {"roc": ("fpr", "tpr"), "pr": ("recall", "precision")}
 SHOWN = 1001  # points that a dict holds, at most
 COLUMNS = ("threshold", "x", "x_low", "x_high", "y", "y_low", "y_high")

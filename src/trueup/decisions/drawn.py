@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.metrics.inputs import Scored
 
 
-__all__ = ["Drawn", "draw_limits"]
-
 DRAWS = 2000
 PLACES, FIRST = 256, 24  # thresholds at which curves are drawn, and how many of them are the very highest
 KNOTS, ROWS_A_KNOT = 64, 25  # of the correction: more would follow the noise of labelled rows

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from trueup.decisions.rules import Rule
 
 
-__all__ = [
-    "Audited", "Bound", "Evidence", "HeldOut", "Labelled", "as_bound", "as_evidence", "compare_with", "quantile",
-    "reach_of_all", "spread", "swing", "told_of", "upper_bound",
-]  # fmt: skip
-
 KEPT = 0.8  # of what may go wrong; the rest is for the spread to be larger than it looked
 ROUNDS = 8  # of a bound on c that is made of itself
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from trueup.decisions.inputs import Target, Unlabelled
 
 
-__all__ = ["Acting", "Gain", "compare", "expect", "odds"]
-
-
 class Gain(NamedTuple):
     """Net benefit, or a difference of two, at each threshold: an estimate and the ends of its interval."""
 

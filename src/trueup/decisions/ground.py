@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trueup.decisions.inputs import Unlabelled
 
 
-__all__ = ["Ground", "Kind", "Range", "average_precision", "axes", "divide", "lay", "rising", "under"]
-
 Kind = Literal["roc", "pr"]
 NOUGHT = 1e-100  # scores below this expect nothing: shares of it could not be divided by
 DUST = 1e-12  # of all rows

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, IntArray
 
 
-__all__ = [
-    "Segments",
-    "Target",
-    "Unlabelled",
-    "check_level",
-    "check_target",
-    "frames_within",
-    "is_number",
-    "number",
-    "say",
-    "segments_of",
-    "unlabelled",
-    "warn_of_hard_scores",
-]
-
 Target = Literal["rows", "population"]
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["FREE", "STEPS", "Moved", "compare_scores", "warn_of_moved_scores", "warn_of_uncorrected_scores"]
-
 FREE, STEPS = 0.1, 0.25  # standard deviations that scores may move for nothing, and where other models gave them
 ALPHA = 0.001  # how often scores that did not move are said to have
 NOTICED = 0.02  # a distance below this is not worth a word, however certain

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray
 
 
-__all__ = ["LOSSES", "omniloss", "omnipredict"]
-
 LOSSES = ("absolute", "hinge", "log", "squared")
 OTHERS = '("quantile", 0.9), {"fn": 5, "fp": 1}, or a function of y and t that is convex in t'
 HINT = "one of " + ", ".join(f'"{name}"' for name in LOSSES) + f", {OTHERS}"

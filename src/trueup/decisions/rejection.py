@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from trueup.decisions.answers import Answers
 
 
-__all__ = [
-    "RATIOS", "Falling", "RewardCurve", "RiskCoverage", "read_ratios", "reward_curve", "rewards", "risk_coverage", "risks",
-]  # fmt: skip
-
 RATIOS = np.geomspace(1.0, 50.0, 50)
 MOST_RATIO = 1e100
 SHOWN = 201  # steps of a risk-coverage curve in a dict, at most

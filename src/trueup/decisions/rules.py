@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
 
 
-__all__ = ["Action", "Rule", "as_actions", "as_rule", "check_squares"]
-
 ERRORS = ("fn", "fp", "tp", "tn")
 LARGEST_COST = 1e90  # squares of costs times weights are summed up
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.inputs import Target
 
-__all__ = ["expected_saving"]
-
 
 def expected_saving(
     p: ArrayLike, costs: Any, rule: Any, instead: Any, bound: Any = None, *,

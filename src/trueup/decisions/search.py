@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trueup.decisions.rules import Action
 
 
-__all__ = ["BestRule", "best_rule"]
-
 SLACK = 1 + 1e-9  # of a capacity: sums of weights are rounded
 SHOWN = 201  # points of a cost curve, at most
 MOST_STATES = 200_000_000  # of a search: some 13 bytes each with capacities, 21 without

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["ALONE", "Alone", "Frames", "Parts", "Team"]
-
 T = TypeVar("T")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["Circle", "Limits"]
-
 HELLO = struct.Struct("<8s32sii")  # a mark, the word of the job, who comes, how many there are
 WELCOME = struct.Struct("<8s32s")
 HEAD = struct.Struct("<Bqq")  # what it is, which step it belongs to, how many bytes follow

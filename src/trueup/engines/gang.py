@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-__all__ = ["Job", "Seat", "address_of", "cause_of", "reserve", "run_here", "sit"]
-
 T = TypeVar("T")
 
 HINT = "fit again with resume=: finished rounds are not grown again"

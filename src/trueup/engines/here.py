@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Team
 
 
-__all__ = ["ScanParts", "open_here"]
-
 T = TypeVar("T")
 # Parameters of glibc's malloc.h; the bytes from which it asks the system each time here, and those to which it raises them
 # itself, in a process that works with large arrays.

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = [
-    "Columns",
-    "Lines",
-    "Trees",
-    "ask_foreign",
-    "fit_foreign",
-    "fit_lines",
-    "grow_trees",
-    "leaf_rows",
-    "level_edges",
-    "line_values",
-    "matrix",
-    "to_forest",
-    "tree_values",
-]
-
 SHARES = 4  # of the levels for each thread, so that none waits long for another
 CHUNK = 65_536  # rows that are walked by one call
 DUST = 1e-9  # of a weight: less is rounding

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Frames, Parts, Team
 
 
-__all__ = ["Engine", "FrameParts", "Reader", "engine_of", "frames_of", "need", "open_frames", "open_parts"]
-
 T = TypeVar("T")
 Engine = Literal["spark", "dask", "scan"]
 MEMORY = 2 * 10**9  # bytes

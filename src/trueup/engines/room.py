@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray
     from trueup.data.schema import Schema
 
-__all__ = ["Room"]
-
 PREFIX = "trueup-gang-"
 CHUNK = 1 << 24  # bytes that are copied at a time
 

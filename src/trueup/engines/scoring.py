@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-__all__ = ["predict_apart"]
-
 UNTYPED, OBJECTS = "null", "object"  # Arrow's and NumPy's words for types that say nothing of the values
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
 
-__all__ = ["Binned", "Grower", "Growth", "Joined", "Loss", "give_back", "quiet"]
-
 Joined = lgb.Dataset
 
 Loss = Literal["log", "squared", "classes"]

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
 
 
-__all__ = [
-    "DebiasedError", "ace", "bins", "classwise_ece", "debiased_ece", "ece", "ece_by_group",
-    "mce", "top_label_ece",
-]  # fmt: skip
-
 Strategy = Literal["width", "mass"]
 Norm = Literal[1, 2, "max"]
 SLACK = 1e-9  # of a bin: a start so little short of an edge is on it, and the sum of the weights was rounded

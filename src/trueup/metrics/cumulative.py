@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 
     from trueup.metrics.inputs import Scored
 
-__all__ = [
-    "CalibrationBound",
-    "calibration_bound",
-    "ecce",
-    "ecce_classes",
-    "ecce_mad",
-    "ecce_pvalue",
-    "ecce_sigma",
-]
-
 Statistic = Literal["range", "mad"]
 BATCH = 4_000_000  # numbers held for one batch of Monte-Carlo draws
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
 
-__all__ = ["CurveSet", "ReliabilityCurve", "curves_from_sums"]
-
-
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
     """Observed against predicted, by default in bins of about equal weight; rows of equal score share a bin.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray
 
 
-__all__ = ["FeatureMap", "Scaling", "as_points", "fit_features"]
-
 Scaling = Literal["deviation", "range", "none"]
 BLOCK = 4096  # rows turned at a time: they stay in the cache, and their number changes no bit
 ALIKE = 1e-6  # entries of a component so nearly as large as the largest count as equal where its sign is chosen

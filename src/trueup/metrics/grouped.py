@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
 
-__all__ = ["GroupErrors", "by_group"]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupErrors:
     """One error a group.

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, IntArray
 
 
-__all__ = [
-    "adjust",
-    "detectable",
-    "detectable_real",
-    "likely_root",
-    "limit_pvalues",
-    "range_quantile",
-    "range_tail",
-    "real_pvalues",
-    "rejected",
-    "segment_pvalues",
-    "step_down",
-    "wilson",
-]
-
 Adjustment = Literal["holm", "bh", "by", "max"]
 POWER = 0.8
 Z_POWER = NormalDist().inv_cdf(POWER)

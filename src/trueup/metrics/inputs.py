@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray
 
 
-__all__ = ["Scored", "checked_weights", "numbers", "scored", "scored_classes"]
-
-
 class Scored(NamedTuple):
     """Outcomes, scores and weights as float64, equally long; never to be written to."""
 

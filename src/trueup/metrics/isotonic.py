@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
 
-__all__ = ["Isotonic", "find_knots", "isotonic"]
-
 LIGHTEST = 2.0**-500  # of the largest weight: the product of a lighter one and an outcome may vanish
 LARGEST = 1e300  # beyond it, sums and differences may overflow
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["discretize", "k1", "k2", "kinf", "msce"]
-
-
 def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
     """Give the mean absolute error of each function over the level sets.
 

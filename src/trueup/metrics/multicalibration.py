@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, Int32Array
     from trueup.kernels.tally import Rows, Tally
 
-__all__ = ["MulticalibrationError", "discretized_error", "multicalibration_error"]
-
 
 @dataclass(frozen=True, eq=False)
 class MulticalibrationError:

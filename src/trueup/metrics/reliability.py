@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Curve = Callable[[FloatArray, FloatArray], FloatArray]
 
-__all__ = ["reliability"]
-
 KERNEL_POINTS = 101
 KERNEL_CELLS = 2000  # the rows are gridded this finely before they are smoothed
 NARROWEST = 0.01  # a kernel narrower than this shows noise

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = [
-    "Corp", "HosmerLemeshow", "ObservedExpected", "SlopeIntercept", "brier", "corp", "hosmer_lemeshow", "log_loss",
-    "normalized_entropy", "observed_expected", "prr", "slope_intercept",
-]  # fmt: skip
-
 EPS = float(np.finfo(np.float64).eps)  # the gap between 1 and the next number: below it 1 - p has no digits left
 LOGIT_EPS = 1e-6  # a score of 0 or 1 has no logit
 LIGHT = 1e-9  # of the largest weight: a lighter row cannot keep a slope from infinity

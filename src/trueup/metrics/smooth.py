@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["smooth_ece", "smooth_ece_at"]
-
 GRID = 4096  # cells of [0, 1]: gridding moves the curve by about 1e-5 at a bandwidth of 8 cells, the fixed point less
 STEPS = 30  # halvings of [0, 1]: the fixed point to 1e-9
 WIDEST = 10.0  # a kernel this wide is flat to the last bit

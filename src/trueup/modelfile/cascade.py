@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Schema
 
-__all__ = ["read", "write"]
-
 
 def write(found: Cascade) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Give the entry of the manifest, and the parts."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Feature, Schema
 
 
-__all__ = ["pack_cuts", "unpack_cuts"]
-
 MOST_CELLS = 2**62
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Schema
 
-__all__ = ["read", "write"]
-
 KINDS = {"groups/edges": "<f8", "groups/cells": "<i8", "groups/share": "<f8"}
 
 

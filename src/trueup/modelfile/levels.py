@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray
     from trueup.data.schema import Schema
 
-__all__ = ["read", "write"]
-
 ROUNDS = {"levels/edges_at": "<i8", "levels/edges": "<f8", "levels/learner": "<i4"}
 LINES = {"lines/place": "<i8", "lines/centre": "<f8", "lines/scale": "<f8", "lines/slopes": "<f8"}
 MOST_GRID = 1 << 30

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["read", "write"]
-
 ROWS = {
     "local/keys": "<i8", "local/place": "<i8", "local/points": "<f8", "local/weight": "<f8", "local/total": "<f8",
 }  # fmt: skip

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["read", "write"]
-
 ARRAYS = {"low": "<f8", "high": "<f8", "shift": "<f8", "rows": "<i8", "before": "<f8", "observed": "<f8"}
 PARTS = {f"patches/{name}": kind for name, kind in ARRAYS.items()} | {"patches/conditions": "<i4", "patches/edges": "<f8"}
 LARGEST = 1e150  # more than any score or outcome of ours; so many patches that their shifts overflow no file can hold

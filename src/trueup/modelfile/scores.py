@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.data.schema import Schema
 
-__all__ = ["pack_curves", "read", "unpack_curves", "write"]
-
 SMOOTH = ("line", "logit", "softmax")
 LARGEST = 1e200  # no score of ours, of 1e100 at most, times such a coefficient overflows
 SCORES = 1e150  # more than any score or outcome of ours

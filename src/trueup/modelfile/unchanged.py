@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trueup.data.schema import Schema
 
-__all__ = ["read", "write"]
-
 
 def write(found: Unchanged) -> tuple[dict[str, Any], dict[str, bytes]]:  # noqa: ARG001
     """Give the entry of the manifest, and the parts."""

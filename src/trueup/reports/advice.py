@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.audits.result import Audit
 
-__all__ = ["Step", "name_options", "next_after", "next_step", "reach", "tell"]
-
 BLIND = 0.25  # an error of this share of the mean that could not be seen is worth more data
 WIDEST_NAME = 60
 MOST_NAMES, MOST_FILES = 8, 8  # in a command that people are to read

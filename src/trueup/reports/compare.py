@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Parts = tuple[str, ...]
 
-__all__ = ["OTHER_ROWS", "Comparison", "compare", "find", "off_parts", "same_rows", "step_after"]
-
 OTHER_ROWS = "These are audits of different rows: what moved may be the rows, not the scores."
 MOST_PAIRS = 4
 MOST_ROWS = 500

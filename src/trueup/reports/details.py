@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
     from trueup.reports.profiles import Words
 
-__all__ = ["details", "safe_json"]
-
 HARMFUL = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 

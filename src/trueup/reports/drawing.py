@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from trueup.metrics.curves import ReliabilityCurve
     from trueup.reports.profiles import Words
 
-__all__ = [
-    "Bar", "Forest", "Plot", "Range", "Scale", "Tick", "axes", "common_range", "forest", "marked", "plot", "ratio_scale",
-]  # fmt: skip
-
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
 LARGE, SMALL = 440, 196
 WIDER = 16  # more room at the left of a large curve: on a phone its texts are larger

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import Correction
     from trueup.reports.profiles import Words
 
-__all__ = ["has_taught", "view_fix"]
-
 MOST_PATCHES = 100
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles import Words
     from trueup.reports.view import Section
 
-__all__ = ["code", "markdown", "prose"]
-
 MOST_NOTES = 10
 MOST_LINES = 40  # of the table of a section
 MOST_CORRECTIONS = 10  # of a fix

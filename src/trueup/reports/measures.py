@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trueup.audits.portrait import Portrait
 
-__all__ = ["ACROSS", "Measure", "Part", "measures_of", "split_of"]
-
 ACROSS = "multicalibration error"
 WORDS = {
     "brier": ("Brier score", "mean squared distance of scores from outcomes; lower is better"),

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-__all__ = ["check_place", "write_whole"]
-
 EXAMPLE = "audit.html"
 
 

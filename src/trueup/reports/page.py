@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles import Profile, Words
     from trueup.reports.view import Section
 
-__all__ = ["name_audits", "render", "report"]
-
 CONTROL = {
     "holm": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",
     "max": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.reports.profiles import Words
 
-__all__ = ["Field", "MapView", "view_map"]
-
 MOST_COLUMNS = 16
 SHADES = (2.0, 3.0, 4.0, 6.0, 10.0)
 WIDEST_COLUMN = 24

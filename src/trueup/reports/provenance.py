@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.reports.profiles import Words
 
-__all__ = ["about", "provenance", "python_call"]
-
 MOST_FILES = 20
 FEW_FILES = 2  # named above the verdict
 MOST_NAMES = 60

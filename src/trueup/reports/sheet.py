@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.reports.profiles import Words
 
-__all__ = ["Sheet", "view_sheet"]
-
 
 @dataclass(frozen=True)
 class Sheet:

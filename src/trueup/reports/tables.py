@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.reports.view import Cell, Section
 
-__all__ = ["csv_lines", "section_dict"]
-
 BATCH = 1_000  # rows that are taken from the columns at once
 # Spreadsheets run a cell that begins so as a formula: the ASCII signs, their full-width forms, tab and line ends.
 FORMULAS = tuple("=+-@＝＋－＠\t\r\n")

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
     from trueup.reports.profiles import Words
 
-__all__ = [
-    "AuditView", "Cell", "CurveView", "Heading", "Name", "Section", "TableView", "choices", "column_names", "finding_state",
-    "forest_cell", "name_cell", "number_cell", "scale_of", "state_cell", "view_audit", "view_curve", "view_table",
-]  # fmt: skip
-
 MOST_ROWS = 1000
 FEW_ROWS = 100
 MOST_CURVES = 4

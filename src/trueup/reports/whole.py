@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.reports.drawing import Plot
     from trueup.reports.profiles import Words
 
-__all__ = ["PathView", "draw_path", "draw_whole", "portrait_of"]
-
 BENEATH, GAP = 76, 10  # how high the histogram is, and how far below the curve
 WIDE, HIGH = 430, 260
 LEFT, RIGHT, TOP, BOTTOM = 66, 18, 8, 38

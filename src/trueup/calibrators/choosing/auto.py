@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Auto"]
-
 KINDS: dict[str, type[Calibrator]] = {
     "temperature": Temperature, "platt": Platt, "beta": Beta, "isotonic": Isotonic, "histogram": Histogram,
     "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR, "multiaccuracy": Multiaccuracy,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["Candidate", "Choice", "Margin", "choose_simplest", "margin", "tell"]
-
 WIDTH = 100  # of a terminal
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup.kernels.pooling import Pooled
 
 
-__all__ = ["Histogram", "Isotonic", "cut_by_mass"]
-
 MOST_BINS = 100_000
 SLACK = 1e-9  # a score that begins at a multiple of the mass of a bin, but for rounding, begins a bin
 

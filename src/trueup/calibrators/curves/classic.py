@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from trueup.kernels.pooling import Pooled
 
 
-__all__ = ["Classic", "Judged", "Sample", "count_rows", "sample_of"]
-
-
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Rows to fit curves to, one curve for each group and class.

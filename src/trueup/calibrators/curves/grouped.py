@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Grouped"]
-
 # Rows that the whole counts for in a group, as they are tried: from the group alone to the whole alone.
 TRIED = (0.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, math.inf)
 FOLDS = 5

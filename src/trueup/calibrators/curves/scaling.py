@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup.kernels.pooling import Pooled
 
 
-__all__ = ["Beta", "Platt", "Temperature"]
-
 PRIOR = 1.0  # rows
 STEEPEST = 100.0
 

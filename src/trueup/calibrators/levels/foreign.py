@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["ForeignLearner", "ForeignLevels", "make_foreign_map"]
-
-
 class ForeignLearner:
     """Any scikit-learn regressor, a clone of it for each level, fitted in threads."""
 

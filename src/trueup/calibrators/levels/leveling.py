@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["GATES", "Boosted", "LearnedRound", "Learner", "LineLearner", "Rules", "Search", "TreeLearner", "make_map"]
-
 GATES = 4  # one in so many of the rows to learn from opens the gates of a round instead
 LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
 

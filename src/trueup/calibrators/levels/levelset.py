@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["LSBoost"]
-
 PATIENCE = 10  # rounds without a lower held-out loss that end the search
 MOST_ROUNDS, FIXED_ROUNDS = 100, 10
 MOST_LEVELS = 1_000_000

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trueup.metrics.features import FeatureMap
 
 
-__all__ = ["ForeignLocal", "ForeignSpace", "fit_embedding"]
-
 MOST_CELLS = 2**62  # combinations that could be, numbered by 64 bits
 MOST_NUMBERS = 2**27  # laid out at once: 1 GiB, of which some copies are made
 MOST_TURNED = 4096  # columns (or rows, where they are fewer) whose principal components take seconds, not minutes

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = [
-    "RESET", "SHIFT", "Candidates", "Judged", "Placed", "Tried", "Votes", "choose", "leave_one_out", "make_neighbours",
-    "place_rows", "votes_at",
-]  # fmt: skip
-
 RESET, SHIFT = "reset", "shift"
 ALIKE = 1e-9  # of a loss: nearer than this, the calmer choice is taken
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["LoRe"]
-
 GAMMAS = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, math.inf)
 SHRINKAGES = (1.0, 3.0, 10.0, 30.0, 100.0)
 ALL, SOME = 50_000, 20_000  # up to so many different rows, all judge without their own vote; of more, some are held out

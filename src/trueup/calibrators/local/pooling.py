@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Units", "pool_rows", "sort_alike"]
-
-
 @dataclass(frozen=True, eq=False)
 class Units:
     """Rows alike in features, prediction and outcome, taken together; in an order of their own.

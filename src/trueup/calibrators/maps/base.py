@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = ["Map", "Unchanged"]
-
-
 class Map(ABC):
     """A function from a row (features and prediction) to a better prediction; frozen, and safe in several threads.
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["LINKS", "Cascade", "CascadeRound"]
-
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
 CHUNK = 8192  # rows that are copied and scored by one call
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray
 
-__all__ = ["KINDS", "pack_forests", "pack_rounds", "unpack_forests", "unpack_rounds"]
-
 KINDS = {
     "root": "<i4", "output": "<i4", "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4",
     "missing_left": "|u1", "words_at": "<i4", "words_in": "<i4", "words": "<u4", "value": "<f8",

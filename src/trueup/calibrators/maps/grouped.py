@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = ["GroupMap", "number_cells"]
-
-
 def number_cells(cuts: Sequence[Cut], columns: Iterable[AnyArray], rows: int) -> IntArray:
     """Number the combinations of groups that rows fall in, without gaps between combinations that could be."""
     found = np.zeros(rows, np.int64)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup.kernels.trees import Forest
 
 
-__all__ = ["LevelSets", "LineSlopes", "Scale"]
-
 CHUNK, MANY = 8192, 8  # rows that are scored by one call; fewer where there are more models than so many
 
 

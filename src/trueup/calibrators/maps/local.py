@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-__all__ = [
-    "LocalMap", "Neighbours", "confidence_of", "even_edges", "mix_reset", "mix_shift", "number_bins", "reset", "scale_of",
-]  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """The rows of the fit, those of one bin and one point added up.

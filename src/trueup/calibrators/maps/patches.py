@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["ALL_ROWS", "Patch", "PatchList", "Patches"]
-
 ALL_ROWS = "all rows"
 CHUNK = 8192  # rows that are copied and scored by one call
 SHOWN = 20  # patches that are written out; a frame has them all

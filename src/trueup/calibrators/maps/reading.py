@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from trueup._types import AnyArray
 
-__all__ = ["Refusal", "are_numbers", "is_whole", "numbers", "require", "texts"]
-
 
 class Refusal(Exception):  # noqa: N818  (never leaves the package: it becomes a FileError)
     """What is in the file is not what trueup writes."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-__all__ = ["CHUNK", "FORMS", "Curves", "ScoreMap", "join_outputs"]
-
 FORMS = {"line": LINE, "logit": LOGIT, "softmax": SOFTMAX, "knots": KNOTS, "steps": STEPS}
 CHUNK = 16_384  # rows that are read by one call
 NOBODY = np.zeros(0, np.int32)  # where no row has a group

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from trueup.metrics.features import FeatureMap
 
 
-__all__ = [
-    "CHUNK", "FARTHEST", "LARGEST", "Design", "Embedding", "Groups", "Space", "design_sizes", "place_all",
-    "refuse_infinite",
-]  # fmt: skip
-
 LARGEST = 1e100  # a feature beyond it counts as this: squares must stay finite
 CHUNK = 2**23  # numbers that are laid out at once
 FARTHEST = 1e30  # on the scale of deviations

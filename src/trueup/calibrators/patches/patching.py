@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["HKRR", "Multiaccuracy"]
-
 UNJUDGED = 0.01  # alpha where nothing is held out; where rows judge, they decide alone
 MOST_BINS, MOST_LEVELS, MOST = 4096, 1000, 2**31 - 1
 DEEPEST = 2

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["Group", "Rows", "arrange"]
-
-
 class Group(NamedTuple):
     """Rows that have something in common."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.patches.rows import Rows
 
 
-__all__ = ["Rule", "Search"]
-
 REJECTED = 100  # proposals in a row that may fail, for each unit of patience
 PARTS, PART = 10, 50  # by score, in which the spread of real outcomes is taken; the fewest rows of one
 FALSE = 0.05  # the chance of a false patch that the bar allows over all cells together

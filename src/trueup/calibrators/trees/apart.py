@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts, Team
     from trueup.engines.trees import Growth
 
-__all__ = ["check_room", "fit_apart"]
-
 HALF = 1 << 32
 BEFORE = 400 * 10**6  # bytes of Python, NumPy, DuckDB, LightGBM, scikit-learn and the kernels, before the first row
 # Bytes a row, as measured: of a model that grows labels, places and bins (one a value); of each of its outputs scores,

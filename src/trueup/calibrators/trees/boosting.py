@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts
 
 
-__all__ = ["MCGrad"]
-
 AVERAGED, FINER, SINGLE = 0.4, 0.1, 0.1  # learning rates: the mean of several models forgives larger steps
 MOST_TREES, FIXED_TREES = 2000, 100
 MOST_ROUNDS, FIXED_ROUNDS = 10, 1

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.data.table import Table
 
-__all__ = ["Checkpoint", "content_of", "digest"]
-
 KIND = "trueup checkpoint"
 MANIFEST = "checkpoint.json"
 SHORT = 40  # letters of a value that a message shows

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-__all__ = ["DepthTwo", "Sweep", "Tried"]
-
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the sweep begins with the second and the third, and goes on the better way
 FIXED_RATE = 0.1
 MOST_TREES, FIXED_TREES = 2000, 100

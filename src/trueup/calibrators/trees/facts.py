@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.engines.base import Parts
 
 
-__all__ = ["WRAP", "Facts", "facts_of", "known_by"]
-
 SAMPLE = 100_000  # rows from which bins are found, and corrections are read
 SALT = 1_000_003  # what sets the draw of the sample apart from that of the folds
 WRAP = 1 << 64

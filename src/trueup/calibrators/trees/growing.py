@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["Cascades", "Limits"]
-
 CHUNK = 5  # trees that a fold grows at a time
 LEAD = 20  # trees by which a fold may run ahead of the others
 FEW = 40  # a round of fewer trees than this takes coarse steps

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = ["Saturation", "measure"]
-
 LEVELS = (10, 20, 50, 100)
 MOST = 1e-2  # a gain above this is too much, however uncertain it is
 SURE = 1e-3  # and one that lies above this beyond doubt is too

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Splits = list[tuple[IntArray, IntArray]]
 
-__all__ = ["Curve", "Reading", "check_cv_parameter", "divide_rows", "fit_curve", "out_of_fold", "take"]
-
 STIFFNESS = 0.1  # of the logistic curve over margins: enough to keep it finite where they divide the classes
 SEED = 0
 

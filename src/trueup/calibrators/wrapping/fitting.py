@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
 
 
-__all__ = ["Calibrated", "Outcome", "open_data"]
-
 # Fewer rows than this teach next to nothing about segments. In simulations with 50 to 200 of them trees hardly ever kept
 # anything (a few fits moved slightly), and a Platt scaling gained 0.01 to 0.08 of log loss where the classifier was too
 # sure, against 0.02 lost at most where it was right; from 300 rows on trees gained more, but for random forests.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from trueup.data.schema import Task
 
 
-__all__ = ["Layout", "content_of", "find_name", "lay_out", "rows_of", "several"]
-
-
 @dataclass(frozen=True)
 class Layout:
     """What the calibrator is shown of X: names for it, keys of X, and names of the predictions that clash with neither."""

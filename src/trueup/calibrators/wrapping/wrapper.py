@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.wrapping.crossfit import Curve
 
 
-__all__ = ["CalibratedClassifier", "CalibratedRegressor"]
-
-
 class CalibratedClassifier(ClassifierMixin, Calibrated):  # type: ignore[misc]
     """Fit a classifier and correct its probabilities on every segment, as one scikit-learn classifier.
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-__all__ = ["DaskFrames", "active_client", "telling", "workers_are_able"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-__all__ = ["gang"]
-
 T = TypeVar("T")
 
 LOOK = 0.2  # seconds between two looks at the tasks

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-__all__ = ["SparkFrames", "arrow_types", "numbered", "part_number", "quoted", "telling", "without_rows"]
-
 T = TypeVar("T")
 AT_THE_DRIVER = 16  # results that are added up there
 FOUND = "part int, place int, found binary"

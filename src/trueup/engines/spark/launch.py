@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
     from trueup.engines.base import Team
 
-__all__ = ["gang"]
-
 T = TypeVar("T")
 
 PART, HOME = "trueup:part", "trueup:home"  # columns that travel with rows that are moved

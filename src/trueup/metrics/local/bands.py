@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray
 
 
-__all__ = ["Means", "limits", "log_pvalue"]
-
 STEPS = 24  # halvings: the limits are right to a ten-millionth of their width, and never too narrow
 BLOCK = 4096  # points at a time: they stay in the cache
 NEARLY = 1e-4  # nearer to 0 than this a series is more exact than the formula

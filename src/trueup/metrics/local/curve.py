@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.metrics.local.neighbourhoods import At
 
 
-__all__ = ["GAMMAS", "LceCurve", "lce_curve"]
-
 # Four a decade from 0.01 to 10, and one well beyond each end: both limits show.
 GAMMAS = (0.001, *(10.0 ** (k / 4 - 2) for k in range(13)), 100.0)
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trueup.metrics.local.neighbourhoods import Neighbourhoods
 
 
-__all__ = ["adjust", "check"]
-
 STREAM = int.from_bytes(b"near", "big")
 MOST_DRAWS = 1_000_000
 TOGETHER = 32  # draws that share the distances of the rows

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trueup.metrics.local.neighbourhoods import At
 
 
-__all__ = ["LocalErrors", "local_errors"]
-
 SHARP = 16.0  # the power of the kernel whose sum is little more than its largest term
 SLACK = 1e-4  # a p-value below its least by so small a share is that least, rounded
 COLUMNS = ("error", "size", "noise", "low", "high", "sigma", "p_value", "p_adjusted")

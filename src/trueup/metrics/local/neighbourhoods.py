@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     At = tuple[ArrayLike, ArrayLike]
 
-__all__ = ["Kernel", "Neighbourhoods", "Options", "ask", "check_gamma"]
-
 Kernel = Literal["laplace", "group"]
 LARGEST_SCALE = 1e200  # of a distance; times the largest that a point may hold it is still a number
 SMALLEST = 1e-100  # of a weight beside the largest: its square is still a number, also where its kernel is tiny

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from trueup.metrics.local.neighbourhoods import At
 
 
-__all__ = ["average", "lce", "mean_lce", "mlce", "signed_errors", "top_label"]
-
-
 def lce(
     phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
     gamma: float | None = None, bins: int = 15, strategy: Strategy = "width", at: At | None = None,

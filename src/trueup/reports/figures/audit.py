@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trueup.audits.portrait import Histogram
 
 
-__all__ = ["draw_cumulative", "draw_reliability", "draw_segments"]
-
 AUDIT = 'pass what trueup.audit gives, or a mapping such as {"before": one, "after": other}'
 CURVE = 'pass what trueup.audit gives, a finding such as audit["country=BR"], or a mapping of names to them'
 FOOT = 0.16  # of the height: what the histogram of the scores takes

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from trueup.decisions import BestRule, DecisionCurve
 
-__all__ = ["draw_cost_curve", "draw_decision_curve"]
-
 ASIDE = 0.06  # room left of the first threshold that a capacity allows, in shares of the stretch
 ALONE = 4  # actions for all rows that are drawn, the cheapest
 FEW = 50  # points up to which a cost curve has all there are, and is drawn as the steps that it is

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trueup.metrics.local import LceCurve, LocalErrors
 
 
-__all__ = ["draw_landscape", "draw_lce_cdf", "draw_mlce"]
-
 # From a grey that is seen on white, for no error, to a dark end on either side: darker is worse, also without colour.
 TOO_SURE = (CALM, "#F0A04B", "#D55E00", "#5C1D00")
 UNSURE = (CALM, "#6FB1DE", "#0072B2", "#00263F")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trueup.decisions import ExpectedCurve
 
 
-__all__ = ["band", "draw_pr", "draw_roc"]
-
 PARTS = ("kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "area", "area_low", "area_high", "level")
 WITHIN, SHORT = 4, 16  # lines that have room for their names within the axes, and letters of a name
 WORDS = {

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trueup.decisions import RewardCurve, RiskCoverage
 
 
-__all__ = ["draw_reward", "draw_risk_coverage"]
-
 REWARD = "pass decisions.reward_curve(p, y), or a mapping of names to such curves"
 RISK = "pass decisions.risk_coverage(p, y), or a mapping of names to such curves"
 REWARD_PARTS = ("ratio", "reward", "expected", "always", "never", "oracle", "labelled")

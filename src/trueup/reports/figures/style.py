@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-__all__ = [
-    "CALM", "COLOURS", "GRID", "INK", "STROKES", "WIDEST", "amount", "axes_of", "beside", "by_name", "legend", "looks",
-    "numbers", "plain", "positive", "seen_alone", "shade", "thinned",
-]  # fmt: skip
-
 # Okabe & Ito's colours and a grey, told apart by all kinds of sight; the strokes tell lines apart without any colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#888888")
 STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles.declared import SectionPlan, Words
 
 
-__all__ = ["Benefit", "draw_decision", "net_benefit"]
-
 USUAL = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 FEW = 0.005  # the curve ends where fewer than this share of the rows would be treated
 SHORTEST = 0.1

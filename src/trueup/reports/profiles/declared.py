@@ -14,8 +14,6 @@ from typing import Any
 
 from trueup.errors import ArgumentError, FileError
 
-__all__ = ["PROFILES", "Profile", "SectionPlan", "Words", "load_profile"]
-
 LARGEST_FILE = 65_536  # bytes: a profile is a small file
 LONGEST_WORD, LONGEST_TEXT = 60, 1_000
 MOST_ITEMS = 200  # of a list, and of sections

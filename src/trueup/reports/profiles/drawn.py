@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles.declared import Profile, SectionPlan, Words
     from trueup.reports.profiles.levels import Levels
 
-__all__ = ["draw"]
-
 # What the words of measures do not have.
 MORE = {
     "miscalibration": ("miscalibration", "the part of the Brier score that wrong levels lose: a fix can win it back"),

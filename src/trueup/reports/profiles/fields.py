@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles.declared import SectionPlan, Words
     from trueup.reports.profiles.levels import Levels
 
-__all__ = ["draw_fields", "draw_values"]
-
 MOST_VALUES = 200
 
 

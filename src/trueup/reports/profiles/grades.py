@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trueup.reports.profiles.declared import SectionPlan, Words
     from trueup.reports.profiles.levels import Levels
 
-__all__ = ["draw_grades", "jeffreys", "jeffreys_below"]
-
 ALONE = "The interval and p look at one line alone, at its mean only, and are not adjusted"
 ENDS = "Without an event it begins with 0, with nothing but events it ends with 1 (Brown, Cai & DasGupta 2001)"
 MOST_GRADES = 200  # a line each, so that the page stays small

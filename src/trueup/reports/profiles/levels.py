@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Levels = Mapping[int, list[int]]
 
-__all__ = ["interval_cell", "is_missing", "levels_of", "p_cell", "text_cell", "value_of"]
-
 
 def levels_of(audit: Audit) -> dict[int, list[int]]:
     """Give for every column the ranks of the segments of it alone, in the order of its levels."""

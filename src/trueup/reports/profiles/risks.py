@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.reports.profiles.declared import SectionPlan
 
-__all__ = ["draw_line"]
-
 ROBUST = "Standard errors and their intervals are robust (sandwich; Huber 1967, White 1982)."
 NO_LINE = "No line is best for these rows: they have one outcome, one score, or a score that parts the outcomes."
 
