@@ -181,6 +181,23 @@ def replace_file(path: str | os.PathLike[str], parts: Iterable[bytes], *, exampl
     return given
 
 
+def write_text(path: str | os.PathLike[str], parts: Iterable[str], *, example: str = "audit.html") -> Path:
+    """Write a UTF-8 text file atomically, as `replace_file` does."""
+    return replace_file(path, (part.encode("utf-8") for part in parts), example=example)
+
+
+def check_writable(path: str | os.PathLike[str], *, example: str = "audit.html") -> None:
+    """Raise FileError if the path is a directory, or if its parent directory does not exist."""
+    given = Path(path)
+    try:
+        if given.is_dir():
+            raise IsADirectoryError
+        if not given.parent.is_dir():
+            raise FileNotFoundError
+    except (OSError, ValueError) as error:
+        raise cannot_write(given, error, example=example) from error
+
+
 def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> FileError:
     """Say why a path cannot be written to, and what to do.
 

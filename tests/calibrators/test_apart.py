@@ -213,8 +213,8 @@ def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_
     found = tu.MCGrad("p", FEATURES, rounds=1, trees=20).fit(write(frame, tmp_path / "rows.parquet"), "y")
     assert found.model_.about.rows == N
     assert found.explain().rows == 400
-    assert not found.model_.was_taught_by(frame["p"].to_numpy(), found.predict(frame))
-    assert not found.model_.was_taught_by(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
+    assert not found.model_.looks_like_training_data(frame["p"].to_numpy(), found.predict(frame))
+    assert not found.model_.looks_like_training_data(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
 
 
 CASCADES = apart.Cascades

@@ -89,14 +89,6 @@ def test_a_comparison_of_different_rows_says_so(off):
     assert "different rows" not in render([off, off])
 
 
-def test_the_command_names_every_file_and_no_name_is_split_at_its_comma(off):
-    files = (("a.csv", 1, "-"), ("b c.csv", 1, "-"))
-    features = (replace(off.schema.features[0], name="b,1"), *off.schema.features[1:])
-    named = replace(off, source=Source(files, "trueup audit"), schema=replace(off.schema, features=features))
-    told = fit_command(named)
-    assert told == "trueup fit a.csv 'b c.csv' --outcome y --prediction p --features b,1 --features c -o model.trueup"
-
-
 def test_the_command_that_the_source_knows_is_given_as_it_is(off):
     told = "trueup fit --sql \"FROM 'a.parquet'\" --outcome y --prediction p -o model.trueup"
     assert fit_command(replace(off, source=Source((), "trueup audit", told))) == told

@@ -10,7 +10,7 @@ import pytest
 
 import trueup as tu
 from trueup.errors import FileError
-from trueup.reports.output import write_whole
+from trueup.storage import write_text
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, parts())
+        write_text(path, parts())
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -74,7 +74,7 @@ def test_no_permission_is_told_with_a_hint(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.open", refuse)
     with pytest.raises(FileError, match=r"no permission to write in .*\nhint: choose another place"):
-        write_whole(tmp_path / "page.html", ["x"])
+        write_text(tmp_path / "page.html", ["x"])
 
 
 def test_a_replaced_file_keeps_its_rights_and_a_new_one_has_the_usual(tmp_path):
@@ -83,8 +83,8 @@ def test_a_replaced_file_keeps_its_rights_and_a_new_one_has_the_usual(tmp_path):
     old.chmod(0o640)
     usual = os.umask(0o022)
     try:
-        write_whole(old, ["y"])
-        write_whole(new, ["y"])
+        write_text(old, ["y"])
+        write_text(new, ["y"])
     finally:
         os.umask(usual)
     assert stat.S_IMODE(old.stat().st_mode) == 0o640
@@ -95,11 +95,11 @@ def test_a_link_keeps_pointing_to_its_file(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
     link.symlink_to(target)
-    write_whole(link, ["new"])
+    write_text(link, ["new"])
     assert link.is_symlink()
     assert target.read_text() == "new"
 
 
 def test_a_device_is_written_to_and_stays_a_device():
-    write_whole("/dev/null", ["x"])
+    write_text("/dev/null", ["x"])
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)

@@ -56,14 +56,14 @@ class Settings:
 class Source:
     """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
 
-    ``fit`` is the command that fits a correction on the same rows; ``taught`` says that they look like the rows that
-    taught the fix between two scores.
+    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if they look like the
+    training rows of the fix between two scores.
     """
 
     files: tuple[tuple[str, int, str], ...]
     command: str
     fit: str = ""
-    taught: bool = False
+    training_rows: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,7 +165,7 @@ class Model:
         columns = [table.columns[feature.name] for feature in self.schema.features]
         return self.map.apply(columns, table.prediction, Workers(_checked(threads)))
 
-    def was_taught_by(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
+    def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
         """Say whether scores look like those of the rows of the fit: as many, and moved as far on average.
 
         That is what a model keeps of its rows, with all digits. One shift for all moves any rows as far, and tells nothing.

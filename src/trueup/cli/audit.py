@@ -187,7 +187,7 @@ def _check_fix(fix: Model | None, other: list[str], arguments: argparse.Namespac
 
 def _has_taught(fix: Model, before: Table, after: Table) -> bool:
     """Say whether rows look like those of the fit, and warn."""
-    if not fix.was_taught_by(before.prediction, after.prediction, after.weight):
+    if not fix.looks_like_training_data(before.prediction, after.prediction, after.weight):
         return False
     warnings.warn(
         f"these look like the rows that taught the fix: {len(after):,}, moved by it as far as those were; what it learned "
@@ -203,7 +203,7 @@ def _named(prediction: list[str]) -> str:
 
 def _with_source(told: Told, arguments: argparse.Namespace, watch: console.Watch) -> Told:
     words = [] if told.other is not None else fit_words(arguments, [Path(one).name for one in arguments.files])
-    source = replace(find_source(arguments, watch, words), taught=told.taught)
+    source = replace(find_source(arguments, watch, words), training_rows=told.taught)
     watch.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
     second = None if told.other is None else replace(told.other, source=source)
     return told._replace(audit=replace(told.audit, source=source), other=second)

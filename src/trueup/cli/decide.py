@@ -23,7 +23,7 @@ from trueup.data.files import column_names
 from trueup.data.output import add_columns, format_to_write
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, ColumnError, FileError, TrueupWarning
-from trueup.reports.output import write_whole
+from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         watch.say("writing")
         wrote = [_write(found, place, arguments) for place in arguments.output or ()]
         if arguments.json not in (None, "-"):
-            write_whole(arguments.json, json_of(answer_data(found)))
+            write_text(arguments.json, json_of(answer_data(found)))
     if arguments.json == "-":
         console.emit(lambda stream: stream.writelines(json_of(answer_data(found))), data=True)
     elif arguments.quiet:

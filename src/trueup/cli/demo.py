@@ -16,8 +16,8 @@ from trueup.data.intake import read
 from trueup.data.simulate import LENDING_SHIFTS, lending
 from trueup.metrics.scores import log_loss
 from trueup.modelfile import save
-from trueup.reports.output import check_place
 from trueup.reports.page import report
+from trueup.storage import check_writable
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +34,7 @@ BY = ("region", "product", "employment", "age", "income", "term", "opened")
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit, fit, audit again, write the page and the model; give the exit code."""
-    check_place(arguments.output)
+    check_writable(arguments.output)
     watch = partial(console.Watch, quiet=arguments.quiet, verbose=arguments.verbose)
     tell = _quietly if arguments.quiet else _tell
     loans = lending(arguments.rows, arguments.seed)

@@ -13,7 +13,7 @@ from trueup.cli.terminal import show_page
 from trueup.cli.told import LEAST_ROUNDS, correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
-from trueup.reports.output import write_whole
+from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.json == "-":
         console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
     else:
-        write_whole(arguments.json, json_of(found))
+        write_text(arguments.json, json_of(found))
         console.say(line if arguments.quiet else f"wrote {arguments.json}")
     return 0
 

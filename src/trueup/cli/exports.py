@@ -10,7 +10,7 @@ from trueup.cli import console
 from trueup.cli.output import check_output, files_in_query
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError
-from trueup.reports.output import write_whole
+from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -99,7 +99,7 @@ def write_export(one: Export, told: Told, profile: str) -> None:
     if one.place == STANDARD:
         console.emit(lambda stream: stream.writelines(parts), data=True)
     else:
-        write_whole(one.place, parts)
+        write_text(one.place, parts)
 
 
 def _markdown_parts(told: Told, profile: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from trueup.cli.validation import check_validation, read_validation
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load, save
-from trueup.reports.output import write_whole
+from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json == "-":
             console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
             return 0
-        write_whole(arguments.json, json_of(found))
+        write_text(arguments.json, json_of(found))
     if arguments.quiet:
         console.say(model.history.reason)
     else:

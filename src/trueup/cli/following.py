@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from trueup.reports.advice import name_options
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
@@ -32,6 +30,18 @@ def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
     words = ["fit", *map(_as_place, files), *_given(arguments, ("sql", *ROLES))]
     words += [word for one in arguments.by or () for word in _option("features", one)]
     return [*words, *_given(arguments, ("categorical", "memory")), "-o", "model.trueup"]
+
+
+def name_options(option: str, names: Sequence[str]) -> list[str]:
+    """Return an option with a list of names: comma-separated, or repeated per name if a name contains a comma.
+
+    Examples
+    --------
+    >>> name_options("--by", ["age", "sex"]), name_options("--by", ["age", "b,c"]), name_options("--by", [])
+    (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], [])
+    """
+    joined = [",".join(names)] if names and not any("," in name for name in names) else names
+    return [word for name in joined for word in (option, name)]
 
 
 def predict_command(model: str, rows: str = "new.parquet") -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from trueup.cli.interrupts import unfinished
 from trueup.data.paths import FORMATS
 from trueup.errors import ArgumentError
-from trueup.reports.output import check_place
-from trueup.storage import cannot_write
+from trueup.storage import cannot_write, check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +29,7 @@ def check_output(path: str, sources: Iterable[str | Path], *, example: str) -> N
     ------
     FileError, ArgumentError
     """
-    check_place(path, example=example)
+    check_writable(path, example=example)
     given = Path(path)
     with _telling(given, example):
         same = [source for source in sources if given.exists() and Path(source).exists() and given.samefile(source)]

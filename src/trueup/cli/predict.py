@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console, reasons
+from trueup.cli.following import name_options
 from trueup.cli.names import split_names
 from trueup.cli.output import check_output, file_size, files_in_query, whole_file
 from trueup.cli.reading import need_rows
@@ -21,7 +22,6 @@ from trueup.data.scan import parse_memory
 from trueup.data.schema import sort_levels
 from trueup.errors import ArgumentError, FileError, UnseenWarning
 from trueup.modelfile import load
-from trueup.reports.advice import name_options
 
 if TYPE_CHECKING:
     import argparse

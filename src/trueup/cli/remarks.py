@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.audits.text import number
+from trueup.cli.following import name_options
 from trueup.cli.question import ACT, worthless
-from trueup.reports.advice import name_options
 
 if TYPE_CHECKING:
     import argparse

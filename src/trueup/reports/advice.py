@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,12 @@ from trueup.audits.text import can_be, family, how_far, least_rows, number, shor
 from trueup.reports.profiles.declared import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trueup._types import FloatArray
     from trueup.audits.result import Audit
 
 BLIND = 0.25  # an error of this share of the mean that could not be seen is worth more data
 WIDEST_NAME = 60
-MOST_NAMES, MOST_FILES = 8, 8  # in a command that people are to read
+MOST_NAMES = 8  # in a command that people are to read
 USUAL = Words()
 
 
@@ -114,20 +111,10 @@ def _scores(name: str) -> str:
 
 
 def fit_command(audit: Audit) -> str:
-    """Write what fits a correction with the roles of this audit: a command, or where no file is known, a line of Python."""
-    source, schema = audit.source, audit.schema
-    if source is None:
-        return _fit_call(audit)
-    if source.fit:
-        return shorten(source.fit, 2000)
-    files = [name for name, _, _ in source.files]
-    names = [feature.name for feature in schema.features]
-    parts = ["trueup", "fit", *(files[:MOST_FILES] if files else ["scores.parquet"])]
-    parts += ["--outcome", schema.outcome or "outcome", *name_options("--prediction", schema.prediction[:20])]
-    parts += ["--weight", schema.weight] if schema.weight else []
-    parts += ["--task", "regression"] if schema.task == "regression" else []
-    parts += name_options("--features", names) if len(names) <= MOST_NAMES else []
-    return shlex.join([*(shorten(part, 200) for part in parts), "-o", "model.trueup"])
+    """Return the code that fits a correction with the roles of this audit: the command of the source, else Python."""
+    if audit.source is not None and audit.source.fit:
+        return shorten(audit.source.fit, 2000)
+    return _fit_call(audit)
 
 
 def _fit_call(audit: Audit) -> str:
@@ -147,18 +134,6 @@ def _fit_call(audit: Audit) -> str:
 
 def _quoted(name: str) -> str:
     return json.dumps(shorten(name, 200), ensure_ascii=False)
-
-
-def name_options(option: str, names: Sequence[str]) -> list[str]:
-    """Write names as an option: as one list, or where a comma in one would split it, one by one.
-
-    Examples
-    --------
-    >>> name_options("--by", ["age", "sex"]), name_options("--by", ["age", "b,c"]), name_options("--by", [])
-    (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], [])
-    """
-    whole = [",".join(names)] if names and not any("," in name for name in names) else names
-    return [word for name in whole for word in (option, name)]
 
 
 def reach(audit: Audit, words: Words = USUAL) -> tuple[str, ...]:

@@ -99,13 +99,13 @@ def has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
     model = _model_of(fix)
     if model is None or len(audits) < 2:
         return False
-    if any(audit.source is not None and audit.source.taught for audit in audits):
+    if any(audit.source is not None and audit.source.training_rows for audit in audits):
         return True
     before, after = (audit.whole_rows[0] if audit.whole_rows else None for audit in (audits[0], audits[-1]))
     if not isinstance(before, Rows) or not isinstance(after, Rows) or len(before) != len(after):
         return False
     weight = _as_read(after, after.w) if len(after.w) else None
-    return model.was_taught_by(_as_read(before, before.p), _as_read(after, after.p), weight)
+    return model.looks_like_training_data(_as_read(before, before.p), _as_read(after, after.p), weight)
 
 
 def _as_read(rows: Rows, values: FloatArray) -> FloatArray:

@@ -15,10 +15,10 @@ from trueup.errors import ArgumentError
 from trueup.reports.compare import compare
 from trueup.reports.details import details
 from trueup.reports.drawing import axes
-from trueup.reports.output import write_whole
 from trueup.reports.provenance import about
 from trueup.reports.sheet import view_sheet
 from trueup.reports.view import view_audit, view_table
+from trueup.storage import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,8 @@ def report(
     if os.fspath(path).lower().endswith(".md"):
         from trueup.reports.markdown import markdown
 
-        return write_whole(path, [markdown(results, title=title, profile=profile, fix=fix)])
-    return write_whole(path, [render(results, title=title, profile=profile, fix=fix)])
+        return write_text(path, [markdown(results, title=title, profile=profile, fix=fix)])
+    return write_text(path, [render(results, title=title, profile=profile, fix=fix)])
 
 
 def render(
