@@ -36,7 +36,7 @@ RATIOS = np.geomspace(1, 50, 25)
 SHOWN = (2, 5, 10, 20, 50)  # ratios of the tables
 DIGITS = 6
 NONE, LOCAL = "none", ("LoRe, gamma 0.4", "LoRe, gamma chosen")
-ARRAYS = ("answered", "expected", "realised", "error", "always", "never", "oracle", "random")
+ARRAYS = ("answered", "expected", "realised", "standard_error", "always", "never", "oracle", "random")
 
 
 def confidences(train: Half, test: Half) -> dict[str, Floats]:
@@ -65,13 +65,13 @@ def one_deal(frame: pd.DataFrame, net: str, seed: int) -> dict[str, dict[str, An
         more = earned(confidence, test.hit) - plain
         numbers = {}
         for ratio in SHOWN:
-            one = tu.decisions.abstain(confidence, test.hit, ratio=ratio, called=1)
+            one = tu.decisions.abstain(confidence, test.hit, ratio=ratio, predicted_class=1)
             numbers |= {
                 f"reward at {ratio}": one.reward,
                 f"answered at {ratio}": one.answered, f"above expected at {ratio}": one.reward - one.expected_reward,
             }  # fmt: skip
         found[name] = {
-            "curve": tu.decisions.reward_curve(confidence, test.hit, ratios=RATIOS, called=1),
+            "curve": tu.decisions.reward_curve(confidence, test.hit, ratios=RATIOS, predicted_class=1),
             "rows": more.std(axis=1, ddof=1) / np.sqrt(more.shape[1]),
             "numbers": {
                 "PRR": one.coverage.realised_prr, "expected PRR": one.coverage.expected_prr, "AURC": one.coverage.area,

@@ -7,7 +7,7 @@ and 50,000 rows without labels; 500 and 2,000 labelled rows of the same law. Cos
 
 given     the threshold 0.2 (0.0133 where events are rare), the total cost of these rows, then the cost a row to come
 best      the cheapest threshold by the scores, `best_rule`
-searched  the threshold that was cheapest on the labelled rows themselves, `searched=True`
+searched  the threshold that was cheapest on the labelled rows themselves, `tuned=True`
 bound     the threshold 0.2, and nothing known but an upper bound on c, as Claim 1 has it
 at word   the threshold 0.2, and nothing known at all: what happens without labelled rows
 
@@ -94,7 +94,7 @@ def one(task: tuple[str, int, int, int]) -> dict[str, tuple[bool, float]]:
         "given": (cost(here.p, COSTS, given, known), total(here, given)),
         "given, population": (cost(here.p, COSTS, given, known, target="population"), truth),
         "best": (cost(here.p, COSTS, best, known), total(here, at)),
-        "searched": (cost(here.p, COSTS, chosen, known, searched=True), total(here, chosen)),
+        "searched": (cost(here.p, COSTS, chosen, known, tuned=True), total(here, chosen)),
         "bound": (cost(here.p, COSTS, given, bound), total(here, given)),
         "bound, population": (cost(here.p, COSTS, given, bound, target="population"), truth),
         "at word": (cost(here.p, COSTS, given), total(here, given)),

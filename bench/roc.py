@@ -102,7 +102,7 @@ def measured(kind: str, found: Parts) -> dict[str, Any]:
     """Hold one estimated curve against the true one."""
     y, p = found.rest
     estimate = tu.decisions.expected_roc if kind == "roc" else tu.decisions.expected_pr
-    curve = estimate(p, bound=found.validation, level=LEVEL)
+    curve = estimate(p, labelled=found.validation, level=LEVEL)
     bound = tu.metrics.calibration_bound(*found.validation, delta=(1 - LEVEL) / 2)
     plain = with_plain_measure(estimate(p), p, bound.value)
     x_true, y_true, area = realised(kind, y, p, curve.threshold)
@@ -117,7 +117,7 @@ def measured(kind: str, found: Parts) -> dict[str, Any]:
         "inside": float(ours.mean()), "all inside": bool(ours.all()), "half-width": _half_width(curve),
         "inside by c_emp": float(papers.mean()), "all inside by c_emp": bool(papers.all()),
         "half-width by c_emp": _half_width(plain),
-        **curve.parts, "c upper": bound.upper, "c_emp": bound.value,
+        **curve.half_widths, "c upper": bound.upper, "c_emp": bound.value,
     }  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def picture(found: Parts) -> None:
     c = tu.metrics.calibration_bound(*found.validation).value
     for kind, ax in zip(KINDS, axes, strict=True):
         estimate = getattr(tu.decisions, f"expected_{kind}")
-        curve = estimate(p, bound=found.validation, level=LEVEL)
+        curve = estimate(p, labelled=found.validation, level=LEVEL)
         plain = with_plain_measure(estimate(p), p, c)
         draw = getattr(tu.figures, f"draw_{kind}")
         draw(curve, ax, truth=(y, p), title=f"adult, random forest: {len(y):,} rows without labels")

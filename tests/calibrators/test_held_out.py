@@ -316,7 +316,7 @@ def test_a_wrapped_classifier_has_what_its_calibrator_held_out():
     model = tu.CalibratedClassifier(LogisticRegression(), mcgrad(prediction=None, features=None), cv=3).fit(X, y)
     assert model.held_out_ is model.calibrator_.held_out_
     np.testing.assert_array_equal(model.held_out_.y, y == "yes")
-    assert "500 labelled rows" in expected(model.predict_proba(X)[:, 1], model).told
+    assert "500 labelled rows" in expected(model.predict_proba(X)[:, 1], model).evidence
     real = tu.CalibratedRegressor(calibrator=platt(prediction=None), cv=3).fit(X, X[:, 0])
     assert real.held_out_ is None
 
@@ -354,7 +354,7 @@ def test_the_algorithm_to_the_letter_holds_nothing_out():
 
 
 def expected(p, bound, rule=0.25, **own):
-    return td.expected_cost(p, COSTS, rule, bound=bound, **own)
+    return td.expected_cost(p, COSTS, rule, labelled=bound, **own)
 
 
 @pytest.mark.parametrize("name", ["mcgrad", "hkrr", "platt"])
@@ -363,7 +363,7 @@ def test_decisions_take_a_calibrator_as_a_bound(name):
     fix = JUDGED[name]().fit(data, data["y"])
     p = fix.predict(data)
     found, same = expected(p, fix), expected(p, tuple(fix.held_out_))
-    assert found.told == "700 labelled rows"
+    assert found.evidence == "700 labelled rows"
     assert (found.estimate, found.low, found.high) == (same.estimate, same.low, same.high)
 
 
@@ -382,7 +382,7 @@ def test_a_calibrator_that_is_not_fitted_is_told_so(name):
 
 @pytest.mark.parametrize("strange", [tu.MCGrad, LogisticRegression(), "mcgrad"])
 def test_what_is_no_calibrator_is_no_unfitted_one(strange):
-    with pytest.raises(ArgumentError, match="bound must be labelled rows"):
+    with pytest.raises(ArgumentError, match="labelled must be rows with outcomes"):
         expected([0.2, 0.4], strange)
 
 

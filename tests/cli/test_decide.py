@@ -307,20 +307,20 @@ def test_numbers_and_dates_of_both_files_are_cut_alike(here, capsys):
     )
     said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "4")
     assert set(said["by_segment"]) == {finding.segment for finding in edges.worst(9)} - {edges.overall.segment}
-    told = {name: one["told"] for name, one in said["by_segment"].items()}
+    told = {name: one["evidence"] for name, one in said["by_segment"].items()}
     first, *_, last = sorted(told, key=lambda name: (">" in name, "[" in name, name))
     low, high = int(first.partition("<")[2]), int(last.partition(">=")[2])
     assert told[first] == f"{(old['age'] < low).sum():,} labelled rows"
     assert told[last] == f"{(old['age'] >= high).sum():,} labelled rows"
     said = data(capsys, "new.parquet", *given, "--by", "day")
     assert set(said["by_segment"]) == {f"day=2024-{month:02}" for month in range(1, 11)}
-    assert said["by_segment"]["day=2024-01"]["told"] == f"{(old['day'].dt.month() == 1).sum():,} labelled rows"
+    assert said["by_segment"]["day=2024-01"]["evidence"] == f"{(old['day'].dt.month() == 1).sum():,} labelled rows"
     first = old.filter(pl.col("day") < pl.date(2024, 1, 15))  # two weeks by themselves are cut by day
     first.write_parquet("first.parquet")
     said = data(capsys, "new.parquet", *COSTS, "--labelled", "first.parquet", "--outcome", "y", "--by", "day")
-    assert said["by_segment"]["day=2024-01"]["told"] == f"{len(first):,} labelled rows"
+    assert said["by_segment"]["day=2024-01"]["evidence"] == f"{len(first):,} labelled rows"
     said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "age=40:")
-    assert said["by_segment"]["age<40"]["told"] == f"{(old['age'] < 40).sum():,} labelled rows"
+    assert said["by_segment"]["age<40"]["evidence"] == f"{(old['age'] < 40).sum():,} labelled rows"
 
 
 def test_a_labelled_value_that_no_row_has_stands_for_no_other(here, capsys):
@@ -328,7 +328,7 @@ def test_a_labelled_value_that_no_row_has_stands_for_no_other(here, capsys):
     old.write_parquet("older.parquet")
     said = data(capsys, "new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "term")
     assert said["without_labelled_rows"] == ["term=24"]
-    assert said["by_segment"]["term=12"]["told"] == f"{(old['term'] == 12).sum():,} labelled rows"
+    assert said["by_segment"]["term=12"]["evidence"] == f"{(old['term'] == 12).sum():,} labelled rows"
 
 
 def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interval(here, capsys):
@@ -339,8 +339,8 @@ def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interva
     new = pl.read_parquet("new.parquet").filter(pl.col("region") == "west")
     alone = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6)
     west = said["by_segment"]["region=west"]
-    assert (west["estimate"], west["low"], west["high"], west["told"]) == (alone.estimate, None, None, "")
-    assert west["parts"] == {}
+    assert (west["estimate"], west["low"], west["high"], west["evidence"]) == (alone.estimate, None, None, "")
+    assert west["half_widths"] == {}
     assert said["by_segment"]["region=north"]["low"] is not None
     _, out, _ = call(capsys, "decide", *given)
     acted = (new["p"] >= 1 / 6).sum()
@@ -359,11 +359,11 @@ def test_missing_values_are_a_segment_of_their_own(here, capsys):
     for column in ("region", "age"):
         said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old2.parquet", "--outcome", "y", "--by", column)
         missing = said["by_segment"][f"{column} is missing"]
-        assert (missing["rows"], missing["told"]) == (400, "300 labelled rows")
+        assert (missing["rows"], missing["evidence"]) == (400, "300 labelled rows")
     # A column without any value may be read as of another kind.
     pl.read_parquet("old.parquet").with_columns(region=pl.lit(None)).write_parquet("old3.parquet")
     said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old3.parquet", "--outcome", "y", "--by", "region")
-    assert said["by_segment"]["region is missing"]["told"] == "1,500 labelled rows"
+    assert said["by_segment"]["region is missing"]["evidence"] == "1,500 labelled rows"
     assert len(said["without_labelled_rows"]) == 3
 
 

@@ -76,9 +76,9 @@ def test_four_rows_worked_by_hand():
     assert found.expected_risk == pytest.approx(0.35 / 3)
     assert found.risk == pytest.approx(1 / 3)
     # Costs 0, 4, 1, 0: squares about the mean 10.75, over 3 and 4.
-    assert found.realised.error == pytest.approx(math.sqrt(10.75 / 12))
+    assert found.realised.standard_error == pytest.approx(math.sqrt(10.75 / 12))
     noise = 4 * math.sqrt(0.95 * 0.05 + 0.9 * 0.1 + 0.8 * 0.2)
-    assert found.realised.surprise == pytest.approx((5 - 2.4) / noise)
+    assert found.realised.z_score == pytest.approx((5 - 2.4) / noise)
     assert (found.reward, found.expected_reward, found.expected_total) == pytest.approx((-1.25, -0.6, 2.4))
     assert found.prr == pytest.approx(-1 / 3)
     assert found.costs == {"unsure": 1.0, "wrong": 4.0, "right": 0.0}
@@ -159,14 +159,14 @@ def test_scores_on_the_threshold_are_answered_on_both_sides():
 
 def test_the_class_that_is_answered_may_be_given():
     p = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    found = abstain(p, [1, 2], ratio=2, called=[1, 2])
+    found = abstain(p, [1, 2], ratio=2, predicted_class=[1, 2])
     assert found.coverage.threshold.tolist() == [0.7, 0.3]
     assert found.coverage.area == 0
     # Confidences themselves.
-    one = abstain([0.3, 0.7], [1, 1], ratio=2, called=1)
+    one = abstain([0.3, 0.7], [1, 1], ratio=2, predicted_class=1)
     assert one.coverage.threshold.tolist() == [0.7, 0.3]
     assert one.answered == 0.5
-    assert abstain([0.3, 0.7], [0, 1], ratio=2, called=[0, 1]).risk == 0
+    assert abstain([0.3, 0.7], [0, 1], ratio=2, predicted_class=[0, 1]).risk == 0
 
 
 def test_a_weight_of_two_equals_the_row_twice():
@@ -178,7 +178,7 @@ def test_a_weight_of_two_equals_the_row_twice():
         assert getattr(heavy, name) == pytest.approx(getattr(twice, name)), name
     for curve in ("curve", "coverage"):
         one, other = (getattr(found, curve).to_frame() for found in (heavy, twice))
-        for name in set(one) - {"error"}:
+        for name in set(one) - {"standard_error"}:
             assert one[name] == pytest.approx(other[name]), name
     assert heavy.coverage.area == pytest.approx(twice.coverage.area)
 
@@ -194,12 +194,12 @@ def test_where_nothing_is_answered_there_is_no_risk():
     assert found.answered == 0
     assert math.isnan(found.risk)
     assert found.reward == -1
-    assert found.realised.surprise == 0
+    assert found.realised.z_score == 0
     assert "of them wrong" not in repr(found)
 
 
-def test_sure_answers_that_are_wrong_are_an_endless_surprise():
-    assert abstain([1.0, 1.0], [1, 0], ratio=2).realised.surprise == math.inf
+def test_sure_answers_that_are_wrong_are_an_endless_z_score():
+    assert abstain([1.0, 1.0], [1, 0], ratio=2).realised.z_score == math.inf
 
 
 def test_the_standard_error_is_that_of_the_mean():
@@ -209,16 +209,16 @@ def test_the_standard_error_is_that_of_the_mean():
         p = random.uniform(0, 1, 200)
         found = abstain(p, random.random(200) < p, ratio=4).realised
         means.append(found.mean)
-        errors.append(found.error)
+        errors.append(found.standard_error)
     # The spread of 400 means is known to within 3.5% (one standard deviation).
     assert np.mean(errors) == pytest.approx(np.std(means), rel=0.12)
-    assert math.isnan(abstain([0.9], [1], ratio=2).realised.error)
+    assert math.isnan(abstain([0.9], [1], ratio=2).realised.standard_error)
 
 
-def test_surprise_is_standard_normal_where_scores_are_right():
+def test_z_score_is_standard_normal_where_scores_are_right():
     random = np.random.default_rng(3)
     p = random.uniform(0, 1, 400)
-    found = [abstain(p, random.random(400) < p, ratio=4).realised.surprise for _ in range(400)]
+    found = [abstain(p, random.random(400) < p, ratio=4).realised.z_score for _ in range(400)]
     assert abs(np.mean(found)) < 4 / 20
     assert np.std(found) == pytest.approx(1, abs=0.15)
 
@@ -233,7 +233,7 @@ def test_the_expected_cost_is_that_of_the_rule_on_scores():
     actions = {"no": (4, 0), "unsure": (1, 1), "yes": (0, 4)}
     rule = {"no": (0, 0.25), "unsure": (0.25, 0.75), "yes": (0.75, 1)}
     for bound in (None, known, Labelled(*known), 0.03, tu.metrics.calibration_bound(*known)):
-        found, want = abstain(p, ratio=4, bound=bound).expected, expected_cost(p, actions, rule, bound)
+        found, want = abstain(p, ratio=4, labelled=bound).expected, expected_cost(p, actions, rule, bound)
         assert (found.estimate, found.low, found.high) == pytest.approx((want.estimate, want.low, want.high))
 
 
@@ -241,16 +241,16 @@ def test_labelled_rows_say_the_same_as_scores_and_as_confidences():
     random = np.random.default_rng(5)
     p, q = random.uniform(0, 1, 500), random.uniform(0, 1, 400)
     y = (random.random(400) < q**2).astype(int)
-    one = abstain(p, ratio=4, bound=(y, q))
-    two = abstain(np.column_stack([1 - p, p]), ratio=4, bound=(y, np.column_stack([1 - q, q])))
+    one = abstain(p, ratio=4, labelled=(y, q))
+    two = abstain(np.column_stack([1 - p, p]), ratio=4, labelled=(y, np.column_stack([1 - q, q])))
     c, hit = confidence_and_hit(q, y)
-    three = abstain(np.column_stack([1 - p, p]), ratio=4, bound=(hit, c, np.ones(400)))
-    four = abstain(np.maximum(p, 1 - p), ratio=4, called=1, bound=Labelled(hit, c))
+    three = abstain(np.column_stack([1 - p, p]), ratio=4, labelled=(hit, c, np.ones(400)))
+    four = abstain(np.maximum(p, 1 - p), ratio=4, predicted_class=1, labelled=Labelled(hit, c))
     assert one.expected.correction > 0
     for other in (two, three, four):
         assert other.expected.estimate == pytest.approx(one.expected.estimate)
         assert (other.expected.low, other.expected.high) == pytest.approx((one.expected.low, one.expected.high))
-    heavy = abstain(np.column_stack([1 - p, p]), ratio=4, bound=(y, np.column_stack([1 - q, q]), np.full(400, 2.0)))
+    heavy = abstain(np.column_stack([1 - p, p]), ratio=4, labelled=(y, np.column_stack([1 - q, q]), np.full(400, 2.0)))
     assert heavy.expected.estimate == pytest.approx(one.expected.estimate)
 
 
@@ -260,14 +260,14 @@ def test_the_interval_holds_the_realised_cost_as_often_as_it_says():
     held = 0
     for _ in range(300):
         p, q = random.uniform(0, 1, 300), random.uniform(0, 1, 600)
-        found = abstain(p, random.random(300) < p**1.5, ratio=4, bound=(random.random(600) < q**1.5, q))
+        found = abstain(p, random.random(300) < p**1.5, ratio=4, labelled=(random.random(600) < q**1.5, q))
         held += found.expected.low <= found.realised.total <= found.expected.high
     assert held / 300 >= 0.9 - 3 * math.sqrt(0.09 / 300)
 
 
 def test_scores_from_elsewhere_are_warned_of():
     with pytest.warns(ShiftWarning, match="the scores have moved"):
-        abstain(np.linspace(0.5, 1, 400), ratio=4, bound=(np.tile([0, 1], 200), np.linspace(0, 0.6, 400)))
+        abstain(np.linspace(0.5, 1, 400), ratio=4, labelled=(np.tile([0, 1], 200), np.linspace(0, 0.6, 400)))
 
 
 def test_the_cost_a_row_of_rows_to_come_can_be_asked_for():
@@ -301,9 +301,9 @@ def test_an_audit_bounds_each_segment():
     p, region = random.uniform(0, 1, 2000), np.array(["n", "s"], object)[random.integers(0, 2, 2000)]
     y = (random.random(2000) < p).astype(int)
     audit = tu.audit({"p": p, "y": y, "region": region}, outcome="y", prediction="p", by=["region"])
-    found = abstain(p, ratio=4, bound=audit, segments={"region": region})
+    found = abstain(p, ratio=4, labelled=audit, segments={"region": region})
     assert set(found.by_segment) == {"region=n", "region=s"}
-    assert found.expected.parts["calibration"] > 0
+    assert found.expected.half_widths["calibration"] > 0
 
 
 # Rewards over ratios
@@ -320,7 +320,7 @@ def test_a_reward_curve_is_the_rule_at_each_ratio():
         assert curve.threshold[at] == one.threshold
         assert curve.answered[at] == pytest.approx(one.answered)
         assert curve.realised[at] == pytest.approx(one.reward)
-        assert curve.error[at] == pytest.approx(one.realised.error)
+        assert curve.standard_error[at] == pytest.approx(one.realised.standard_error)
         assert curve.expected[at] == pytest.approx(one.expected_reward)
     hit = p.argmax(axis=1) == y
     wrong = np.average(~hit, weights=w)
@@ -475,7 +475,7 @@ def test_results_become_json_and_frames(frame):
     given_frame = frame({"x": [1.0]})
     curve = nw.from_native(found.curve.to_frame(given_frame))
     assert curve.columns == [
-        "ratio", "threshold", "answered", "expected", "realised", "error", "always", "never", "oracle", "random",
+        "ratio", "threshold", "answered", "expected", "realised", "standard_error", "always", "never", "oracle", "random",
     ]  # fmt: skip
     assert len(curve) == 50
     steps = nw.from_native(found.coverage.to_frame(given_frame))
@@ -526,9 +526,9 @@ def test_nothing_is_written_to():
         ({"costs": {"unsure": 1, "wrong": 1, "right": 1}}, "no more than a right one \\(1\\): confidence decides nothing"),
         ({"ratio": 4, "level": 90}, "level must lie between 0 and 1"),
         ({"ratio": 4, "target": "row"}, "target must be one of"),
-        ({"ratio": 4, "bound": "audit"}, "bound must be labelled rows"),
-        ({"ratio": 4, "called": 2}, "called must hold classes 0 to 1; got 2 at row 0 \\(4 such rows\\)"),
-        ({"ratio": 4, "called": [0, 1, 0.5, 1]}, "called must hold classes 0 to 1; got 0.5 at row 2"),
+        ({"ratio": 4, "labelled": "audit"}, "labelled must be rows with outcomes"),
+        ({"ratio": 4, "predicted_class": 2}, "predicted_class must hold classes 0 to 1; got 2 at row 0 \\(4 such rows\\)"),
+        ({"ratio": 4, "predicted_class": [0, 1, 0.5, 1]}, "predicted_class must hold classes 0 to 1; got 0.5 at row 2"),
     ],
 )
 def test_bad_arguments_are_refused(given, message):
@@ -553,8 +553,8 @@ def test_bad_arguments_are_refused(given, message):
         ([0.2, 0.3], {"weight": [1, -1]}, "weight must not be negative"),
         ([[0.2, 0.8], [0.3, 0.7]], {"weight": [0, 0]}, "the weights are all zero"),
         ([0.2, 0.3], {"segments": ["a"]}, "segments must have one label a row"),
-        ([0.2, 0.3], {"called": [1, 0, 1]}, "called must name one class a row; got 3 for 2 rows"),
-        ([0.2, 0.3], {"called": "yes"}, "called must hold numbers"),
+        ([0.2, 0.3], {"predicted_class": [1, 0, 1]}, "predicted_class must name one class a row; got 3 for 2 rows"),
+        ([0.2, 0.3], {"predicted_class": "yes"}, "predicted_class must hold numbers"),
     ],
 )
 def test_bad_rows_are_refused(rows, given, message):
@@ -591,7 +591,7 @@ def test_the_risk_that_is_expected_goes_with_the_cost(target, several):
     y = (random.random(1000) < 0.1 + 0.8 * q).astype(int)
     scores = np.stack([1 - p, p], axis=1) if several else p
     bound = (y, np.stack([1 - q, q], axis=1) if several else q)
-    found = abstain(scores, ratio=4, bound=bound, target=target)
+    found = abstain(scores, ratio=4, labelled=bound, target=target)
     plain = abstain(scores, ratio=4, target=target)
     assert found.expected_risk > plain.expected_risk + 0.01
     wrong = found.expected_risk * found.answered * 2000
@@ -601,13 +601,13 @@ def test_the_risk_that_is_expected_goes_with_the_cost(target, several):
 def test_a_risk_is_a_share_whatever_corrects_it():
     wrong = ([0] * 50, [0.9] * 50)
     with pytest.warns(ShiftWarning):
-        assert abstain([0.99] * 50, ratio=4, bound=wrong).expected_risk <= 1
+        assert abstain([0.99] * 50, ratio=4, labelled=wrong).expected_risk <= 1
     right = ([1] * 50, [0.8] * 50)
     with pytest.warns(ShiftWarning):
-        assert abstain([0.99] * 50, ratio=4, bound=right).expected_risk == 0
+        assert abstain([0.99] * 50, ratio=4, labelled=right).expected_risk == 0
 
 
 def test_labelled_scores_of_several_classes_need_to_know_what_is_called():
     p = np.full((4, 3), 1 / 3)
-    with pytest.raises(ArgumentError, match="which of them would be called"):
-        abstain(p, ratio=2, called=1, bound=([0, 1, 2, 0], p))
+    with pytest.raises(ArgumentError, match="which of them would be predicted"):
+        abstain(p, ratio=2, predicted_class=1, labelled=([0, 1, 2, 0], p))

@@ -33,11 +33,11 @@ def population(random, n):
 def test_net_benefit_by_hand():
     curve = decision_curve(Y, P, thresholds=[0.25, 0.5])
     assert curve.benefit["model"] == pytest.approx([4 / 8 - 2 / 8 / 3, 3 / 8 - 1 / 8])  # 4 right and 2 wrong, 3 and 1
-    assert curve.all == pytest.approx([4 / 8 - 4 / 8 / 3, 0])
-    assert curve.none.tolist() == [0, 0]
+    assert curve.treat_all == pytest.approx([4 / 8 - 4 / 8 / 3, 0])
+    assert curve.treat_none.tolist() == [0, 0]
     assert curve.standardized["model"] == pytest.approx(curve.benefit["model"] / 0.5)
     # At 0.25 two negative rows less are acted on than if all were, at no loss: 2 of 8.
-    assert curve.avoided["model"][0] == pytest.approx(2 / 8)
+    assert curve.interventions_avoided["model"][0] == pytest.approx(2 / 8)
     assert curve.prevalence == 0.5
     assert curve.rows == 8
 
@@ -62,7 +62,7 @@ def test_every_figure_is_that_of_the_definition(seed, n, kind):
     of_all = np.array([twin(y, np.ones(n), w, at) for at in t])
     assert curve.benefit["a"] == pytest.approx(first, abs=1e-12)
     assert curve.benefit["b"] == pytest.approx(second, abs=1e-12)
-    assert curve.all == pytest.approx(of_all, abs=1e-12)
+    assert curve.treat_all == pytest.approx(of_all, abs=1e-12)
     assert curve.difference["b"].estimate == pytest.approx(second - first, abs=1e-12)
     assert curve.advantage["a"].estimate == pytest.approx(first - np.maximum(of_all, 0), abs=1e-12)
     for gain in (curve.difference["b"], curve.advantage["a"], curve.advantage["b"]):
@@ -83,7 +83,7 @@ def test_intervals_are_those_of_row_by_row_benefits():
             "alone": ((p >= at) * gain, curve.benefit["a"], curve.low["a"], curve.high["a"], -odds, 1),
             "paired": (((q >= at) * 1.0 - (p >= at)) * gain, *curve.difference["b"], -max(odds, 1), max(odds, 1)),
         }
-        if curve.all[k] > 0:
+        if curve.treat_all[k] > 0:
             every["all"] = ((q >= at) * gain - gain, *curve.advantage["b"], -1, odds)
         for each, mean, low, high, least, most in every.values():
             errors = w * (each - w @ each / w.sum())
@@ -101,7 +101,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_weight_nought_no_row():
     for one, other in ((weighted.benefit, repeated.benefit), (weighted.standardized, repeated.standardized)):
         assert np.allclose(one["a"], other["a"])
     assert np.allclose(weighted.difference["b"].estimate, repeated.difference["b"].estimate)
-    assert np.allclose(weighted.all, repeated.all)
+    assert np.allclose(weighted.treat_all, repeated.treat_all)
     # Fewer rows know less.
     assert (weighted.high["a"] - weighted.low["a"] >= repeated.high["a"] - repeated.low["a"] - 1e-12).all()
 
@@ -120,7 +120,7 @@ def test_a_score_against_itself_gains_nothing_and_below_all_scores_equals_acting
     assert (curve.difference["b"].low < 0).all()
     low = curve.threshold <= P.min()
     assert (curve.advantage["a"].estimate[low] == 0).all()
-    assert (curve.benefit["a"][low] == curve.all[low]).all()
+    assert (curve.benefit["a"][low] == curve.treat_all[low]).all()
 
 
 @pytest.mark.parametrize("n", [200, 2_000])
@@ -138,7 +138,7 @@ def test_intervals_hold_the_benefit_of_the_population(n):
         curve = decision_curve(y, {"before": before[here], "after": after[here]}, thresholds=t)
         gap, over = curve.difference["after"], curve.advantage["after"]
         apart = right["after"] - right["before"]
-        above = right["after"] - np.where(curve.all > 0, right["all"], 0.0)
+        above = right["after"] - np.where(curve.treat_all > 0, right["all"], 0.0)
         for k, (low, at, high) in enumerate(
             [
                 *((curve.low[name], right[name], curve.high[name]) for name in ("before", "after")),
@@ -161,7 +161,7 @@ def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
     for bound in bounds:
         for target in ("rows", "population"):
             split = segments if isinstance(bound, Labelled) or bound is None else None
-            curve = decision_curve(None, p, thresholds=t, weight=w, bound=bound, target=target, segments=split)
+            curve = decision_curve(None, p, thresholds=t, weight=w, labelled=bound, target=target, segments=split)
             for k, at in enumerate(t):
                 actions = {"pass": (0, 0), "act": (-1, at / (1 - at))}
                 cost = expected_cost(p, actions, float(at), bound, weight=w, target=target, segments=split)
@@ -171,15 +171,15 @@ def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
                     unit = other.rows if target == "rows" else 1.0
                     found = [side["model"][k] for side in (ours.benefit, ours.low, ours.high)]
                     assert found == pytest.approx([-other.estimate / unit, -other.high / unit, -other.low / unit])
-                    assert {name: one[k] for name, one in ours.parts.items()} == pytest.approx(
-                        {name: half / unit for name, half in other.parts.items()}
+                    assert {name: one[k] for name, one in ours.half_widths.items()} == pytest.approx(
+                        {name: half / unit for name, half in other.half_widths.items()}
                     )
-                    assert ours.told == other.told
+                    assert ours.evidence == other.evidence
                 # Over acting on all, what is not acted on counts, the other way around.
                 less = {"pass": (1, -at / (1 - at)), "act": (0, 0)}
                 over_all = expected_cost(p, less, float(at), bound, weight=w, target=target, segments=split)
                 unit = over_all.rows if target == "rows" else 1.0
-                if curve.all[k] > 0:
+                if curve.treat_all[k] > 0:
                     gain = curve.advantage["model"]
                     assert [gain.estimate[k], gain.low[k], gain.high[k]] == pytest.approx(
                         [-over_all.estimate / unit, -over_all.high / unit, -over_all.low / unit]
@@ -195,12 +195,12 @@ def test_without_outcomes_intervals_hold_what_these_rows_turn_out_to_gain():
         known = y[:500], p[:500]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShiftWarning)  # by chance, once in a thousand
-            curve = decision_curve(None, p[500:], thresholds=t, bound=known)
+            curve = decision_curve(None, p[500:], thresholds=t, labelled=known)
         right = np.array([twin(y[500:], p[500:], np.ones(1_000), at) for at in t])
         of_all = np.array([twin(y[500:], np.ones(1_000), np.ones(1_000), at) for at in t])
         gain = curve.advantage["model"]
         held[0] += (curve.low["model"] <= right) & (right <= curve.high["model"])
-        over = right - np.where(curve.all > 0, of_all, 0)
+        over = right - np.where(curve.treat_all > 0, of_all, 0)
         held[1] += (gain.low <= over) & (over <= gain.high)
     assert (held / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
 
@@ -265,13 +265,13 @@ def test_curves_become_frames_and_json():
     assert frame["benefit"].tolist() == [*curve.benefit["a"], *curve.benefit["b"]]
     assert frame["difference"].isna().tolist() == [True, True, False, False]
     assert frame["advantage_low"].tolist() == [*curve.advantage["a"].low, *curve.advantage["b"].low]
-    assert np.isnan(curve.to_frame()["avoided"][0])  # nothing is given up at a threshold of 0
+    assert np.isnan(curve.to_frame()["interventions_avoided"][0])  # nothing is given up at a threshold of 0
     told = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
     assert told["benefit"]["b"] == curve.benefit["b"].tolist()
     assert told["difference"]["b"]["low"] == curve.difference["b"].low.tolist()
-    assert told["by_segment"]["x"]["all"] == curve.all.tolist()
+    assert told["by_segment"]["x"]["treat_all"] == curve.treat_all.tolist()
     assert told["verdict"] == curve.verdict
-    json.dumps(decision_curve(None, P, bound=0.1).to_dict(), allow_nan=False)
+    json.dumps(decision_curve(None, P, labelled=0.1).to_dict(), allow_nan=False)
 
 
 def test_no_positive_row_has_no_standard_to_measure_by():
@@ -289,7 +289,7 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
     random = np.random.default_rng(0)
     known = random.random(2_000)
     with pytest.warns(ShiftWarning, match="have moved") as caught:
-        curve = decision_curve(None, random.random(2_000) / 2, bound=(random.random(2_000) < known, known))
+        curve = decision_curve(None, random.random(2_000) / 2, labelled=(random.random(2_000) < known, known))
     assert caught[0].filename == __file__
     assert curve.distance > 0.4
 
@@ -307,8 +307,8 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
         ({"target": "rows"}, ArgumentError, "the benefit of these rows is known"),
         ({"target": "all"}, ArgumentError, "target must be"),
         ({"y": None, "target": "all"}, ArgumentError, "target must be"),
-        ({"bound": 0.1}, ArgumentError, "no bound on the scores' errors is needed"),
-        ({"y": None, "bound": "c"}, ArgumentError, "bound must be labelled rows"),
+        ({"labelled": 0.1}, ArgumentError, "no bound on the scores' errors is needed"),
+        ({"y": None, "labelled": "c"}, ArgumentError, "labelled must be rows with outcomes"),
         ({"y": None, "predictions": {"a": P, "b": Q}}, ArgumentError, "one score can be judged; got a, b"),
         ({"predictions": {}}, ArgumentError, "name no score"),
         ({"predictions": {"all": P}}, ArgumentError, "cannot be named 'all'"),
@@ -334,7 +334,7 @@ def test_inputs_are_not_written_to():
     for one in (y, p, w):
         one.setflags(write=False)
     decision_curve(y, {"a": p, "b": p}, weight=w, thresholds=np.array([0.2]))
-    decision_curve(None, p, weight=w, bound=(y, p))
+    decision_curve(None, p, weight=w, labelled=(y, p))
 
 
 def test_columns_without_names_are_refused():
@@ -346,5 +346,5 @@ def test_a_prevalence_is_a_share_whatever_corrects_it():
     # Labelled rows at other scores say that 0.4 is to be added to 0.9.
     known = ([1] * 50, [0.6] * 50)
     with pytest.warns(ShiftWarning):
-        curve = decision_curve(None, [0.9] * 50, bound=known, target="population", thresholds=[0.3, 0.95])
+        curve = decision_curve(None, [0.9] * 50, labelled=known, target="population", thresholds=[0.3, 0.95])
     assert curve.prevalence <= 1

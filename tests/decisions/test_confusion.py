@@ -24,7 +24,7 @@ def table(y, p, threshold):
     tp, fp, fn, tn = (float((side * who).sum()) for who in (called, ~called) for side in (y, 1 - y))
     n = tp + fp + fn + tn
     parts = {
-        "prevalence": (tp + fn, n), "called": (tp + fp, n), "precision": (tp, tp + fp), "recall": (tp, tp + fn),
+        "prevalence": (tp + fn, n), "predicted_positive": (tp + fp, n), "precision": (tp, tp + fp), "recall": (tp, tp + fn),
         "specificity": (tn, tn + fp), "npv": (tn, tn + fn), "accuracy": (tp + tn, n), "f1": (2 * tp, 2 * tp + fp + fn),
     }  # fmt: skip
     rates = {name: of / by if by else math.nan for name, (of, by) in parts.items()}
@@ -43,13 +43,13 @@ def test_a_small_matrix_is_as_worked_by_hand():
         assert getattr(found, name).estimate == pytest.approx(value)
     assert found.tp.estimate == pytest.approx(1.2)
     assert found.recall.estimate == pytest.approx(1.2 / 1.3)
-    assert found.called == pytest.approx((2 / 3, 2 / 3, 2 / 3))
+    assert found.predicted_positive == pytest.approx((2 / 3, 2 / 3, 2 / 3))
 
 
-@pytest.mark.parametrize("searched", [False, True])
+@pytest.mark.parametrize("tuned", [False, True])
 @pytest.mark.parametrize("bound", [None, 0.03, "labelled", "audit"])
 @pytest.mark.parametrize("split", [False, True])
-def test_counts_are_costs(bound, searched, split):
+def test_counts_are_costs(bound, tuned, split):
     random = np.random.default_rng(0)
     p, w, region = random.random(80), random.random(80) + 0.5, random.choice(["n", "s"], 80)
     y, lp = labelled(1, 200, 1.3)
@@ -58,7 +58,7 @@ def test_counts_are_costs(bound, searched, split):
         bound = tu.decisions.Labelled(y, lp, random.random(200) + 0.5, segments={"region": lr})
     elif bound == "audit":
         bound = tu.audit({"region": lr, "p": lp, "y": y}, outcome="y", prediction="p", by=["region"])
-    options = {"weight": w, "searched": searched, "level": 0.8} | ({"segments": {"region": region}} if split else {})
+    options = {"weight": w, "tuned": tuned, "level": 0.8} | ({"segments": {"region": region}} if split else {})
     found = tu.decisions.expected_confusion(p, 0.4, bound, **options)
     for name, (passed, called) in AS_COSTS.items():
         cost = tu.decisions.expected_cost(p, {"pass": passed, "act": called}, 0.4, bound, **options)
@@ -106,13 +106,13 @@ def test_a_rate_ends_where_what_it_divides_less_its_share_of_the_rest_may_no_lon
     p=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=25),
     threshold=st.sampled_from([0.0, 0.2, 0.5, 1.0, math.inf]) | st.floats(0, 1),
     bound=st.none() | st.floats(0, 1) | st.just("labelled"),
-    searched=st.booleans(),
+    tuned=st.booleans(),
 )
-def test_intervals_hold_their_estimates_and_stay_where_values_can_be(target, p, threshold, bound, searched):
+def test_intervals_hold_their_estimates_and_stay_where_values_can_be(target, p, threshold, bound, tuned):
     bound = labelled(6, 30) if bound == "labelled" else bound
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShiftWarning)
-        found = tu.decisions.expected_confusion(p, threshold, bound, target=target, searched=searched)
+        found = tu.decisions.expected_confusion(p, threshold, bound, target=target, tuned=tuned)
     for name in MEASURES:
         middle, low, high = getattr(found, name)
         assert 0 <= low <= high <= (len(p) if name in COUNTS and target == "rows" else 1) + 1e-12
@@ -145,7 +145,7 @@ def test_a_segment_has_the_matrix_of_its_rows_alone(target):
         alone = tu.decisions.expected_confusion(p[region == name], 0.3, (y[lr == name], lp[lr == name]), target=target)
         for measure in MEASURES:
             assert getattr(one, measure) == pytest.approx(getattr(alone, measure))
-    assert found.told == "2 segments by their own"
+    assert found.evidence == "2 segments by their own"
 
 
 def test_nothing_called_has_no_precision_and_all_called_no_npv():
@@ -191,16 +191,16 @@ def test_labelled_rows_correct_what_scores_get_wrong():
 
 def test_a_share_that_no_row_showed_is_not_ruled_out_for_the_population():
     found = tu.decisions.expected_confusion(np.full(200, 0.1), 0.5, target="population")
-    assert (found.called.estimate, found.called.low) == (0, 0)
-    assert 0.005 < found.called.high < 0.05
+    assert (found.predicted_positive.estimate, found.predicted_positive.low) == (0, 0)
+    assert 0.005 < found.predicted_positive.high < 0.05
 
 
 def test_a_threshold_searched_for_has_wider_intervals():
     p = np.random.default_rng(14).random(200)
-    fixed, searched = (tu.decisions.expected_confusion(p, 0.5, labelled(15, 300), searched=s) for s in (False, True))
-    assert searched.recall.low < fixed.recall.low
-    assert searched.recall.estimate == fixed.recall.estimate
-    assert searched.told == "300 labelled rows, for every threshold at once"
+    fixed, tuned = (tu.decisions.expected_confusion(p, 0.5, labelled(15, 300), tuned=s) for s in (False, True))
+    assert tuned.recall.low < fixed.recall.low
+    assert tuned.recall.estimate == fixed.recall.estimate
+    assert tuned.evidence == "300 labelled rows, for every threshold at once"
 
 
 def test_results_are_told_in_a_line_a_dict_and_a_frame():
@@ -233,8 +233,8 @@ def test_scores_that_moved_are_warned_of():
         ({"p": [0.2, math.nan]}, DataError, "p must be finite"),
         ({"level": 0}, ArgumentError, "level must lie between 0 and 1; got 0"),
         ({"target": "row"}, ArgumentError, "target must be"),
-        ({"bound": "audit"}, ArgumentError, "bound must be labelled rows"),
-        ({"segments": ["a", "b"], "bound": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
+        ({"labelled": "audit"}, ArgumentError, "labelled must be rows with outcomes"),
+        ({"segments": ["a", "b"], "labelled": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
     ],
 )
 def test_what_cannot_be_told_is_refused(given_, error, message):

@@ -22,10 +22,10 @@ def test_a_hand_worked_example():
     found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2)
     assert found.estimate == pytest.approx(0.5 + 0.7 + 0.1)
     noise = math.sqrt(25 * 0.09 + 0.21 + 0.09)
-    assert found.parts == {"label noise": pytest.approx(quantile(0.05) * noise)}
+    assert found.half_widths == {"label noise": pytest.approx(quantile(0.05) * noise)}
     assert (found.low, found.high) == (0.0, pytest.approx(1.3 + quantile(0.05) * noise))  # nothing can cost less than 0
     assert found.shares == (td.Share("pass", 1.0, 0.1, 0.5), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
-    assert (found.correction, found.rows, found.told) == (0.0, 3.0, "")
+    assert (found.correction, found.rows, found.evidence) == (0.0, 3.0, "")
     assert math.isnan(found.distance)
 
 
@@ -40,8 +40,8 @@ def test_labelled_rows_correct_the_estimate_and_say_how_sure_it_is():
     assert found.estimate == pytest.approx(by_scores + 3 * e.mean())
     tau = spread(e, 5.0, 0.05) / 2
     z = quantile(0.05)
-    assert found.parts["label noise"] == pytest.approx(z * tau * math.sqrt(3))
-    assert found.parts["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
+    assert found.half_widths["label noise"] == pytest.approx(z * tau * math.sqrt(3))
+    assert found.half_widths["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
     wide = z * tau * math.sqrt(3 + 9 / 4)
     assert found.estimate - wide < 0 < 5 + 2 < found.estimate + wide  # so few rows say nothing beyond what can be
     assert (found.low, found.high) == (0.0, 7.0)
@@ -58,7 +58,7 @@ def test_the_population_is_told_a_row():
     # A row is expected to cost between 0 and 1, so far from the mean at most.
     s = spread(each - each.mean(), max(each.mean(), 1 - each.mean()), 0.05) / math.sqrt(400)
     assert found.estimate == pytest.approx(each.mean() + e.mean())
-    assert found.parts == {
+    assert found.half_widths == {
         "sampling": pytest.approx(z * s / math.sqrt(400)), "calibration": pytest.approx(z * tau / math.sqrt(300)),
     }  # fmt: skip
     assert found.high - found.estimate == pytest.approx(z * math.sqrt(s**2 / 400 + tau**2 / 300))
@@ -103,8 +103,8 @@ def test_segments_add_up_and_are_told_one_by_one():
         alone = td.expected_cost(p[segment == name], ERRORS, 0.2, (y[own == name], labelled[own == name]))
         part = found.by_segment[name]
         assert (part.estimate, part.low, part.high) == pytest.approx((alone.estimate, alone.low, alone.high))
-        assert part.parts == pytest.approx(alone.parts)
-        assert part.told == alone.told
+        assert part.half_widths == pytest.approx(alone.half_widths)
+        assert part.evidence == alone.evidence
     assert found.estimate == pytest.approx(sum(one.estimate for one in found.by_segment.values()))
     assert found.high - found.low < sum(one.high - one.low for one in found.by_segment.values())
 
@@ -234,7 +234,7 @@ def test_the_sampling_of_segments_counts_what_labelled_rows_add():
     assert found.estimate == pytest.approx(mean)
     # Scores from .2 on cost 0 to .8, those below 0 to 1; with what is added, -.4 to 1.4.
     s = spread(each - mean, max(1.4 - mean, mean + 0.4), 0.05) / math.sqrt(5)
-    assert found.parts["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
+    assert found.half_widths["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
 
 
 def test_the_sampling_of_weighted_segments_is_that_of_what_each_row_costs():
@@ -251,7 +251,7 @@ def test_the_sampling_of_weighted_segments_is_that_of_what_each_row_costs():
     mean = float(w @ each / w.sum())
     most = w.max() * max(max(abs(one - mean), abs(1 + one - mean)) for one in added.values())
     assert found.estimate == pytest.approx(mean)
-    assert found.parts["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
+    assert found.half_widths["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
 
 
 @ONCE_IN_A_WHILE
@@ -268,7 +268,7 @@ def test_a_rule_that_labelled_rows_chose_needs_more_room():
         best = np.append(scores[order], 1.0)[np.argmin(below)]
         cost = float(np.sum(np.where(p >= best, 1 - y, y)))
         for searched in held:
-            found = td.expected_cost(p, costs, float(best), (labelled, scores), searched=searched)
+            found = td.expected_cost(p, costs, float(best), (labelled, scores), tuned=searched)
             held[searched] += found.low <= cost <= found.high
     assert held[True] / TRIES >= HELD
     assert held[False] / TRIES < HELD
@@ -290,6 +290,6 @@ def test_what_holds_for_every_rule_holds_for_one():
     random, held = np.random.default_rng(6), 0
     for _ in range(TRIES):
         (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
-        found = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), searched=True)
+        found = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), tuned=True)
         held += found.low <= float(np.sum(np.where(p >= 0.3, 1 - y, 5 * y))) <= found.high
     assert held / TRIES >= HELD

@@ -69,14 +69,14 @@ def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_wha
     for c in (0.0, 0.05):
         more = c * (0.8 + 0.6 + 1.4) / 2
         noise = range_quantile(0.05) * math.sqrt((p * (1 - p) + more).sum()) / 3
-        assert tu.decisions.expected_roc(p, c).parts == pytest.approx({"calibration": c, "label noise": noise})
+        assert tu.decisions.expected_roc(p, c).half_widths == pytest.approx({"calibration": c, "label noise": noise})
 
 
 def test_sampling_beside_c_is_the_range_of_brownian_motion_on_the_side_that_varies_more():
     p, w = np.array([0.1, 0.4, 0.7]), np.array([1.0, 2.0, 0.5])
     sides = [range_quantile(0.8 * 0.025) * spread(w * share, 2.0, 0.025) / 3.5 for share in (p, 1 - p)]
     found = tu.decisions.expected_roc(p, 0.05, weight=w, target="population")
-    assert found.parts == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
+    assert found.half_widths == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
     random, many = np.random.default_rng(13), np.round(np.random.default_rng(14).random(4000), 1)
     rates, held = realised(many, many), 0
     for _ in range(40):
@@ -91,7 +91,7 @@ def test_with_labelled_rows_their_errors_say_how_much_labels_vary():
     random = np.random.default_rng(15)
     p, f = random.random(100), random.random(400)
     found = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
-    assert found.parts["label noise"] == pytest.approx(2 * found.parts["calibration"])
+    assert found.half_widths["label noise"] == pytest.approx(2 * found.half_widths["calibration"])
 
 
 def test_events_that_were_expected_and_not_seen_count():
@@ -103,7 +103,9 @@ def test_events_that_were_expected_and_not_seen_count():
 
 
 def test_rows_of_one_score_vary_in_number_and_not_in_kind():
-    assert tu.decisions.expected_roc([0.3] * 50, target="population").parts == {"sampling": pytest.approx(0, abs=1e-12)}
+    assert tu.decisions.expected_roc([0.3] * 50, target="population").half_widths == {
+        "sampling": pytest.approx(0, abs=1e-12)
+    }
 
 
 def test_limits_are_wider_where_thresholds_were_left_out(monkeypatch):
@@ -120,7 +122,7 @@ def test_label_noise_that_is_drawn_is_the_largest_distance_of_brownian_motion():
     p, random = np.full(400, 0.3) + np.arange(400) * 1e-6, np.random.default_rng(0)
     walks = np.abs(np.cumsum(random.normal(size=(4000, 400)), axis=1)).max(axis=1) / 20
     found = tu.decisions.expected_roc(p)
-    assert found.parts == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
+    assert found.half_widths == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
 
 
 @pytest.mark.parametrize("level", [0.99, 0.999, 0.9999, 1 - 1e-7])
@@ -129,7 +131,7 @@ def test_levels_beyond_what_was_drawn_are_as_far_as_brownian_motion_goes(level):
     found = tu.decisions.expected_roc(p, level=level)
     # P(max |B| > x) is 4 Q(x) that far out; steps take a little away.
     exact = -NormalDist().inv_cdf((1 - level) / 4) * math.sqrt(0.21 / 400)
-    assert 0.93 * exact < found.parts["label noise"] < 1.15 * exact
+    assert 0.93 * exact < found.half_widths["label noise"] < 1.15 * exact
     near = tu.decisions.expected_roc(p, level=0.9)
     assert found.area_high - found.area > 1.4 * (near.area_high - near.area)
 
@@ -203,7 +205,7 @@ def test_limits_hold_the_estimate_and_rates_rise(draw, target, p, bound):
                 assert (low[0], high[0], low[-1], high[-1]) == (0, 0, 1, 1)
     assert 0 <= found.area_low <= found.area_high <= 1
     assert math.isnan(found.area) or found.area_low <= found.area <= found.area_high
-    assert all(0 <= part < math.inf for part in found.parts.values())
+    assert all(0 <= part < math.inf for part in found.half_widths.values())
 
 
 @TARGETS
@@ -218,8 +220,8 @@ def test_a_weight_of_two_equals_the_row_twice(draw, target):
         for name in ("threshold", *SIDES):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-12)
         assert one.area == pytest.approx(other.area)
-        for part in one.parts:  # twice the same row tells less than two rows
-            assert one.parts[part] > other.parts[part]
+        for part in one.half_widths:  # twice the same row tells less than two rows
+            assert one.half_widths[part] > other.half_widths[part]
 
 
 @TARGETS
@@ -237,7 +239,7 @@ def test_rows_in_another_order_give_the_same_bits(draw, target, bound):
         for name in LIMITS:
             np.testing.assert_array_equal(getattr(found, name), getattr(first, name))
         assert (found.area, found.area_low, found.area_high) == (first.area, first.area_low, first.area_high)
-        assert found.parts == first.parts
+        assert found.half_widths == first.half_widths
 
 
 @TARGETS
@@ -253,8 +255,8 @@ def test_a_segment_has_the_curve_of_its_rows_alone(draw, target):
         alone = draw(p[region == name], (ly[lr == name], lp[lr == name]), weight=w[region == name], target=target)
         np.testing.assert_allclose(one.y_low, alone.y_low, atol=1e-12)
         assert one.area_high == pytest.approx(alone.area_high)
-        assert one.told == alone.told == f"{(lr == name).sum()} labelled rows"
-    assert found.told == "300 labelled rows"
+        assert one.evidence == alone.evidence == f"{(lr == name).sum()} labelled rows"
+    assert found.evidence == "300 labelled rows"
 
 
 def test_a_calibration_bound_and_a_number_give_the_same_limits():
@@ -263,8 +265,8 @@ def test_a_calibration_bound_and_a_number_give_the_same_limits():
     bound = calibration_bound(random.random(300) < p, p, delta=0.05)
     known, number = (tu.decisions.expected_roc(p, one) for one in (bound, bound.upper))
     np.testing.assert_array_equal(known.y_low, number.y_low)
-    assert known.parts == number.parts
-    assert known.told == f"c at most {bound.upper:.4g} (95%, {bound.method})"
+    assert known.half_widths == number.half_widths
+    assert known.evidence == f"c at most {bound.upper:.4g} (95%, {bound.method})"
 
 
 # What labelled rows correct
@@ -306,7 +308,7 @@ def test_a_corrected_curve_is_as_worked_by_hand():
     np.testing.assert_allclose(pr.y, [math.nan, 0.5, 0.25])
     assert roc.area == pytest.approx(1 - 1 / 6)
     assert pr.area == pytest.approx(0.5)
-    assert (roc.told, pr.told) == ("100 labelled rows",) * 2
+    assert (roc.evidence, pr.evidence) == ("100 labelled rows",) * 2
 
 
 @settings(deadline=None, max_examples=60)
@@ -503,11 +505,11 @@ def test_more_labels_and_more_rows_give_narrower_bands():
     p = random.random(4000)
     y = random.random(4000) < p
     few, many = (tu.decisions.expected_roc(p, (y[:n], p[:n])) for n in (200, 4000))
-    assert many.parts["calibration"] < few.parts["calibration"] / 3
+    assert many.half_widths["calibration"] < few.half_widths["calibration"] / 3
     assert many.area_high - many.area_low < few.area_high - few.area_low
     assert np.mean(many.y_high - many.y_low) < np.mean(few.y_high - few.y_low) / 2
     few, many = (tu.decisions.expected_roc(p[:n], target="population") for n in (200, 4000))
-    assert many.parts["sampling"] < few.parts["sampling"]
+    assert many.half_widths["sampling"] < few.half_widths["sampling"]
 
 
 def test_labelled_rows_give_limits_of_use_where_a_bound_on_c_gives_wide_ones():
@@ -554,10 +556,10 @@ def test_the_answer_is_told_in_one_line():
         ({"p": []}, DataError, "the arrays are empty"),
         ({"level": 1}, ArgumentError, "level must lie between 0 and 1; got 1"),
         ({"target": "all"}, ArgumentError, "target must be"),
-        ({"bound": 1.5}, ArgumentError, "bound must be labelled rows"),
+        ({"labelled": 1.5}, ArgumentError, "labelled must be rows with outcomes"),
         ({"weight": [-1, 1]}, DataError, "weight must not be negative"),
         ({"segments": ["a"]}, DataError, "segments must have one label a row"),
-        ({"segments": ["a", "b"], "bound": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
+        ({"segments": ["a", "b"], "labelled": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw, given_, error, message):

@@ -40,7 +40,7 @@ def judged(draw):
 
 
 def realised(y, p, w, rule):
-    at = rule.places(p)
+    at = rule.action_index(p)
     positive, negative = (np.array([getattr(one, of) for one in rule.actions]) for of in ("positive", "negative"))
     return float(np.sum(w * np.where(y == 1, positive[at], negative[at])))
 
@@ -50,7 +50,7 @@ def test_claim_1_and_equation_2_are_never_violated(case):
     # |cost that came out - cost by the scores| <= n c_emp sum |a - b| (Gao, Parameswaran & Peng 2017), and our own factor.
     y, p, w, actions, intervals = case
     rule = as_rule(intervals, as_actions(actions))
-    error = abs(realised(y, p, w, rule) - float(w @ rule.costs(p)))
+    error = abs(realised(y, p, w, rule) - float(w @ rule.expected_costs(p)))
     c = ecce(y, p, w)
     claim = float(np.abs(rule.differences).sum())
     assert error <= w.sum() * c * swing(rule) + 1e-9
@@ -91,13 +91,13 @@ def test_every_kind_of_bound_is_taken():
         "number": td.expected_cost(p, ERRORS, 0.2, 0.01),
         "none": td.expected_cost(p, ERRORS, 0.2),
     }
-    assert told["rows"].told == told["labelled"].told == "2,000 labelled rows"
+    assert told["rows"].evidence == told["labelled"].evidence == "2,000 labelled rows"
     assert told["rows"].high == told["weighted"].high == told["labelled"].high
-    assert told["bound"].told.startswith("c at most")
-    assert "from the audit of all rows" in told["audit"].told
-    assert told["number"].parts["calibration"] == pytest.approx(2000 * 0.01 * 6)
-    assert set(told["none"].parts) == {"label noise"}
-    assert told["none"].told == ""
+    assert told["bound"].evidence.startswith("c at most")
+    assert "from the audit of all rows" in told["audit"].evidence
+    assert told["number"].half_widths["calibration"] == pytest.approx(2000 * 0.01 * 6)
+    assert set(told["none"].half_widths) == {"label noise"}
+    assert told["none"].evidence == ""
 
 
 def test_an_audit_bounds_c_about_as_its_rows_do():
@@ -120,7 +120,7 @@ def test_segments_of_an_audit_are_asked_by_name():
     found = tu.audit({"y": y, "p": p, "region": region}, outcome="y", prediction="p", by=["region"])
     cost = td.expected_cost(p, ERRORS, 0.2, found, segments={"region": region})
     assert set(cost.by_segment) == {"region=north", "region=south"}
-    assert "region=south" in cost.by_segment["region=south"].told
+    assert "region=south" in cost.by_segment["region=south"].evidence
 
 
 def test_an_audit_bounds_c_where_scores_are_far_too_sure():
@@ -168,7 +168,7 @@ def test_bins_of_an_audit_may_be_given_as_labels():
         td.expected_cost(p, ERRORS, 0.2, found, segments={"age": age})
     assert "cuts numbers and dates into bins" in str(refused.value)
     told = td.expected_cost(p, ERRORS, 0.2, found, segments=np.where(age < 30, "age<30", "age>=30"))
-    assert "from the audit of age<30" in told.by_segment["age<30"].told
+    assert "from the audit of age<30" in told.by_segment["age<30"].evidence
 
 
 LABELS = {
@@ -188,7 +188,7 @@ def test_labels_are_written_as_an_audit_writes_them(kind):
     told = td.expected_cost(p, ERRORS, 0.2, found, segments={"r": values})
     assert list(told.by_segment) == names
     for name, one in told.by_segment.items():
-        assert f"from the audit of {name}" in one.told
+        assert f"from the audit of {name}" in one.evidence
 
 
 def test_labels_of_whole_numbers_are_the_same_with_and_without_a_point():
@@ -226,8 +226,8 @@ def test_weights_that_vanish_beside_others_leave_segments_in_step(weight):
 @pytest.mark.parametrize(
     ("bound", "told"),
     [
-        (2.0, "bound must be labelled rows, an audit, a calibration bound or a number"),
-        (-0.1, "bound must be"), (True, "bound must be"), ("audit", "bound must be"), ([0.1, 0.2], "bound must be"),
+        (2.0, "labelled must be rows with outcomes, an audit, a calibration bound or a number"),
+        (-0.1, "labelled must be"), (True, "labelled must be"), ("audit", "labelled must be"), ([0.1, 0.2], "labelled must be"),
     ],
 )  # fmt: skip
 def test_other_bounds_are_refused(bound, told):
@@ -281,7 +281,7 @@ def test_scores_that_moved_are_told():
     with pytest.warns(ShiftWarning, match="the scores have moved: .* away from that of the labelled rows") as told:
         assert td.expected_cost(p**2, ERRORS, 0.2, (y, p)).distance > 0.1
     with pytest.warns(ShiftWarning) as deeper:
-        td.abstain(p**2, ratio=4, bound=(y, p))
+        td.abstain(p**2, ratio=4, labelled=(y, p))
     assert {one.filename for one in [*told, *deeper]} == {__file__}  # it points at who asked, however deep
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -82,7 +82,7 @@ def test_ties_go_to_the_lower_prediction_and_costs_act_as_a_rule_does():
     assert omnipredict([0.75], ("quantile", 0.25)) == 0
     assert omnipredict([0.25], {"fn": 3, "fp": 1}) == 1
     rule = tu.decisions.best_rule([0.25, 0.1, 0.9], {"fn": 3, "fp": 1}).rule
-    assert rule.places(np.array([0.25])) == 1
+    assert rule.action_index(np.array([0.25])) == 1
 
 
 def test_ties_of_a_quantile_are_not_moved_by_rounding():

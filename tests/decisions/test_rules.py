@@ -31,18 +31,18 @@ def test_actions_may_be_written_in_four_ways():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
 def test_a_threshold_acts_from_itself_on(p, threshold):
     rule = as_rule(threshold, as_actions(ERRORS))
-    assert rule.places(np.array(p)).tolist() == [int(score >= threshold) for score in p]
+    assert rule.action_index(np.array(p)).tolist() == [int(score >= threshold) for score in p]
 
 
 def test_a_score_of_one_belongs_to_the_last_interval():
     rule = as_rule({"b": (0.3, 1), "a": (0, 0.3)}, as_actions({"a": (1, 2), "b": (3, 4)}))
-    assert [rule.actions[at].name for at in rule.places(np.array([0.0, 0.3, 1.0]))] == ["a", "b", "b"]
+    assert [rule.actions[at].name for at in rule.action_index(np.array([0.0, 0.3, 1.0]))] == ["a", "b", "b"]
     assert repr(rule) == "<Rule a below 0.3; b from 0.3>"
 
 
 def test_costs_are_those_of_the_action_at_the_score():
     rule = as_rule([(0, 0.5), (0.5, 0.8), (0.8, 1)], as_actions([(10, 1), (4, 2), (0, 3)]))
-    assert rule.costs(np.array([0.2, 0.5, 0.9])).tolist() == pytest.approx([0.2 * 10 + 0.8, 0.5 * 4 + 1, 0.1 * 3])
+    assert rule.expected_costs(np.array([0.2, 0.5, 0.9])).tolist() == pytest.approx([0.2 * 10 + 0.8, 0.5 * 4 + 1, 0.1 * 3])
     assert repr(rule) == "<Rule action 0 below 0.5; action 1 from 0.5 to below 0.8; action 2 from 0.8>"
 
 
@@ -133,17 +133,17 @@ def test_costs_too_large_to_add_up_are_refused(cost):
 
 
 def test_infinity_never_acts():
-    assert as_rule(math.inf, as_actions(ERRORS)).places(np.array([0.0, 1.0])).tolist() == [0, 0]
+    assert as_rule(math.inf, as_actions(ERRORS)).action_index(np.array([0.0, 1.0])).tolist() == [0, 0]
 
 
 def test_a_rule_is_applied_and_priced():
     rule = as_rule([(0, 0.3), (0.3, 1)], as_actions({"wait": (10, 0), "call": (1, 2)}))
     assert rule.apply([0.1, 0.3, 1.0]).tolist() == ["wait", "call", "call"]
-    assert rule.realised([1, 0, 1], [0.1, 0.3, 1.0]) == 10 + 2 + 1
-    assert rule.realised([1, 0, 1], [0.1, 0.3, 1.0], [2, 1, 0]) == 20 + 2
+    assert rule.realised_cost([1, 0, 1], [0.1, 0.3, 1.0]) == 10 + 2 + 1
+    assert rule.realised_cost([1, 0, 1], [0.1, 0.3, 1.0], [2, 1, 0]) == 20 + 2
     best = td.best_rule([0.1, 0.3, 1.0], {"wait": (10, 0), "call": (1, 2)}, fixed_costs={"call": 0.5})
     assert best.apply([0.0, 1.0]).tolist() == ["wait", "call"]
-    assert best.rule.realised([0, 1], [0.0, 1.0]) == 0 + 1 + 0.5
+    assert best.rule.realised_cost([0, 1], [0.0, 1.0]) == 0 + 1 + 0.5
 
 
 def test_capital_letters_are_told():

@@ -25,7 +25,7 @@ def test_it_is_the_difference_of_both_costs(p, rule, instead):
 def test_where_both_do_the_same_nothing_is_in_doubt():
     saved = td.expected_saving([0.1, 0.3, 0.9], COSTS, 0.4, 0.5)
     assert (saved.estimate, saved.low, saved.high) == (0, 0, 0)
-    assert saved.parts == {"label noise": 0}
+    assert saved.half_widths == {"label noise": 0}
 
 
 def test_start_up_costs_and_several_actions_count():

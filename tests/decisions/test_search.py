@@ -59,8 +59,8 @@ def test_it_is_the_best_of_all_rules(problem):
     best = td.best_rule(p, actions, weight=w, **asked)
     assert best.estimate == pytest.approx(least, abs=1e-9)
     # The rule that is written down is the one that was found: on these rows it costs that, and keeps to the capacities.
-    taken = np.bincount(best.rule.places(p), w, len(best.rule.actions))
-    assert float(w @ best.rule.costs(p)) + best.rule.fixed == pytest.approx(least, abs=1e-9)
+    taken = np.bincount(best.rule.action_index(p), w, len(best.rule.actions))
+    assert float(w @ best.rule.expected_costs(p)) + best.rule.fixed == pytest.approx(least, abs=1e-9)
     assert all(taken[at] <= asked["capacity"][one.name] + 1e-9 for at, one in enumerate(best.rule.actions))
     assert [share.rows for share in best.shares] == pytest.approx(taken.tolist())
     for points in best.curves.values():
@@ -79,7 +79,7 @@ def test_a_hand_worked_example():
     assert best.estimate == pytest.approx(1.25 + 0.8)
     assert best.threshold == pytest.approx(1 / 6)
     assert best.shares == (td.Share("pass", 2.0, 0.25, 1.25), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
-    assert best.alone == {"pass": pytest.approx(5 * 1.45), "act": pytest.approx(4 - 1.45)}
+    assert best.uniform_costs == {"pass": pytest.approx(5 * 1.45), "act": pytest.approx(4 - 1.45)}
     assert dict(best.curve) == pytest.approx({0.1: 2.55, 0.15: 2.15, 0.3: 2.05, 0.9: 2.85, math.inf: 7.25})
 
 
@@ -151,7 +151,7 @@ def test_a_cut_that_is_not_made_is_shown_where_it_would_be():
 
 def test_treating_all_alike_costs_a_start_too():
     best = td.best_rule([0.5, 0.9], {"fn": 5, "fp": 1}, fixed_costs={"act": 2})
-    assert best.alone == {"pass": pytest.approx(7), "act": pytest.approx(2.6)}
+    assert best.uniform_costs == {"pass": pytest.approx(7), "act": pytest.approx(2.6)}
 
 
 def test_the_result_leaves_as_json():
@@ -221,7 +221,7 @@ def test_bad_scores_are_refused():
 
 
 def test_actions_that_cannot_take_all_rows_are_named():
-    assert td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}).over == ()
+    assert td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}).over_capacity == ()
     best = td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 2})
-    assert best.over == ("act",)
-    assert best.to_dict()["over"] == ["act"]
+    assert best.over_capacity == ("act",)
+    assert best.to_dict()["over_capacity"] == ["act"]

@@ -86,7 +86,7 @@ def test_under_a_capacity_the_thresholds_that_it_allows_fill_the_picture(room, e
 def test_thresholds_that_cost_many_times_the_best_are_left_out_of_sight():
     best = decisions.best_rule(many(), {"fn": 500, "fp": 1})
     ax = figures.draw_cost_curve(best)
-    least = best.alone["act"]
+    least = best.uniform_costs["act"]
     assert ax.get_ylim() == (0.0, pytest.approx(2 * 1.06 * least))
     assert ax.get_xlim()[0] == 0.0
     assert best.threshold < ax.get_xlim()[1] < 0.5
@@ -142,8 +142,8 @@ def test_a_decision_curve_draws_each_score_with_its_interval_beside_all_and_none
     for name in ("before", "after"):
         np.testing.assert_array_equal(named(ax, name).get_ydata(), found.benefit[name])
         np.testing.assert_array_equal(named(ax, name).get_xdata(), found.threshold)
-    np.testing.assert_array_equal(named(ax, "act on all rows").get_ydata(), found.all)
-    np.testing.assert_array_equal(named(ax, "act on none").get_ydata(), found.none)
+    np.testing.assert_array_equal(named(ax, "act on all rows").get_ydata(), found.treat_all)
+    np.testing.assert_array_equal(named(ax, "act on none").get_ydata(), found.treat_none)
     first = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert first.min() == pytest.approx(found.low["before"].min())
     assert first.max() == pytest.approx(found.high["before"].max())
@@ -180,18 +180,18 @@ def test_only_two_scores_are_compared():
 def test_net_benefit_far_below_nought_is_cut_but_not_the_harm_of_a_score():
     y, _, after = two_scores()
     calm = decisions.decision_curve(y, after)
-    most = max(calm.all.max(), calm.benefit["model"].max())
-    assert calm.all.min() < -10
+    most = max(calm.treat_all.max(), calm.benefit["model"].max())
+    assert calm.treat_all.min() < -10
     assert figures.draw_decision_curve(calm).get_ylim() == (pytest.approx(-0.1 * most), pytest.approx(1.06 * most))
     harm = decisions.decision_curve(y, 1 - after)
-    assert figures.draw_decision_curve(harm).get_ylim()[0] == pytest.approx(-0.5 * harm.all.max())
+    assert figures.draw_decision_curve(harm).get_ylim()[0] == pytest.approx(-0.5 * harm.treat_all.max())
 
 
 # Rates without labels
 
 
 def test_a_roc_curve_is_drawn_with_its_band_and_area():
-    curve = decisions.expected_roc(P, bound=0.05)
+    curve = decisions.expected_roc(P, labelled=0.05)
     ax = figures.draw_roc(curve, title="four rows")
     chance, line = lines(ax)
     np.testing.assert_array_equal(chance.get_xydata(), [[0, 0], [1, 1]])
@@ -208,7 +208,7 @@ def test_a_roc_curve_is_drawn_with_its_band_and_area():
 
 
 def test_a_pr_curve_is_drawn_from_where_precision_is_defined():
-    curve = decisions.expected_pr(P, bound=0.05)
+    curve = decisions.expected_pr(P, labelled=0.05)
     ax = figures.draw_pr(curve)
     chance, line = lines(ax)
     np.testing.assert_allclose(chance.get_ydata(), P.mean(), atol=5e-4)
@@ -279,7 +279,7 @@ def test_a_reward_alone_stands_beside_what_was_promised():
     assert words(ax)[:2] == ["came out (±2 standard errors)", "promised by confidence"]
     np.testing.assert_array_equal(named(ax, "promised").get_ydata(), known.expected)
     (band,) = ax.collections
-    assert band.get_paths()[0].vertices[:, 1].min() == pytest.approx((known.realised - 2 * known.error).min())
+    assert band.get_paths()[0].vertices[:, 1].min() == pytest.approx((known.realised - 2 * known.standard_error).min())
     plain = figures.draw_reward(unknown)
     assert words(plain)[:2] == ["expected", "only right answers"]
     np.testing.assert_array_equal(named(plain, "expected").get_ydata(), unknown.expected)
@@ -431,7 +431,7 @@ def test_what_is_cheaper_than_the_best_rule_is_over_capacity():
 def test_of_many_actions_the_cheapest_are_drawn_for_all_rows():
     best = decisions.best_rule(many(), {f"do {k}": (500 - 60 * k, 15 * k) for k in range(8)})
     said = [one for one in words(figures.draw_cost_curve(best)) if "for all rows" in one]
-    cheapest = sorted(best.alone, key=best.alone.get)[:4]
+    cheapest = sorted(best.uniform_costs, key=best.uniform_costs.get)[:4]
     assert sorted(one.split(" for all")[0] for one in said) == sorted(cheapest)
 
 
@@ -444,7 +444,7 @@ def test_long_names_are_broken():
 
 
 def test_many_curves_have_their_names_beside_them_and_faint_bands():
-    curve = decisions.expected_roc(many(500), bound=0.05)
+    curve = decisions.expected_roc(many(500), labelled=0.05)
     few, crowd = (figures.draw_roc({f"part {k}": curve for k in range(n)}) for n in (2, 9))
     for ax in (few, crowd):
         ax.figure.savefig(io.BytesIO())  # lays out

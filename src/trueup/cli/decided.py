@@ -52,17 +52,17 @@ def _head(found: Answer, amount: Amount) -> list[str]:
     many = f"{count(taken.get(ACT, 0.0))} of {rows}" if found.question.of_errors else rows
     above = (most for name, most in found.question.capacity.items() if taken.get(name, 0.0) > most)
     over = "" if found.fits else f", over the capacity of {count(next(above))}"
-    widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.parts.items())
+    widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.half_widths.items())
     lines = [
         f"{sentence(found)}: {many}{over}",
         f"{unit(found)} {amount(cost.estimate)}, {amount.span(cost)} at {level_of(found)}",
         found.question.told(),
     ]
-    if not cost.told:
+    if not cost.evidence:
         return [*lines, f"the interval is {widths} alone: scores are taken at their word unless --labelled rows check them"]
     added = f"{'add' if cost.correction >= 0 else 'take'} {amount(abs(cost.correction))}"
     way = "to" if cost.correction >= 0 else "from"
-    return [*lines, f"the interval is made of {widths}; {cost.told} {added} {way} what the scores say"]
+    return [*lines, f"the interval is made of {widths}; {cost.evidence} {added} {way} what the scores say"]
 
 
 def _instead(found: Answer, amount: Amount) -> list[str | Grid]:
@@ -150,7 +150,7 @@ def _chart(found: Answer, amount: Amount) -> list[str | Grid]:
     nought = min(0.0, *costs)
     longest = (max(costs) - nought) or 1.0
     best = threshold_of(found.best.rule)
-    best_of = "best by the scores" if found.cost.told else "best"  # labelled rows may know of a better one
+    best_of = "best by the scores" if found.cost.evidence else "best"  # labelled rows may know of a better one
     rows: list[tuple[str, ...]] = []
     for one in found.points:
         mark = best_of if one.threshold == best else "given" if one.threshold == found.question.threshold else ""

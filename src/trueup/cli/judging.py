@@ -144,7 +144,7 @@ class _Judge:
 
     def in_use(self, rule: Rule) -> Rule:
         """Start up no action that takes no row."""
-        rows = np.bincount(rule.places(self.p), minlength=len(rule.actions))
+        rows = np.bincount(rule.action_index(self.p), minlength=len(rule.actions))
         used = (one if many else replace(one, fixed=0.0) for one, many in zip(rule.actions, rows, strict=True))
         return replace(rule, actions=tuple(used))
 
@@ -239,7 +239,7 @@ class _Judge:
 
 
 def _without_interval(cost: ExpectedCost) -> ExpectedCost:
-    return replace(cost, low=math.nan, high=math.nan, parts={})
+    return replace(cost, low=math.nan, high=math.nan, half_widths={})
 
 
 def _together(costs: list[ExpectedCost]) -> ExpectedCost:

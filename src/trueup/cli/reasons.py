@@ -116,7 +116,7 @@ def of_answer(found: Answer) -> Iterator[str]:
     given = found.question.threshold
     yield f"rule: {'the one that was given' if given is not None else 'the cheapest of all thresholds, by the scores'}"
     yield f"fits the capacities: {'yes' if found.fits else 'no'}"
-    widths = ", ".join(f"{name} ±{half:.6g}" for name, half in found.cost.parts.items())
+    widths = ", ".join(f"{name} ±{half:.6g}" for name, half in found.cost.half_widths.items())
     yield f"interval at {100 * found.cost.level:g}%, for {found.cost.target}: {widths}"
-    if found.cost.told:
-        yield f"correction by {found.cost.told}: {found.cost.correction:+.6g}"
+    if found.cost.evidence:
+        yield f"correction by {found.cost.evidence}: {found.cost.correction:+.6g}"

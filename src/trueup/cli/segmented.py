@@ -29,7 +29,7 @@ def segment_tables(found: Answer, amount: Amount, top: int) -> Iterator[list[str
 def _table(found: Answer, of: Segments, amount: Amount, top: int) -> list[str | Grid]:
     names = [ACT] if found.question.of_errors else [action.name for action in found.rule.actions]
     ordered = sorted(of.costs.items(), key=lambda one: (-one[1].estimate, one[0]))
-    known, told, unknown = of.cut.labelled, bool(found.cost.told), set(of.unknown)
+    known, told, unknown = of.cut.labelled, bool(found.cost.evidence), set(of.unknown)
     shown = [(f"{name} *" if name in unknown else name, cost, known[name]) for name, cost in ordered[:top]]
     if told:
         shown.append((f"{ALL} *" if unknown else ALL, of.whole, sum(known.values())))

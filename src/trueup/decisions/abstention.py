@@ -37,17 +37,17 @@ class RealisedCost:
     ----------
     total, mean : float
         Of these rows, and a row.
-    error : float
+    standard_error : float
         Standard error of the mean, for rows drawn from the same population; NaN for a single row.
-    surprise : float
+    z_score : float
         By how many standard deviations of label noise the total is above what the confidences promised: beyond 3 they are
         too high where it matters, below -3 too low.
     """
 
     total: float
     mean: float
-    error: float
-    surprise: float
+    standard_error: float
+    z_score: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +137,15 @@ class Abstention:
         span = f"{say(self.expected.low)} to {say(self.expected.high)} at {100 * self.expected.level:g}%"
         told = f"expected cost {say(self.expected.estimate)}{unit}, {span}"
         if known is None:
-            return f"<Abstention {said}; {told} ({self.expected.told or 'scores taken at their word'})>"
+            return f"<Abstention {said}; {told} ({self.expected.evidence or 'scores taken at their word'})>"
         cost = known.mean if unit else known.total
         return f"<Abstention {said}; cost {say(cost)}{unit}, {told}>"
 
 
 def abstain(
     p: ArrayLike, y: ArrayLike | None = None, *,
-    ratio: float | None = None, costs: Mapping[str, float] | None = None, bound: Any = None, level: float = 0.9,
-    target: Target = "rows", called: Any = None, weight: ArrayLike | None = None, segments: Any = None,
+    ratio: float | None = None, costs: Mapping[str, float] | None = None, labelled: Any = None, level: float = 0.9,
+    target: Target = "rows", predicted_class: Any = None, weight: ArrayLike | None = None, segments: Any = None,
 ) -> Abstention:  # fmt: skip
     """Say what it costs to answer where confidence is at least 1 - u/w, and to say "unsure" elsewhere.
 
@@ -165,15 +165,15 @@ def abstain(
     costs : mapping, optional
         In place of ratio: {"unsure": u, "wrong": w}, perhaps with "right": r, by default 0. Rows are answered whose
         confidence is at least (w - u) / (w - r). r <= u <= w is asked for: otherwise one would answer never, or always.
-    bound : optional
+    labelled : optional
         What is known of the errors of the scores, as for `expected_cost`: of p where it has one column, of the confidence
-        (with y whether the answer was right) where it has several or ``called`` is given. A tuple (y, p) with several
-        columns is turned into that.
+        (with y whether the answer was right) where it has several or ``predicted_class`` is given. A tuple (y, p) with
+        several columns is turned into that.
     level, target : optional
         Of the interval around the expected cost, as for `expected_cost`.
-    called : int or array-like of int, optional
-        The class that is answered, where it is not the likeliest. Of confidences themselves write called=1, and as y
-        whether the answer was right.
+    predicted_class : int or array-like of int, optional
+        The class that is answered, where it is not the likeliest. Of confidences themselves write predicted_class=1, and as
+        y whether the answer was right.
     weight : array-like, shape (n,), optional
     segments : array-like of labels, or mapping of column to values, optional
 
@@ -194,10 +194,10 @@ def abstain(
     0.75
     """
     prices = _prices(ratio, costs)
-    answers = answers_of(p, y, called=called, weight=weight, segments=segments)
+    answers = answers_of(p, y, predicted_class=predicted_class, weight=weight, segments=segments)
     if answers.score is None:
-        bound = _of_answers(bound, called)
-    expected = _expected(answers, prices, bound, level, target)
+        labelled = _of_answers(labelled, predicted_class)
+    expected = _expected(answers, prices, labelled, level, target)
     single = {name: _put_together(part, prices, expected.by_segment[name], {}) for name, part in answers.parts()}
     return _put_together(answers, prices, expected, single)
 
@@ -249,13 +249,13 @@ def _prices(ratio: Any, costs: Any) -> _Prices:
     return found
 
 
-def _of_answers(bound: Any, called: Any) -> Any:
+def _of_answers(bound: Any, predicted_class: Any) -> Any:
     """Turn labelled rows with scores of several classes into confidences, and whether they came true."""
     if isinstance(bound, tuple) and len(bound) in (2, 3) and np.ndim(bound[1]) == 2:
-        if called is not None:
+        if predicted_class is not None:
             raise ArgumentError(
-                "the bound has scores of several classes, and which of them would be called is not known",
-                hint="pass bound=(right, confidence): whether each answer was right, and how sure it was",
+                "the labelled rows have scores of several classes, and which of them would be predicted is not known",
+                hint="pass labelled=(right, confidence): whether each answer was right, and how sure it was",
             )
         rows = answers_of(bound[1], bound[0], weight=bound[2] if len(bound) == 3 else None)
         return rows.hit, rows.confidence, rows.w
@@ -330,5 +330,5 @@ def _realised(answers: Answers, prices: _Prices, taken: BoolArray) -> RealisedCo
     # What the labels of answered rows add: each is off by its error less the probability of one.
     above = float((w * (c - hit))[taken].sum())
     noise = math.sqrt(float((w**2 * c * (1.0 - c))[taken].sum()))
-    surprise = above / noise if noise else math.copysign(math.inf, above) if above else 0.0
-    return RealisedCost(float(w @ cost), mean, float(error), surprise)
+    z_score = above / noise if noise else math.copysign(math.inf, above) if above else 0.0
+    return RealisedCost(float(w @ cost), mean, float(error), z_score)

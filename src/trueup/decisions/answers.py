@@ -51,7 +51,12 @@ class Answers(NamedTuple):
 
 
 def answers_of(
-    p: ArrayLike, y: ArrayLike | None = None, *, called: Any = None, weight: ArrayLike | None = None, segments: Any = None
+    p: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    predicted_class: Any = None,
+    weight: ArrayLike | None = None,
+    segments: Any = None,
 ) -> Answers:
     """Say what would be answered of each row, and how sure that is.
 
@@ -61,7 +66,7 @@ def answers_of(
         The probability of class 1, or of each of k classes.
     y : array-like, shape (n,), optional
         The class of each row: 0 or 1, or a position among the columns of p.
-    called : int or array-like of int, shape (n,), optional
+    predicted_class : int or array-like of int, shape (n,), optional
         The class that is answered. By default the likeliest: 1 where one score is 0.5 or more; among equal columns the
         first, as `metrics.top_label` has it.
     weight, segments : optional
@@ -82,29 +87,31 @@ def answers_of(
     kept = np.ones(np.shape(p)[0], bool) if weight is None else numbers(weight, "weight") > 0
     if classes:
         data = scored_classes(np.zeros(len(kept)) if y is None else y, p, weight)
-        at = data.p.argmax(axis=1) if called is None else _called(called, kept, data.p.shape[1])
+        at = data.p.argmax(axis=1) if predicted_class is None else _called(predicted_class, kept, data.p.shape[1])
         # Scores may add up to 1 by a hair too much: a confidence does not exceed 1.
         confidence = np.minimum(data.p[np.arange(len(at)), at], 1.0)
         return Answers(confidence, None if y is None else (at == data.y).astype(np.float64), rows.w, None, rows.segments)
-    one = rows.p >= 0.5 if called is None else _called(called, kept, 2) == 1
+    one = rows.p >= 0.5 if predicted_class is None else _called(predicted_class, kept, 2) == 1
     outcome = None if y is None else scored(y, p, weight).y
     hit = None if outcome is None else np.where(one, outcome, 1.0 - outcome)
     confidence = np.where(one, rows.p, 1.0 - rows.p)
-    return Answers(confidence, hit, rows.w, rows.p if called is None else None, rows.segments)
+    return Answers(confidence, hit, rows.w, rows.p if predicted_class is None else None, rows.segments)
 
 
-def _called(called: Any, kept: BoolArray, classes: int) -> IntArray:
+def _called(predicted_class: Any, kept: BoolArray, classes: int) -> IntArray:
     """Read the class that is answered, of the rows that are kept."""
-    given = numbers(np.full(len(kept), called) if np.ndim(called) == 0 else called, "called")
+    given = numbers(
+        np.full(len(kept), predicted_class) if np.ndim(predicted_class) == 0 else predicted_class, "predicted_class"
+    )
     if len(given) != len(kept):
         raise DataError(
-            f"called must name one class a row; got {len(given):,} for {len(kept):,} rows",
+            f"predicted_class must name one class a row; got {len(given):,} for {len(kept):,} rows",
             hint="one entry a row, or one for all",
         )
     bad = (given < 0) | (given >= classes) | (given != np.floor(given))
     if bad.any():
         raise ArgumentError(
-            f"called must hold classes 0 to {classes - 1}; got {given[bad][0]:g} {where(bad)}",
+            f"predicted_class must hold classes 0 to {classes - 1}; got {given[bad][0]:g} {where(bad)}",
             hint="leave it out to answer with the likeliest class",
         )
     return given[kept].astype(np.int64)

@@ -41,7 +41,7 @@ class DecisionCurve:
         Ascending. A row is acted on whose score is that or more.
     benefit, low, high : mapping of str to ndarray
         Net benefit of each prediction: net true positives a row. Each interval holds by itself, not all at once.
-    all, none : ndarray
+    treat_all, treat_none : ndarray
         Net benefit of acting on all rows, and on none, which is 0.
     advantage : mapping of str to Gain
         Of each prediction over the better of acting on all and on none, row by row, with an interval.
@@ -54,9 +54,9 @@ class DecisionCurve:
     level : float
     target : {"rows", "population"}
         What the intervals are of: these rows, or the population that they come from.
-    parts : mapping of str to ndarray
+    half_widths : mapping of str to ndarray
         Half-widths that the intervals are made of where outcomes are not known, as in `ExpectedCost`.
-    told : str
+    evidence : str
         Where the calibration part comes from; empty where scores are taken at their word, or outcomes are known.
     distance : float
         Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
@@ -67,16 +67,16 @@ class DecisionCurve:
     benefit: Mapping[str, FloatArray]
     low: Mapping[str, FloatArray]
     high: Mapping[str, FloatArray]
-    all: FloatArray
-    none: FloatArray
+    treat_all: FloatArray
+    treat_none: FloatArray
     advantage: Mapping[str, Gain]
     difference: Mapping[str, Gain]
     prevalence: float
     rows: float
     level: float
     target: Target
-    parts: Mapping[str, FloatArray] = field(default_factory=dict)
-    told: str = ""
+    half_widths: Mapping[str, FloatArray] = field(default_factory=dict)
+    evidence: str = ""
     distance: float = math.nan
     by_segment: Mapping[str, DecisionCurve] = field(default_factory=dict)
 
@@ -86,10 +86,10 @@ class DecisionCurve:
         return {name: one / (self.prevalence or math.nan) for name, one in self.benefit.items()}
 
     @property
-    def avoided(self) -> Mapping[str, FloatArray]:
+    def interventions_avoided(self) -> Mapping[str, FloatArray]:
         """Give how many actions a row are saved against acting on all, at no loss of true positives (NaN at 0)."""
         cost = np.where(self.threshold > 0, odds(self.threshold), math.nan)
-        return {name: (one - self.all) / cost for name, one in self.benefit.items()}
+        return {name: (one - self.treat_all) / cost for name, one in self.benefit.items()}
 
     @property
     def verdict(self) -> str:
@@ -129,10 +129,10 @@ class DecisionCurve:
                 "benefit": self.benefit[name],
                 "low": self.low[name],
                 "high": self.high[name],
-                "all": self.all,
-                "none": self.none,
+                "treat_all": self.treat_all,
+                "treat_none": self.treat_none,
                 "standardized": self.standardized[name],
-                "avoided": self.avoided[name],
+                "interventions_avoided": self.interventions_avoided[name],
             }
             for what, gain in (("advantage", self.advantage[name]), ("difference", self.difference.get(name, missing))):
                 line |= {what: gain.estimate, f"{what}_low": gain.low, f"{what}_high": gain.high}
@@ -170,7 +170,7 @@ def decision_curve(
     weight: ArrayLike | None = None,
     level: float = 0.9,
     target: Target | None = None,
-    bound: Any = None,
+    labelled: Any = None,
     segments: Any = None,
 ) -> DecisionCurve:
     """Say what it is worth to act on scores, over the thresholds that one may act from, before and after a fix.
@@ -181,7 +181,7 @@ def decision_curve(
     Parameters
     ----------
     y : array-like, shape (n,), or None
-        Outcomes. None where they are not known: then the benefit is what the scores say, see ``bound``.
+        Outcomes. None where they are not known: then the benefit is what the scores say, see ``labelled``.
     predictions : array-like, or mapping of name to array-like, shape (n,)
         One score, or several of the same rows: {"before": p, "after": q}. The others are compared with the first.
         Without outcomes, only one: two scores expect different outcomes, and each would be judged by itself.
@@ -193,7 +193,7 @@ def decision_curve(
     target : {"rows", "population"}, optional
         What intervals are of. Where outcomes are known, so is the benefit of these rows, and intervals are of the
         population's. Else "rows" by default, what these rows will turn out to have gained.
-    bound : optional
+    labelled : optional
         Without outcomes, what is known of the score's errors, as in `expected_cost`.
     segments : array-like of labels, or mapping of column to values, optional
         Gives a curve for each, too.
@@ -202,16 +202,16 @@ def decision_curve(
     --------
     >>> y = [0, 0, 0, 1, 0, 1, 1, 1]
     >>> curve = decision_curve(y, [0.1, 0.2, 0.3, 0.3, 0.6, 0.7, 0.8, 0.9], thresholds=[0.25, 0.5])
-    >>> curve.benefit["model"].round(3), curve.all.round(3)
+    >>> curve.benefit["model"].round(3), curve.treat_all.round(3)
     (array([0.417, 0.25 ]), array([0.333, 0.   ]))
     """
     check_level(level)
     t = _thresholds(thresholds)
     named = _named(predictions)
     if y is None:
-        return _expected(named, t, weight, level, target or "rows", bound, segments)
-    if bound is not None:
-        hint = "leave bound out, or pass y=None to go by the scores"
+        return _expected(named, t, weight, level, target or "rows", labelled, segments)
+    if labelled is not None:
+        hint = "leave labelled out, or pass y=None to go by the scores"
         raise ArgumentError("outcomes are known, so that no bound on the scores' errors is needed", hint=hint)
     if target not in (None, "population"):
         check_choice("target", target, ("rows", "population"))
@@ -311,7 +311,7 @@ def _expected(
     weight: ArrayLike | None,
     level: float,
     target: Target,
-    bound: Any,
+    labelled: Any,
     segments: Any,
 ) -> DecisionCurve:
     """Tell net benefit from one score alone."""
@@ -320,7 +320,7 @@ def _expected(
         hint = "ask for one score at a time, or pass y"
         raise ArgumentError(f"without outcomes one score can be judged; got {', '.join(named)}", hint=hint)
     ((name, p),) = named.items()
-    rows, known = unlabelled(p, weight, segments), as_bound(bound)
+    rows, known = unlabelled(p, weight, segments), as_bound(labelled)
     distance = compare_with(known, rows.p, rows.w)
     parts: list[tuple[str | None, Unlabelled]] = list(rows.parts())
     single = {str(one): _put_together(name, [(one, part)], t, known, level, target) for one, part in parts}

@@ -29,7 +29,7 @@ COUNTS = ("tp", "fp", "fn", "tn")
 # What a rate divides, and by what: how often tp, fp, fn and tn count in both.
 RATES = {
     "prevalence": ((1, 0, 1, 0), (1, 1, 1, 1)),
-    "called": ((1, 1, 0, 0), (1, 1, 1, 1)),
+    "predicted_positive": ((1, 1, 0, 0), (1, 1, 1, 1)),
     "precision": ((1, 0, 0, 0), (1, 1, 0, 0)),
     "recall": ((1, 0, 0, 0), (1, 0, 1, 0)),
     "specificity": ((0, 0, 0, 1), (0, 1, 0, 1)),
@@ -58,7 +58,7 @@ class ExpectedConfusion:
         Rows are called positive whose score is that or more.
     tp, fp, fn, tn : Estimate
         True and false positives, false and true negatives: rows (target "rows"), or shares of rows to come ("population").
-    prevalence, called : Estimate
+    prevalence, predicted_positive : Estimate
         The share of rows that are positive, and of those called so.
     precision, recall, specificity, npv, accuracy, f1 : Estimate
         NaN between 0 and 1 where nothing is expected to divide by.
@@ -67,7 +67,7 @@ class ExpectedConfusion:
     target : {"rows", "population"}
     rows : float
         Their number, or their total weight.
-    told : str
+    evidence : str
         Where corrections, and what they may be off by, come from; empty where scores are taken at their word.
     distance : float
         Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
@@ -80,7 +80,7 @@ class ExpectedConfusion:
     fn: Estimate
     tn: Estimate
     prevalence: Estimate
-    called: Estimate
+    predicted_positive: Estimate
     precision: Estimate
     recall: Estimate
     specificity: Estimate
@@ -90,7 +90,7 @@ class ExpectedConfusion:
     level: float
     target: Target
     rows: float
-    told: str
+    evidence: str
     distance: float
     by_segment: Mapping[str, ExpectedConfusion] = field(default_factory=dict)
 
@@ -114,14 +114,14 @@ class ExpectedConfusion:
             f"{name} {one.estimate:.3g} ({one.low:.3g} to {one.high:.3g})"
             for name, one in (("precision", self.precision), ("recall", self.recall))
         )
-        told = self.told or "scores taken at their word"
+        told = self.evidence or "scores taken at their word"
         return f"<ExpectedConfusion at {self.threshold:.4g}: {counts}; {rates} at {100 * self.level:g}% ({told})>"
 
 
 def expected_confusion(
-    p: ArrayLike, threshold: float, bound: Any = None, *,
+    p: ArrayLike, threshold: float, labelled: Any = None, *,
     level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
-    searched: bool = False,
+    tuned: bool = False,
 ) -> ExpectedConfusion:  # fmt: skip
     """Say how many rows without labels are called positive rightly and wrongly, with intervals.
 
@@ -131,8 +131,8 @@ def expected_confusion(
         Scores of the rows.
     threshold : float, or BestRule of two actions
         Rows are called positive whose score is that or more; infinity calls none.
-    bound, level, target, weight, segments, searched
-        As for `expected_cost`: labelled rows correct the estimates, a bound only widens the intervals. ``searched`` says
+    labelled, level, target, weight, segments, tuned
+        As for `expected_cost`: labelled rows correct the estimates, a bound only widens the intervals. ``tuned`` says
         that the labelled rows had a say in choosing the threshold.
 
     Warns
@@ -160,17 +160,17 @@ def expected_confusion(
     check_level(level)
     at = _threshold(threshold)
     rows = unlabelled(p, weight, segments)
-    known = as_bound(bound)
+    known = as_bound(labelled)
     distance = compare_with(known, rows.p, rows.w)
     sides = (1 - level) / 2
     if rows.segments is None:
-        return _tell([_part(rows, at, known, sides, None, searched=searched)], at, level, target, distance, {})
+        return _tell([_part(rows, at, known, sides, None, tuned=tuned)], at, level, target, distance, {})
     whole, single = [], {}
     for name, part in rows.parts():
-        alone = _part(part, at, known, sides, name, searched=searched)
+        alone = _part(part, at, known, sides, name, tuned=tuned)
         single[name] = _tell([alone], at, level, target, math.nan, {})
         # Bounds of all segments must hold at once for the whole.
-        whole.append(_part(part, at, known, sides / len(rows.segments.names), name, searched=searched))
+        whole.append(_part(part, at, known, sides / len(rows.segments.names), name, tuned=tuned))
     return _tell(whole, at, level, target, distance, single)
 
 
@@ -205,10 +205,10 @@ class _Part(NamedTuple):
     heaviest: float
     known: _Known | None
     bound: float  # on the error of any interval, a row
-    told: str
+    evidence: str
 
 
-def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: str | None, *, searched: bool) -> _Part:
+def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: str | None, *, tuned: bool) -> _Part:
     """Sum rows up."""
     p, w = rows.p, rows.w
     weight, positive, noise, *moments = _sums(p >= at, w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
@@ -219,7 +219,7 @@ def _part(rows: Unlabelled, at: float, bound: Bound | None, sides: float, name: 
         mean, squares = _sums(f >= at, errors / total, (errors / total) ** 2)
         known = _Known(mean, squares, heaviest / total, float(total**2 / np.sum(v**2)), sides)
         told = told_of(mine)
-        if searched:
+        if tuned:
             most = reach_of_all(mine, sides)
             told += ", for every threshold at once"
     elif bound is not None:
@@ -290,9 +290,9 @@ def _tell(
     counts = np.clip([middle, middle - half, middle + half], 0.0, most) / unit
     lines = np.hstack([counts, _rates(parts, counts[0], most > 0, level, target)]).T.tolist()
     found = {name: Estimate(*line) for name, line in zip((*COUNTS, *RATES), lines, strict=True)}
-    told = parts[0].told if len(parts) == 1 else f"{len(parts)} segments by their own" if parts[0].told else ""
+    told = parts[0].evidence if len(parts) == 1 else f"{len(parts)} segments by their own" if parts[0].evidence else ""
     return ExpectedConfusion(
-        at, **found, level=level, target=target, rows=total, told=told, distance=distance, by_segment=single
+        at, **found, level=level, target=target, rows=total, evidence=told, distance=distance, by_segment=single
     )
 
 

@@ -45,7 +45,7 @@ class ExpectedCost:
         How often the interval holds the cost.
     target : {"rows", "population"}
     rule : Rule
-    parts : mapping of str to float
+    half_widths : mapping of str to float
         Half-widths that the interval is made of: "label noise" or "sampling", and "calibration" where there is evidence.
         Parts that are independent of each other add up in squares: the interval is at most as wide as their sum.
     correction : float
@@ -54,7 +54,7 @@ class ExpectedCost:
         Their number, or their total weight.
     shares : tuple of Share
         What falls to each action, by the scores alone: their costs add up to the estimate less the correction.
-    told : str
+    evidence : str
         Where the calibration part comes from; empty where scores are taken at their word.
     distance : float
         Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
@@ -68,11 +68,11 @@ class ExpectedCost:
     level: float
     target: Target
     rule: Rule
-    parts: Mapping[str, float]
+    half_widths: Mapping[str, float]
     correction: float
     rows: float
     shares: tuple[Share, ...]
-    told: str
+    evidence: str
     distance: float
     by_segment: Mapping[str, ExpectedCost] = field(default_factory=dict)
 
@@ -87,8 +87,8 @@ class ExpectedCost:
 
     def __repr__(self) -> str:
         what = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "a row"
-        parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.parts.items())
-        told = self.told or "scores taken at their word"
+        parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.half_widths.items())
+        told = self.evidence or "scores taken at their word"
         if self.correction:
             parts += f"; correction {'+' if self.correction > 0 else ''}{say(self.correction, 3)}"
         span = f"{say(self.low)} to {say(self.high)}"
@@ -96,9 +96,9 @@ class ExpectedCost:
 
 
 def expected_cost(
-    p: ArrayLike, costs: Any, rule: Any, bound: Any = None, *,
+    p: ArrayLike, costs: Any, rule: Any, labelled: Any = None, *,
     level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
-    searched: bool = False,
+    tuned: bool = False,
 ) -> ExpectedCost:  # fmt: skip
     """Say what a rule will cost on rows without labels, with an interval.
 
@@ -110,7 +110,7 @@ def expected_cost(
         {"fn": 5, "fp": 1}, or actions: {name: (cost on a positive row, cost on a negative row)}.
     rule : float, mapping, list, Rule or BestRule
         A threshold (act where the score is that or more), {name: (from, below)}, or what `best_rule` gave.
-    bound : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
+    labelled : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
         What is known of the scores' errors. Best are labelled rows that did not teach the model, or a calibrator, which
         held some out: they correct the estimate, too. A bound on c(f), or an audit's, only widens the interval. Without
         it the scores are taken at their word.
@@ -121,7 +121,7 @@ def expected_cost(
     segments : array-like of labels, or mapping of column to values, optional
         The segment of each row; where the bound knows segments, each is corrected and bounded by its own. For an audit,
         write {"region": [..]}, so that they are named as it names them.
-    searched : bool
+    tuned : bool
         Whether the labelled rows had a say in choosing the rule, as where thresholds were tried out on their outcomes.
         What they say of the cost then has to hold for all rules at once. `best_rule` sees no outcome, so its rules were
         not searched for in this sense.
@@ -152,21 +152,19 @@ def expected_cost(
     actions = as_actions(costs)
     check_squares(actions)
     found = as_rule(rule, actions)
-    known = as_bound(bound)
+    known = as_bound(labelled)
     distance = compare_with(known, rows.p, rows.w)
     sides = (1 - level) / 2
     if rows.segments is None:
-        return _put_together(
-            [_part(rows, found, known, sides, None, searched=searched)], found, level, target, rows, distance
-        )
+        return _put_together([_part(rows, found, known, sides, None, tuned=tuned)], found, level, target, rows, distance)
     whole, single = [], {}
     alone = replace(found, actions=tuple(replace(one, fixed=0.0) for one in found.actions))
     for name, part in rows.parts():
         single[name] = _put_together(
-            [_part(part, alone, known, sides, name, searched=searched)], alone, level, target, part, math.nan
+            [_part(part, alone, known, sides, name, tuned=tuned)], alone, level, target, part, math.nan
         )
         # Bounds of all segments must hold at once for the whole.
-        whole.append(_part(part, found, known, sides / len(rows.segments.names), name, searched=searched))
+        whole.append(_part(part, found, known, sides / len(rows.segments.names), name, tuned=tuned))
     return _put_together(whole, found, level, target, rows, distance, single)
 
 
@@ -184,11 +182,11 @@ class _Part(NamedTuple):
     known: Evidence | None
 
 
-def _part(rows: Unlabelled, rule: Rule, known: Bound | None, sides: float, name: str | None, *, searched: bool) -> _Part:
+def _part(rows: Unlabelled, rule: Rule, known: Bound | None, sides: float, name: str | None, *, tuned: bool) -> _Part:
     p, w = rows.p, rows.w
-    noise = float(np.sum((w * rule.differences[rule.places(p)]) ** 2 * p * (1 - p)))
-    evidence = None if known is None else as_evidence(known, rule, sides, name, searched=searched)
-    each = rule.costs(p)
+    noise = float(np.sum((w * rule.differences[rule.action_index(p)]) ** 2 * p * (1 - p)))
+    evidence = None if known is None else as_evidence(known, rule, sides, name, tuned=tuned)
+    each = rule.expected_costs(p)
     cost, weight = float(w @ each), float(w.sum())
     away = w * (each - cost / weight)
     return _Part(cost, weight, float(np.sum(w**2)), (float(w @ away), float(away @ away)), noise, evidence)
@@ -257,14 +255,16 @@ def _possible(rows: Unlabelled, rule: Rule, target: Target) -> tuple[float, floa
     low, high = (np.array([side(one.positive, one.negative) for one in rule.actions]) for side in (min, max))
     if target == "population":
         return float(low.min()), float(high.max())
-    at = rule.places(rows.p)
+    at = rule.action_index(rows.p)
     return float(rows.w @ low[at]), float(rows.w @ high[at])
 
 
 def _shares(rows: Unlabelled, rule: Rule) -> tuple[Share, ...]:
     """Say what each action takes."""
-    at, many = rule.places(rows.p), len(rule.actions)
-    taken, positive, cost = (np.bincount(at, rows.w * column, many) for column in (1.0, rows.p, rule.costs(rows.p)))
+    at, many = rule.action_index(rows.p), len(rule.actions)
+    taken, positive, cost = (
+        np.bincount(at, rows.w * column, many) for column in (1.0, rows.p, rule.expected_costs(rows.p))
+    )
     return tuple(
         Share(action.name, float(taken[k]), float(positive[k]), float(cost[k])) for k, action in enumerate(rule.actions)
     )

@@ -62,13 +62,13 @@ class ExpectedCurve:
         Limits; 0 and 1 where the estimate is NaN.
     area, area_low, area_high : float
         The area under the curve (AUC), ties counted half, or average precision, the step sum.
-    parts : mapping of str to float
+    half_widths : mapping of str to float
         By how much, as a share of all rows, the positives above a threshold may be off, and why: "calibration", where there
         is evidence, and "label noise" (target "rows") or "sampling" (target "population").
     level : float
         How often all limits hold at once.
     target : {"rows", "population"}
-    told : str
+    evidence : str
         Where the calibration part comes from; empty where scores are taken at their word.
     distance : float
         Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
@@ -87,10 +87,10 @@ class ExpectedCurve:
     area: float
     area_low: float
     area_high: float
-    parts: Mapping[str, float]
+    half_widths: Mapping[str, float]
     level: float
     target: Target
-    told: str
+    evidence: str
     distance: float
     by_segment: Mapping[str, ExpectedCurve] = field(default_factory=dict)
 
@@ -141,13 +141,13 @@ class ExpectedCurve:
 
     def __repr__(self) -> str:
         name = "AUC" if self.kind == "roc" else "average precision"
-        told = self.told or "scores taken at their word"
+        told = self.evidence or "scores taken at their word"
         span = f"{self.area_low:.4g} to {self.area_high:.4g} at {100 * self.level:g}%"
         return f"<ExpectedCurve {name} {self.area:.4g}, {span} ({told})>"
 
 
 def expected_roc(
-    p: ArrayLike, bound: Any = None, *,
+    p: ArrayLike, labelled: Any = None, *,
     level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
 ) -> ExpectedCurve:  # fmt: skip
     """Draw the ROC curve of rows without labels, with limits that hold at all thresholds at once.
@@ -156,7 +156,7 @@ def expected_roc(
     ----------
     p : array-like, shape (n,)
         Scores of the rows.
-    bound : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
+    labelled : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
         What is known of the scores' errors. Best are labelled rows that did not teach the model, or a calibrator, which
         held some out: they correct the curve, too, and limits are far narrower than by a bound on c(f). Without it the
         scores are taken at their word.
@@ -202,18 +202,18 @@ def expected_roc(
     >>> expected_roc([0.1, 0.4, 0.8])
     <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (scores taken at their word)>
     """
-    return _draw("roc", p, bound, level, target, weight, segments)
+    return _draw("roc", p, labelled, level, target, weight, segments)
 
 
 def expected_pr(
-    p: ArrayLike, bound: Any = None, *,
+    p: ArrayLike, labelled: Any = None, *,
     level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
 ) -> ExpectedCurve:  # fmt: skip
     """Draw the precision-recall curve of rows without labels, with limits that hold at all thresholds at once.
 
     Parameters
     ----------
-    p, bound, level, target, weight, segments
+    p, labelled, level, target, weight, segments
         As for `expected_roc`; so are warnings, and what the limits are made of.
 
     Notes
@@ -230,7 +230,7 @@ def expected_pr(
     >>> curve.y.round(3), round(curve.area, 3)
     (array([  nan, 0.8  , 0.6  , 0.433]), 0.71)
     """
-    return _draw("pr", p, bound, level, target, weight, segments)
+    return _draw("pr", p, labelled, level, target, weight, segments)
 
 
 class _Error(NamedTuple):
@@ -239,17 +239,17 @@ class _Error(NamedTuple):
     positives: float
     negatives: float
     parts: dict[str, float]
-    told: str
+    evidence: str
 
 
 def _draw(
-    kind: Kind, p: ArrayLike, bound: Any, level: float, target: Target, weight: ArrayLike | None, segments: Any
+    kind: Kind, p: ArrayLike, labelled: Any, level: float, target: Target, weight: ArrayLike | None, segments: Any
 ) -> ExpectedCurve:
     """Check what is given, and draw the whole and its segments."""
     check_target(target)
     check_level(level)
     rows = unlabelled(p, weight, segments)
-    known = as_bound(bound)
+    known = as_bound(labelled)
     distance = compare_with(known, rows.p, rows.w)
 
     def one(part: Unlabelled, name: str | None, distance: float, single: Mapping[str, ExpectedCurve]) -> ExpectedCurve:
@@ -261,7 +261,7 @@ def _draw(
         else:
             error = _error(part, ground, known, level, target, name)
             across, up, areas = _bounded(kind, ground, error, target)
-            parts, told = error.parts, error.told
+            parts, told = error.parts, error.evidence
         limits = (ground.threshold, across.estimate, up.estimate, across.low, across.high, up.low, up.high)
         for column in limits:
             column.setflags(write=False)

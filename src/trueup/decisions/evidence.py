@@ -76,7 +76,7 @@ class Labelled:
         if segment is None:
             return self.rows
         if self.segments is None:
-            hint = "pass bound=tu.decisions.Labelled(y, p, segments=...); of a calibrator, y and p are in its held_out_"
+            hint = "pass labelled=tu.decisions.Labelled(y, p, segments=...); of a calibrator, y and p are in its held_out_"
             raise ArgumentError("the labelled rows have no segments, the others have", hint=hint)
         if segment not in self._places:
             known = ", ".join(self.segments.names[:8])
@@ -97,7 +97,7 @@ def _refuse_swapped(rows: Scored) -> None:
     if not np.isin(rows.y, (0.0, 1.0)).all() and np.isin(rows.p, (0.0, 1.0)).all():
         raise DataError(
             "the outcomes of the labelled rows are between 0 and 1, their scores all 0 or 1: are they swapped?",
-            hint="outcomes come first: bound=(y, p)",
+            hint="outcomes come first: labelled=(y, p)",
         )
     warn_of_hard_scores(rows.p, "score of the labelled rows")
 
@@ -140,8 +140,8 @@ def as_bound(bound: Any) -> Bound | None:
         return float(bound)
     _refuse_unfitted(bound)
     raise ArgumentError(
-        f"bound must be labelled rows, an audit, a calibration bound or a number in [0, 1]; got {_called(bound)}",
-        hint="pass bound=(y, p) with outcomes and scores of labelled rows that did not teach the model",
+        f"labelled must be rows with outcomes, an audit, a calibration bound or a number in [0, 1]; got {_called(bound)}",
+        hint="pass labelled=(y, p) with outcomes and scores of labelled rows that did not teach the model",
     )
 
 
@@ -172,7 +172,7 @@ def _held_out(calibrator: HeldOut) -> Labelled:
     if rows is None:
         raise ArgumentError(
             f"this {type(calibrator).__name__} held no rows out, so nothing is known of its errors",
-            hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, or pass bound=(y, p) with labelled rows "
+            hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, or pass labelled=(y, p) with rows "
             "that it was not fitted on",
         )
     found = Labelled(rows.y, rows.p, rows.w)
@@ -216,21 +216,21 @@ def swing(rule: Rule) -> float:
     return float(np.abs(np.diff(rule.differences, prepend=0.0, append=0.0)).sum() / 2)
 
 
-def as_evidence(bound: Bound, rule: Rule, sides: float, segment: str | None = None, *, searched: bool = False) -> Evidence:
+def as_evidence(bound: Bound, rule: Rule, sides: float, segment: str | None = None, *, tuned: bool = False) -> Evidence:
     """Say what is known of the error of a rule's cost, where each side of an interval may fail so often.
 
-    ``searched`` where the labelled rows had a say in choosing the rule.
+    ``tuned`` where the labelled rows had a say in choosing the rule.
     """
     if not isinstance(bound, Labelled):
         most, told = upper_bound(bound, sides, segment)
         return Evidence(0.0, None, math.inf, most * swing(rule), told)
     rows = bound.of(segment)
     differences, total = rule.differences, rows.w.sum()
-    errors = rows.w * differences[rule.places(rows.p)] * (rows.y - rows.p)
+    errors = rows.w * differences[rule.action_index(rows.p)] * (rows.y - rows.p)
     many, heaviest = float(total**2 / np.sum(rows.w**2)), float(rows.w.max())
     deviation = spread(errors, heaviest * float(np.abs(differences).max()), sides) / total * math.sqrt(many)
     told = told_of(rows)
-    if not searched:
+    if not tuned:
         return Evidence(float(errors.sum() / total), deviation, many, 0.0, told)
     reach = reach_of_all(rows, sides) * swing(rule)
     return Evidence(float(errors.sum() / total), deviation, math.inf, reach, f"{told}, for every rule at once")

@@ -38,7 +38,7 @@ class RewardCurve:
         How many times as much a wrong answer costs as "unsure"; from which confidence on rows are answered; their share.
     expected : ndarray
         The reward if confidences are right.
-    realised, error : ndarray
+    realised, standard_error : ndarray
         What came out, and its standard error; NaN where no outcomes are known.
     always, never, oracle, random : ndarray
         The reward of answering every row, no row, exactly the rows whose answer is right, and as many rows as the rule
@@ -54,7 +54,7 @@ class RewardCurve:
     answered: FloatArray
     expected: FloatArray
     realised: FloatArray
-    error: FloatArray
+    standard_error: FloatArray
     always: FloatArray
     never: FloatArray
     oracle: FloatArray
@@ -163,14 +163,14 @@ class RiskCoverage:
 
 
 def reward_curve(
-    p: ArrayLike, y: ArrayLike | None = None, *, ratios: ArrayLike | None = None, called: Any = None,
+    p: ArrayLike, y: ArrayLike | None = None, *, ratios: ArrayLike | None = None, predicted_class: Any = None,
     weight: ArrayLike | None = None,
 ) -> RewardCurve:  # fmt: skip
     """Compute the reward of answering only where it is worth the risk, over cost ratios (Luo et al. 2022, Figure 4).
 
     Parameters
     ----------
-    p, y, called, weight
+    p, y, predicted_class, weight
         As for `abstain`. Without y, rewards are those that the confidences promise.
     ratios : array-like, optional
         Each 1 or more: how many times as much a wrong answer costs as "unsure". By default 50 from 1 to 50, evenly spaced
@@ -190,18 +190,18 @@ def reward_curve(
     >>> (3 * curve.expected).round(3)
     array([-0.7, -1.4, -2.2, -3. ])
     """
-    answers = answers_of(p, y, called=called, weight=weight)
+    answers = answers_of(p, y, predicted_class=predicted_class, weight=weight)
     return rewards(answers, Falling(answers), read_ratios(ratios))
 
 
 def risk_coverage(
-    p: ArrayLike, y: ArrayLike | None = None, *, called: Any = None, weight: ArrayLike | None = None
+    p: ArrayLike, y: ArrayLike | None = None, *, predicted_class: Any = None, weight: ArrayLike | None = None
 ) -> RiskCoverage:
     """Compute the share of errors among the most confident rows, for every share of rows that is answered.
 
     Parameters
     ----------
-    p, y, called, weight
+    p, y, predicted_class, weight
         As for `abstain`. Without y, risks are those that the confidences admit: the mean of 1 - confidence.
 
     Notes
@@ -219,7 +219,7 @@ def risk_coverage(
     >>> found
     <RiskCoverage of 4 rows: area 0.07671 (oracle 0.03424, random 0.25), PRR 0.6667>
     """
-    answers = answers_of(p, y, called=called, weight=weight)
+    answers = answers_of(p, y, predicted_class=predicted_class, weight=weight)
     return risks(answers, Falling(answers))
 
 

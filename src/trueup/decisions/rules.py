@@ -82,7 +82,7 @@ class Rule:
         """Give what each action costs more on a positive than on a negative row."""
         return np.array([action.difference for action in self.actions])
 
-    def places(self, p: FloatArray) -> IntArray:
+    def action_index(self, p: FloatArray) -> IntArray:
         """Give the number of each row's action."""
         return np.searchsorted(np.array(self.edges[1:-1]), p, side="right").astype(np.int64)
 
@@ -95,29 +95,29 @@ class Rule:
         ['pass', 'act', 'act']
         """
         names = np.array([action.name for action in self.actions], object)
-        return np.asarray(names[self.places(scored(np.zeros(np.size(p)), p).p)])
+        return np.asarray(names[self.action_index(scored(np.zeros(np.size(p)), p).p)])
 
     @property
     def fixed(self) -> float:
         """Give what its actions cost to be used at all."""
         return sum(action.fixed for action in self.actions)
 
-    def costs(self, p: FloatArray) -> FloatArray:
+    def expected_costs(self, p: FloatArray) -> FloatArray:
         """Give what each row is expected to cost: b + (a - b) f."""
-        at = self.places(p)
+        at = self.action_index(p)
         base = np.array([action.negative for action in self.actions])
         return np.asarray(base[at] + self.differences[at] * p)
 
-    def realised(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
+    def realised_cost(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
         """Add up what it cost once outcomes are known, start-up costs included.
 
         Examples
         --------
-        >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1})).realised([1, 0, 1], [0.1, 0.2, 0.9])
+        >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1})).realised_cost([1, 0, 1], [0.1, 0.2, 0.9])
         6.0
         """
         rows = scored(y, p, weight)
-        at = self.places(rows.p)
+        at = self.action_index(rows.p)
         base = np.array([action.negative for action in self.actions])
         return float(rows.w @ (base[at] + self.differences[at] * rows.y)) + self.fixed
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def expected_saving(
-    p: ArrayLike, costs: Any, rule: Any, instead: Any, bound: Any = None, *,
+    p: ArrayLike, costs: Any, rule: Any, baseline: Any, labelled: Any = None, *,
     level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
-    searched: bool = False,
+    tuned: bool = False,
 ) -> ExpectedCost:  # fmt: skip
     """Say what a rule saves on rows without labels against another, with an interval.
 
     Parameters
     ----------
-    p, costs, bound, level, target, weight, segments, searched
+    p, costs, labelled, level, target, weight, segments, tuned
         As for `expected_cost`.
-    rule, instead : float, mapping, list, Rule or BestRule
+    rule, baseline : float, mapping, list, Rule or BestRule
         The rule to be judged, and the one that would be followed otherwise. Above 0, the first is cheaper.
 
     Notes
@@ -42,29 +42,29 @@ def expected_saving(
     0.8
     """
     actions = as_actions(costs)
-    found = difference(as_rule(rule, actions), as_rule(instead, actions))
+    found = difference(as_rule(rule, actions), as_rule(baseline, actions))
     return expected_cost(
         p,
         list(found.actions),
         found,
-        bound,
+        labelled,
         level=level,
         target=target,
         weight=weight,
         segments=segments,
-        searched=searched,
+        tuned=tuned,
     )
 
 
-def difference(rule: Rule, instead: Rule) -> Rule:
-    """Give the rule whose cost is what ``instead`` costs more."""
-    edges = sorted({*rule.edges, *instead.edges})
-    ours, theirs = ([of.actions[at] for at in of.places(np.array(edges[:-1]))] for of in (rule, instead))
+def difference(rule: Rule, baseline: Rule) -> Rule:
+    """Give the rule whose cost is what ``baseline`` costs more."""
+    edges = sorted({*rule.edges, *baseline.edges})
+    ours, theirs = ([of.actions[at] for at in of.action_index(np.array(edges[:-1]))] for of in (rule, baseline))
     actions = [
         Action(f"{our.name} for {their.name}" if our != their else our.name, their.positive - our.positive,
                their.negative - our.negative)
         for our, their in zip(ours, theirs, strict=True)
     ]  # fmt: skip
     named = [replace(one, name=f"{one.name} ({at})") for at, one in enumerate(actions)]
-    named[0] = replace(named[0], fixed=instead.fixed - rule.fixed)
+    named[0] = replace(named[0], fixed=baseline.fixed - rule.fixed)
     return Rule(tuple(named), tuple(edges))

@@ -49,9 +49,9 @@ class BestRule:
     curves : mapping of str to points (threshold, cost)
         Around the best: what the rule costs when one of its cuts moves, "pass | act", and the others stay. A threshold of
         infinity leaves nothing to the action above. Cuts that a capacity forbids are left out.
-    alone : mapping of str to float
+    uniform_costs : mapping of str to float
         What it would cost to treat all rows alike, by action, whatever the capacity.
-    over : tuple of str
+    over_capacity : tuple of str
         The actions whose capacity is too small for that.
     """
 
@@ -59,8 +59,8 @@ class BestRule:
     estimate: float
     shares: tuple[Share, ...]
     curves: Mapping[str, Points]
-    alone: Mapping[str, float]
-    over: tuple[str, ...] = ()
+    uniform_costs: Mapping[str, float]
+    over_capacity: tuple[str, ...] = ()
 
     @property
     def curve(self) -> Points:
@@ -83,7 +83,7 @@ class BestRule:
         }
         return {
             "rule": self.rule.to_dict(), "estimate": self.estimate, "shares": [share._asdict() for share in self.shares],
-            "curves": curves, "alone": dict(self.alone), "over": list(self.over),
+            "curves": curves, "uniform_costs": dict(self.uniform_costs), "over_capacity": list(self.over_capacity),
         }  # fmt: skip
 
     def __repr__(self) -> str:

@@ -101,7 +101,7 @@ class MCGrad(Calibrator):
         The held-out loss of every round, what was chosen, and why.
     held_out_ : Scored or None
         Outcomes ``y``, scores ``p`` and weights ``w`` of the rows that judged, in their order, each scored by a model that
-        was not trained on it. `trueup.decisions` takes them as ``bound=calibrator``. None where nothing was held out,
+        was not trained on it. `trueup.decisions` takes them as ``labelled=calibrator``. None where nothing was held out,
         where the task is not binary, and where rows need not fit in memory. Not saved with the model.
     held_out_rows_ : ndarray of int64, or None
         Which rows of the frame given to ``fit`` these are, from 0 on; None also where they came with a `Validation`.

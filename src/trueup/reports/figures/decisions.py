@@ -62,7 +62,13 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
     costs 2.05
     20% less than act for all
     """
-    by_name(best, "best", "rule by decisions.best_rule", ("rule", "estimate", "curves", "alone", "over"), BEST_RULE)
+    by_name(
+        best,
+        "best",
+        "rule by decisions.best_rule",
+        ("rule", "estimate", "curves", "uniform_costs", "over_capacity"),
+        BEST_RULE,
+    )
     if not best.curves:
         raise ArgumentError(
             f"there is no threshold to draw: {best.rule.actions[0].name!r} is best for all rows",
@@ -87,10 +93,10 @@ def draw_cost_curve(best: BestRule, ax: Axes | None = None, *, title: str = "") 
 
 def _draw_alone(ax: Axes, best: BestRule) -> None:
     """Draw what it costs to treat all rows alike, also where a capacity forbids it."""
-    cheapest = sorted(best.alone, key=lambda name: best.alone[name])[:ALONE]
-    named = ((name, cost) for name, cost in best.alone.items() if name in cheapest)
+    cheapest = sorted(best.uniform_costs, key=lambda name: best.uniform_costs[name])[:ALONE]
+    named = ((name, cost) for name, cost in best.uniform_costs.items() if name in cheapest)
     for (name, cost), stroke in zip(named, cycle(STROKES[1:]), strict=False):
-        over = ", over capacity" if name in best.over else ""
+        over = ", over capacity" if name in best.over_capacity else ""
         label = f"{name} for all rows\n{amount(cost)}{over}"
         ax.axhline(cost, color=COLOURS[-1], linestyle=stroke, linewidth=1.2, label=label)
 
@@ -103,7 +109,7 @@ def _ends(best: BestRule) -> bool:
 
 def _none_above(best: BestRule) -> bool:
     """Say whether the best rule leaves all rows to the lower of two actions."""
-    return len(best.rule.actions) == 1 and best.rule.actions[0].name == next(iter(best.alone))
+    return len(best.rule.actions) == 1 and best.rule.actions[0].name == next(iter(best.uniform_costs))
 
 
 def _highest(best: BestRule) -> float:
@@ -123,14 +129,14 @@ def _seen(best: BestRule) -> tuple[float, float, float, float]:
     at, cost = np.concatenate([np.array(points) for points in best.curves.values()]).T
     least, most = min(float(cost.min()), 0.0), max(float(cost.max()), 0.0)
     left, right = 0.0, _beyond(best) if _ends(best) or _highest(best) == 0 else _highest(best)
-    if best.over and at.min() < right:
+    if best.over_capacity and at.min() < right:
         left = max(0.0, float(at.min()) - ASIDE * (right - float(at.min())))
-    modest = NEAR * min(best.alone.values())
+    modest = NEAR * min(best.uniform_costs.values())
     if least == 0 < modest and len(best.rule.actions) > 1 and most > FAR * modest:
         near = at[cost <= modest]
         left, right, most = float(near.min()), min(float(near.max()), right), modest
         left = 0.0 if left < right / 2 else left
-    around = [each for each in best.alone.values() if least - (most - least) <= each <= most + (most - least)]
+    around = [each for each in best.uniform_costs.values() if least - (most - least) <= each <= most + (most - least)]
     return left, right, MARGIN * min([least, *around]), MARGIN * max([most, *around]) or 1.0
 
 
@@ -148,7 +154,7 @@ def _mark_best(ax: Axes, best: BestRule) -> None:
         "markeredgecolor": "white",
         "linestyle": "none",
     }
-    allowed = {name: cost for name, cost in best.alone.items() if name not in best.over} or {"": 0.0}
+    allowed = {name: cost for name, cost in best.uniform_costs.items() if name not in best.over_capacity} or {"": 0.0}
     name, least = min(allowed.items(), key=lambda one: one[1])
     saved = f"\n{1 - best.estimate / least:.0%} less than {name} for all" if 0 < best.estimate < least else ""
     label = f"best: {told}\ncosts {amount(best.estimate)}{saved}"
@@ -181,13 +187,13 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
     gain by 'after',
     may be chance
     """
-    parts = ("threshold", "benefit", "low", "high", "all", "none", "difference")
+    parts = ("threshold", "benefit", "low", "high", "treat_all", "treat_none", "difference")
     by_name(result, "result", "curve by decisions.decision_curve", parts, DECISION_CURVE)
     t, names = result.threshold, list(result.benefit)
     ax = axes_of(ax, 6.8, 3.8)
     faint = shade(len(names), 0.13)
     dot = seen_alone(t)
-    most = max(float(np.max(line)) for line in (*result.benefit.values(), result.all)) or 1.0
+    most = max(float(np.max(line)) for line in (*result.benefit.values(), result.treat_all)) or 1.0
     least = min(float(np.min(line)) for line in result.benefit.values())
     bottom = min(-HARM * most, max(least, -DEEP * most))
     for name, look in zip(names, looks(result.benefit), strict=True):
@@ -196,8 +202,8 @@ def draw_decision_curve(result: DecisionCurve, ax: Axes | None = None, *, title:
         ax.plot(t, result.benefit[name], label=name, zorder=4, **look, **dot)
     if len(names) == 2:
         _shade_difference(ax, result, names[0], names[1], bottom)
-    ax.plot(t, result.all, color=COLOURS[-1], linestyle="-.", linewidth=1.2, label="act on all rows", zorder=2, **dot)
-    ax.plot(t, result.none, color=INK, linewidth=1.0, label="act on none", zorder=2, **dot)
+    ax.plot(t, result.treat_all, color=COLOURS[-1], linestyle="-.", linewidth=1.2, label="act on all rows", zorder=2, **dot)
+    ax.plot(t, result.treat_none, color=INK, linewidth=1.0, label="act on none", zorder=2, **dot)
     if len(t) > 1:
         ax.set_xlim(0.0 if t[0] < NOUGHT * t[-1] else t[0], t[-1])
     ax.set_ylim(bottom, MARGIN * most)

@@ -118,7 +118,7 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
 
 
 def _read(kind: str, curve: Any) -> Mapping[str, Any]:
-    hint = f"pass decisions.expected_{kind}(p, bound), or a mapping of names to such curves"
+    hint = f"pass decisions.expected_{kind}(p, labelled), or a mapping of names to such curves"
     named = by_name(curve, "curve", f"curve by decisions.expected_{kind}", PARTS, hint)
     for name, one in named.items():
         what = f"the curve of {name!r}" if name else "the curve"

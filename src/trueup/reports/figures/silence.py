@@ -108,7 +108,7 @@ def _draw_alternatives(ax: Axes, curves: list[Any], *, alone: bool) -> None:
     if alone and first.labelled:
         dot = seen_alone(order)
         ax.plot(first.ratio[order], first.expected[order], label="promised by confidence", **PROMISED, **dot)
-        low, high = first.reward - WIDE * first.error, first.reward + WIDE * first.error
+        low, high = first.reward - WIDE * first.standard_error, first.reward + WIDE * first.standard_error
         ax.fill_between(first.ratio[order], low[order], high[order], color=COLOURS[0], alpha=0.16, linewidth=0, zorder=1)
     for name, label, stroke in (
         ("oracle", "only right answers", "--"), ("never", "never answer", ":"), ("always", "always answer", "-.")
