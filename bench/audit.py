@@ -19,7 +19,7 @@ import polars as pl
 
 import trueup as tu
 from common import check, fresh, run_peer, save, seconds
-from trueup.data.intake import read
+from trueup.data.frame import read
 
 if TYPE_CHECKING:
     from trueup.data.table import Table

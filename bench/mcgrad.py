@@ -26,7 +26,7 @@ import trueup as tu
 from cases import CASES, cases
 from common import ENVIRONMENTS, RESULTS, check, run_peer, save, seconds
 from quality import log_loss
-from trueup.data.intake import read_like
+from trueup.data.frame import read_like
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -78,7 +78,7 @@ def steps_here(model: str, source: str, out: str) -> None:
     from trueup.calibrators.model import Model
     from trueup.cli import main as trueup
     from trueup.cli import predict
-    from trueup.data import output, portions
+    from trueup.data import chunks, export
 
     took: dict[str, float] = {}
 
@@ -94,11 +94,11 @@ def steps_here(model: str, source: str, out: str) -> None:
 
         setattr(owner, name, timed)
 
-    watch(portions._View, "fetch", "reading and coding texts")
+    watch(chunks._View, "fetch", "reading and coding texts")
     watch(predict, "read_like", "checking")
     watch(Model, "predict_table", "scoring")
-    watch(output, "_keep", "keeping the scores")
-    watch(output, "_run", "reading again, joining and writing")
+    watch(export, "_keep", "keeping the scores")
+    watch(export, "_run", "reading again, joining and writing")
     start = time.perf_counter()
     trueup(["predict", model, source, "-o", out, "--quiet"])
     print(json.dumps({**took, "all": time.perf_counter() - start}))

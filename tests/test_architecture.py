@@ -19,8 +19,8 @@ DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # Outside package -> the only places that may import it.
 HOMES = {
-    "narwhals": {"data/intake.py"},
-    "duckdb": {"data/files.py"},
+    "narwhals": {"data/frame.py"},
+    "duckdb": {"data/sql.py"},
     "numba": {"kernels"},
     "jinja2": {"reports"},
     "rich": {"cli"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import trueup as tu
 import twins
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, ColumnError, HardPredictionWarning, OneClassWarning
 
 ROLES = {"outcome": "y", "prediction": "p"}

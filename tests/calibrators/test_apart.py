@@ -19,9 +19,9 @@ from trueup.calibrators import splits
 from trueup.calibrators.trees import apart, checkpoint
 from trueup.calibrators.trees.apart import fit_apart
 from trueup.calibrators.trees.facts import facts_of, known_by
-from trueup.data import pieces
-from trueup.data.dealing import deal_apart
-from trueup.data.intake import read
+from trueup.data import chunks
+from trueup.data.folds import assign_folds_by_hash
+from trueup.data.frame import read
 from trueup.engines.base import ALONE
 from trueup.engines.here import ScanParts, open_here
 from trueup.engines.parts import open_frames
@@ -53,14 +53,14 @@ def write(frame, path):
 @pytest.fixture
 def small_parts(monkeypatch):
     """Cut files into parts of 400 rows."""
-    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 400)
-    monkeypatch.setattr(pieces, "LARGEST_PIECE", 800)
+    monkeypatch.setattr(chunks, "PARTITION_ROWS", 400)
+    monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", 800)
 
 
 @pytest.fixture
 def same_folds(monkeypatch):
     """Deal rows in memory as rows in parts are dealt."""
-    monkeypatch.setattr(splits, "parts_of", lambda table, parts, seed: deal_apart(*known_by(table), parts, seed))
+    monkeypatch.setattr(splits, "parts_of", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed))
 
 
 def same_model(one, other, frame, closeness=1e-9):
@@ -156,10 +156,10 @@ def test_a_frame_that_is_made_of_other_rows_each_time_is_refused():
 def test_parts_of_files_do_not_depend_on_memory(tmp_path, monkeypatch):
     frame = pd.DataFrame({"p": np.tile([0.2, 0.4, 0.6], 900), "y": np.arange(2700) % 2, "a": np.arange(2700) % 7})
     files = write(frame, tmp_path / "rows.parquet")
-    monkeypatch.setattr(pieces, "SMALLEST_PIECE", 400)
+    monkeypatch.setattr(chunks, "PARTITION_ROWS", 400)
     found = []
     for largest in (400, 1300):
-        monkeypatch.setattr(pieces, "LARGEST_PIECE", largest)
+        monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", largest)
         with open_here(files, outcome="y", prediction="p") as parts:
             found.append(facts_of(parts, 0))
             found.append(parts.gang(lambda table, sizes, team: (sizes, table.prediction.tobytes(), team.size)))
@@ -302,7 +302,7 @@ def test_finished_rounds_of_another_fit_are_refused(tmp_path, small_parts, monke
         frame.loc[change.pop("rows"), "p"] /= 2
         write(frame, tmp_path / "rows.parquet")
     if "parts" in change:
-        monkeypatch.setattr(pieces, "SMALLEST_PIECE", change.pop("parts"))
+        monkeypatch.setattr(chunks, "PARTITION_ROWS", change.pop("parts"))
     with pytest.raises(ArgumentError, match=message):
         tu.MCGrad("p", FEATURES, resume=kept, **{**usual, **change}).fit(files, "y")
 

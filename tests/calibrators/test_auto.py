@@ -17,7 +17,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.rounds import CrossValidation
 from trueup.calibrators.splits import divide
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 CURVES = ["identity", "temperature", "platt", "beta", "isotonic"]

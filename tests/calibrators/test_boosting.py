@@ -12,8 +12,8 @@ import twins
 from checks import CLASSES, FEATURES, rows, take
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.rounds import choose_rounds
-from trueup.data.dealing import deal
-from trueup.data.intake import read
+from trueup.data.folds import assign_folds
+from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, ColumnError, DataError, OneClassWarning, TrainingRowsWarning
 
@@ -62,7 +62,7 @@ def test_the_history_of_a_holdout_is_what_a_twin_computes(task):
     )
     content = [*table.columns.values(), *table.prediction.reshape(900, -1).T]
     strata = table.outcome if task == "binary" else np.zeros(900)
-    held = np.flatnonzero(deal(content, strata, 1000, 0) < 300)
+    held = np.flatnonzero(assign_folds(content, strata, 1000, 0) < 300)
     assert 200 < len(held) < 340
     history, loss = fix.history_, loss_of(table.schema.task)
     X = np.array([table.columns[name][held].astype(float) for name in FEATURES])
@@ -186,7 +186,7 @@ def test_a_monotone_fix_never_reverses_rows_of_the_same_features(own):
 def test_a_given_validation_judges_as_a_holdout_of_the_same_rows_would():
     data = rows("binary", 900)
     table = read(data, outcome="y", prediction="p", features=FEATURES)
-    held = deal([*table.columns.values(), table.prediction], table.outcome, 1000, 0) < 300
+    held = assign_folds([*table.columns.values(), table.prediction], table.outcome, 1000, 0) < 300
     judge = take(data, held)
     given = mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(take(data, ~held), data["y"][~held])
     assert given.history_.judged_by == "given rows"

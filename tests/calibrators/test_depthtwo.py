@@ -11,8 +11,8 @@ from checks import FEATURES, rows
 from trueup.calibrators.trees import depthtwo
 from trueup.calibrators.trees.depthtwo import ENDS, RATES, _ends
 from trueup.calibrators.trees.saturation import Saturation, _too_much, measure
-from trueup.data.dealing import deal
-from trueup.data.intake import read
+from trueup.data.folds import assign_folds
+from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
 from trueup.metrics import discretize, k1
@@ -102,7 +102,7 @@ def test_the_history_of_a_holdout_is_the_squared_error_of_the_rows_held_out(task
     fix = tu.DepthTwo("p", FEATURES, task=task, stopping=tu.Holdout(0.3), saturation=False).fit(data, data["y"])
     table = read(data, outcome="y", prediction="p", features=FEATURES, task=task)
     strata = table.outcome if task == "binary" else np.zeros(1500)
-    held = np.flatnonzero(deal([*table.columns.values(), table.prediction], strata, 1000, 0) < 300)
+    held = np.flatnonzero(assign_folds([*table.columns.values(), table.prediction], strata, 1000, 0) < 300)
     y, before, after = data["y"][held], data["p"][held], fix.predict(data)[held]
     gains = (y - before) ** 2 - (y - after) ** 2
     base, one = fix.history_.rounds

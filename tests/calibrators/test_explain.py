@@ -13,7 +13,7 @@ import trueup as tu
 from checks import CLASSES, FEATURES, rows, take
 from trueup.calibrators.explain import find_corrections
 from trueup.calibrators.rowwise import DAYS, NUMBERS, RESCALING, SCORES, _interval
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
 

@@ -17,7 +17,7 @@ from checks import CLASSES, FEATURES, rows, take
 from trueup.calibrators import splits
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.rounds import choose_rounds
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, NotFittedError, ShiftWarning
 
 CV, HELD = tu.CrossValidation(3), tu.Holdout(0.3)

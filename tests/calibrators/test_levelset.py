@@ -20,7 +20,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import Scale
 from trueup.calibrators.rounds import Split
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.engines import levels as engine
 from trueup.engines.levels import Columns, Trees, grow_trees, level_edges, to_forest, tree_values

@@ -18,7 +18,7 @@ from trueup.calibrators.local import lore
 from trueup.calibrators.local.embedding import fit_embedding
 from trueup.calibrators.local.pooling import pool_rows
 from trueup.calibrators.maps.local import LocalMap
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from twins import three_se
 

@@ -15,8 +15,8 @@ from checks import CLASSES, rows, take
 from frames import MAKERS
 from trueup.calibrators.maps.patches import Patch, Patches, PatchList
 from trueup.calibrators.patches.search import Search
-from trueup.data.groups import cut_column
-from trueup.data.intake import read_like
+from trueup.data.bins import fit_binner
+from trueup.data.frame import read_like
 from trueup.data.schema import Feature
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
@@ -50,7 +50,7 @@ def masks(data, bins, depth):
         [(f"country={one}", data["country"] == one) for one in ("BR", "DE", "US")] + [("country is missing", missing)]
     )
     age = data["age"]
-    cut = cut_column(Feature("age", "numeric"), age, bins)
+    cut = fit_binner(Feature("age", "numeric"), age, bins, for_new_rows=True)
     single.append([(label, cut.codes(age) == code) for code, label in enumerate(cut.labels)])
     single.append([("new=false", ~data["new"]), ("new=true", data["new"])])
     found = [("all rows", np.ones(len(age), bool)), *(group for column in single for group in column)]

@@ -17,7 +17,7 @@ from forged import STRANGE, changed, places
 from trueup import storage
 from trueup.calibrators.trees.checkpoint import KIND, MANIFEST, Checkpoint, content_of, digest
 from trueup.calibrators.trees.growing import Cascades
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, FileError
 
 PREDICTIONS = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}

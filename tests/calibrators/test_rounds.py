@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 import trueup as tu
 from trueup.calibrators.losses import THETA, loss_of
 from trueup.calibrators.rounds import FEW, FIRST, LATER, History, Round, choose_rounds
-from trueup.data.dealing import deal
+from trueup.data.folds import assign_folds
 from trueup.errors import ArgumentError
 
 
@@ -88,9 +88,9 @@ COLUMN = st.lists(st.sampled_from([0.0, -0.0, 1.5, 2.0, float("nan"), -3.0]), mi
 def test_parts_depend_on_content_and_not_on_order(values, parts, seed, shuffler):
     columns = [np.array(values), np.arange(len(values)) % 3]
     strata = np.array([shuffler.randint(0, 1) for _ in values], float)
-    found = deal(columns, strata, parts, seed)
+    found = assign_folds(columns, strata, parts, seed)
     order = np.array(shuffler.sample(range(len(values)), len(values)))
-    again = deal([column[order] for column in columns], strata[order], parts, seed)
+    again = assign_folds([column[order] for column in columns], strata[order], parts, seed)
     contents = [f"{abs(a) if a == 0 else a} {b} {s}" for a, b, s in zip(*columns, strata, strict=True)]
     for content in set(contents):
         rows = [at for at, other in enumerate(contents) if other == content]
@@ -103,7 +103,7 @@ def test_each_part_has_its_share_of_each_stratum(parts, seed, zeros, ones):
     strata = np.repeat([0.0, 1.0], [zeros, ones])
     if not len(strata):
         return
-    found = deal([np.arange(len(strata)) * 0.1], strata, parts, seed)
+    found = assign_folds([np.arange(len(strata)) * 0.1], strata, parts, seed)
     for level in (0, 1):
         counts = np.bincount(found[strata == level], minlength=parts)
         assert counts.max() - counts.min() <= 1
@@ -113,7 +113,7 @@ def test_each_part_has_its_share_of_each_stratum(parts, seed, zeros, ones):
 @given(st.floats(0.05, 0.95), st.integers(20, 3000), st.floats(0.02, 0.5), st.integers(0, 3))
 def test_a_run_of_many_parts_is_a_share_of_each_stratum_however_few_the_rows(share, rows, rate, seed):
     strata = (np.arange(rows) < rate * rows).astype(float)
-    held = deal([np.arange(rows) * 0.1], strata, 1000, seed) < round(1000 * share)
+    held = assign_folds([np.arange(rows) * 0.1], strata, 1000, seed) < round(1000 * share)
     for level in (0, 1):
         count = int((strata == level).sum())
         assert (
@@ -123,10 +123,10 @@ def test_a_run_of_many_parts_is_a_share_of_each_stratum_however_few_the_rows(sha
 
 def test_rows_alike_stay_together_up_to_ten():
     column = np.repeat(np.arange(40.0), 10)
-    found = deal([column], np.zeros(400), 5, 0)
+    found = assign_folds([column], np.zeros(400), 5, 0)
     assert all(len(set(found[column == value])) == 1 for value in range(40))
     assert np.bincount(found).tolist() == [80] * 5
-    common = deal([np.zeros(55)], np.arange(55) % 2, 5, 0)
+    common = assign_folds([np.zeros(55)], np.arange(55) % 2, 5, 0)
     assert np.bincount(common).tolist() == [11] * 5
 
 
@@ -138,7 +138,7 @@ def test_events_of_rows_alike_are_dealt_as_chance_deals_them():
         events = np.random.default_rng(seed).random(2000) < 0.5
         for own in ([], [events * 1.0]):  # binary, and a real outcome
             strata = np.zeros(2000) if own else events * 1.0
-            first = deal([cell], strata, 2, seed, own) == 0
+            first = assign_folds([cell], strata, 2, seed, own) == 0
             assert abs(int(first.sum()) - 1000) <= 1
             gap = [events[(cell == c) & first].mean() - events[(cell == c) & ~first].mean() for c in range(40)]
             found.append(np.mean(np.square(gap)))
@@ -148,7 +148,7 @@ def test_events_of_rows_alike_are_dealt_as_chance_deals_them():
 
 def test_the_seed_deals_anew():
     column = np.arange(200.0)
-    a, b, c = (deal([column], np.zeros(200), 5, seed) for seed in (0, 0, 1))
+    a, b, c = (assign_folds([column], np.zeros(200), 5, seed) for seed in (0, 0, 1))
     assert (a == b).all()
     assert (a != c).mean() > 0.5
 

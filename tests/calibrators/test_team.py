@@ -15,7 +15,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import choose_rounds, mean_of, paired_gain
 from trueup.calibrators.splits import are_counts, weigh
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.engines.gang import run_here
 
 PREDICTIONS = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}

@@ -222,7 +222,7 @@ def test_rows_that_change_between_two_readings_are_noticed(here, capsys, monkeyp
 WORK = """
 import sys, threading, time, os
 from trueup.cli import main
-from trueup.data import output
+from trueup.data import export
 
 usual = output._run
 def slowly(con, query):

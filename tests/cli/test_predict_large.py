@@ -14,7 +14,7 @@ import pytest
 
 import trueup as tu
 from commands import call
-from trueup.data.portions import FEWEST, Portions
+from trueup.data.chunks import MIN_CHUNK_ROWS, ChunkSettings
 
 MANY = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range({}) AS r(i)"
 
@@ -176,12 +176,12 @@ def test_bad_limits_are_told(here, capsys, arguments, message):
 
 
 def test_less_memory_and_more_columns_are_fewer_rows_at_once():
-    rows = [Portions(1_000_000, memory)._rows_at_once(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
+    rows = [ChunkSettings(1_000_000, memory)._rows_at_once(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
     assert rows == sorted(rows)
     assert rows[0] < rows[1] < rows[2] <= rows[3] == 1_000_000
-    assert Portions(1_000_000, 10**9)._rows_at_once(100) < Portions(1_000_000, 10**9)._rows_at_once(10)
-    assert Portions(1_000_000, 300 * 10**6)._rows_at_once(10_000) == FEWEST
-    assert Portions(1_000_000)._rows_at_once(10_000) == 1_000_000
+    assert ChunkSettings(1_000_000, 10**9)._rows_at_once(100) < ChunkSettings(1_000_000, 10**9)._rows_at_once(10)
+    assert ChunkSettings(1_000_000, 300 * 10**6)._rows_at_once(10_000) == MIN_CHUNK_ROWS
+    assert ChunkSettings(1_000_000)._rows_at_once(10_000) == 1_000_000
 
 
 def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):

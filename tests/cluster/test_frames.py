@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import folding
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.engines.parts import engine_of, frames_of, open_parts
 from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
 
@@ -114,7 +114,7 @@ def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
 def test_a_bad_row_is_told_with_its_part(cut_up, engine):
     columns = {**LOANS, "p": [*LOANS["p"][:257], 1.5, *LOANS["p"][258:]]}
     with (
-        pytest.raises(DataError, match=r"got 1.5 at row 7 of part 3\nhint: percentages") as caught,
+        pytest.raises(DataError, match=r"got 1.5 at row 7 of partition 3\nhint: percentages") as caught,
         open_parts(cut_up(engine, columns), **ROLES),
     ):
         pass

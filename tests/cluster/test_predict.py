@@ -131,5 +131,5 @@ def test_a_bad_row_is_told_when_it_is_met(client, fix, live):
 
     rows = live.copy()
     rows.loc[307, "p"] = 7.5
-    with pytest.raises(DataError, match=r"got 7\.5 at row 7 of part 2"):
+    with pytest.raises(DataError, match=r"got 7\.5 at row 7 of partition 2"):
         fix.predict(dd.from_pandas(rows, npartitions=4)).compute()

@@ -9,9 +9,8 @@ from operator import add
 import numpy as np
 import pytest
 
-from trueup.data import checks
-from trueup.data.facts import Seen
-from trueup.data.intake import read
+from trueup.data.checks import RowPosition, RowSummary
+from trueup.data.frame import read
 from trueup.errors import ColumnError, DataError, HardPredictionWarning, OneClassWarning
 
 ROLES = {"outcome": "y", "prediction": "p", "weight": "w", "unlabelled": "drop"}
@@ -32,10 +31,9 @@ def rows():
 
 def parts_of(frame):
     """Read all rows, and part by part; by themselves parts may hold copies of the outcome."""
-    with checks.part_of_rows(0):
-        full = read(frame, **ROLES)
-        cuts = [{n: c[a:b] for n, c in frame.items()} for a, b in itertools.pairwise(CUTS)]
-        return [read(one, **ROLES, schema=full.schema) for one in cuts], full
+    full = read(frame, **ROLES, position=RowPosition())
+    cuts = [{n: c[a:b] for n, c in frame.items()} for a, b in itertools.pairwise(CUTS)]
+    return [read(one, **ROLES, schema=full.schema, position=RowPosition()) for one in cuts], full
 
 
 def told(seen):
@@ -47,23 +45,23 @@ def told(seen):
 
 def test_parts_that_add_and_parts_one_after_the_other_say_the_same():
     parts, full = parts_of(rows())
-    whole = Seen.of(full)
+    whole = RowSummary.of(full)
     assert told(whole)[:6] == (197, 1, 2, 0.0, 1.0, False)
     assert (whole.copies.equal, set(whole.copies.pairs)) == ({"same"}, {"copy"})
-    found = [Seen.of(one) for one in parts]
+    found = [RowSummary.of(one) for one in parts]
     assert (
         told(reduce(add, found)) == told(reduce(add, found[::-1])) == told(found[0] + reduce(add, found[1:])) == told(whole)
     )
-    assert told(reduce(Seen.then, parts, Seen())) == told(whole)
+    assert told(reduce(RowSummary.then, parts, RowSummary())) == told(whole)
 
 
 def test_what_all_rows_have_in_common_is_told_once_all_were_seen():
     parts, full = parts_of(rows())
     with pytest.raises(ColumnError, match="identical to the outcome"):
-        reduce(Seen.then, parts, Seen()).check(full.schema)
+        reduce(RowSummary.then, parts, RowSummary()).check(full.schema)
     with pytest.raises(DataError, match="no rows are left: 3 have no outcome and 4 weigh nothing"):
-        Seen(0, 3, 4).check(full.schema)
+        RowSummary(0, 3, 4).check(full.schema)
     with pytest.warns(HardPredictionWarning):
-        Seen(900, lowest=0.0, highest=1.0).check(full.schema)
+        RowSummary(900, lowest=0.0, highest=1.0).check(full.schema)
     with pytest.warns(OneClassWarning, match="is 1 "):
-        Seen(900, lowest=1.0, highest=1.0, hard=False).check(full.schema)
+        RowSummary(900, lowest=1.0, highest=1.0, hard=False).check(full.schema)

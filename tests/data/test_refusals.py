@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.data.intake import frame_like, read
+from trueup.data.frame import frame_like, read
 from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning, MissingPackageError, TrueupError
 
 GOOD = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
@@ -178,7 +178,7 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
         ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
         ({"adjust": "none"}, "adjust must be one of 'holm', 'max', 'bh', 'by'; got 'none'"),
         ({"adjust": "max", "draws": 100}, r"alpha \* \(draws \+ 1\) must be a whole number"),
-        ({"bins": 0}, "must be a whole number from 1 to 10,000; got 0"),
+        ({"bins": 0}, "must be an integer from 1 to 10,000; got 0"),
         ({"bins": {"nobody": 3}}, "bins are given for column 'nobody'"),
         ({"bins": {"country": 3}}, "bins are given for column 'country', which is categorical"),
         ({"bins": {"age": [3, 2]}}, "list of ascending finite numbers; got"),

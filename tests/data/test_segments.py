@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.data.intake import read
-from trueup.data.segments import named_bins, plan, segment_column
+from trueup.data.frame import read
+from trueup.data.segments import check_bins, plan_combinations, segment_column
 from trueup.errors import ArgumentError
 
 
@@ -17,7 +17,7 @@ def _column(values, bins=10, **roles):
     table = read(
         {"p": np.full(n, 0.5), "y": [0, 1] * (n // 2) + [0] * (n % 2), "v": values}, outcome="y", prediction="p", **roles
     )
-    return segment_column(table, table.schema.features[0], named_bins(table.columns, bins))
+    return segment_column(table, table.schema.features[0], check_bins(table.columns, bins))
 
 
 def _texts(column):
@@ -138,7 +138,7 @@ def test_dates_may_be_cut_at_given_days():
     ]
     with pytest.raises(ArgumentError, match="ascending dates, or one of year"):
         _column(dates, {"v": ["soon"]})
-    with pytest.raises(ArgumentError, match="the calendar bins of a date column must be one of"):
+    with pytest.raises(ArgumentError, match=r"bins\['v'\] must be one of"):
         _column(dates, {"v": "fortnight"})
 
 
@@ -156,9 +156,9 @@ def test_a_column_of_missing_values_alone_is_one_level():
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 400))
 def test_the_plan_stays_within_its_budget_and_drops_the_deepest_first(levels, depth, budget):
-    full = plan(levels, 10_000, depth=depth, min_rows=10, max_cells=10**9)
+    full = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=10**9)
     assert not full.dropped
-    cut = plan(levels, 10_000, depth=depth, min_rows=10, max_cells=budget)
+    cut = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=budget)
     assert sorted([*cut.combinations, *cut.dropped]) == sorted(full.combinations)
     cost = sum(levels) + sum(min(np.prod([levels[c] for c in combination]), 1000) for combination in cut.combinations)
     assert cost <= budget or not cut.combinations

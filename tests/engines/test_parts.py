@@ -11,8 +11,8 @@ import pytest
 
 from partitioned import Listed
 from trueup._optional import require
-from trueup.data import survey
-from trueup.data.intake import read
+from trueup.data import profile
+from trueup.data.frame import read
 from trueup.data.scan import scan
 from trueup.engines.parts import engine_of, frames_of, need, open_frames, open_parts
 from trueup.errors import ArgumentError, ColumnError, DataError, MissingPackageError
@@ -115,7 +115,7 @@ def test_values_are_a_sample_of_the_rows_that_count(monkeypatch):
         assert parts.values("p")[0].shape == whole.prediction.shape
         full = parts.distinct("age", 1000), parts.distinct("day", 1000, days=True)
         assert [parts.lacks(name) for name in ("age", "country", "new", "day")] == [True, True, False, False]
-    monkeypatch.setattr(survey, "MOST_ROWS", 50)
+    monkeypatch.setattr(profile, "MOST_ROWS", 50)
     with open_frames(_cut(frame, 250), **FULL) as parts:
         values, every = parts.values("age")
         assert (len(values), every) == (50, False)
@@ -130,7 +130,7 @@ def test_a_bad_row_is_told_with_its_part():
     frame = _loans().assign(y=1.0)
     frame.loc[307, "p"] = 7.5
     with (
-        pytest.raises(DataError, match=r"got 7.5 at row 7 of part 3\n"),
+        pytest.raises(DataError, match=r"got 7.5 at row 7 of partition 3\n"),
         open_frames(_cut(frame, 100, 200, 300), **ROLES),
     ):
         pass
@@ -138,7 +138,7 @@ def test_a_bad_row_is_told_with_its_part():
     classes = pd.DataFrame({"y": ["p", "q", "r"], "p": [0.5] * 3, "q": [0.5] * 3})
     with (
         open_frames(_cut(classes, 1), outcome="y", prediction=names, classes=names) as parts,
-        pytest.raises(DataError, match=r"holds a class without a prediction column: 'r' at row 1 of part 1\n"),
+        pytest.raises(DataError, match=r"holds a class without a prediction column: 'r' at row 1 of partition 1\n"),
     ):
         parts.fold(_row_count, _merge)
 
@@ -199,7 +199,7 @@ def test_dask_without_a_cluster_folds_and_streams(scheduler):
         np.testing.assert_array_equal(np.concatenate([table.prediction for table in parts.tables()]), whole.prediction)
         with pytest.raises(ArgumentError, match="there is no client"):
             parts.gang(partial(len))
-        with pytest.raises(DataError, match="at row 0 of part "), open_parts(lazy.assign(p=2.0), **FULL):
+        with pytest.raises(DataError, match="at row 0 of partition "), open_parts(lazy.assign(p=2.0), **FULL):
             pass
     with pytest.raises(ColumnError, match="must be named by texts; got 3"):
         frames_of(lazy.rename(columns={"p": 3}))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.cutting import Cutter, cut
-from trueup.data.facts import Seen
-from trueup.data.segments import bins_of
+from trueup.data.bins import ColumnBinner, fit_binner
+from trueup.data.checks import RowSummary
+from trueup.data.segments import bins_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Facts:
     left_out: Mapping[str, str]
     counts: list[IntArray]
     """Rows of every level of every column."""
-    seen: Seen = field(default_factory=Seen)
+    seen: RowSummary = field(default_factory=RowSummary)
 
     def __len__(self) -> int:
         return self.seen.rows
@@ -61,21 +61,21 @@ class Facts:
         self.seen.check(self.schema)
 
 
-def cutter_of(rows: Parts, feature: Feature, bins: int | Mapping[str, Any]) -> Cutter:
+def cutter_of(rows: Parts, feature: Feature, bins: int | Mapping[str, Any]) -> ColumnBinner:
     """Settle how a column is cut, by the values of all rows, or of as many as memory holds."""
     name = feature.name
-    told, usual = bins_of(name, bins)
+    told, usual = bins_for(name, bins)
     if feature.kind == "categorical":
-        return cut(feature, np.array([-1] if rows.lacks(name) else [], np.int32), told)
+        return fit_binner(feature, np.array([-1] if rows.lacks(name) else [], np.int32), told)
     if feature.kind == "date" and (told is None or isinstance(told, str)):
-        return cut(feature, rows.distinct(name, MANY_LEVELS, days=True), told)
+        return fit_binner(feature, rows.distinct(name, MANY_LEVELS, days=True), told)
     values, whole = rows.values(name)
     if whole:
-        return cut(feature, values, told, usual)
+        return fit_binner(feature, values, told, usual)
     count = usual if told is None else told
     few = rows.distinct(name, int(count)) if isinstance(count, (int, np.integer)) else np.empty(0)
     if 0 < len(few) <= count + bool(np.isnan(few).any()):
-        return cut(feature, few, told, usual)
+        return fit_binner(feature, few, told, usual)
     # With these among them, too few distinct values among the rows that were read are not taken for all there are.
     values = np.concatenate([values, few])
-    return cut(feature, np.append(values, np.nan) if rows.lacks(name) else values, told, usual)
+    return fit_binner(feature, np.append(values, np.nan) if rows.lacks(name) else values, told, usual)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.data.segments import plan
+from trueup.data.segments import plan_combinations
 from trueup.kernels.cumulative import group_rows
 from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
 from trueup.kernels.threads import Workers
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.audits.result import Settings
-    from trueup.data.segments import Plan, SegmentColumn
+    from trueup.data.segments import CombinationPlan, SegmentColumn
     from trueup.data.table import Table
 
 
@@ -34,7 +34,7 @@ class Grid:
 
     columns: Sequence[SegmentColumn]
     own: Sequence[SegmentColumn]
-    plan: Plan
+    plan: CombinationPlan
     min_rows: int
     counts: Sequence[IntArray]
     """Rows of every level of every column, the user's own segments included."""
@@ -206,7 +206,7 @@ def plan_grid(
     """Plan the combinations of columns, by how many of their levels have rows enough; scores share the budget of cells."""
     levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
     budget = settings.max_cells // scores
-    chosen = plan(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
+    chosen = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
     return Grid(columns, own, chosen, settings.min_rows, counts)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray, UInt64Array
     from trueup.audits.family import Grid
     from trueup.audits.layout import Layout, Pieces, Room
-    from trueup.data.cutting import Cutter
+    from trueup.data.bins import ColumnBinner
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
@@ -73,7 +73,7 @@ class Gathered(NamedTuple):
 class Gather:
     """Learn what is known of the rows of a part."""
 
-    cutters: Sequence[Cutter]
+    cutters: Sequence[ColumnBinner]
     schema: Schema
     left_out: Mapping[str, str]
 
@@ -90,7 +90,7 @@ class Gather:
         return Gathered(facts, marks, tuple(prints))
 
 
-def _codes(table: Table, cutters: Sequence[Cutter]) -> list[Int32Array]:
+def _codes(table: Table, cutters: Sequence[ColumnBinner]) -> list[Int32Array]:
     return [one.codes(table.columns[one.name]) for one in cutters]
 
 
@@ -119,7 +119,7 @@ def jobs_of(grid: Grid, rows: int, found: Found) -> list[Job]:
 class Count:
     """Count the rows of every cell of some combinations; the cells of a pair are known where a third column is crossed."""
 
-    cutters: Sequence[Cutter]
+    cutters: Sequence[ColumnBinner]
     grid: Grid
     wanted: Sequence[tuple[int, ...]]
     found: Found
@@ -178,7 +178,7 @@ class Summed(NamedTuple):
 class Sum:
     """Sum up the segments of some combinations, by cells of every score."""
 
-    cutters: Sequence[Cutter]
+    cutters: Sequence[ColumnBinner]
     grid: Grid
     rows: int
     found: Found
@@ -292,7 +292,7 @@ class Drawn:
 class Curves:
     """Sum up the curves of some segments of one score by cells; and of the finest cells what a portrait needs."""
 
-    cutters: Sequence[Cutter]
+    cutters: Sequence[ColumnBinner]
     grid: Grid
     target: int
     layout: Layout

@@ -15,7 +15,7 @@ from trueup.audits.family import plan_grid, scores_of
 from trueup.audits.portrait import Pool, digest, outcomes, portray, sealed
 from trueup.audits.spilled import MOST_OPEN, Spill, choose_edges, record_of
 from trueup.audits.streamed import stream_family
-from trueup.data.segments import SegmentColumn, named_bins
+from trueup.data.segments import SegmentColumn, check_bins
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.audits.family import Grid, Target
     from trueup.audits.result import Audit, Settings
-    from trueup.data.cutting import Cutter
+    from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
     from trueup.engines.base import Parts
 
@@ -38,7 +38,7 @@ def audit_pieces(
 ) -> Audit:
     """Audit rows that come piece by piece, as in memory: they are spilled by ranges of the score."""
     with contextlib.ExitStack() as stack:
-        bins = named_bins([feature.name for feature in rows.schema.features], bins)
+        bins = check_bins([feature.name for feature in rows.schema.features], bins)
         cutters = [cutter_of(rows, feature, bins) for feature in rows.schema.features]
         facts, spills, fingerprint = _spill(rows, cutters, workers, stack)
         columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
@@ -61,7 +61,7 @@ def _again(label: str, spill: Spill, grid: Grid, threads: int, *, real: bool) ->
 
 
 def _spill(
-    rows: Parts, cutters: Sequence[Cutter], workers: Workers, stack: contextlib.ExitStack
+    rows: Parts, cutters: Sequence[ColumnBinner], workers: Workers, stack: contextlib.ExitStack
 ) -> tuple[Facts, dict[str, Spill], str]:
     """Write every row to the range of its score, for every score that is audited; files are closed with the stack.
 
@@ -92,11 +92,11 @@ def _spill(
     return facts, spills, sealed(digests)
 
 
-def _codes(table: Table, one: Cutter) -> Int32Array:
+def _codes(table: Table, one: ColumnBinner) -> Int32Array:
     return one.codes(table.columns[one.name])
 
 
-def _begin(rows: Parts, cutters: Sequence[Cutter], label: str, at: int, p: FloatArray, most: int) -> Spill:
+def _begin(rows: Parts, cutters: Sequence[ColumnBinner], label: str, at: int, p: FloatArray, most: int) -> Spill:
     """Open the ranges of one score, by the scores of evenly spread rows."""
     schema = rows.schema
     sample = rows.values(schema.prediction[0])[0] if not label else p

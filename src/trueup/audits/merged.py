@@ -33,7 +33,7 @@ from trueup.audits.folded import (
 )
 from trueup.audits.layout import BUDGET, BYTES_A_CELL, BYTES_A_SEGMENT, Room, cut_again, lay_out, share_out
 from trueup.audits.portrait import Pool, portray
-from trueup.data.segments import SegmentColumn, named_bins
+from trueup.data.segments import SegmentColumn, check_bins
 from trueup.kernels import cells as kernel
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tails import SYMMETRIC
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from trueup.audits.layout import Layout, Pieces
     from trueup.audits.result import Audit, Settings
     from trueup.audits.streamed import Job
-    from trueup.data.cutting import Cutter
+    from trueup.data.bins import ColumnBinner
     from trueup.engines.base import Parts
     from trueup.kernels.cells import CellTally
     from trueup.kernels.threads import Workers
@@ -120,7 +120,7 @@ def audit_parts(
     parts: Parts, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
 ) -> Audit:
     """Audit rows in parts by sums that add; ``judge`` turns families into an audit."""
-    bins = named_bins([feature.name for feature in parts.schema.features], bins)
+    bins = check_bins([feature.name for feature in parts.schema.features], bins)
     cutters = [cutter_of(parts, feature, bins) for feature in parts.schema.features]
     gathered = parts.fold(Gather(cutters, parts.schema, parts.left_out), Gathered.join)
     facts = gathered.facts
@@ -141,7 +141,7 @@ class _Merging:
     """An audit of parts under way."""
 
     parts: Parts
-    cutters: Sequence[Cutter]
+    cutters: Sequence[ColumnBinner]
     grid: Grid
     rows: int
     workers: Workers

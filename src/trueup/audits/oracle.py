@@ -20,8 +20,8 @@ from trueup.audits.rules import ForeignSearch, LineSearch, Rows, TreeSearch
 from trueup.audits.text import number
 from trueup.audits.tilted import mean_of, mean_tail, sum_tail
 from trueup.audits.witnesses import SwapRegret, SwapSettings, Witness
-from trueup.data.dealing import shuffle
-from trueup.data.intake import read
+from trueup.data.folds import shuffle_rows
+from trueup.data.frame import read
 from trueup.engines.levels import level_edges
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
@@ -186,7 +186,7 @@ def _divide(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
     """Put the rows into an order of their own, and say which of them are held out."""
     assert table.outcome is not None
     told = [table.outcome] if table.weight is None else [table.outcome, table.weight]
-    order, starts = shuffle([*table.columns.values(), table.prediction], told, settings.random_state)
+    order, starts = shuffle_rows([*table.columns.values(), table.prediction], told, settings.random_state)
     places = np.append(np.flatnonzero(starts), len(order))
     wanted = settings.held_out * len(order)
     cut = int(places[np.argmin(np.abs(places - wanted))])

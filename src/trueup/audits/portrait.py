@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.errors import DataError
 from trueup.metrics import scores as measures
 from trueup.metrics.inference import normal_quantile
@@ -74,10 +74,10 @@ class Portrait:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        called = None if self.called is None else plain(self.called._asdict())
+        called = None if self.called is None else to_jsonable(self.called._asdict())
         return {
-            "histogram": plain(self.histogram._asdict()), "path": plain(self.path._asdict()),
-            "consistency": plain({"low": self.low, "high": self.high}), "scores": plain(dict(self.scores)),
+            "histogram": to_jsonable(self.histogram._asdict()), "path": to_jsonable(self.path._asdict()),
+            "consistency": to_jsonable({"low": self.low, "high": self.high}), "scores": to_jsonable(dict(self.scores)),
             "called": called, "fingerprint": self.fingerprint,
         }  # fmt: skip
 

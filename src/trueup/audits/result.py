@@ -13,8 +13,7 @@ import numpy as np
 
 from trueup.audits import text
 from trueup.audits.estimate import noise
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None. ``sigma_bound`` is left out where it is 0."""
         bound = (BOUND,) if self.sigma_bound else ()
-        found = {name: plain(getattr(self, name)) for name in (*COLUMNS, *bound, "note")}
+        found = {name: to_jsonable(getattr(self, name)) for name in (*COLUMNS, *bound, "note")}
         return found | {"curve": None if self.curve is None else self.curve.to_dict()}
 
     def __repr__(self) -> str:
@@ -362,7 +361,7 @@ class Audit:
         """Give plain values fit for JSON: the verdict, the settings, and the findings, worst first (``most`` of them)."""
         count = len(self) if most is None else min(most, len(self))
         summary = {
-            name: plain(getattr(self, name))
+            name: to_jsonable(getattr(self, name))
             for name in (
                 "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
                 "prevalence", "unlabelled", "weightless", "thin",
@@ -373,7 +372,7 @@ class Audit:
             **summary,
             "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
             "by": [feature.name for feature in self.schema.features],
-            "settings": {name: plain(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
+            "settings": {name: to_jsonable(getattr(self.settings, name)) for name in Settings.__dataclass_fields__},
             "dropped": list(self.dropped),
             "left_out": dict(self.left_out),
             "overall": self._plain(self.overall),
@@ -381,7 +380,7 @@ class Audit:
         }
 
     def _plain(self, finding: Finding) -> dict[str, Any]:
-        return finding.to_dict() | ({BOUND: plain(finding.sigma_bound)} if self.bounded else {})
+        return finding.to_dict() | ({BOUND: to_jsonable(finding.sigma_bound)} if self.bounded else {})
 
     def __repr__(self) -> str:
         return text.audit_page(self)

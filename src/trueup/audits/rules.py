@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trueup.audits.text import number
-from trueup.data.cutting import day_text
+from trueup.data.bins import format_date
 from trueup.engines.levels import (
     Columns,
     Lines,
@@ -140,7 +140,7 @@ def _interval(feature: Feature, low: float, high: float, *, missing: bool) -> st
     >>> _interval(age, 18, 30, missing=False), _interval(age, -math.inf, 30, missing=True)
     ('18 < age <= 30', 'age <= 30 or missing')
     """
-    write: Callable[[float], str] = day_text if feature.kind == "date" else "{:.6g}".format
+    write: Callable[[float], str] = format_date if feature.kind == "date" else "{:.6g}".format
     if low == math.inf:
         return f"{feature.name} is missing"
     if low == -math.inf and high == math.inf:

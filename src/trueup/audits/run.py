@@ -11,9 +11,9 @@ from trueup._validate import check_choice
 from trueup.audits import estimate
 from trueup.audits.family import Family, Grid, Target, find_family, plan_grid, scores_of
 from trueup.audits.result import WHOLE, Audit, Settings
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.data.scan import Scan
-from trueup.data.segments import SegmentColumn, named_bins, own_segments, segment_column
+from trueup.data.segments import SegmentColumn, check_bins, check_segments, segment_column
 from trueup.data.table import Table
 from trueup.engines.parts import engine_of, open_parts
 from trueup.errors import ArgumentError
@@ -207,13 +207,13 @@ def _grid(
     workers: Workers,
 ) -> Grid:
     """Cut the columns into segments and plan their combinations."""
-    bins = named_bins(table.columns, bins)
+    bins = check_bins(table.columns, bins)
     columns = workers.map(lambda feature: segment_column(table, feature, bins), table.schema.features)
     came_in = len(table) + table.unlabelled + table.weightless
     taken = {WHOLE, *(label for column in columns for label in column.labels)}
     own = [
         SegmentColumn(name, np.where(mask, np.int32(0), np.int32(-1)), (name,))
-        for name, mask in own_segments(table, segments, came_in, taken).items()
+        for name, mask in check_segments(table, segments, came_in, taken).items()
     ]
     counts = [*workers.map(_count, columns), *(np.array([np.sum(column.codes == 0)]) for column in own)]
     targets = 1 if table.prediction.ndim == 1 else table.prediction.shape[1] + 1

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.audits.text import number, shorten
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +87,7 @@ class Witness:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        return {name: plain(value) for name, value in dataclasses.asdict(self).items()}
+        return {name: to_jsonable(value) for name, value in dataclasses.asdict(self).items()}
 
     def __repr__(self) -> str:
         told = f"adjusted p {number(self.p_adjusted, 2)}, {shorten(self.rule, 120)}" if self.tested else self.rule
@@ -193,7 +192,7 @@ class SwapRegret:
         summary = ("verdict", "miscalibrated", "rows", "tested", "rejected", "k2", "k2_noise", "unlabelled", "weightless")
         roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight")}
         return {
-            **{name: plain(getattr(self, name)) for name in summary},
+            **{name: to_jsonable(getattr(self, name)) for name in summary},
             "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
             "features": [feature.name for feature in self.schema.features],
             "settings": dataclasses.asdict(self.settings),

@@ -17,7 +17,7 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
-from trueup.data.intake import ALONE, read, read_like
+from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.engines.parts import engine_of, need, open_parts
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
@@ -185,9 +185,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Read other rows with their outcomes, in the vocabularies of the rows of the fit."""
         like = read_like(X, schema)
         table = read(
-            X, outcome=y, prediction=like.prediction if schema.prediction else ALONE, weight=sample_weight, features=[],
-            task=self._task(),
-            classes=schema.classes or None, unlabelled=self.unlabelled,
+            X, outcome=y, prediction=like.prediction if schema.prediction else NO_PREDICTION, weight=sample_weight,
+            features=[], task=self._task(), classes=schema.classes or None, unlabelled=self.unlabelled,
         )  # fmt: skip
         kept = slice(None) if table.kept is None else table.kept
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})

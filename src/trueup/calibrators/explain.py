@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 from trueup.data.segments import segment_column
 from trueup.kernels.binning import digitize, order_statistics
 

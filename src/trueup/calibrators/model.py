@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from trueup.data.intake import read_like
-from trueup.data.single import check_prediction, encoder
+from trueup.data.frame import read_like
+from trueup.data.row import check_prediction, encoder
 from trueup.engines.parts import engine_of
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers

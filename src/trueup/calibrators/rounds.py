@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 from trueup.engines.base import ALONE
 from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread

@@ -10,7 +10,7 @@ import numpy as np
 
 from trueup.calibrators.losses import enter
 from trueup.data.columns import format_number
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 from trueup.kernels.levels import NONE, advance
 
 if TYPE_CHECKING:

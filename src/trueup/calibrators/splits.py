@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.calibrators.rounds import Holdout, Split
-from trueup.data.dealing import deal
+from trueup.data.folds import assign_folds
 from trueup.engines.base import ALONE
 from trueup.errors import DataError, TrainingRowsWarning
 from trueup.metrics.inputs import Scored
@@ -44,7 +44,7 @@ def parts_of(table: Table, parts: int, seed: int) -> IntArray:
     strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
     content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
     own = [table.outcome] if table.weight is None else [table.outcome, table.weight]
-    return deal(content, strata, parts, seed, own)
+    return assign_folds(content, strata, parts, seed, own)
 
 
 def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list[Split]:

@@ -19,9 +19,9 @@ from trueup.cli.remarks import PICTURES, check_command
 from trueup.cli.terminal import show_page
 from trueup.cli.together import read_rows
 from trueup.cli.told import json_of
-from trueup.data.files import column_names
-from trueup.data.output import add_columns, format_to_write
+from trueup.data.export import add_columns, format_to_write
 from trueup.data.paths import find_files
+from trueup.data.sql import column_names
 from trueup.errors import ArgumentError, ColumnError, FileError, TrueupWarning
 from trueup.storage import write_text
 

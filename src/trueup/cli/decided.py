@@ -13,7 +13,7 @@ from trueup.cli.remarks import next_commands, notes
 from trueup.cli.segmented import segment_tables
 from trueup.cli.terminal import Grid
 from trueup.cli.wording import Amount, amounts, between, count, level_of, score, sentence, short, unit
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 
 if TYPE_CHECKING:
     import argparse
@@ -176,7 +176,7 @@ def answer_data(found: Answer) -> dict[str, Any]:
     told = found.rows.labelled
     return {
         "rule": sentence(found),
-        "threshold": plain(found.rule.edges[1]) if len(found.rule.actions) == 2 else None,
+        "threshold": to_jsonable(found.rule.edges[1]) if len(found.rule.actions) == 2 else None,
         "fits": found.fits,
         "cost": found.cost.to_dict(),
         "instead": [
@@ -184,14 +184,14 @@ def answer_data(found: Answer) -> dict[str, Any]:
             for one in found.instead
         ],
         "confusion": None if found.confusion is None else found.confusion.to_dict(),
-        "chart": [plain(one._asdict()) for one in found.points],
+        "chart": [to_jsonable(one._asdict()) for one in found.points],
         "best": found.best.to_dict(),
         "by_segment": {name: cost.to_dict() for one in found.segments for name, cost in one.costs.items()},
         "all_segments": {" & ".join(one.cut.by): one.whole.to_dict() | {"by_segment": {}} for one in found.segments},
         "without_labelled_rows": [name for one in found.segments for name in one.unknown],
         "labelled": None if told is None or found.calibration is None else {
             "rows": len(told), "calibration": found.calibration.to_dict(), "p_value": found.p_value,
-            "off": found.off, "moved": found.moved, "distance": found.cost.distance, "auc": plain(found.auc),
+            "off": found.off, "moved": found.moved, "distance": found.cost.distance, "auc": to_jsonable(found.auc),
             "backwards": found.backwards,
         },
     }  # fmt: skip

@@ -12,7 +12,7 @@ from trueup.cli import console, reasons
 from trueup.cli.fit import counting
 from trueup.cli.output import file_size
 from trueup.cli.terminal import Grid, show_page
-from trueup.data.intake import read
+from trueup.data.frame import read
 from trueup.data.simulate import LENDING_SHIFTS, lending
 from trueup.metrics.scores import log_loss
 from trueup.modelfile import save

@@ -11,8 +11,8 @@ from trueup.cli.methods import CLASSICS
 from trueup.cli.names import Columns
 from trueup.cli.output import check_output, whole_file
 from trueup.cli.predict import roles_of, texts_of
-from trueup.data.files import column_names
-from trueup.data.output import add_columns, format_to_write
+from trueup.data.export import add_columns, format_to_write
+from trueup.data.sql import column_names
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:

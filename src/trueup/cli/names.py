@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trueup.data.columns import Raw
-from trueup.data.sources import Source
+from trueup.data.columns import ColumnSource, RawColumn
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Columns:
 
     def __init__(self, known: Sequence[str]) -> None:
         self.known = list(known)
-        self._source = Source(tuple(known), 0, lambda _: Raw("text"))
+        self._source = ColumnSource(tuple(known), 0, lambda _: RawColumn("text"))
 
     def one(self, name: str, role: str) -> str:
         """Find one column; say which name is nearest where it is not there."""

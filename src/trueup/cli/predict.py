@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,14 @@ from trueup.cli.following import name_options
 from trueup.cli.names import split_names
 from trueup.cli.output import check_output, file_size, files_in_query, whole_file
 from trueup.cli.reading import need_rows
-from trueup.data.checks import part_of_rows
-from trueup.data.intake import read_like
-from trueup.data.output import add_columns, format_to_write
+from trueup.data.checks import RowPosition
+from trueup.data.chunks import ChunkSettings
+from trueup.data.export import add_columns, format_to_write
+from trueup.data.frame import read_like
 from trueup.data.paths import find_files
-from trueup.data.portions import Portions
 from trueup.data.scan import parse_memory
 from trueup.data.schema import sort_levels
-from trueup.errors import ArgumentError, FileError, UnseenWarning
+from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             nonlocal first
             if not first:
                 watch.say("scoring")
-            with warnings.catch_warnings(), part_of_rows(first):
-                warnings.simplefilter("ignore", UnseenWarning)  # the notes tell it, with the number of rows
-                table = read_like(columns, model.schema)
+            table = read_like(columns, model.schema, RowPosition(first))
             found = model.predict_table(table, threads=arguments.threads)
             first += len(found)
             return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
@@ -89,7 +86,7 @@ def _not_swapped(arguments: argparse.Namespace) -> None:
         raise ArgumentError(f"{swapped[0]} is named among the rows; the model comes first", hint=f"write {words}")
 
 
-def _portions(model: Model, arguments: argparse.Namespace, strange: _Strange, watch: console.Watch) -> Portions:
+def _portions(model: Model, arguments: argparse.Namespace, strange: _Strange, watch: console.Watch) -> ChunkSettings:
     """Settle how many rows are held at once: so many that there is progress to tell of; no score depends on the others."""
     spill = None if arguments.spill is None else Path(arguments.spill)
     if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK | os.X_OK)):
@@ -103,7 +100,7 @@ def _portions(model: Model, arguments: argparse.Namespace, strange: _Strange, wa
         if done == total:
             watch.say("writing")
 
-    return Portions(AT_ONCE, memory, spill, known, strange.add, progress)
+    return ChunkSettings(AT_ONCE, memory, spill, known, strange.add, progress)
 
 
 def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list[str]:

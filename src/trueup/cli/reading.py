@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.cli.names import Columns, split_names
-from trueup.data.files import column_names, quote, read_files
-from trueup.data.intake import read
+from trueup.data.columns import open_mapping
+from trueup.data.frame import read
 from trueup.data.scan import scan
-from trueup.data.sources import open_mapping
+from trueup.data.sql import column_names, quote, read_files
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

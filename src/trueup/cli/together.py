@@ -11,11 +11,10 @@ import numpy as np
 
 from trueup.cli.names import Columns, parse_bins
 from trueup.cli.reading import count_positive
-from trueup.data.cutting import DEFAULT_BINS, calendar_unit, cut_edges
-from trueup.data.files import column_names, read_files
-from trueup.data.groups import cut_column
-from trueup.data.intake import read
-from trueup.data.segments import bins_of, named_bins, segment_column
+from trueup.data.bins import DEFAULT_BINS, calendar_unit, find_edges, fit_binner
+from trueup.data.frame import read
+from trueup.data.segments import bins_for, check_bins, segment_column
+from trueup.data.sql import column_names, read_files
 from trueup.errors import ArgumentError, ColumnError, IdentifierWarning, TrueupError
 
 if TYPE_CHECKING:
@@ -140,14 +139,14 @@ def _in_own_words() -> Iterator[None]:
 def _bins(arguments: argparse.Namespace, table: Table) -> Any:
     usual, single = parse_bins(arguments.bins or [])
     count = DEFAULT_BINS if usual is None else usual
-    return named_bins(table.columns, {**single, ...: count})
+    return check_bins(table.columns, {**single, ...: count})
 
 
 def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, labels: tuple[str, ...]) -> IntArray:
     """Give labelled rows the segment of one column that they are in, as the other rows are cut; -1 for none."""
     ours, theirs = table.columns[feature.name], labelled.columns[feature.name]
     other = next(one for one in labelled.schema.features if one.name == feature.name)
-    said, usual = bins_of(feature.name, bins)
+    said, usual = bins_for(feature.name, bins)
     told = usual if said is None and feature.kind == "numeric" else said
     if _blank(theirs):
         found: tuple[tuple[str, ...], AnyArray] = ((f"{feature.name} is missing",), np.zeros(len(theirs), np.int64))
@@ -158,8 +157,8 @@ def _cut_alike(feature: Feature, table: Table, labelled: Table, bins: Any, label
             hint=f"read it as text in both, with --categorical {feature.name}, or write it alike",
         )
     elif isinstance(told, int) and feature.kind == other.kind:
-        cut = cut_column(feature, ours, told)
-        apart, _ = cut_edges(ours[~np.isnan(ours)], told)
+        cut = fit_binner(feature, ours, told, for_new_rows=True)
+        apart, _ = find_edges(ours[~np.isnan(ours)], told)
         codes = cut.codes(theirs)
         # Where values are kept apart, another value is of no segment, and not of that of its neighbour.
         found = cut.labels, codes if apart is None else np.where(np.isnan(theirs) | np.isin(theirs, apart), codes, -1)

@@ -11,8 +11,8 @@ from trueup.cli.methods import METHODS, parameters_of
 from trueup.cli.names import Columns
 from trueup.cli.predict import texts_of
 from trueup.cli.reading import count_positive
-from trueup.data.files import column_names, read_files
 from trueup.data.paths import find_files
+from trueup.data.sql import column_names, read_files
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning, TrueupError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Files larger than memory, named: `trueup.data.pieces` reads them. Takes no other package."""
+"""Files larger than memory, named: `trueup.data.chunks` reads them. Takes no other package."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-LEAST_MEMORY = 300 * 10**6  # Python, NumPy, the kernels and DuckDB take some 250 MB before the first row
-LEAST_OF_A_SCAN = 400 * 10**6  # an audit of 10 million rows was measured to take 360 MB, however little it was given
-OURS = 250 * 10**6
+MIN_MEMORY = 300 * 10**6  # Python, NumPy, the kernels and DuckDB take some 250 MB before the first row
+MIN_SCAN_MEMORY = 400 * 10**6  # an audit of 10 million rows was measured to take 360 MB, however little it was given
+BASE_MEMORY = 250 * 10**6
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def scan(
     place = None if spill is None else Path(spill)
     if place is not None and not place.is_dir():
         raise FileError(f"there is no folder {str(place)!r} to spill to", hint="make it, or name another")
-    return Scan(paths, sql, parse_memory(memory, LEAST_OF_A_SCAN), place, threads)
+    return Scan(paths, sql, parse_memory(memory, MIN_SCAN_MEMORY), place, threads)
 
 
-def parse_memory(given: int | str, least: int = LEAST_MEMORY) -> int:
+def parse_memory(given: int | str, least: int = MIN_MEMORY) -> int:
     """Read an amount of memory, of so many bytes at least.
 
     Examples

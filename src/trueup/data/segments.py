@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.cutting import DEFAULT_BINS, check_count, cut
+from trueup.data.bins import DEFAULT_BINS, check_bin_count, fit_binner
 from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ class SegmentColumn:
     labels: tuple[str, ...]
 
 
-def named_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
+def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
     """Check that bins are given for columns that are there; a column of an array may be named by its position.
 
     The key ``...`` stands for every other numeric column; so does a number by itself.
     """
     if not isinstance(bins, Mapping):
-        return check_count("every numeric column", bins)
+        return check_bin_count("bins", bins)
     found: dict[Any, Any] = {}
     for key, told in bins.items():
         if key is ...:
-            found[key] = check_count("every other numeric column", told)
+            found[key] = check_bin_count("bins[...]", told)
             continue
         name = next((name for name in (key, str(key), f"x{key}") if name in columns), None)
         if name is None:
@@ -51,7 +51,7 @@ def named_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int |
     return found
 
 
-def bins_of(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
+def bins_for(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
     """Give what is said of the bins of a column, and how many there are where nothing is."""
     return (bins.get(name), bins.get(..., DEFAULT_BINS)) if isinstance(bins, Mapping) else (None, bins)
 
@@ -72,18 +72,18 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
 
     Examples
     --------
-    >>> from trueup.data.intake import read
+    >>> from trueup.data.frame import read
     >>> table = read({"p": [.1, .2, .3], "y": [0, 1, 0], "age": [17, 40, None]}, outcome="y", prediction="p")
     >>> segment_column(table, table.schema.features[0], {"age": [18, 30]}).labels
     ('age<18', 'age=[18, 30)', 'age>=30', 'age is missing')
     """
     column = table.columns[feature.name]
-    told, usual = bins_of(feature.name, bins)
-    cutter = cut(feature, column, told, usual)
+    told, usual = bins_for(feature.name, bins)
+    cutter = fit_binner(feature, column, told, usual)
     return SegmentColumn(feature.name, cutter.codes(column), cutter.labels)
 
 
-def own_segments(
+def check_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
 ) -> dict[str, BoolArray]:
     """Check the user's own segments: boolean arrays, one entry a row of the data as it came in, with names not taken."""
@@ -111,14 +111,14 @@ def own_segments(
 
 
 @dataclass(frozen=True)
-class Plan:
+class CombinationPlan:
     """Which combinations of columns are audited, and which were dropped to stay within the budget of cells."""
 
     combinations: tuple[tuple[int, ...], ...]
     dropped: tuple[tuple[int, ...], ...]
 
 
-def plan(levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int) -> Plan:
+def plan_combinations(levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int) -> CombinationPlan:
     """Choose the combinations of two columns and more; the deepest and largest are dropped first where too many.
 
     Parameters
@@ -145,4 +145,4 @@ def plan(levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cel
         total -= cost[combination]
         dropped.append(combination)
     gone = set(dropped)
-    return Plan(tuple(c for c in chosen if c not in gone), tuple(sorted(dropped)))
+    return CombinationPlan(tuple(c for c in chosen if c not in gone), tuple(sorted(dropped)))

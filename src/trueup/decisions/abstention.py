@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.decisions.answers import answers_of, standard_error
 from trueup.decisions.costs import expected_cost
 from trueup.decisions.inputs import Target, number, say
@@ -123,9 +123,9 @@ class Abstention:
             "coverage": self.coverage.to_dict(),
             "by_segment": {name: one.to_dict() for name, one in self.by_segment.items()},
         }
-        found = {name: plain(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
+        found = {name: to_jsonable(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
         more = ("expected_total", "expected_reward", "reward")
-        return found | {name: plain(getattr(self, name)) for name in more}
+        return found | {name: to_jsonable(getattr(self, name)) for name in more}
 
     def __repr__(self) -> str:
         known = self.realised

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import where
+from trueup.data.checks import describe_rows
 from trueup.decisions.inputs import Segments, unlabelled
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import numbers, scored, scored_classes
@@ -111,7 +111,7 @@ def _called(predicted_class: Any, kept: BoolArray, classes: int) -> IntArray:
     bad = (given < 0) | (given >= classes) | (given != np.floor(given))
     if bad.any():
         raise ArgumentError(
-            f"predicted_class must hold classes 0 to {classes - 1}; got {given[bad][0]:g} {where(bad)}",
+            f"predicted_class must hold classes 0 to {classes - 1}; got {given[bad][0]:g} {describe_rows(bad)}",
             hint="leave it out to answer with the likeliest class",
         )
     return given[kept].astype(np.int64)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.decisions.evidence import Labelled, as_bound, compare_with, told_of, upper_bound
 from trueup.decisions.gains import Acting, Gain, compare, expect, odds
 from trueup.decisions.inputs import check_level, segments_of, unlabelled
@@ -146,7 +145,7 @@ class DecisionCurve:
             for what in ("advantage", "difference")
         }
         nested["by_segment"] = {name: one.to_dict() for name, one in self.by_segment.items()}
-        return {name: plain(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__} | {
+        return {name: to_jsonable(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__} | {
             "verdict": self.verdict
         }
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.decisions.evidence import Labelled, as_bound, compare_with, quantile, reach_of_all, told_of, upper_bound
 from trueup.decisions.inputs import Target, check_level, check_target, is_number, say, unlabelled
 from trueup.errors import ArgumentError
@@ -99,7 +98,7 @@ class ExpectedConfusion:
         out = {name: getattr(self, name) for name in self.__dataclass_fields__}
         out |= {name: out[name]._asdict() for name in (*COUNTS, *RATES)}
         out["by_segment"] = {name: one.to_dict() for name, one in self.by_segment.items()}
-        return {name: plain(value) for name, value in out.items()}
+        return {name: to_jsonable(value) for name, value in out.items()}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a count or rate, in the library of ``like``; a dict of arrays without it."""

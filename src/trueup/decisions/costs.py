@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.decisions.evidence import as_bound, as_evidence, compare_with, quantile, spread
 from trueup.decisions.inputs import Target, check_level, check_target, say, unlabelled
 from trueup.decisions.rules import as_actions, as_rule, check_squares
@@ -83,7 +83,7 @@ class ExpectedCost:
             "shares": [share._asdict() for share in self.shares],
             "by_segment": {name: one.to_dict() for name, one in self.by_segment.items()},
         }
-        return {name: plain(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
+        return {name: to_jsonable(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
 
     def __repr__(self) -> str:
         what = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "a row"

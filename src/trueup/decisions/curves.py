@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.decisions.drawn import draw_limits
 from trueup.decisions.evidence import KEPT, Labelled, as_bound, compare_with, spread, told_of, upper_bound
 from trueup.decisions.ground import Range, average_precision, divide, lay, rising, under
@@ -120,7 +119,7 @@ class ExpectedCurve:
         points = {name: getattr(self, name)[kept] for name in COLUMNS}
         rest = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in points}
         rest["by_segment"] = {name: one.to_dict() for name, one in self.by_segment.items()}
-        return {name: plain(value) for name, value in {"kind": self.kind, **points, **rest}.items()}
+        return {name: to_jsonable(value) for name, value in {"kind": self.kind, **points, **rest}.items()}
 
     def _thinned(self) -> IntArray:
         """Choose the points to show."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.checks import LARGEST_WEIGHT, are_hard
+from trueup.data.checks import MAX_WEIGHT, are_hard
 from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
 from trueup.metrics.inputs import numbers, scored
@@ -75,7 +75,7 @@ def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = No
     if weight is not None:
         given = numbers(weight, "weight")
         kept = given > 0
-        if given.max() > LARGEST_WEIGHT or given.max() < 1 / LARGEST_WEIGHT:
+        if given.max() > MAX_WEIGHT or given.max() < 1 / MAX_WEIGHT:
             raise DataError(
                 f"weights are too far from 1 to add up; got {given.max():g}", hint="measure them in another unit"
             )

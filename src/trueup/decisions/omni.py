@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import where
+from trueup.data.checks import describe_rows
 from trueup.decisions.inputs import is_number, number, unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError
@@ -143,7 +143,7 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
 
 def _refuse(bad: BoolArray, t: FloatArray, told: str, hint: str) -> None:
     if bad.any():
-        raise DataError(f"{told}; got {t[bad][0]:.10g} {where(bad)}", hint=hint)
+        raise DataError(f"{told}; got {t[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
 
 
 def _known(loss: Any) -> _Loss | None:

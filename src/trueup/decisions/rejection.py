@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.decisions.answers import answers_of, standard_error
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
@@ -79,7 +78,7 @@ class RewardCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
-        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: to_jsonable(getattr(self, name)) for name in self.__dataclass_fields__}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a ratio, in the library of ``like``; a dict of arrays without it."""
@@ -149,7 +148,7 @@ class RiskCoverage:
         """Give plain values fit for JSON: of many steps about two hundred, the first and the last among them."""
         shown = np.unique(np.linspace(0, len(self.threshold) - 1, SHOWN).round().astype(int))
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: plain(one[shown] if isinstance(one, np.ndarray) else one) for name, one in found.items()}
+        return {name: to_jsonable(one[shown] if isinstance(one, np.ndarray) else one) for name, one in found.items()}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a step, in the library of ``like``; a dict of arrays without it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.decisions.costs import Share
 from trueup.decisions.inputs import is_number, say, unlabelled
 from trueup.decisions.rules import Rule, as_actions
@@ -79,7 +79,8 @@ class BestRule:
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON; what is not finite becomes None."""
         curves = {
-            name: [{"threshold": plain(at), "cost": cost} for at, cost in points] for name, points in self.curves.items()
+            name: [{"threshold": to_jsonable(at), "cost": cost} for at, cost in points]
+            for name, points in self.curves.items()
         }
         return {
             "rule": self.rule.to_dict(), "estimate": self.estimate, "shares": [share._asdict() for share in self.shares],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trueup.data import pieces
+from trueup.data import chunks
 from trueup.data.table import Table
 from trueup.engines.base import ALONE
 from trueup.errors import FileError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.data.pieces import Opened
+    from trueup.data.chunks import ScanReader
     from trueup.data.scan import Scan
     from trueup.data.schema import Schema
     from trueup.engines.base import Team
@@ -36,8 +36,8 @@ PREDICTION, OUTCOME, WEIGHT = "prediction", "outcome", "weight"
 
 @contextlib.contextmanager
 def open_here(given: Scan, **roles: Any) -> Iterator[ScanParts]:
-    """Open the rows of a scan, by the roles that `trueup.data.pieces.open_scan` takes."""
-    with pieces.open_scan(given, **roles) as opened:
+    """Open the rows of a scan, by the roles that `trueup.data.chunks.open_scan` takes."""
+    with chunks.open_scan(given, **roles) as opened:
         yield ScanParts(opened)
 
 
@@ -48,7 +48,7 @@ class ScanParts:
     A part is 50,000 rows of a file: what is done part by part depends on the files, and not on the memory that there is.
     """
 
-    opened: Opened
+    opened: ScanReader
 
     @property
     def schema(self) -> Schema:
@@ -124,7 +124,7 @@ class ScanParts:
 
     def _parts(self) -> Iterator[Table]:
         for piece, (_, _, start, stop) in zip(self.opened.tables(), self.opened.spans(), strict=True):
-            size = pieces.SMALLEST_PIECE
+            size = chunks.PARTITION_ROWS
             ends = np.minimum(np.arange(0, stop - start, size) + size, stop - start)
             if piece.kept is not None:
                 ends = np.searchsorted(piece.kept, ends)

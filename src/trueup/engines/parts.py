@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add as plus
@@ -13,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from trueup._optional import require
-from trueup.data.checks import part_of_rows
-from trueup.data.intake import ALONE, read
-from trueup.data.scan import OURS, Scan
-from trueup.data.survey import Survey, settle_roles
+from trueup.data.checks import RowPosition
+from trueup.data.frame import NO_PREDICTION, read
+from trueup.data.profile import TableProfile, assign_roles
+from trueup.data.scan import BASE_MEMORY, Scan
 from trueup.data.table import Table
-from trueup.errors import ArgumentError, HardPredictionWarning, OneClassWarning
+from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from trueup._types import FloatArray
+    from trueup.data.profile import Roles
     from trueup.data.schema import Feature, Schema
-    from trueup.data.survey import Roles
     from trueup.engines.base import Frames, Parts, Team
 
 
@@ -90,7 +89,7 @@ def open_parts(
     spill : path, optional
         The folder for what does not fit.
     **roles
-        outcome, prediction, weight, features, task, categorical, unlabelled and classes, as `trueup.data.intake.read` takes
+        outcome, prediction, weight, features, task, categorical, unlabelled and classes, as `trueup.data.frame.read` takes
         them; outcome, prediction and weight are names of columns.
     """
     if engine_of(data) == "scan":
@@ -103,20 +102,20 @@ def open_parts(
 @contextlib.contextmanager
 def open_frames(frames: Frames, *, memory: int = MEMORY, spill: Path | None = None, **roles: Any) -> Iterator[FrameParts]:
     """Settle the roles of frames by one pass over them; what is written to the folder goes at the end."""
-    from trueup.data.pieces import spill_folder
+    from trueup.data.chunks import temporary_directory
 
-    settled = settle_roles(frames.names, **roles)
+    settled = assign_roles(frames.names, **roles)
     survey = frames.fold(partial(_look, settled), plus, settled.columns)
     schema, left_out = survey.describe(settled)
     usual = {"weight": None, "task": "auto", "categorical": (), "unlabelled": "error", "classes": None}
     given = {**usual, **{name: value for name, value in roles.items() if name != "features"}}
-    with spill_folder(spill) as folder:
+    with temporary_directory(spill) as folder:
         reader = Reader(schema, settled)
-        yield FrameParts(frames, reader, survey, given, left_out, max(memory - OURS, 50 * 10**6) // 2, Path(folder))
+        yield FrameParts(frames, reader, survey, given, left_out, max(memory - BASE_MEMORY, 50 * 10**6) // 2, Path(folder))
 
 
-def _look(roles: Roles, frame: Any, number: int) -> Survey:
-    return Survey.of(frame, number, roles)
+def _look(roles: Roles, frame: Any, number: int) -> TableProfile:
+    return TableProfile.of(frame, number, roles)
 
 
 @dataclass(frozen=True)
@@ -136,15 +135,12 @@ class Reader:
         schema, roles = self.schema, self.roles
         if not len(frame):
             return _no_rows(schema)
-        with part_of_rows(0, number), warnings.catch_warnings():
-            for kind in (HardPredictionWarning, OneClassWarning):  # these speak of all rows
-                warnings.simplefilter("ignore", kind)
-            table = read(
-                frame, outcome=roles.outcome, prediction=list(roles.prediction) or ALONE, weight=roles.weight,
-                features=[feature.name for feature in schema.features],
-                task="auto" if schema.task == "multiclass" else schema.task, unlabelled=roles.unlabelled,
-                classes=schema.classes or None, schema=schema,
-            )  # fmt: skip
+        table = read(
+            frame, outcome=roles.outcome, prediction=list(roles.prediction) or NO_PREDICTION, weight=roles.weight,
+            features=[feature.name for feature in schema.features],
+            task="auto" if schema.task == "multiclass" else schema.task, unlabelled=roles.unlabelled,
+            classes=schema.classes or None, schema=schema, position=RowPosition(0, number),
+        )  # fmt: skip
         return replace(table, schema=schema)
 
 
@@ -165,7 +161,7 @@ class FrameParts:
 
     frames: Frames
     reader: Reader
-    survey: Survey
+    survey: TableProfile
     roles: Mapping[str, Any]
     left_out: Mapping[str, str]
     room: int

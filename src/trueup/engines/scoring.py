@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trueup.data import features as feature_checks
-from trueup.data.checks import part_of_rows
-from trueup.data.intake import open_source, read_like
+from trueup.data import checks
+from trueup.data.checks import RowPosition
+from trueup.data.frame import open_source, read_like
 from trueup.engines.parts import engine_of, need
-from trueup.errors import ColumnError, DataError, UnseenWarning
+from trueup.errors import ColumnError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,9 +54,7 @@ def _score(model: Scorer, frame: Any, threads: int, first: int, part: int | None
     """Correct the predictions of some rows of one partition: one column for each new one."""
     if not len(frame):
         return np.empty((0, len(model.schema.scored)))
-    with part_of_rows(first, part), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnseenWarning)  # it speaks of all rows
-        table = read_like(frame, model.schema)
+    table = read_like(frame, model.schema, RowPosition(first, part))
     return model.predict_table(table, threads=threads).reshape(len(table), len(model.schema.scored))
 
 
@@ -77,7 +74,7 @@ def _check(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
             )
     for feature in schema.features:
         if feature.name in kinds:
-            feature_checks.same_kind(kinds[feature.name], feature)
+            checks.check_kind(kinds[feature.name], feature)
 
 
 def _on_spark(model: Scorer, frame: Any, threads: int) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.kernels import cumulative as sums
 from trueup.metrics.inference import normal_quantile, wilson
 
@@ -48,7 +48,7 @@ class ReliabilityCurve:
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a bin, fit for JSON: what is not finite becomes None."""
         names = ("predicted", "observed", "low", "high", "rows", "weight", "kind", "band")
-        return {name: plain(getattr(self, name)) for name in names}
+        return {name: to_jsonable(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, eq=False)

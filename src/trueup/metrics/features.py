@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.checks import LARGEST_VALUE, where
+from trueup.data.checks import MAX_VALUE, describe_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import checked_weights, numbers
 
@@ -129,7 +129,7 @@ def fit_features(
     rotation = None if components is None else _components(scaled, w, int(components))
     points = scaled if rotation is None else _turn(scaled, rotation)
     distance = _mean_distance(points, w) if unit else 0.0
-    return FeatureMap(center, scale, rotation, 1.0 / distance if distance * LARGEST_VALUE > 1 else 1.0)
+    return FeatureMap(center, scale, rotation, 1.0 / distance if distance * MAX_VALUE > 1 else 1.0)
 
 
 def as_points(values: ArrayLike, name: str) -> FloatArray:
@@ -160,12 +160,14 @@ def as_points(values: ArrayLike, name: str) -> FloatArray:
         given.reshape(len(given), -1) if len(given) else given.reshape(0, _width(given)), np.float64
     )
     # Two numbers tell whether all is well; rows are looked at one by one only where it is not.
-    if points.size and not (points.min() >= -LARGEST_VALUE and points.max() <= LARGEST_VALUE):
-        bad: BoolArray = np.asarray(~(np.abs(points) <= LARGEST_VALUE).all(axis=1))
+    if points.size and not (points.min() >= -MAX_VALUE and points.max() <= MAX_VALUE):
+        bad: BoolArray = np.asarray(~(np.abs(points) <= MAX_VALUE).all(axis=1))
         row = points[bad][0]
-        value = row[~(np.abs(row) <= LARGEST_VALUE)][0]
-        rule = f"lie within {LARGEST_VALUE:g} of 0" if np.isfinite(value) else "be finite"
-        raise DataError(f"{name} must {rule}; got {value:g} {where(bad)}", hint="leave those rows out, or fill the gaps")
+        value = row[~(np.abs(row) <= MAX_VALUE)][0]
+        rule = f"lie within {MAX_VALUE:g} of 0" if np.isfinite(value) else "be finite"
+        raise DataError(
+            f"{name} must {rule}; got {value:g} {describe_rows(bad)}", hint="leave those rows out, or fill the gaps"
+        )
     return points
 
 

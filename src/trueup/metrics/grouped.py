@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class GroupErrors:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON, but for the labels, which are as given; what is not finite becomes None."""
-        found = {"values": plain(self.values), "rows": self.rows.tolist()}
+        found = {"values": to_jsonable(self.values), "rows": self.rows.tolist()}
         return {"measure": self.measure, "groups": list(self.groups), **found}
 
     def to_frame(self, like: Any = None) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_WEIGHT, SUM_TOLERANCE, where
+from trueup.data.checks import MAX_WEIGHT, SUM_TOLERANCE, describe_rows
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real:
             bad = (values < 0) | (values > 1)
             if bad.any():
                 raise DataError(
-                    f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {where(bad)}",
+                    f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {describe_rows(bad)}",
                     hint="outcomes are 0, 1 or between; scores are probabilities, not logits or percentages",
                 )
     ws = checked_weights(ws)
@@ -70,12 +70,14 @@ def checked_weights(w: FloatArray) -> FloatArray:
     array([0., 2., 1.])
     """
     if (bad := w < 0).any():
-        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {where(bad)}", hint="a row left out has weight 0")
+        raise DataError(
+            f"weight must not be negative; got {w[bad][0]:g} {describe_rows(bad)}", hint="a row left out has weight 0"
+        )
     if not w.any():
         raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
     most = float(w.max())
     # Third powers of such weights would overflow or vanish. A power of two changes nothing but the unit.
-    return w if 1 / LARGEST_WEIGHT <= most <= LARGEST_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
+    return w if 1 / MAX_WEIGHT <= most <= MAX_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
 
 
 def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
@@ -102,7 +104,7 @@ def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) 
     bad[at] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
     if bad.any():
         raise DataError(
-            f"y must hold class positions 0 to {classes - 1}; got {kept.y[wrong][0]:g} {where(bad)}",
+            f"y must hold class positions 0 to {classes - 1}; got {kept.y[wrong][0]:g} {describe_rows(bad)}",
             hint="give the column of p that belongs to each row's class",
         )
     return Scored(kept.y, matrix if len(at) == len(matrix) else matrix[at], kept.w)
@@ -112,16 +114,16 @@ def _check_shares(matrix: FloatArray) -> None:
     """Refuse rows that are no probabilities of classes."""
     bad: BoolArray = np.asarray(~np.isfinite(matrix).all(axis=1))
     if bad.any():
-        raise DataError(f"p must be finite; got a row that is not {where(bad)}", hint="leave those rows out")
+        raise DataError(f"p must be finite; got a row that is not {describe_rows(bad)}", hint="leave those rows out")
     bad = np.asarray((matrix < 0).any(axis=1))
     if bad.any():
         least = matrix[bad][0].min()
-        raise DataError(f"p must not be negative; got {least:g} {where(bad)}", hint="pass logits through softmax")
+        raise DataError(f"p must not be negative; got {least:g} {describe_rows(bad)}", hint="pass logits through softmax")
     total = matrix.sum(axis=1)
     bad = np.asarray(np.abs(total - 1) > SUM_TOLERANCE)
     if bad.any():
         raise DataError(
-            f"the probabilities of a row must add up to 1; got {total[bad][0]:.6g} {where(bad)}",
+            f"the probabilities of a row must add up to 1; got {total[bad][0]:.6g} {describe_rows(bad)}",
             hint="divide percentages by 100; classes that do not exclude each other are measured one by one, with ece",
         )
 
@@ -140,5 +142,5 @@ def numbers(values: ArrayLike, name: str) -> FloatArray:
         )
     bad = ~np.isfinite(array)
     if bad.any():
-        raise DataError(f"{name} must be finite; got {array[bad][0]} {where(bad)}", hint="leave those rows out")
+        raise DataError(f"{name} must be finite; got {array[bad][0]} {describe_rows(bad)}", hint="leave those rows out")
     return array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.data.checks import where
+from trueup.data.checks import describe_rows
 from trueup.errors import DataError
 from trueup.kernels.pav import pool_adjacent_violators
 from trueup.kernels.pooling import pool
@@ -153,7 +153,7 @@ def _checked(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None) -> tuple[Floa
     bad = mass < 0
     if bad.any():
         raise DataError(
-            f"weight must not be negative; got {mass[bad][0]:g} {where(bad)}",
+            f"weight must not be negative; got {mass[bad][0]:g} {describe_rows(bad)}",
             hint="a row that should not count has weight 0",
         )
     if not mass.any():
@@ -172,7 +172,7 @@ def _numbers(values: ArrayLike, name: str) -> FloatArray:
     bad = ~(np.abs(numbers) <= LARGEST)  # so put, it is true of NaN
     if bad.any():
         raise DataError(
-            f"{name} must hold finite numbers, of size {LARGEST:g} at most; got {numbers[bad][0]:g} {where(bad)}",
+            f"{name} must hold finite numbers, of size {LARGEST:g} at most; got {numbers[bad][0]:g} {describe_rows(bad)}",
             hint="drop the rows that have none, or fill them in first",
         )
     return numbers

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.data.checks import where
+from trueup.data.checks import describe_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import numbers, scored
 
@@ -146,7 +146,8 @@ def _levels(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) 
         bad = ~np.isfinite(values)
         if bad.any():
             raise DataError(
-                f"h must be finite; got {values[bad][0]} {where(bad)} of column {column}", hint="leave those rows out"
+                f"h must be finite; got {values[bad][0]} {describe_rows(bad)} of column {column}",
+                hint="leave those rows out",
             )
         gaps[column] = np.bincount(at, residual * values[rows], len(levels))
     return np.asarray(np.bincount(at, mass) / total, np.float64), gaps / total

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import Cells, join, sort_rows, tally
@@ -54,7 +54,9 @@ class MulticalibrationError:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values fit for JSON, but for the label of the worst; what is not finite becomes None."""
-        return {name: plain(getattr(self, name)) for name in ("sigma", "absolute", "relative")} | {"worst": self.worst}
+        return {name: to_jsonable(getattr(self, name)) for name in ("sigma", "absolute", "relative")} | {
+            "worst": self.worst
+        }
 
 
 def multicalibration_error(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.checks import where
-from trueup.data.plain import plain
+from trueup.data.checks import describe_rows
+from trueup.data.frame import to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.binned import bins as bin_numbers
 from trueup.metrics.inference import wilson
@@ -39,7 +39,7 @@ class _Result:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Give plain values fit for JSON: what is not finite becomes None."""
-        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: to_jsonable(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 def _mean(values: FloatArray, w: FloatArray) -> float:
@@ -371,7 +371,9 @@ def prr(error: ArrayLike, confidence: ArrayLike, weight: ArrayLike | None = None
     errors = np.asarray(error, np.float64)  # as passed: rows are counted with those of weight 0
     bad = (errors < 0) | (errors > 1)
     if bad.any():
-        raise DataError(f"error must lie in [0, 1]; got {errors[bad][0]:g} {where(bad)}", hint="1 where wrong, else 0")
+        raise DataError(
+            f"error must lie in [0, 1]; got {errors[bad][0]:g} {describe_rows(bad)}", hint="1 where wrong, else 0"
+        )
     _, at = np.unique(data.p, return_inverse=True)
     wrong, right = np.bincount(at, weights=data.w * data.y), np.bincount(at, weights=data.w * (1.0 - data.y))
     pairs = wrong.sum() * right.sum()

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.result import BOUND, COLUMNS
-from trueup.data.plain import plain
+from trueup.data.frame import to_jsonable
 from trueup.reports.page import name_audits
 
 if TYPE_CHECKING:
@@ -119,5 +119,5 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 def _value(cell: Cell) -> Any:
     if cell.value is not None:
-        return plain(cell.value)
+        return to_jsonable(cell.value)
     return None if cell.text in ("", "-") else cell.text

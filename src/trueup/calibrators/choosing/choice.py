@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.calibrators.rounds import FEW, LEAST_GAIN, paired_gain
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from trueup.calibrators.checking import check_whole
 from trueup.calibrators.curves.classic import Classic, Judged, Sample, count_rows, sample_of
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.grouped import GroupMap, number_cells
-from trueup.data.groups import cut_column
+from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -187,7 +187,10 @@ class Grouped(Judged):
     def _fit_groups(self, table: Table) -> _Groups:
         """Fit the whole and every group that is large enough."""
         features = table.schema.features
-        cuts = tuple(cut_column(one, splits.counted(table, one.name), int(self.bins)) for one in features)
+        cuts = tuple(
+            fit_binner(one, splits.counted(table, one.name), default_bins=int(self.bins), for_new_rows=True)
+            for one in features
+        )
         if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
             raise ArgumentError(
                 f"the {len(cuts)} columns of by have too many combinations to be numbered", hint="name fewer columns"

@@ -17,8 +17,8 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.levels import LevelSets, Scale
 from trueup.calibrators.rounds import CrossValidation, History, Round, Split, describe
-from trueup.data.checks import where
-from trueup.data.intake import ALONE, read_like
+from trueup.data.checks import describe_rows
+from trueup.data.frame import NO_PREDICTION, read_like
 from trueup.engines.levels import Columns, leaf_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
@@ -176,7 +176,7 @@ class LSBoost(Calibrator):
             yield table.prediction.copy()
 
     def _role(self) -> Any:
-        return ALONE if self.prediction is None else self.prediction
+        return NO_PREDICTION if self.prediction is None else self.prediction
 
     def _before(self, table: Table, found: Map) -> FloatArray:
         return self._base(table, found.scale) if isinstance(found, (LevelSets, ForeignLevels)) else table.prediction
@@ -372,7 +372,7 @@ class LSBoost(Calibrator):
         outside = (table.outcome < low) | (table.outcome > high)
         if outside.any():
             raise DataError(
-                f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {where(outside)}",
+                f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {describe_rows(outside)}",
                 hint="widen limits, or leave them out: the lowest and the highest outcome are taken",
             )
 

@@ -13,7 +13,7 @@ from trueup.calibrators import splits
 from trueup.calibrators.maps.grouped import number_cells
 from trueup.calibrators.maps.local import LocalMap
 from trueup.calibrators.maps.spaces import LARGEST, Design, Groups, Space, design_sizes, refuse_infinite
-from trueup.data.groups import cut_column
+from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.metrics.features import as_points, fit_features
 
@@ -54,7 +54,7 @@ def fit_embedding(told: Any, components: int | None, table: Table, units: Units)
 
 def _fit_groups(table: Table) -> Groups:
     features = table.schema.features
-    cuts = tuple(cut_column(one, splits.counted(table, one.name)) for one in features)
+    cuts = tuple(fit_binner(one, splits.counted(table, one.name), for_new_rows=True) for one in features)
     if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
         raise ArgumentError(
             f"the {len(cuts)} features have too many combinations to be numbered as groups", hint="name fewer columns"

@@ -12,7 +12,7 @@ from trueup.calibrators.local.pooling import sort_alike
 from trueup.calibrators.maps.local import Neighbours, confidence_of, mix_reset, mix_shift, number_bins, reset, scale_of
 from trueup.calibrators.maps.spaces import Groups
 from trueup.calibrators.rounds import FEW, LATER, LEAST_GAIN, paired_gain
-from trueup.data.dealing import TOGETHER
+from trueup.data.folds import MAX_DUPLICATES
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.laplace import sums
 from trueup.kernels.losses import log_losses
@@ -179,7 +179,7 @@ def _columns(placed: Placed, units: Units) -> FloatArray:
 def _left_out(placed: Placed, units: Units) -> _Own:
     columns = _columns(placed, units)
     together = np.column_stack([np.bincount(units.alike, column)[units.alike] for column in columns.T])
-    common = np.bincount(units.alike, units.rows)[units.alike] > TOGETHER
+    common = np.bincount(units.alike, units.rows)[units.alike] > MAX_DUPLICATES
     size = np.bincount(units.alike)[units.alike]
     return _Own(np.where(common[:, None], columns / units.rows[:, None], together), np.where(common, 0, size))
 

@@ -21,7 +21,7 @@ from trueup.calibrators.maps.base import Unchanged
 from trueup.calibrators.maps.local import LocalMap, confidence_of, even_edges, reset
 from trueup.calibrators.maps.spaces import Groups, Space, place_all
 from trueup.calibrators.rounds import History, Holdout, Round
-from trueup.data.intake import read_like
+from trueup.data.frame import read_like
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.maps.scores import Curves
     from trueup.calibrators.rowwise import RowExplanation
-    from trueup.data.groups import Cut
+    from trueup.data.bins import ColumnBinner
     from trueup.data.schema import Schema
     from trueup.kernels.threads import Workers
 
 
-def number_cells(cuts: Sequence[Cut], columns: Iterable[AnyArray], rows: int) -> IntArray:
+def number_cells(cuts: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
     """Number the combinations of groups that rows fall in, without gaps between combinations that could be."""
     found = np.zeros(rows, np.int64)
     for cut, column in zip(cuts, columns, strict=True):
@@ -39,7 +39,7 @@ class GroupMap(Map):
     ----------
     curves : Curves
         The first group is the whole.
-    cuts : tuple of Cut
+    cuts : tuple of ColumnBinner
         How each column falls into groups, in the order of the schema.
     cells : ndarray of int64
         The numbers of the combinations that have a curve of their own, ascending; the first is that of group 1.
@@ -52,7 +52,7 @@ class GroupMap(Map):
     kind = "grouped"
 
     curves: Curves
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ColumnBinner, ...]
     cells: IntArray
     share: FloatArray
     shrinkage: float

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.maps.base import Map
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.kernels.patches import Program, moved, score, to_logits
 from trueup.kernels.threads import Workers
 
@@ -102,7 +101,7 @@ class PatchList:
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain data; an end that a score cell does not have is None."""
-        listed = [asdict(one) | {end: plain(getattr(one, end)) for end in ("low", "high")} for one in self.patches]
+        listed = [asdict(one) | {end: to_jsonable(getattr(one, end)) for end in ("low", "high")} for one in self.patches]
         return {"scale": self.scale, "patches": listed}
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
-    from trueup.data.groups import Cut
+    from trueup.data.bins import ColumnBinner
     from trueup.metrics.features import FeatureMap
 
 
@@ -159,13 +159,13 @@ class Groups:
 
     Attributes
     ----------
-    cuts : tuple of Cut
+    cuts : tuple of ColumnBinner
         How each column falls into groups, in the order of the schema.
     cells : ndarray of int64
         The combinations that were there in the fit, ascending; the first is group 1.
     """
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ColumnBinner, ...]
     cells: IntArray
 
     @property

@@ -15,7 +15,7 @@ from trueup.calibrators.patches.rows import arrange
 from trueup.calibrators.patches.search import Rule, Search
 from trueup.calibrators.rounds import CrossValidation, History, describe
 from trueup.calibrators.splits import counted, hold_out, weigh
-from trueup.data.groups import cut_column
+from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ class _Patching(Calibrator):
         whole, splits = self._split(table)
         scaled = weigh(whole.weight, len(table))
         weight = np.ones(len(whole)) if scaled is None else scaled
-        cuts = [cut_column(one, counted(table, one.name), int(self.bins)) for one in table.schema.features]
+        cuts = [
+            fit_binner(one, counted(table, one.name), default_bins=int(self.bins), for_new_rows=True)
+            for one in table.schema.features
+        ]
         loss, link, judged = loss_of(table.schema.task), self._link(table), self.stopping is not None
         clip = (0.0, 1.0) if link == "identity" and table.schema.task == "binary" else None
         rule = Rule(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.rounds import Split
-    from trueup.data.groups import Cut
+    from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
 
 
@@ -62,7 +62,7 @@ class Rows:
 
 
 def arrange(
-    table: Table, splits: Sequence[Split], cuts: Sequence[Cut], depth: int, weight: FloatArray, least: float
+    table: Table, splits: Sequence[Split], cuts: Sequence[ColumnBinner], depth: int, weight: FloatArray, least: float
 ) -> Rows:
     """Sort the rows by what they hold, take rows alike together, and number the groups."""
     assert table.outcome is not None
@@ -102,7 +102,12 @@ def _summed(place: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _number(
-    codes: Sequence[Int32Array], cuts: Sequence[Cut], depth: int, searched: BoolArray, weight: FloatArray, least: float
+    codes: Sequence[Int32Array],
+    cuts: Sequence[ColumnBinner],
+    depth: int,
+    searched: BoolArray,
+    weight: FloatArray,
+    least: float,
 ) -> tuple[Int32Array, list[Group]]:
     """Number the groups of every set of columns, the simplest sets first; groups of too little weight have no number."""
     sets = [names for size in range(1, depth + 1) for names in itertools.combinations(range(len(cuts)), size)]
@@ -121,7 +126,7 @@ def _number(
     return member, groups
 
 
-def _group(at: int, names: tuple[int, ...], key: int, cuts: Sequence[Cut]) -> Group:
+def _group(at: int, names: tuple[int, ...], key: int, cuts: Sequence[ColumnBinner]) -> Group:
     conditions: list[tuple[int, int]] = []
     for name in reversed(names):
         key, code = divmod(key, len(cuts[name].labels))

@@ -22,7 +22,7 @@ from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validatio
 from trueup.calibrators.trees.checkpoint import content_of
 from trueup.calibrators.trees.facts import WRAP, facts_of, known_by
 from trueup.calibrators.trees.growing import Cascades
-from trueup.data.dealing import deal_apart, digest_of
+from trueup.data.folds import assign_folds_by_hash, digest_rows
 from trueup.engines.here import ScanParts
 from trueup.engines.parts import engine_of
 from trueup.errors import ArgumentError, DataError
@@ -312,7 +312,7 @@ def _dealt(table: Table, sizes: Sequence[int], parts: int, seed: int) -> AnyArra
     """Deal the rows of every part by itself: what goes where must not depend on who holds how many of the parts."""
     codes = np.empty(len(table), np.min_scalar_type(parts))
     for at, content, own in _parts(table, sizes):
-        codes[at] = deal_apart(content, own, parts, seed)
+        codes[at] = assign_folds_by_hash(content, own, parts, seed)
     return codes
 
 
@@ -326,7 +326,7 @@ def _parts(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[Any
 
 def _check_same(table: Table, sizes: Sequence[int], team: Team, digest: int) -> None:
     """Refuse rows that are others than they were: a frame that is made anew each time may be made of other rows."""
-    own = sum(int(digest_of(content, more)) for _, content, more in _parts(table, sizes)) % WRAP
+    own = sum(int(digest_rows(content, more)) for _, content, more in _parts(table, sizes)) % WRAP
     low, high = team.sum([own % HALF, own // HALF]).tolist()  # as numbers that a float holds
     if (int(low) + int(high) * HALF) % WRAP != digest:
         raise DataError(

@@ -15,7 +15,7 @@ from trueup.calibrators.rounds import CrossValidation, History, Round, choose_ro
 from trueup.calibrators.splits import hold_out, weigh
 from trueup.calibrators.trees.growing import Cascades, Limits
 from trueup.calibrators.trees.saturation import Saturation, measure
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import SMALLEST

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.calibrators.splits import append_rows
-from trueup.data.dealing import digest_of, draw_apart
-from trueup.data.facts import Seen
+from trueup.data.checks import RowSummary
+from trueup.data.folds import digest_rows, random_row_keys
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, UInt64Array
@@ -39,7 +39,7 @@ class Facts:
         A fair sample of up to 100,000 rows: those of the smallest ``keys``, by which they are sorted.
     """
 
-    seen: Seen
+    seen: RowSummary
     digest: int
     sizes: tuple[tuple[int, int], ...]
     sample: Table
@@ -74,8 +74,8 @@ def _add(one: Facts, other: Facts) -> Facts:
 
 def _look(table: Table, number: int, *, seed: int) -> Facts:
     content, own = known_by(table)
-    sample, keys = _smallest(table, draw_apart(content, own, seed + SALT))
-    return Facts(Seen.of(table), int(digest_of(content, own)), ((number, len(table)),), sample, keys)
+    sample, keys = _smallest(table, random_row_keys(content, own, seed + SALT))
+    return Facts(RowSummary.of(table), int(digest_rows(content, own)), ((number, len(table)),), sample, keys)
 
 
 def _smallest(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.rounds import paired_gain
-from trueup.data.intake import frame_like
+from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:

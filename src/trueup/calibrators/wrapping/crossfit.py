@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.parallel import Parallel, delayed
 
 from trueup.calibrators.wrapping.shown import rows_of
-from trueup.data.dealing import deal
+from trueup.data.folds import assign_folds
 from trueup.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def divide_rows(
         For the splitter: groups, where they are routed to it.
     """
     if isinstance(cv, (int, np.integer)):
-        fold = deal(content or [np.arange(len(rows)) * 1.0], strata, int(cv), SEED)
+        fold = assign_folds(content or [np.arange(len(rows)) * 1.0], strata, int(cv), SEED)
         splits = [(rows[fold != at], rows[fold == at]) for at in range(int(cv))]
     elif hasattr(cv, "split"):
         found = cv.split(rows_of(X, rows), y[rows], **take(params, rows, len(y)))

@@ -10,10 +10,9 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
-from trueup.data.columns import from_array
-from trueup.data.features import no_copy_of_the_outcome
-from trueup.data.intake import read
-from trueup.data.sources import refuse_twice
+from trueup.data.checks import check_outcome_copies
+from trueup.data.columns import check_unique_names, from_array
+from trueup.data.frame import read
 from trueup.errors import ColumnError, IdentifierWarning
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def keys_of(X: Any) -> dict[str, Hashable]:
     if names is None:
         names = getattr(X, "columns", None)
     if names is not None:
-        refuse_twice([str(name) for name in names])
+        check_unique_names([str(name) for name in names])
         return {str(name): name for name in names}
     shape = X.shape if hasattr(X, "shape") else np.shape(X)
     return {f"x{at}": at for at in range(shape[1])} if len(shape) == 2 else {}
@@ -80,7 +79,7 @@ def lay_out(X: Any, y: FloatArray, task: Task, wanted: Any, predictions: Sequenc
     keys = keys_of(X)
     if wanted is not None:
         names = [find_name(one, X, "feature") for one in several(wanted, X)]
-        refuse_twice(names)
+        check_unique_names(names)
         keys = {name: keys[name] for name in names}
     elif issparse(X):
         keys = {}
@@ -101,7 +100,7 @@ def _useful(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentifierWarning)
             table = read({name: column}, prediction=np.zeros(len(column)), features=[name])
-        no_copy_of_the_outcome(table.schema.features, table.columns, y, task)
+        check_outcome_copies(table.schema.features, table.columns, y, task)
     except ColumnError:
         return False
     return bool(table.columns)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError
 from trueup.metrics.local.neighbourhoods import Options, ask, check_gamma
 from trueup.metrics.local.plain import average, signed_errors
@@ -51,7 +50,7 @@ class LceCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a gamma, fit for JSON: what is not finite becomes None."""
-        return {name: plain(getattr(self, name)) for name in (*self._columns(), "mce")}
+        return {name: to_jsonable(getattr(self, name)) for name in (*self._columns(), "mce")}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give columns gamma, mlce, mean and worst, in a frame of the library of ``like``; a dict of arrays for None."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.intake import frame_like
-from trueup.data.plain import plain
+from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError
 from trueup.metrics.local import draws as drawing
 from trueup.metrics.local.bands import Means, limits, log_pvalue
@@ -124,7 +123,7 @@ class LocalErrors:
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists, one entry a point, fit for JSON: what is not finite becomes None."""
         names = ("gamma", "level", "neighbourhoods", "draws", *COLUMNS)
-        return {name: plain(getattr(self, name)) for name in names}
+        return {name: to_jsonable(getattr(self, name)) for name in names}
 
     def to_frame(self, like: Any = None) -> Any:
         """Give one line a point, in their order, in a frame of the library of ``like``; a dict of arrays for None."""

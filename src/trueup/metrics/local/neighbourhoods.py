@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data.checks import where
+from trueup.data.checks import describe_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, sums
 from trueup.kernels.laplace.equal import as_bytes
@@ -202,7 +202,7 @@ def _shares(values: ArrayLike, name: str) -> FloatArray:
     bad = (array < 0) | (array > 1)
     if bad.any():
         raise DataError(
-            f"{name} must lie in [0, 1]; got {array[bad][0]:.10g} {where(bad)}",
+            f"{name} must lie in [0, 1]; got {array[bad][0]:.10g} {describe_rows(bad)}",
             hint="confidences are probabilities; hit is 1 where the prediction came true: top_label gives both",
         )
     return array

@@ -5,6 +5,7 @@ Whatever is behind this door may trust its input; nothing is repaired on the way
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,18 +14,29 @@ import numpy as np
 
 from trueup._validate import check_choice
 from trueup.data import checks
-from trueup.data import features as feature_checks
-from trueup.data.columns import Raw, blank, days_of, from_array, from_objects, merge_texts, recode
+from trueup.data.columns import (
+    ColumnSource,
+    RawColumn,
+    check_unique_names,
+    days_of,
+    encode_texts,
+    from_array,
+    from_objects,
+    open_array,
+    open_mapping,
+    recode,
+    untyped_if_missing,
+)
 from trueup.data.schema import Feature, Schema
-from trueup.data.sources import Source, open_array, open_mapping, refuse_twice
 from trueup.data.table import Table
 from trueup.errors import ArgumentError, ColumnError
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.data.checks import RowPosition
 
 Unlabelled = Literal["error", "drop"]
-ALONE = object()  # as the prediction: there is none, the outcome is predicted from the features alone
+NO_PREDICTION = object()  # as the prediction: there is none, the outcome is predicted from the features alone
 
 
 def read(
@@ -39,6 +51,7 @@ def read(
     unlabelled: Unlabelled = "error",
     classes: Sequence[Any] | None = None,
     schema: Schema | None = None,
+    position: RowPosition | None = None,
 ) -> Table:
     """Read a frame, a dict of arrays or a NumPy array into a Table, and check everything.
 
@@ -63,6 +76,9 @@ def read(
         For several prediction columns, the outcome that each stands for, in their order.
     schema : Schema, optional
         Use these vocabularies: a level that is not among them is read as missing.
+    position : RowPosition, optional
+        Where these rows stand among all rows, if they are only some of them. Messages then count rows from there, and what
+        can only be checked on all rows is left to `RowSummary.check`.
 
     Examples
     --------
@@ -73,32 +89,32 @@ def read(
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = open_source(data)
     checks.some_rows(source.rows)
-    names, labels, scores = _scores(source, prediction)
-    y_name, y_raw = _role(source, outcome, "outcome")
-    w_name, w_raw = _role(source, weight, "weight")
+    names, labels, scores = _scores(source, prediction, position)
+    y_name, y_raw = _role(source, outcome, "outcome", position)
+    w_name, w_raw = _role(source, weight, "weight", position)
     taken = {*names, y_name, w_name}
     checks.distinct_roles({"outcome": y_name, "weight": w_name}, names, source)
     kind = checks.settle_task(task, several=scores.ndim == 2)
-    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes)
-    checks.prediction(scores, labels, kind)
-    if prediction is not ALONE:
+    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes, position)
+    checks.prediction(scores, labels, kind, position)
+    if prediction is not NO_PREDICTION and position is None:
         checks.hard_predictions(scores, labels, kind)
-    w = checks.weight(w_raw, _label(source, w_name))
-    keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled)
+    w = checks.weight(w_raw, _label(source, w_name), position)
+    keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled, position)
     described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
-    if y is not None and not checks.in_part():  # these speak of all rows
+    if y is not None and position is None:
         checks.classes_present(y, _label(source, y_name), kind)
-        feature_checks.no_copy_of_the_outcome(described, columns, y, kind)
+        checks.check_outcome_copies(described, columns, y, kind)
     y_label = "outcome" if y_name is None and y is not None else _label(source, y_name)
     w_label = "weight" if w_name is None and w is not None else _label(source, w_name)
     own = Schema(kind, y_label, labels, w_label, tuple(described), found_classes)
     return Table(own, columns, scores, y, w, keep, *counts, left_out)
 
 
-def read_like(data: Any, schema: Schema) -> Table:
+def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:
     """Read data to be scored: the prediction and features that a schema names, in its vocabularies; no rows are fine.
 
     Other columns are left alone. A level the schema does not know is read as missing.
@@ -122,15 +138,17 @@ def read_like(data: Any, schema: Schema) -> Table:
         return keys[name]
 
     names = [find(name, "prediction") for name in schema.prediction]
-    columns = [checks.as_numbers(source.fetch(k), n, "prediction") for k, n in zip(names, schema.prediction, strict=True)]
+    columns = [
+        checks.as_numbers(source.fetch(k), n, "prediction", position) for k, n in zip(names, schema.prediction, strict=True)
+    ]
     scores = columns[0] if len(columns) == 1 else np.column_stack(columns) if columns else np.zeros(source.rows)
-    checks.prediction(scores, schema.prediction, schema.task)
+    checks.prediction(scores, schema.prediction, schema.task, position)
     found = {}
     for feature in schema.features:
         raw = source.fetch(find(feature.name, "feature"))
         found[feature.name] = _known_feature(raw, None, feature)
-        if feature.kind == "categorical" and not raw.missing().all():
-            feature_checks.some_known(found[feature.name], raw, feature)
+        if feature.kind == "categorical" and position is None and not raw.missing().all():
+            checks.warn_unseen(found[feature.name], raw, feature)
     return Table(schema, found, scores)
 
 
@@ -139,12 +157,12 @@ def _listed(schema: Schema) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _label(source: Source, name: Hashable | None) -> str | None:
+def _label(source: ColumnSource, name: Hashable | None) -> str | None:
     return None if name is None else source.label(name)
 
 
 def _features(
-    source: Source,
+    source: ColumnSource,
     features: Sequence[Hashable] | Hashable | None,
     taken: set[Hashable | None],
     categorical: Sequence[Hashable] | Hashable,
@@ -159,7 +177,7 @@ def _features(
         chosen = tuple(key for key in source.keys if key not in taken)
     else:
         chosen = source.find_all(_several(features, source), "feature")
-        feature_checks.not_a_role(chosen, outcome, source)
+        checks.check_not_outcome(chosen, outcome, source)
     described, columns, left_out = [], {}, {}
 
     def fetch(key: Hashable) -> tuple[Feature, AnyArray]:
@@ -180,21 +198,21 @@ def _features(
 
 def _identifier(feature: Feature, column: AnyArray) -> str | None:
     levels = len(feature.levels)  # none of a column of numbers or dates
-    return feature_checks.identifier(feature.name, levels, int((column >= 0).sum()) if levels else 0)
+    return checks.identifier_reason(feature.name, levels, int((column >= 0).sum()) if levels else 0)
 
 
-def _known_feature(raw: Raw, keep: IntArray | None, saved: Feature) -> AnyArray:
+def _known_feature(raw: RawColumn, keep: IntArray | None, saved: Feature) -> AnyArray:
     """Read a column in the vocabulary of a schema; one without values has no type that could be another."""
     is_categorical = saved.kind == "categorical"
     if raw.missing().all():
         rows = len(raw) if keep is None else len(keep)
         return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
-    feature_checks.same_kind(raw, saved)
+    checks.check_kind(raw, saved)
     return _feature(saved.name, raw, keep, saved, as_categories=is_categorical)[1]
 
 
 def _feature(
-    name: str, raw: Raw, keep: IntArray | None, saved: Feature | None, *, as_categories: bool
+    name: str, raw: RawColumn, keep: IntArray | None, saved: Feature | None, *, as_categories: bool
 ) -> tuple[Feature, AnyArray]:
     if not as_categories:
         values = raw.codes_or_values
@@ -208,14 +226,14 @@ def _feature(
     return Feature(name, "categorical", levels), codes if keep is None else codes[keep]
 
 
-def _several(names: Sequence[Hashable] | Hashable, source: Source) -> tuple[Hashable, ...]:
+def _several(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tuple[Hashable, ...]:
     """Take one name for a list of one; a tuple may be a name, in pandas."""
     if isinstance(names, tuple) and names in source.keys:
         return (names,)
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
-def open_source(data: Any) -> Source:
+def open_source(data: Any) -> ColumnSource:
     """Open a frame, a dict of arrays or an array: its columns by name or position."""
     if isinstance(data, np.ndarray):
         return open_array(data)
@@ -226,7 +244,7 @@ def open_source(data: Any) -> Source:
     try:
         frame = nw.from_native(data, eager_only=True)
     except nw.exceptions.DuplicateError:
-        refuse_twice(getattr(data, "column_names", None) or list(data.columns))
+        check_unique_names(getattr(data, "column_names", None) or list(data.columns))
         raise
     except TypeError as error:
         lazy = hasattr(data, "collect")
@@ -236,26 +254,30 @@ def open_source(data: Any) -> Source:
             if lazy
             else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
         ) from error
-    return Source(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
+    return ColumnSource(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
 
 
-def _role(source: Source, given: Any, role: str) -> tuple[Hashable | None, Raw | None]:
+def _role(
+    source: ColumnSource, given: Any, role: str, position: RowPosition | None
+) -> tuple[Hashable | None, RawColumn | None]:
     """Find a role by name, or take the values themselves."""
     if given is None:
         return None, None
     if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):
         key = source.find(given, role)
         raw = source.fetch(key)
-        return key, blank(raw) if checks.in_part() else raw
+        return key, raw if position is None else untyped_if_missing(raw)
     raw = _from_anything(given, role)
     if len(raw) != source.rows:
         raise ColumnError(f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value a row")
     return None, raw
 
 
-def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tuple[str, ...], FloatArray]:
+def _scores(
+    source: ColumnSource, prediction: Any, position: RowPosition | None
+) -> tuple[tuple[Hashable, ...], tuple[str, ...], FloatArray]:
     """Find the prediction columns (none where values were given), their labels, and the values, (n,) or (n, k)."""
-    if prediction is ALONE:
+    if prediction is NO_PREDICTION:
         return (), (), np.zeros(source.rows)
     if prediction is None:
         if not source.by_position:
@@ -267,11 +289,13 @@ def _scores(source: Source, prediction: Any) -> tuple[tuple[Hashable, ...], tupl
     if not names:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
     labels = tuple(source.label(name) for name in names)
-    columns = [checks.as_numbers(source.fetch(k), label, "prediction") for k, label in zip(names, labels, strict=True)]
+    columns = [
+        checks.as_numbers(source.fetch(k), label, "prediction", position) for k, label in zip(names, labels, strict=True)
+    ]
     return names, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 
-def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], FloatArray]:
+def _given_scores(source: ColumnSource, prediction: Any) -> tuple[tuple[str, ...], FloatArray]:
     """Take the scores themselves, one column or one a class."""
     values = np.asarray(prediction)
     if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
@@ -284,7 +308,7 @@ def _given_scores(source: Source, prediction: Any) -> tuple[tuple[str, ...], Flo
     return names, scores[0] if values.ndim == 1 else np.column_stack(scores)
 
 
-def _from_anything(values: Any, name: str) -> Raw:
+def _from_anything(values: Any, name: str) -> RawColumn:
     if isinstance(values, (np.ndarray, list, tuple)):
         return from_array(values, name)
     try:
@@ -293,23 +317,23 @@ def _from_anything(values: Any, name: str) -> Raw:
         return from_array(values, name)
 
 
-def _from_series(series: nw.Series[Any], name: str) -> Raw:
+def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     """Take a column off its library, by the library's own fast path where it has one."""
     dtype = series.dtype
     if dtype.is_integer():
-        return Raw("number", _floats(series), exact=lambda: _texts(series, name))
+        return RawColumn("number", _floats(series), exact=lambda: _texts(series, name))
     if dtype.is_numeric():
-        return Raw("number", _floats(series))
+        return RawColumn("number", _floats(series))
     if dtype == nw.Boolean:
-        return Raw("flag", _floats(series))
+        return RawColumn("flag", _floats(series))
     if dtype in (nw.String, nw.Categorical, nw.Enum):
         return _texts(series, name)
     if dtype == nw.Date:
-        return Raw("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
+        return RawColumn("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
     if dtype == nw.Datetime or _is_zoned(series):
-        return Raw("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
+        return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
     if series.null_count() == len(series):
-        return Raw("number", np.full(len(series), np.nan))  # a column of no type, since it has no values
+        return RawColumn("number", np.full(len(series), np.nan))  # a column of no type, since it has no values
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
     raise ColumnError(
@@ -330,13 +354,13 @@ def _floats(series: nw.Series[Any]) -> FloatArray:
     return np.array(series.cast(nw.Float64).to_numpy(), np.float64)
 
 
-def _texts(series: nw.Series[Any], name: str) -> Raw:
+def _texts(series: nw.Series[Any], name: str) -> RawColumn:
     native = series.to_native()
     if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
         if series.dtype in (nw.Categorical, nw.Enum):
-            return Raw("text", coded=_used(native.cat.codes.to_numpy(), [str(x) for x in native.cat.categories]))
+            return RawColumn("text", coded=_used(native.cat.codes.to_numpy(), [str(x) for x in native.cat.categories]))
         codes, found = native.factorize()
-        return Raw("text", coded=merge_texts(codes, [str(value) for value in found]))
+        return RawColumn("text", coded=encode_texts(codes, [str(value) for value in found]))
     if series.implementation.is_polars():
         if series.dtype not in (nw.Categorical, nw.Enum):
             native = series.cast(nw.String).cast(nw.Categorical).to_native()
@@ -345,7 +369,7 @@ def _texts(series: nw.Series[Any], name: str) -> Raw:
         move = np.full(int(places.max(initial=-1)) + 2, -1, np.int64)
         move[places] = np.arange(len(places))
         codes = native.to_physical().fill_null(len(move) - 1).to_numpy()
-        return Raw("text", coded=merge_texts(move[codes], [str(value) for value in unique.to_list()]))
+        return RawColumn("text", coded=encode_texts(move[codes], [str(value) for value in unique.to_list()]))
     if series.implementation.is_pyarrow():
         whole = native.combine_chunks()
         whole = whole if series.dtype == nw.Categorical else whole.dictionary_encode()
@@ -353,7 +377,7 @@ def _texts(series: nw.Series[Any], name: str) -> Raw:
         words = whole.dictionary.to_pylist()
         gone = [at for at, word in enumerate(words) if word is None]
         codes = np.where(np.isin(codes, gone), -1, codes) if gone else codes
-        return Raw("text", coded=_used(codes, [str(word) for word in words]))
+        return RawColumn("text", coded=_used(codes, [str(word) for word in words]))
     return from_objects(series.to_list(), name)
 
 
@@ -362,7 +386,7 @@ def _used(codes: AnyArray, texts: list[str]) -> Any:
     seen = np.zeros(len(texts) + 1, bool)
     seen[codes] = True  # code -1 marks the spare last entry
     move = np.append(np.where(seen[:-1], np.cumsum(seen[:-1]) - 1, -1), -1)
-    return merge_texts(move[codes], [text for text, used in zip(texts, seen[:-1], strict=True) if used])
+    return encode_texts(move[codes], [text for text, used in zip(texts, seen[:-1], strict=True) if used])
 
 
 def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
@@ -384,3 +408,22 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
         ) from error
     plain = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
     return nw.from_dict(plain, backend=space).to_native()
+
+
+def to_jsonable(value: Any) -> Any:
+    """Give a value as JSON can hold it: what is not finite becomes None, an array a list.
+
+    Examples
+    --------
+    >>> plain({"a": np.array([1.5, np.inf]), "b": (np.int64(2), float("nan"))})
+    {'a': [1.5, None], 'b': [2, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): to_jsonable(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_jsonable(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return to_jsonable(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """Files, or the result of a query, written again with columns added: Parquet, CSV or JSON.
 
 What the file had stays as it was. Parquet keeps its types. CSV written as CSV, and JSON as JSON, keep every value as it is
-written there; otherwise columns of CSV have the types that `trueup.data.files` finds, but for numbers that would lose
+written there; otherwise columns of CSV have the types that `trueup.data.sql` finds, but for numbers that would lose
 digits (postal codes with leading zeros, long identifiers), which stay texts.
 
 Rows may come in portions, for files that are larger than memory. The new columns then wait in a table of DuckDB, which
@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.files import (
+from trueup.data.chunks import ChunkSettings
+from trueup.data.paths import FORMATS, is_zipped
+from trueup.data.sql import (
     CSV,
-    Rows,
-    call,
+    SqlRows,
     choose,
     describe,
+    duckdb_errors,
     fetch,
     find_names,
     open_rows,
     quote,
+    reader_call,
     refuse_gaps,
     scan,
-    telling,
 )
-from trueup.data.paths import FORMATS, is_zipped
-from trueup.data.portions import Portions
 from trueup.errors import ColumnError, FileError
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ def add_columns(
     only: bool = False,
     some: IntArray | None = None,
     threads: int | None = None,
-    portions: Portions | None = None,
+    portions: ChunkSettings | None = None,
 ) -> int:
     """Read columns, make new ones of them, and write everything into one file, row by row as it was.
 
     Parameters
     ----------
     paths, sql, text, threads
-        As in `trueup.data.files.read_files`. A query is run once.
+        As in `trueup.data.sql.read_files`. A query is run once.
     place : Path
         Where to write. What is there is overwritten, and half a file is left where writing fails: name a temporary one.
     make : callable
@@ -118,12 +118,12 @@ def add_columns(
     int
         How many rows were written.
     """
-    told = portions or Portions()
+    told = portions or ChunkSettings()
     with told.connect(threads) as con, told.telling_of_room():
         rows = _once(con, open_rows(con, paths, sql, text, role="feature"))
         needed = [name for role, names in roles.items() for name in find_names(rows.names, names, role)]
         plain, texts = choose(rows, needed, text)
-        with telling(rows.files):
+        with duckdb_errors(rows.files):
             refuse_gaps(con, rows.files, [*plain, *texts])
         key = next((name for name in needed if _is_number(rows, name)), None)
         parts = told.read(con, rows, plain, texts) if told.most else _at_once(con, rows, plain, texts)
@@ -134,21 +134,21 @@ def add_columns(
                 _refuse_taken(made, rows.names)
             count = _keep(con, made, None if key is None else found[key], count, some, whole=not told.most)
             new = list(made)
-        with telling(rows.files):
+        with duckdb_errors(rows.files):
             kept = rows if only else _kept(con, rows, set(needed) - set(text), written)
-        with telling(rows.files, "write the result"):
+        with duckdb_errors(rows.files, "write the result"):
             query, target = _joined(kept, key, new, only=only), quote(str(place.absolute()))
             query += "" if some is None else " WHERE trueup_new.taken"
             _run(con, f"COPY ({query}) TO {target} ({written}, USE_TMP_FILE false)")
         return count if some is None else len(some)
 
 
-def _is_number(rows: Rows, name: str) -> bool:
+def _is_number(rows: SqlRows, name: str) -> bool:
     return rows.types[rows.names.index(name)].split("(")[0] in NUMBERS
 
 
-def _at_once(con: Any, rows: Rows, plain: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
-    with telling(rows.files):
+def _at_once(con: Any, rows: SqlRows, plain: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
+    with duckdb_errors(rows.files):
         found = fetch(con, rows, plain, texts)
     yield found
 
@@ -163,7 +163,7 @@ def _keep(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: In
     if whole:
         con.register("trueup_new", added)
         return count
-    with telling(None, "keep the new columns"):
+    with duckdb_errors(None, "keep the new columns"):
         if not first:
             kinds = {name: "VARCHAR" if array.dtype == object else "DOUBLE" for name, array in added.items()}
             kinds |= {"taken": "BOOLEAN"} if some is not None else {}
@@ -185,11 +185,11 @@ def _column(array: AnyArray) -> AnyArray:
     return array if array.dtype == object else np.ascontiguousarray(array, np.float64)
 
 
-def _once(con: Any, rows: Rows) -> Rows:
+def _once(con: Any, rows: SqlRows) -> SqlRows:
     """Keep the result of a query: run twice, it may give other rows or another order."""
     if rows.files is not None:
         return rows
-    with telling(None):
+    with duckdb_errors(None):
         con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
     return rows._replace(source="trueup_query")
 
@@ -201,7 +201,7 @@ def _refuse_taken(new: Mapping[str, Any], names: Sequence[str]) -> None:
             raise ColumnError(f"there is a column {name!r} already", hint="name the new one with --as")
 
 
-def _kept(con: Any, rows: Rows, numbers: set[str], written: str) -> Rows:
+def _kept(con: Any, rows: SqlRows, numbers: set[str], written: str) -> SqlRows:
     """Read what is only passed on as it is written, as far as the format to be written allows."""
     files = rows.files
     if files is None or files.format == "parquet":
@@ -215,14 +215,14 @@ def _kept(con: Any, rows: Rows, numbers: set[str], written: str) -> Rows:
     return scan(con, files, _names_of_digits(con, rows, verbatim, numbers), brief=False, settled=typed)
 
 
-def _verbatim(con: Any, files: Files) -> Rows:
+def _verbatim(con: Any, files: Files) -> SqlRows:
     """Read CSV as texts: an empty field is missing, and nothing else."""
     options = {**CSV, "delim": quote(files.separator), "nullstr": "''", "all_varchar": "true", "sample_size": "1"}
-    source = call(files, **options)
-    return Rows(source, *describe(con, f"FROM {source}"), files)
+    source = reader_call(files, **options)
+    return SqlRows(source, *describe(con, f"FROM {source}"), files)
 
 
-def _names_of_digits(con: Any, rows: Rows, verbatim: Rows, numbers: set[str]) -> list[str]:
+def _names_of_digits(con: Any, rows: SqlRows, verbatim: SqlRows, numbers: set[str]) -> list[str]:
     """Find columns of numbers that would lose digits, but for those that are needed as numbers."""
     typed = enumerate(zip(rows.names, rows.types, strict=True))
     doubtful = [at for at, (name, kind) in typed if kind in NAMES and name not in numbers]
@@ -233,7 +233,7 @@ def _names_of_digits(con: Any, rows: Rows, verbatim: Rows, numbers: set[str]) ->
     return [rows.names[at] for at, yes in zip(doubtful, answers, strict=True) if yes]
 
 
-def _joined(rows: Rows, key: str | None, new: Sequence[str], *, only: bool) -> str:
+def _joined(rows: SqlRows, key: str | None, new: Sequence[str], *, only: bool) -> str:
     """Put the new columns beside the rows, and make sure that each stands by its own."""
     added = [f"n{at} AS {quote(name, chr(34))}" for at, name in enumerate(new)]
     if only:

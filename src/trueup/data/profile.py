@@ -12,12 +12,11 @@ import numpy as np
 
 from trueup._validate import check_choice
 from trueup.data import checks
-from trueup.data import features as feature_checks
-from trueup.data.columns import FLAG_LEVELS, Raw, blank
-from trueup.data.dealing import draw_apart
-from trueup.data.intake import ALONE, open_source
+from trueup.data.checks import RowPosition
+from trueup.data.columns import FLAG_LEVELS, ColumnSource, RawColumn, untyped_if_missing
+from trueup.data.folds import random_row_keys
+from trueup.data.frame import NO_PREDICTION, open_source
 from trueup.data.schema import Feature, Schema, sort_levels
-from trueup.data.sources import Source
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Roles:
         return min(MOST_ROWS, MOST_NUMBERS // max(len(self.columns), 1))
 
 
-def settle_roles(
+def assign_roles(
     names: Sequence[str],
     *,
     outcome: Any,
@@ -71,7 +70,7 @@ def settle_roles(
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
 ) -> Roles:
-    """Settle the roles of columns as `trueup.data.intake.read` does, before any row is read.
+    """Settle the roles of columns as `trueup.data.frame.read` does, before any row is read.
 
     Examples
     --------
@@ -80,7 +79,7 @@ def settle_roles(
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
-    source = Source(tuple(names), 0, _unread)
+    source = ColumnSource(tuple(names), 0, _unread)
     scores = _find_scores(source, prediction)
     taken = {role: _find_one(source, given, role) for role, given in (("outcome", outcome), ("weight", weight))}
     checks.distinct_roles(taken, scores, source)
@@ -94,12 +93,12 @@ def settle_roles(
         chosen: tuple[Any, ...] = tuple(name for name in names if name not in {*scores, *taken.values()})
     else:
         chosen = source.find_all(_several(features), "feature")
-        feature_checks.not_a_role(chosen, taken["outcome"], source)
+        checks.check_not_outcome(chosen, taken["outcome"], source)
     told = None if classes is None else tuple(classes)
     return Roles(taken["outcome"], scores, taken["weight"], chosen, frozenset(map(str, named)), kind, unlabelled, told)
 
 
-def _unread(key: Any) -> Raw:
+def _unread(key: Any) -> RawColumn:
     raise AssertionError(f"column {key!r} is not read here")
 
 
@@ -111,8 +110,8 @@ def _several(names: Any) -> tuple[Any, ...]:
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
-def _find_scores(source: Source, prediction: Any) -> tuple[str, ...]:
-    if prediction is ALONE:
+def _find_scores(source: ColumnSource, prediction: Any) -> tuple[str, ...]:
+    if prediction is NO_PREDICTION:
         return ()
     if prediction is None:
         raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')
@@ -124,7 +123,7 @@ def _find_scores(source: Source, prediction: Any) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
-def _find_one(source: Source, given: Any, role: str) -> str | None:
+def _find_one(source: ColumnSource, given: Any, role: str) -> str | None:
     if given is None:
         return None
     _must_be_named(given, role)
@@ -140,16 +139,16 @@ def _must_be_named(given: Any, role: str) -> None:
 
 
 @dataclass(frozen=True)
-class Levels:
+class DistinctLevels:
     """The levels of a column; where there are very many, only about how many."""
 
     texts: frozenset[str] | None
     hashes: tuple[int, ...] = ()
 
-    def __add__(self, other: Levels) -> Levels:
+    def __add__(self, other: DistinctLevels) -> DistinctLevels:
         if self.texts is not None and other.texts is not None:
-            return Levels(self.texts | other.texts).capped()
-        return Levels(None, tuple(sorted({*self._smallest(), *other._smallest()})[:SKETCH]))
+            return DistinctLevels(self.texts | other.texts).capped()
+        return DistinctLevels(None, tuple(sorted({*self._smallest(), *other._smallest()})[:SKETCH]))
 
     def __len__(self) -> int:
         if self.texts is not None or len(self.hashes) < SKETCH:
@@ -157,9 +156,9 @@ class Levels:
         # The smallest of n even numbers in [0, 1) lie 1/n apart (Bar-Yossef et al. 2002).
         return round((len(self.hashes) - 1) / (self.hashes[-1] / 2.0**64))
 
-    def capped(self) -> Levels:
+    def capped(self) -> DistinctLevels:
         """Forget the texts of more levels than can be held."""
-        return self if self.texts is None or len(self.texts) <= MOST_LEVELS else Levels(None, self._smallest())
+        return self if self.texts is None or len(self.texts) <= MOST_LEVELS else DistinctLevels(None, self._smallest())
 
     def _smallest(self) -> tuple[int, ...]:
         if self.texts is None:
@@ -170,7 +169,7 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnProfile:
     """What is known of one column."""
 
     kind: Sort | None
@@ -178,11 +177,11 @@ class Column:
     bare: Sort | None
     """By its type alone, where none has a value; of no rows none."""
     part: int
-    levels: Levels = Levels(frozenset())
+    levels: DistinctLevels = DistinctLevels(frozenset())
     known: int = 0
     lacks: bool = False
 
-    def join(self, other: Column, name: str) -> Column:
+    def join(self, other: ColumnProfile, name: str) -> ColumnProfile:
         """Join what two parts say."""
         first, second = (self, other) if self.part <= other.part else (other, self)
         if None not in (first.kind, second.kind) and first.kind != second.kind:
@@ -191,13 +190,13 @@ class Column:
                 hint="give it one type in all parts",
             )
         told = min(first, second, key=lambda one: (one.kind is None, one.bare is None, one.part))
-        return Column(
+        return ColumnProfile(
             told.kind, told.bare, told.part,
             self.levels + other.levels, self.known + other.known, self.lacks or other.lacks,
         )  # fmt: skip
 
 
-class Part(NamedTuple):
+class PartitionProfile(NamedTuple):
     """What is known of one part: its rows, those that are not set aside, and the lowest and highest score of these."""
 
     rows: int
@@ -207,7 +206,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class RowSample:
     """The rows whose numbers, drawn for each by its place, are the smallest: a fair sample, or all rows."""
 
     keys: UInt64Array
@@ -215,22 +214,22 @@ class Sample:
     most: int
     """Rows, the same for all parts."""
 
-    def __add__(self, other: Sample) -> Sample:
+    def __add__(self, other: RowSample) -> RowSample:
         keys = np.concatenate([self.keys, other.keys])
         order = np.argsort(keys)[: self.most]
         # A column that one part knows to be of texts is none of numbers, though it has no value in the other.
         names = [name for name in self.columns if name in other.columns]
         columns = {n: np.concatenate([self.columns[n], other.columns[n]])[order] for n in names}
-        return Sample(keys[order], columns, self.most)
+        return RowSample(keys[order], columns, self.most)
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class TableProfile:
     """What is known of the columns; surveys of parts add up, in whatever order."""
 
-    parts: Mapping[int, Part]
-    columns: Mapping[str, Column]
-    sample: Sample
+    parts: Mapping[int, PartitionProfile]
+    columns: Mapping[str, ColumnProfile]
+    sample: RowSample
     outcomes: frozenset[str] = frozenset()
     """Of several classes."""
     unlabelled: int = 0
@@ -249,9 +248,9 @@ class Survey:
         """Count the rows that are not set aside."""
         return sum(part.kept for part in self.parts.values())
 
-    def __add__(self, other: Survey) -> Survey:
+    def __add__(self, other: TableProfile) -> TableProfile:
         columns = {name: column.join(other.columns[name], name) for name, column in self.columns.items()}
-        return Survey(
+        return TableProfile(
             {**self.parts, **other.parts}, columns, self.sample + other.sample,
             frozenset(sorted(self.outcomes | other.outcomes)[:MOST_OUTCOMES]),
             self.unlabelled + other.unlabelled, self.weightless + other.weightless,
@@ -259,27 +258,26 @@ class Survey:
         )  # fmt: skip
 
     @classmethod
-    def of(cls, frame: Any, part: int, roles: Roles) -> Survey:
+    def of(cls, frame: Any, part: int, roles: Roles) -> TableProfile:
         """Look at one part: a frame that `read` takes."""
         source = open_source(frame)
-        with checks.part_of_rows(0, part):
-            if not source.rows:
-                return _nothing(part, roles)
-            seen = _Seen.of(source, roles)
+        if not source.rows:
+            return _nothing(part, roles)
+        seen = _Seen.of(source, roles, RowPosition(0, part))
         rows = np.arange(source.rows) if seen.keep is None else seen.keep
         raws = {name: source.fetch(name) for name in roles.features}
         columns = {name: _look(name, raw, part, seen.keep, roles) for name, raw in raws.items()}
-        keys = draw_apart([np.full(source.rows, float(part)), np.arange(source.rows, dtype=np.float64)], [], 0)[rows]
+        keys = random_row_keys([np.full(source.rows, float(part)), np.arange(source.rows, dtype=np.float64)], [], 0)[rows]
         some = np.argsort(keys)[: roles.sampled]
         numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
         numbers |= {name: np.full(source.rows, np.nan) for name, one in columns.items() if one.kind is None}
         values = {name: one[rows[some]] for name, one in {**numbers, **seen.scores}.items()}
         scores = [one[rows] for one in seen.scores.values()] if len(rows) else []
-        told = Part(
+        told = PartitionProfile(
             source.rows, len(rows), tuple(float(one.min()) for one in scores), tuple(float(one.max()) for one in scores)
         )
         return cls(
-            {part: told}, columns, Sample(keys[some], values, roles.sampled), seen.outcomes, *seen.counts,
+            {part: told}, columns, RowSample(keys[some], values, roles.sampled), seen.outcomes, *seen.counts,
             seen.weighs, seen.whole_outcomes,
         )  # fmt: skip
 
@@ -298,13 +296,13 @@ class Survey:
         features, left_out = [], {}
         for name in roles.features:
             column = self.columns[name]
-            if (reason := feature_checks.identifier(name, len(column.levels), column.known)) is not None:
+            if (reason := checks.identifier_reason(name, len(column.levels), column.known)) is not None:
                 left_out[name] = reason
             else:
                 features.append(self._feature(name, column, as_categories=name in roles.categorical))
         return Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes), left_out
 
-    def _feature(self, name: str, column: Column, *, as_categories: bool) -> Feature:
+    def _feature(self, name: str, column: ColumnProfile, *, as_categories: bool) -> Feature:
         kind = column.kind or column.bare
         if kind in ("number", "date") and not as_categories:
             return Feature(name, "date" if kind == "date" else "numeric")
@@ -329,44 +327,53 @@ class _Seen(NamedTuple):
     whole_outcomes: bool
 
     @classmethod
-    def of(cls, source: Source, roles: Roles) -> _Seen:
+    def of(cls, source: ColumnSource, roles: Roles, position: RowPosition) -> _Seen:
         """Check the values of the roles in the order in which `read` does."""
-        scores = {name: checks.as_numbers(blank(source.fetch(name)), name, "prediction") for name in roles.prediction}
-        raw, weights = (None if one is None else blank(source.fetch(one)) for one in (roles.outcome, roles.weight))
+        scores = {
+            name: checks.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
+            for name in roles.prediction
+        }
+        raw, weights = (
+            None if one is None else untyped_if_missing(source.fetch(one)) for one in (roles.outcome, roles.weight)
+        )
         found: Iterable[str] = ()
         if roles.task == "multiclass":  # which class stands where is known when all parts have been seen
             y = None if raw is None else np.where(raw.missing(), np.nan, 0.0)
             found = () if raw is None else raw.categories().levels
         else:
-            y, _ = checks.outcome(raw, roles.outcome, roles.task, roles.prediction, None)
+            y, _ = checks.outcome(raw, roles.outcome, roles.task, roles.prediction, None, position)
         if scores:
             table = list(scores.values())
-            checks.prediction(table[0] if len(table) == 1 else np.column_stack(table), roles.prediction, roles.task)
-        w = checks.weight(weights, roles.weight)
-        keep, counts = checks.rows_to_keep(y, w, roles.outcome, roles.unlabelled)
+            checks.prediction(
+                table[0] if len(table) == 1 else np.column_stack(table), roles.prediction, roles.task, position
+            )
+        w = checks.weight(weights, roles.weight, position)
+        keep, counts = checks.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         kept = y if y is None or keep is None else y[keep]
         whole = kept is None or bool(np.isin(kept, (0.0, 1.0)).all())
         return cls(scores, keep, counts, frozenset(found), w is not None and bool(w.any()), whole)
 
 
-def _look(name: str, raw: Raw, part: int, keep: IntArray | None, roles: Roles) -> Column:
+def _look(name: str, raw: RawColumn, part: int, keep: IntArray | None, roles: Roles) -> ColumnProfile:
     """Say what a part knows of a feature; what rows that are set aside hold is no level."""
     missing = raw.missing()
     gone = missing if keep is None else missing[keep]
     known, lacks = int((~gone).sum()), bool(gone.any())
     if missing.all():
-        return Column(None, raw.kind, part, lacks=lacks)
+        return ColumnProfile(None, raw.kind, part, lacks=lacks)
     if raw.kind not in ("text", "flag") and name not in roles.categorical:
-        return Column(raw.kind, raw.kind, part, known=known, lacks=lacks)
+        return ColumnProfile(raw.kind, raw.kind, part, known=known, lacks=lacks)
     coded = raw.categories()
     codes = coded.codes if keep is None else coded.codes[keep]
     used = np.bincount(codes + 1, minlength=len(coded.levels) + 1)[1:] > 0
-    levels = Levels(frozenset(itertools.compress(coded.levels, used)))
-    return Column(raw.kind, raw.kind, part, levels.capped(), known, lacks)
+    levels = DistinctLevels(frozenset(itertools.compress(coded.levels, used)))
+    return ColumnProfile(raw.kind, raw.kind, part, levels.capped(), known, lacks)
 
 
-def _nothing(part: int, roles: Roles) -> Survey:
+def _nothing(part: int, roles: Roles) -> TableProfile:
     """Tell of a part without rows, which agrees with every other."""
     names = (*roles.features, *roles.prediction)
-    sample = Sample(np.empty(0, np.uint64), {name: np.empty(0) for name in names}, roles.sampled)
-    return Survey({part: Part(0, 0)}, {name: Column(None, None, part) for name in roles.features}, sample)
+    sample = RowSample(np.empty(0, np.uint64), {name: np.empty(0) for name in names}, roles.sampled)
+    return TableProfile(
+        {part: PartitionProfile(0, 0)}, {name: ColumnProfile(None, None, part) for name in roles.features}, sample
+    )

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trueup.data import files
-from trueup.data.columns import Coded, from_objects
-from trueup.data.files import column_names, read_files
-from trueup.data.intake import read
+from trueup.data import sql
+from trueup.data.columns import CodedColumn, from_objects
+from trueup.data.frame import read
+from trueup.data.sql import column_names, read_files
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 HOSTILE_NAMES = [
@@ -82,14 +82,14 @@ def text_file(path: Path, content: str | bytes) -> Path:
 
 def texts(column: object) -> list[str | None]:
     """Decode a text column."""
-    assert isinstance(column, Coded)
+    assert isinstance(column, CodedColumn)
     assert column.codes.dtype == np.int32
     return [None if code < 0 else column.levels[code] for code in column.codes]
 
 
 def plain(columns: dict[str, object]) -> dict[str, list[object]]:
     """Give every column as a list, with None for missing."""
-    return {name: texts(column) if isinstance(column, Coded) else column.tolist() for name, column in columns.items()}
+    return {name: texts(column) if isinstance(column, CodedColumn) else column.tolist() for name, column in columns.items()}
 
 
 def assert_equal_tables(found, wanted):
@@ -137,7 +137,7 @@ def people() -> pd.DataFrame:
 
 
 def test_every_number_type_is_read_as_numbers():
-    kinds = [*files.PLAIN.split()[1:], "HUGEINT", "UHUGEINT"]
+    kinds = [*sql.PLAIN.split()[1:], "HUGEINT", "UHUGEINT"]
     listed = ", ".join(f"CAST(3 AS {kind}) AS {kind.lower()}" for kind in kinds)
     found = read_files(sql=f"SELECT {listed}, 3.25::DECIMAL(9, 2) AS money, 3::DECIMAL(38, 0) AS wide")
     assert all(column.dtype.kind in "iuf" for column in found.values())
@@ -271,9 +271,9 @@ def test_rows_keep_their_order_however_many_levels_a_text_has(levels, tmp_path):
 
 
 def test_more_text_columns_than_are_coded_at_once(tmp_path):
-    listed = ", ".join(f"'v' || (i % {k}) AS t{k}" for k in range(1, 3 * files.AT_ONCE))
+    listed = ", ".join(f"'v' || (i % {k}) AS t{k}" for k in range(1, 3 * sql.AT_ONCE))
     found = read_files(write(tmp_path / "wide.parquet", f"SELECT {listed} FROM range(50) AS r(i)"))
-    assert all(texts(found[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * files.AT_ONCE))
+    assert all(texts(found[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * sql.AT_ONCE))
 
 
 # Round trips
@@ -570,7 +570,7 @@ def test_a_query_over_json_sees_what_is_nested(tmp_path):
 def test_a_late_word_makes_dates_texts(late, tmp_path):
     path = text_file(tmp_path / "late.csv", "d,n\n" + ",1\n" * 2000 + "2024-01-31,1\n" * 3000 + f"{late},1\n")
     found = read_files(path)["d"]
-    assert isinstance(found, Coded) == bool(late)
+    assert isinstance(found, CodedColumn) == bool(late)
     assert len(found) == 5001
 
 
@@ -854,7 +854,7 @@ def test_a_query_that_cannot_be_run_is_refused(query, fact, tmp_path, monkeypatc
     said = refusal(FileError, sql=query)
     assert said.startswith("cannot run the query: ")
     assert fact in said
-    assert said.endswith(f"\nhint: {files.HINTS['sql']}")
+    assert said.endswith(f"\nhint: {sql.HINTS['sql']}")
     assert not list(tmp_path.iterdir())
 
 
@@ -913,7 +913,7 @@ def test_parquet_and_json_are_built_into_duckdb():
 
 def test_the_connection_is_closed_after_an_error(monkeypatch):
     opened = []
-    monkeypatch.setattr(files, "_query", lambda con, sql: opened.append(con) or 1 / 0)
+    monkeypatch.setattr(sql, "_query", lambda con, sql: opened.append(con) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         read_files(sql="SELECT 1")
     with pytest.raises(duckdb.ConnectionException):
@@ -924,6 +924,6 @@ def test_an_interrupted_query_is_an_interrupt(monkeypatch):
     def interrupted(*_):
         raise RuntimeError("Query interrupted")
 
-    monkeypatch.setattr(files, "fetch", interrupted)
+    monkeypatch.setattr(sql, "fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         read_files(sql="SELECT 1 AS a")

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.data import survey
-from trueup.data.intake import ALONE, read
-from trueup.data.survey import Column, Levels, Survey, settle_roles
+from trueup.data import profile
+from trueup.data.frame import NO_PREDICTION, read
+from trueup.data.profile import ColumnProfile, DistinctLevels, TableProfile, assign_roles
 from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning
 
 ROLES = {"outcome": "y", "prediction": "p"}
@@ -25,7 +25,7 @@ ROLES = {"outcome": "y", "prediction": "p"}
 
 def look(parts, **roles):
     """Survey every part, by itself and as it arrives from elsewhere; add up; give the survey and its roles."""
-    settled = settle_roles([str(name) for name in names_of(parts[0])], **roles)
+    settled = assign_roles([str(name) for name in names_of(parts[0])], **roles)
     return sum_of(parts, settled), settled
 
 
@@ -34,7 +34,7 @@ def names_of(frame):
 
 
 def sum_of(parts, settled):
-    found = [pickle.loads(pickle.dumps(Survey.of(part, at, settled))) for at, part in enumerate(parts)]
+    found = [pickle.loads(pickle.dumps(TableProfile.of(part, at, settled))) for at, part in enumerate(parts)]
     return reduce(add, found)
 
 
@@ -104,7 +104,7 @@ def test_parts_are_described_as_all_rows_are(rows, seed, places, weighted, categ
 
 
 def test_a_column_without_values_has_the_type_of_the_first_part_that_has_rows_in_whatever_order_they_add():
-    none, number, flag = Column(None, None, 0), Column(None, "number", 1), Column(None, "flag", 2)
+    none, number, flag = ColumnProfile(None, None, 0), ColumnProfile(None, "number", 1), ColumnProfile(None, "flag", 2)
     for a, b, c in itertools.permutations([none, number, flag]):
         assert a.join(b, "x").join(c, "x").bare == a.join(b.join(c, "x"), "x").bare == "number"
 
@@ -143,10 +143,10 @@ def test_a_column_of_two_kinds_is_refused_with_both():
 
 def test_a_bad_row_is_told_with_its_part():
     parts = [pd.DataFrame({"p": [0.1, 0.2], "y": [0, 1]}), pd.DataFrame({"p": [0.5, 1.5], "y": [0, 1]})]
-    with pytest.raises(DataError, match=r"probabilities in \[0, 1\]; got 1.5 at row 1 of part 1\n"):
+    with pytest.raises(DataError, match=r"probabilities in \[0, 1\]; got 1.5 at row 1 of partition 1\n"):
         look(parts, **ROLES)
     parts[1]["p"] = [None, None]
-    with pytest.raises(DataError, match="must hold finite numbers; got nan at row 0 of part 1\n"):
+    with pytest.raises(DataError, match="must hold finite numbers; got nan at row 0 of partition 1\n"):
         look(parts, **ROLES)
 
 
@@ -175,7 +175,7 @@ def test_roles_are_refused_as_in_memory(roles, error):
     with pytest.raises((ArgumentError, ColumnError)) as here:
         read(frame, **roles)
     with pytest.raises(type(here.value)) as apart:
-        settle_roles(list(frame), **roles)
+        assign_roles(list(frame), **roles)
     assert error in str(apart.value)
     assert str(apart.value) == str(here.value)
 
@@ -183,9 +183,9 @@ def test_roles_are_refused_as_in_memory(roles, error):
 @pytest.mark.parametrize("given", [np.array([0, 1]), pd.Series([0, 1]), [0, 1], 3])
 def test_roles_are_named(given):
     with pytest.raises(ArgumentError, match="the outcome must be the name of a column of the frame; got"):
-        settle_roles(["y", "p"], outcome=given, prediction="p")
+        assign_roles(["y", "p"], outcome=given, prediction="p")
     with pytest.raises(ArgumentError, match="the prediction must be the name"):
-        settle_roles(["y", "p"], outcome="y", prediction=[3])
+        assign_roles(["y", "p"], outcome="y", prediction=[3])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_no_rows_are_refused_as_in_memory(frame):
 
 def test_there_need_be_no_prediction():
     frame = pd.DataFrame({"y": [0.0, 3.0, 5.0], "a": list("xyz")})
-    roles = {"outcome": "y", "prediction": ALONE, "task": "regression"}
+    roles = {"outcome": "y", "prediction": NO_PREDICTION, "task": "regression"}
     assert described(cut(frame, [1]), **roles)[0] == read(frame, **roles).schema
 
 
@@ -218,9 +218,9 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
     parts = cut(frame, [100, 1000, 1000])
     found, settled = look(parts, **ROLES)
     assert sorted(found.sample.columns["a"]) == list(range(4000))
-    monkeypatch.setattr(survey, "MOST_ROWS", 1000)
+    monkeypatch.setattr(profile, "MOST_ROWS", 1000)
     some = sum_of(parts, settled)
-    again = reduce(add, [Survey.of(parts[at], at, settled) for at in (3, 0, 2, 1)])
+    again = reduce(add, [TableProfile.of(parts[at], at, settled) for at in (3, 0, 2, 1)])
     drawn = some.sample.columns["a"]
     assert len(drawn) == 1000
     np.testing.assert_array_equal(drawn, again.sample.columns["a"])
@@ -230,12 +230,12 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
 
 
 def test_a_sample_of_many_columns_has_fewer_rows(monkeypatch):
-    monkeypatch.setattr(survey, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(profile, "MOST_NUMBERS", 1000)
     random = np.random.default_rng(1)
     frame = pd.DataFrame({f"a{at}": random.random(300) for at in range(8)}).assign(p=0.5, y=1)
     frame["a0"] = np.where(np.arange(300) < 150, None, "text")  # no numbers, which the first part does not know
     found, settled = look(cut(frame, [150, 150]), **ROLES)
-    again = reduce(add, [Survey.of(part, at, settled) for at, part in reversed([*enumerate(cut(frame, [150, 150]))])])
+    again = reduce(add, [TableProfile.of(part, at, settled) for at, part in reversed([*enumerate(cut(frame, [150, 150]))])])
     assert len(found.sample.keys) == 1000 // 10
     assert len(found.sample.columns) == 8
     np.testing.assert_array_equal(found.sample.keys, again.sample.keys)
@@ -254,9 +254,9 @@ def test_parts_tell_their_rows_and_scores():
 
 
 def test_too_many_levels_are_counted_and_no_longer_held(monkeypatch):
-    monkeypatch.setattr(survey, "MOST_LEVELS", 1000)
+    monkeypatch.setattr(profile, "MOST_LEVELS", 1000)
     names = [f"n{at}" for at in range(12_000)]
-    found = reduce(add, [Levels(frozenset(names[at : at + 3000])).capped() for at in (0, 2000, 6000, 9000)])
+    found = reduce(add, [DistinctLevels(frozenset(names[at : at + 3000])).capped() for at in (0, 2000, 6000, 9000)])
     assert found.texts is None
     assert abs(len(found) - 11_000) < 5 * 0.016 * 11_000  # some are in two parts
     frame = pd.DataFrame({"p": 0.5, "y": np.arange(12_000) % 2, "id": names})

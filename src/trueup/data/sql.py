@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import duckdb
 import numpy as np
 
-from trueup.data.columns import Coded, Raw, merge_texts
+from trueup.data.columns import CodedColumn, ColumnSource, RawColumn, encode_texts
 from trueup.data.paths import HINTS, Files, find_files, is_zipped, uneven_line
 from trueup.data.schema import sort_levels
-from trueup.data.sources import Source
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray
 
-# What follows these two is for `trueup.data.output`.
+# What follows these two is for `trueup.data.export`.
 
 AT_ONCE = 8  # text columns coded by one query: 1 or 100 took twice the time
 
@@ -84,8 +83,8 @@ def read_files(
     columns: Sequence[str] | None = None,
     text: Sequence[str] = (),
     threads: int | None = None,
-) -> dict[str, AnyArray | Coded]:
-    """Read files, or the result of a query, as a dict of columns that `trueup.data.intake.read` takes.
+) -> dict[str, AnyArray | CodedColumn]:
+    """Read files, or the result of a query, as a dict of columns that `trueup.data.frame.read` takes.
 
     Parameters
     ----------
@@ -116,14 +115,14 @@ def read_files(
     >>> read_files(sql="SELECT * FROM (VALUES (0.2, 'BR'), (0.7, NULL)) AS scores(p, country)")
     {'p': array([0.2, 0.7]), 'country': Coded(codes=array([ 0, -1], dtype=int32), levels=('BR',))}
     """
-    as_text = several(text)
+    as_text = as_names(text)
     with connect(threads) as con:
         rows = open_rows(con, paths, sql, as_text)
-        plain, texts = choose(rows, None if columns is None else several(columns), as_text)
-        with telling(rows.files):
+        plain, texts = choose(rows, None if columns is None else as_names(columns), as_text)
+        with duckdb_errors(rows.files):
             refuse_gaps(con, rows.files, [*plain, *texts])
             found = fetch(con, rows, plain, texts)
-        return {name: found[name] for name in (rows.names if columns is None else several(columns)) if name in found}
+        return {name: found[name] for name in (rows.names if columns is None else as_names(columns)) if name in found}
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
@@ -140,7 +139,7 @@ def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: st
         return [name for name in rows.names if name in plain or name in texts]
 
 
-class Rows(NamedTuple):
+class SqlRows(NamedTuple):
     """Rows to be read: the SQL that stands for them, and their columns, known to SQL as c0, c1, ..."""
 
     source: str
@@ -158,7 +157,7 @@ def _kind(declared: str) -> str:
     return "LIST" if declared.endswith("]") else declared.split("(")[0].strip('"')
 
 
-def several(names: Sequence[str] | str) -> tuple[str, ...]:
+def as_names(names: Sequence[str] | str) -> tuple[str, ...]:
     """Take one name for a list of one."""
     return (names,) if isinstance(names, str) else tuple(names)
 
@@ -174,7 +173,7 @@ def _listed_paths(files: Files) -> str:
     return f"[{', '.join(quote(glob.escape(str(path.absolute()))) for path in files.paths)}]"
 
 
-def call(files: Files, **options: str) -> str:
+def reader_call(files: Files, **options: str) -> str:
     """Write the SQL that reads files."""
     options |= {"hive_partitioning": "false"}  # no columns made of the names of folders
     options |= {"union_by_name": "true"} if len(files.paths) > 1 else {}
@@ -184,10 +183,10 @@ def call(files: Files, **options: str) -> str:
 
 def find_names(known: Iterable[str], wanted: Sequence[str], role: str) -> tuple[str, ...]:
     """Find names among those that are there; say which is nearest where one is not."""
-    return cast("tuple[str, ...]", Source(tuple(known), 0, lambda _: Raw("text")).find_all(wanted, role))
+    return cast("tuple[str, ...]", ColumnSource(tuple(known), 0, lambda _: RawColumn("text")).find_all(wanted, role))
 
 
-def choose(rows: Rows, columns: Sequence[str] | None, as_text: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def choose(rows: SqlRows, columns: Sequence[str] | None, as_text: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Settle which columns are read, and by which SQL: those of values, and those of texts."""
     plain, texts = {}, {}
     wanted = None if columns is None else set(find_names(rows.names, columns, "data"))
@@ -227,7 +226,7 @@ def connect(threads: int | None, memory: int | None = None, spill: Path | None =
 
 
 @contextlib.contextmanager
-def telling(files: Files | None, doing: str | None = None) -> Iterator[None]:
+def duckdb_errors(files: Files | None, doing: str | None = None) -> Iterator[None]:
     """Turn what DuckDB raises into errors of ours."""
     try:
         yield
@@ -247,17 +246,17 @@ def telling(files: Files | None, doing: str | None = None) -> Iterator[None]:
 
 def open_rows(
     con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], *, names_only: bool = False, role: str = "text"
-) -> Rows:
+) -> SqlRows:
     """Find the rows and the names and types of their columns."""
     if paths is None and sql is None:
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
-    found: list[Rows] = []
+    found: list[SqlRows] = []
     if paths is not None:
         files = find_files(paths)
-        with telling(files):
+        with duckdb_errors(files):
             found.append(scan(con, files, as_text, brief=names_only and sql is None))
     if sql is not None:
-        with telling(None):
+        with duckdb_errors(None):
             found.append(_query(con, sql, *found))
     find_names(dict.fromkeys(name for rows in found for name in rows.names), as_text, role)
     return found[-1]
@@ -269,14 +268,14 @@ def describe(con: Connection, query: str) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(row[0] for row in described), tuple(row[1] for row in described)
 
 
-def scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool, settled: bool = True) -> Rows:
+def scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool, settled: bool = True) -> SqlRows:
     """Settle the types of the columns of files, by all rows: a late one may be no number, or have another column."""
     options = {"parquet": {}, "csv": CSV | {"delim": quote(files.separator)}, "json": JSON}[files.format]
     sample = {"sample_size": "1" if brief and files.format == "csv" else "-1"} if options else {}
-    names, types = describe(con, f"FROM {call(files, **options, **sample)}")
+    names, types = describe(con, f"FROM {reader_call(files, **options, **sample)}")
     _refuse_renamed(con, files, names)
     if files.format == "parquet":
-        return Rows(call(files), names, types, files)
+        return SqlRows(reader_call(files), names, types, files)
     kept = {*PLAIN.split(), "LIST", "STRUCT", "MAP", "UNION"}
     types = tuple(
         "VARCHAR" if name in as_text or _kind(declared) not in kept else declared
@@ -284,14 +283,14 @@ def scan(con: Connection, files: Files, as_text: Sequence[str], *, brief: bool, 
     )
     told = ", ".join(f"{quote(name)}: {quote(kind)}" for name, kind in zip(names, types, strict=True))
     if files.format == "json":
-        source = call(files, records="true", columns=f"{{{told}}}")
+        source = reader_call(files, records="true", columns=f"{{{told}}}")
     else:
-        source = call(files, **options, types=f"{{{told}}}", sample_size="1")
-    rows = Rows(source, names, types, files)
+        source = reader_call(files, **options, types=f"{{{told}}}", sample_size="1")
+    rows = SqlRows(source, names, types, files)
     return rows if brief or not settled else _settle(con, rows, as_text)
 
 
-def _settle(con: Connection, rows: Rows, as_text: Sequence[str]) -> Rows:
+def _settle(con: Connection, rows: SqlRows, as_text: Sequence[str]) -> SqlRows:
     """Read texts of CSV and JSON as dates, and in CSV as booleans, where every one is written as one."""
     kinds = list(TRIALS) if rows.files and rows.files.format == "csv" else ["TIMESTAMP"]
     texts = [at for at, name in enumerate(rows.names) if rows.types[at] == "VARCHAR" and name not in as_text]
@@ -314,7 +313,7 @@ def refuse_gaps(con: Connection, files: Files | None, wanted: Sequence[str]) -> 
         return
     for at, path in enumerate(files.paths):
         one = files._replace(paths=[path])
-        names = files.headers[at] if files.headers else describe(con, f"FROM {call(one)}")[0]
+        names = files.headers[at] if files.headers else describe(con, f"FROM {reader_call(one)}")[0]
         for name in wanted:
             if name.lower() not in {known.lower() for known in names}:
                 raise ColumnError(
@@ -337,7 +336,7 @@ def _refuse_renamed(con: Connection, files: Files, names: tuple[str, ...]) -> No
             raise ColumnError(f"column name {cut!r} appears more than once in {files}", hint=HINTS["twice"])
 
 
-def _query(con: Connection, sql: str, data: Rows | None = None) -> Rows:
+def _query(con: Connection, sql: str, data: SqlRows | None = None) -> SqlRows:
     """Run all statements but the last, which gives the rows."""
     sql.encode()  # as in quote
     statements = con.extract_statements(sql)
@@ -350,14 +349,14 @@ def _query(con: Connection, sql: str, data: Rows | None = None) -> Rows:
     last = LAST_SEMICOLON.sub("", statements[-1].query)
     names, types = describe(con, last)
     find_names(names, (), "data")  # refuses a name that is there twice
-    return Rows(f"(\n{last}\n)", names, types)
+    return SqlRows(f"(\n{last}\n)", names, types)
 
 
 def _listed(columns: Iterable[str]) -> str:
     return ", ".join(f"{sql} AS r{at}" for at, sql in enumerate(columns))
 
 
-def fetch(con: Connection, rows: Rows, plain: dict[str, str], texts: dict[str, str]) -> dict[str, Any]:
+def fetch(con: Connection, rows: SqlRows, plain: dict[str, str], texts: dict[str, str]) -> dict[str, Any]:
     """Read the columns that were chosen."""
     table = rows.table
     if texts and (rows.files is None or rows.files.format != "parquet"):
@@ -375,7 +374,7 @@ def fetch(con: Connection, rows: Rows, plain: dict[str, str], texts: dict[str, s
     return found
 
 
-def _code(con: Connection, table: str, columns: list[str]) -> Iterator[Coded]:
+def _code(con: Connection, table: str, columns: list[str]) -> Iterator[CodedColumn]:
     """Number the distinct texts of each column by code point, and join the numbers to the rows.
 
     Casts to an ENUM took twice as long as the join, and eight times with a million levels.
@@ -397,4 +396,4 @@ def _code(con: Connection, table: str, columns: list[str]) -> Iterator[Coded]:
         words = con.execute(f"SELECT word FROM words{at} ORDER BY code").fetchnumpy()["word"].tolist()
         levels = sort_levels(words)  # whole numbers are sorted otherwise
         found = arrays[f"r{at}"][order]
-        yield Coded(found, levels) if levels == tuple(words) else merge_texts(found, words)
+        yield CodedColumn(found, levels) if levels == tuple(words) else encode_texts(found, words)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 GOLDEN = (5**0.5 - 1) / 2
-TOGETHER = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
+MAX_DUPLICATES = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def deal(
+def assign_folds(
     columns: Sequence[AnyArray], strata: FloatArray, parts: int, seed: int, own: Sequence[FloatArray] = ()
 ) -> IntArray:
     """Deal rows into parts by what they hold, so that the order of the rows does not matter.
@@ -49,12 +49,12 @@ def deal(
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
     group = group.ravel()
     level = np.bincount(group, strata) / count
-    alone = count[group] > TOGETHER
+    alone = count[group] > MAX_DUPLICATES
     # The order in which cards are dealt: by stratum, then by hash; the groups first, then the rows of common content.
     seat = np.empty(len(keys), np.int64)
     order = np.lexsort((np.arange(len(count)), np.round(level)))
     place = np.empty(len(count), np.int64)
-    kept = count[order] <= TOGETHER
+    kept = count[order] <= MAX_DUPLICATES
     place[order] = np.cumsum(kept) - 1
     seat[~alone] = place[group[~alone]]
     rows = np.flatnonzero(alone)
@@ -65,7 +65,7 @@ def deal(
     return seat * _step(parts) % parts
 
 
-def deal_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], parts: int, seed: int) -> IntArray:
+def assign_folds_by_hash(columns: Sequence[AnyArray], own: Sequence[FloatArray], parts: int, seed: int) -> IntArray:
     """Deal rows of which the others lie elsewhere into parts, by what they hold and nothing else.
 
     As in `deal`, rows alike in all columns stay together where there are up to ten of them here, and more of them are dealt
@@ -90,16 +90,16 @@ def deal_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], parts: in
     keys = _hash(columns, seed)
     order = np.lexsort((*own[::-1], keys))
     rank, size = _runs(keys[order])
-    alone = size > TOGETHER
+    alone = size > MAX_DUPLICATES
     # Stirred with all that is here, too: the first of such rows would else go to one place from everywhere.
     hands = keys[order[alone]]
-    _mix(hands, np.full(len(hands), digest_of(columns, own, seed)))
+    _mix(hands, np.full(len(hands), digest_rows(columns, own, seed)))
     _mix(hands, (rank[alone] + 1).astype(np.uint64))
     keys[order[alone]] = hands
     return (keys % np.uint64(parts)).astype(np.int64)
 
 
-def draw_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> UInt64Array:
+def random_row_keys(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> UInt64Array:
     """Give every row a number at random, by what it holds: the rows of the smallest numbers are a fair sample.
 
     However the rows are cut into parts, those of a content of their own have the same number.
@@ -107,7 +107,7 @@ def draw_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int
     keys = _hash(columns, seed)
     order = np.lexsort((*own[::-1], keys))
     rank, size = _runs(keys[order])
-    salt = np.where(size > TOGETHER, digest_of(columns, own, seed), np.uint64(1))
+    salt = np.where(size > MAX_DUPLICATES, digest_rows(columns, own, seed), np.uint64(1))
     hands = keys[order]
     _mix(hands, rank.astype(np.uint64))
     _mix(hands, salt)
@@ -115,7 +115,7 @@ def draw_apart(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int
     return keys
 
 
-def digest_of(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int = 0) -> np.uint64:
+def digest_rows(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int = 0) -> np.uint64:
     """Give one number that rows are known by, in whatever order; those of parts add up (and wrap) to that of all.
 
     Examples
@@ -180,7 +180,7 @@ def _runs(keys: UInt64Array) -> tuple[IntArray, IntArray]:
     return rank, size[np.cumsum(fresh) - 1] if len(keys) else rank
 
 
-def shuffle(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
+def shuffle_rows(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
     """Put rows into an order that is random, and the same whatever order they came in; say where a cut may fall.
 
     The order has nothing to do with outcomes. So the rows before a cut say nothing about those after it by chance, as they
@@ -211,6 +211,6 @@ def shuffle(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -
     rank, size = _runs(keys[sort])
     # A row of common content is hashed once more with its rank, which makes it a row of its own.
     place = keys[sort]
-    _mix(place, np.where(size > TOGETHER, rank + 1, 0).astype(np.uint64))
+    _mix(place, np.where(size > MAX_DUPLICATES, rank + 1, 0).astype(np.uint64))
     again = np.lexsort((rank, place))
     return sort[again], np.append(True, np.diff(place[again]) != 0)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.checks import LARGEST_VALUE
+from trueup.data.checks import MAX_VALUE, check_kind
 from trueup.data.columns import from_array, recode
-from trueup.data.features import same_kind
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _as_column(value: Any, feature: Feature) -> float:
     raw = from_array([value], feature.name)
     if raw.missing()[0]:
         return -1.0 if feature.kind == "categorical" else math.nan
-    same_kind(raw, feature)
+    check_kind(raw, feature)
     if feature.kind == "categorical":
         return float(recode(raw.categories(), feature.levels)[0])
     return float(raw.codes_or_values[0])
@@ -78,9 +77,9 @@ def check_prediction(value: Any, name: str, task: Task) -> float:
             f"prediction {name!r} must be a probability in [0, 1]; got {number:g}",
             hint="pass logits through scipy.special.expit first",
         )
-    if abs(number) > LARGEST_VALUE:
+    if abs(number) > MAX_VALUE:
         raise DataError(
-            f"prediction {name!r} must lie within {LARGEST_VALUE:g} of 0; got {number:g}",
+            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}",
             hint="measure it in a larger unit",
         )
     return number

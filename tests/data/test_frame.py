@@ -8,7 +8,7 @@ import decimal
 import numpy as np
 import pytest
 
-from trueup.data.intake import frame_like, read, read_like
+from trueup.data.frame import frame_like, read, read_like
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ColumnError, OneClassWarning
 

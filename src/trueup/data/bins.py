@@ -1,0 +1,286 @@
+"""Bins of one column: the levels of a category, intervals of numbers, or calendar periods of dates, with their labels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._validate import check_choice, check_integer
+from trueup.data.columns import days_of, format_number
+from trueup.errors import ArgumentError
+from trueup.kernels.binning import digitize, order_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.data.schema import Feature
+
+
+CALENDAR = ("year", "quarter", "month", "week", "day")
+# The finest default period for dates that span so many days: about 20 periods at most, then years.
+MAX_SPANS = ((21, "day"), (140, "week"), (550, "month"), (8 * 366, "quarter"))
+DEFAULT_BINS = 10
+MAX_BINS = 10_000
+QUICK_ROWS = 1_000  # rows looked at first: most columns have too many distinct values already here
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBinner:
+    """Bins of one column, found on some rows and applied to any.
+
+    Attributes
+    ----------
+    name : str
+    edges : ndarray, or None
+        The bin of a number is the count of edges that are at most as large. None for a categorical column, whose codes
+        are its bins. With a ``unit``, the calendar periods that have rows, ascending.
+    labels : tuple of str
+        One per bin, such as "age=[18, 30)" or "country=BR".
+    unit : str
+        The calendar period of the bins of a date column, if any.
+    has_missing_bin : bool
+        Whether the last bin holds missing values and levels that are not among the labels.
+    """
+
+    name: str
+    edges: AnyArray | None
+    labels: tuple[str, ...]
+    unit: str = ""
+    has_missing_bin: bool = True
+
+    def codes(self, column: AnyArray) -> Int32Array:
+        """Return the bin of every row; the column is one of a Table."""
+        missing_bin = len(self.labels) - 1
+        if self.edges is None:
+            codes = np.ascontiguousarray(column, np.int32)
+            if not self.has_missing_bin:
+                return codes
+            missing = (codes < 0) | (codes >= missing_bin)
+        else:
+            missing = np.isnan(column)
+            if self.unit:
+                codes = np.searchsorted(self.edges, _periods(column, missing, self.unit)).astype(np.int32)
+            else:
+                codes = np.empty(len(column), np.int32)
+                digitize(np.ascontiguousarray(column, np.float64), self.edges, codes)
+        return np.where(missing, np.int32(missing_bin), codes) if self.has_missing_bin else codes
+
+    def code_of(self, value: float) -> int:
+        """Return the bin of one level code or number; a binner with a unit has no such shortcut."""
+        missing_bin = len(self.labels) - 1
+        if self.edges is None:
+            return int(value) if 0 <= value < missing_bin else missing_bin
+        return missing_bin if np.isnan(value) else int(np.searchsorted(self.edges, value, side="right"))
+
+
+def fit_binner(
+    feature: Feature, column: AnyArray, bins: Any = None, default_bins: int = DEFAULT_BINS, *, for_new_rows: bool = False
+) -> ColumnBinner:
+    """Find the bins of a column.
+
+    A category has a bin per level. Numbers have quantile bins, or a bin per value if there are at most as many distinct
+    values as bins. Dates have a bin per calendar period.
+
+    Parameters
+    ----------
+    feature : Feature
+    column : ndarray
+        The values that the bins are found on, as in a Table.
+    bins : int, sequence or str, optional
+        The user's choice for this column: a number of bins, their edges, or for dates a calendar period.
+    default_bins : int
+        The number of bins of numbers if the user chose nothing.
+    for_new_rows : bool
+        Bins for rows that are not known yet: there is always a bin for missing values, and dates have quantile bins, since
+        the periods of later rows would not be among those found here.
+
+    Examples
+    --------
+    >>> from trueup.data.schema import Feature
+    >>> binner = fit_binner(Feature("age", "numeric"), np.array([20.0, 30.0, 40.0, 50.0]), 2, for_new_rows=True)
+    >>> binner.labels, binner.codes(np.array([10.0, 35.0, 60.0, np.nan])).tolist()
+    (('age<40', 'age>=40', 'age is missing'), [0, 0, 1, 2])
+    """
+    name, is_date = feature.name, feature.kind == "date"
+    if feature.kind == "categorical":
+        if bins is not None:
+            raise ArgumentError(
+                f"bins are given for column {name!r}, which is categorical",
+                hint="only numbers and dates are divided into bins",
+                parameter="bins",
+            )
+        return _binner(name, None, [f"{name}={level}" for level in feature.levels], column < 0, for_new_rows=for_new_rows)
+    missing = np.isnan(column)
+    if is_date and (isinstance(bins, str) or (bins is None and not for_new_rows)):
+        unit = bins or calendar_unit(column)
+        hint = "a day is the shortest period; dates as edges divide anywhere"
+        check_choice(f"bins[{name!r}]", unit, CALENDAR, hint)
+        periods = np.unique(_periods(column, missing, unit)[~missing])
+        labels = [f"{name}={_format_period(int(period), unit)}" for period in periods]
+        return _binner(name, periods, labels, missing, unit, for_new_rows=for_new_rows)
+    write = format_date if is_date else format_number
+    if bins is not None and not isinstance(bins, (int, np.integer)):
+        edges, distinct = _check_edges(name, bins, dates=is_date), None
+    else:
+        count = default_bins if bins is None else check_bin_count(f"bins[{name!r}]", bins)
+        distinct, edges = find_edges(column[~missing] if missing.any() else column, count)
+    if distinct is None:
+        labels = interval_labels(name, [write(float(edge)) for edge in edges])
+    else:
+        labels = [f"{name}={write(float(value))}" for value in distinct]
+        labels = labels or ([f"{name}=any"] if for_new_rows else [])
+    return _binner(name, edges, labels, missing, for_new_rows=for_new_rows)
+
+
+def _binner(
+    name: str, edges: AnyArray | None, labels: list[str], missing: BoolArray, unit: str = "", *, for_new_rows: bool
+) -> ColumnBinner:
+    has_missing_bin = for_new_rows or bool(missing.any())
+    return ColumnBinner(
+        name, edges, tuple([*labels, f"{name} is missing"] if has_missing_bin else labels), unit, has_missing_bin
+    )
+
+
+def interval_labels(name: str, edges: Sequence[str]) -> list[str]:
+    """Return the labels of the intervals between edges."""
+    if not edges:
+        return [f"{name}=any"]
+    inner = [f"{name}=[{low}, {high})" for low, high in itertools.pairwise(edges)]
+    return [f"{name}<{edges[0]}", *inner, f"{name}>={edges[-1]}"]
+
+
+def check_bin_count(name: str, count: Any) -> int:
+    """Raise unless ``count`` is a valid number of bins; return it."""
+    check_integer(name, count, 1, MAX_BINS)
+    return int(count)
+
+
+def _check_edges(name: str, bins: Any, *, dates: bool) -> FloatArray:
+    try:
+        edges = days_of(np.array(bins, "datetime64[us]")) if dates else np.array(bins, np.float64)
+    except (TypeError, ValueError):
+        edges = np.empty((0, 0))
+    if edges.ndim != 1 or not len(edges) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+        kinds = f"ascending dates, or one of {', '.join(CALENDAR)}" if dates else "ascending finite numbers"
+        raise ArgumentError(
+            f"bins of column {name!r} must be a number of bins or a list of {kinds}; got {bins!r}", parameter="bins"
+        )
+    return edges
+
+
+def find_edges(values: FloatArray, count: int) -> tuple[FloatArray | None, FloatArray]:
+    """Return the edges of bins of numbers, none missing, and the distinct values if each has a bin of its own."""
+    if len(np.unique(values[:QUICK_ROWS])) <= count:
+        distinct = np.unique(values)
+        if len(distinct) <= count:
+            return distinct, distinct[1:]
+    return None, _quantile_edges(values, count)
+
+
+def _quantile_edges(values: FloatArray, count: int) -> FloatArray:
+    """Return edges of bins with equal numbers of rows, rounded where that moves no edge far.
+
+    A value with more rows than a bin has a bin of its own, and the quantiles are those of the other rows: a column
+    that is 0 in nine rows of ten would have a single bin otherwise.
+    """
+    ranks = np.unique((np.arange(1, count) * len(values)) // count)
+    if not len(ranks) or not len(values):
+        return np.empty(0)
+    edges, times = np.unique(order_statistics(values, ranks), return_counts=True)
+    heavy = edges[(times > 1) & np.isfinite(edges)]
+    heavy_edges = np.empty(0)
+    if len(heavy):
+        rest = values[~np.isin(values, heavy)]
+        heavy_edges = np.concatenate([heavy, [_next_edge(value, rest) for value in heavy]])
+        ranks = np.unique((np.arange(1, max(count - len(heavy), 1)) * len(rest)) // max(count - len(heavy), 1))
+        edges = np.unique(order_statistics(rest, ranks)) if len(rest) and len(ranks) else np.empty(0)
+        edges = np.setdiff1d(edges, heavy_edges)
+    # The lowest value of all would leave the first bin empty. An infinite edge cannot be rounded or written.
+    edges, heavy_edges = (some[(some > values.min()) & np.isfinite(some)] for some in (edges, heavy_edges))
+    gaps = np.diff(edges, prepend=edges[:1] - 1.0, append=edges[-1:] + 1.0)
+    if len(edges) > 1:
+        gaps[0], gaps[-1] = gaps[1], gaps[-2]
+    rounded = (_round(edge, 0.05 * min(gaps[index], gaps[index + 1])) for index, edge in enumerate(edges))
+    return np.unique([*heavy_edges, *rounded])
+
+
+def _next_edge(value: float, rest: FloatArray) -> float:
+    """Return an edge just above a value: the next integer if it passes none of the other values, else the next value."""
+    above = rest[rest > value]
+    if not len(above):
+        return float("inf")
+    lowest = float(above.min())
+    return value + 1.0 if float(value).is_integer() and value + 1.0 <= lowest else lowest
+
+
+def _round(value: float, slack: float) -> float:
+    """Round to the fewest decimals that move the value by at most ``slack``.
+
+    Examples
+    --------
+    >>> _round(37.28411, 0.05), _round(12345.6, 100), _round(3.0, 0.0)
+    (37.3, 12300.0, 3.0)
+    """
+    if slack <= 0 or value == 0:
+        return value
+    first = -math.ceil(math.log10(max(abs(value), slack)))
+    for decimals in range(first, first + 18):
+        rounded = round(value, decimals)
+        if abs(rounded - value) <= slack:
+            return float(rounded)
+    return value
+
+
+def format_date(value: float) -> str:
+    """Format days since 1970-01-01 as a date, with the time of day unless it is midnight.
+
+    Examples
+    --------
+    >>> format_date(19723.0), format_date(19723.5)
+    ('2024-01-01', '2024-01-01T12:00:00')
+    """
+    if value.is_integer():
+        return str(np.datetime64(int(value), "D"))
+    return str(np.datetime64(round(value * 86_400), "s"))
+
+
+def calendar_unit(days: FloatArray) -> str:
+    """Choose the calendar period for bins of dates by their span: days for few days, then weeks, months, quarters, years.
+
+    Examples
+    --------
+    >>> calendar_unit(np.array([19723.0, 19730.0])), calendar_unit(np.array([19000.0, np.nan, 19723.0]))
+    ('day', 'quarter')
+    """
+    known = days[np.isfinite(days)]
+    span = np.floor(known.max()) - np.floor(known.min()) + 1 if len(known) else 0
+    return next((unit for longest, unit in MAX_SPANS if span <= longest), "year")
+
+
+def _periods(column: FloatArray, missing: BoolArray, unit: str) -> IntArray:
+    """Return the number of the calendar period of every date since 1970; missing dates get that of 1970-01-01."""
+    days = np.floor(np.where(missing, 0.0, column)).astype(np.int64)
+    if unit == "day":
+        return days
+    if unit == "week":
+        return (days + 3) // 7  # 1970-01-01 was a Thursday; weeks begin on Monday
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    periods: IntArray = months // {"year": 12, "quarter": 3, "month": 1}[unit]
+    return periods
+
+
+def _format_period(period: int, unit: str) -> str:
+    if unit == "year":
+        return str(1970 + period)
+    if unit == "quarter":
+        return f"{1970 + period // 4}Q{period % 4 + 1}"
+    if unit == "month":
+        return str(np.datetime64(period, "M"))
+    if unit == "week":
+        return f"{np.datetime64(period * 7 - 3, 'D')} to {np.datetime64(period * 7 + 3, 'D')}"
+    return str(np.datetime64(period, "D"))
