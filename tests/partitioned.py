@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from trueup.engines.base import Frames
+from trueup.engines.base import Frames, ShuffledRecords
 
 
 class Listed(Frames):
@@ -28,10 +29,28 @@ class Listed(Frames):
         for frame in self.frames:
             yield frame[list(columns)]
 
+    def shuffle(self, split, add, columns, partitions):
+        values, records = zip(*(split(frame[list(columns)], at) for at, frame in enumerate(self.frames)), strict=True)
+        moved = [[some[key] for some in records if key in some] for key in range(partitions)]
+        return functools.reduce(add, values), ListedRecords(moved)
+
     def gang(self, prepare, work, columns):
         from trueup.engines.gang import run_here
 
         return run_here([[prepare(frame[list(columns)], at)] for at, frame in enumerate(self.frames)], work)
+
+
+class ListedRecords(ShuffledRecords):
+    """Records in new partitions, in this process."""
+
+    def __init__(self, records):
+        self.records = records
+
+    def map_reduce(self, work, add):
+        return functools.reduce(add, [work(some, key) for key, some in enumerate(self.records) if some])
+
+    def close(self):
+        self.records = None
 
 
 class Threads:

@@ -94,6 +94,25 @@ def test_every_part_is_worked_on_once_the_empty_one_too(cut_up, engine):
 
 
 @ENGINES
+def test_records_are_moved_to_new_partitions_and_added_in_their_order(cut_up, engine):
+    frames = frames_of(cut_up(engine))
+    sizes, shuffled = frames.shuffle(folding.by_score, folding.merge, ["p"], 3)
+    assert sizes == {0: 90, 1: 0, 2: 160, 3: 150}
+    scores = np.sort(LOANS["p"])
+    with shuffled:
+        for _ in range(2):
+            assert shuffled.map_reduce(folding.scores_of, folding.join) == [
+                (0, scores[scores < 0.5].tolist()),
+                (2, scores[scores >= 0.5].tolist()),
+            ]
+
+
+def test_an_error_while_records_are_split_is_raised(cut_up):
+    with pytest.raises(TrueupError, match=r"^the work on part \d failed: KeyError: 'no such thing in part \d'$"):
+        frames_of(cut_up("spark")).shuffle(folding.fail_to_split, folding.merge, ["p"], 3)
+
+
+@ENGINES
 def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
     whole = read(pa.table(LOANS), **ROLES)
     with open_parts(cut_up(engine), **ROLES) as parts:

@@ -8,7 +8,7 @@ written once, for all engines, in the rooms above.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -91,6 +91,21 @@ class Frames(ABC):
         """Give one frame after the other, in their order; no more than one is held here at a time."""
 
     @abstractmethod
+    def shuffle(
+        self,
+        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
+        add: Callable[[T, T], T],
+        columns: Sequence[str],
+        partitions: int,
+    ) -> tuple[T, ShuffledRecords]:
+        """Move the records of all rows to new partitions, in one pass over the frame.
+
+        ``split`` is called with the frame of a partition and its number; it returns a value and the records by number of
+        their new partition. The values are added up in pairs of neighbours and returned with the new partitions, which are
+        kept until they are closed.
+        """
+
+    @abstractmethod
     def gang(
         self,
         prepare: Callable[[Any, int], Table],
@@ -102,6 +117,27 @@ class Frames(ABC):
         Each process has the rows of one part or of several, joined: the work is told them, how many rows each of these
         parts has, and the team. A process that is lost is a `LostWorkerError` within a minute.
         """
+
+
+class ShuffledRecords(ABC):
+    """Records in new partitions, numbered from 0, kept by the workers of a cluster until they are closed."""
+
+    @abstractmethod
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+        """Call ``work`` on the records and the number of every partition that has some; add the results in their order.
+
+        Records come as one item per partition of the frame that they were moved from, in its order.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the records."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Parts(Protocol):

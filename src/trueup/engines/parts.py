@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.data.profile import Roles
     from trueup.data.schema import Feature, Schema
-    from trueup.engines.base import Frames, Parts, Team
+    from trueup.engines.base import Frames, Parts, ShuffledRecords, Team
 
 
 T = TypeVar("T")
@@ -185,6 +185,12 @@ class FrameParts:
     def fold(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
         """Do the work on the Table of every part; add up what was found."""
         return self.frames.fold(partial(_work, self.reader, work), add, self.reader.columns)
+
+    def shuffle(
+        self, split: Callable[[Table, int], tuple[T, Mapping[int, bytes]]], add: Callable[[T, T], T], partitions: int
+    ) -> tuple[T, ShuffledRecords]:
+        """Move the records of the Table of every part to new partitions; see `Frames.shuffle`."""
+        return self.frames.shuffle(partial(_work, self.reader, split), add, self.reader.columns, partitions)
 
     def tables(self) -> Iterator[Table]:
         """Read part after part, here."""

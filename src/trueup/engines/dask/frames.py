@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trueup._optional import require
-from trueup.engines.base import Frames
+from trueup.engines.base import Frames, ShuffledRecords
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup.data.table import Table
     from trueup.engines.base import Team
@@ -41,14 +42,30 @@ class DaskFrames(Frames):
         import dask
 
         # What travels is one node of the graph, however many tasks read it.
-        tool, plus = (dask.delayed(_Tool(one), pure=False) for one in (work, add))
-        found = [dask.delayed(_call)(tool, part, at) for at, part in enumerate(self._parts(columns))]
-        while len(found) > 1:
-            pairs = [found[at : at + 2] for at in range(0, len(found), 2)]
-            found = [dask.delayed(_call)(plus, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        tool = dask.delayed(_Tool(work), pure=False)
+        total = _sum([dask.delayed(_call)(tool, part, at) for at, part in enumerate(self._parts(columns))], add)
         with telling():
-            (total,) = dask.compute(found[0])
-        return total  # type: ignore[no-any-return]
+            return total.compute()  # type: ignore[no-any-return]
+
+    def shuffle(
+        self,
+        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
+        add: Callable[[T, T], T],
+        columns: Sequence[str],
+        partitions: int,
+    ) -> tuple[T, DaskShuffledRecords]:
+        """Move the records to new partitions by Dask's own shuffle of few large binary values."""
+        import dask
+        import dask.dataframe as dd
+
+        tool = dask.delayed(_Tool(split), pure=False)
+        parts = self._parts(columns)
+        with telling():
+            results = dask.persist(*(dask.delayed(_split)(tool, part, at) for at, part in enumerate(parts)))
+            total = _sum([result[0] for result in results], add).compute()
+            records = dd.from_delayed([result[1] for result in results], meta=_records_frame([]), verify_meta=False)
+            moved = records.set_index("key", divisions=(*range(partitions), partitions - 1)).persist()
+        return total, DaskShuffledRecords(moved)
 
     def stream(self, columns: Sequence[str]) -> Iterator[Any]:
         """Fetch one partition after the other."""
@@ -75,6 +92,65 @@ class DaskFrames(Frames):
 
     def _parts(self, columns: Sequence[str]) -> list[Any]:
         return list(self.frame[list(columns)].to_delayed())
+
+
+class DaskShuffledRecords(ShuffledRecords):
+    """Records in a persisted Dask DataFrame: number of the new partition, of the old one, and bytes."""
+
+    def __init__(self, records: Any) -> None:
+        self.records = records
+
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+        """Call ``work`` on every partition; add the results in pairs of neighbours."""
+        import dask
+
+        tool = dask.delayed(_Tool(work), pure=False)
+        parts = self.records.to_delayed()
+        total = _sum(
+            [dask.delayed(_work_on_records)(tool, part, at) for at, part in enumerate(parts)], partial(_add_some, add)
+        )
+        with telling():
+            return total.compute()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let the workers forget the records."""
+        self.records = None
+
+
+def _sum(values: list[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """Add delayed values in pairs of neighbours."""
+    import dask
+
+    plus = dask.delayed(_Tool(add), pure=False)
+    while len(values) > 1:
+        pairs = [values[at : at + 2] for at in range(0, len(values), 2)]
+        values = [dask.delayed(_call)(plus, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]
+
+
+def _records_frame(rows: Sequence[tuple[int, int, bytes]]) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    keys, parts, data = zip(*rows, strict=True) if rows else ((), (), ())
+    binary = pd.ArrowDtype(pa.large_binary())
+    return pd.DataFrame(
+        {"key": pd.array(keys, "int64"), "part": pd.array(parts, "int64"), "data": pd.array(data, dtype=binary)}
+    )
+
+
+def _split(tool: _Tool, frame: Any, part: int) -> tuple[Any, Any]:
+    value, records = tool.do(frame, part)
+    return value, _records_frame([(key, part, data) for key, data in records.items()])
+
+
+def _work_on_records(tool: _Tool, records: Any, key: int) -> Any:
+    """Do the work on the records of a partition, in the order of the partitions that they come from; None without any."""
+    return tool.do(records.sort_values("part")["data"].tolist(), key) if len(records) else None
+
+
+def _add_some(add: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    return add(a, b) if a is not None and b is not None else b if a is None else a
 
 
 class _Tool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import pickle
 import sys
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trueup._optional import require
-from trueup.engines.base import Frames
+from trueup.engines.base import Frames, ShuffledRecords
 from trueup.errors import ColumnError, LostWorkerError, MissingPackageError, TrueupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from trueup.data.table import Table
     from trueup.engines.base import Team
@@ -26,6 +27,7 @@ T = TypeVar("T")
 AT_THE_DRIVER = 16  # results that are added up there
 FOUND = "part int, place int, found binary"
 ROWS = "part int, rows binary"
+RECORDS = "key int, part int, data binary"
 # What Spark calls a type, and what Arrow calls one that is read alike.
 ARROW = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
@@ -76,6 +78,30 @@ class SparkFrames(Frames):
                 tables = [pa.ipc.open_stream(row.rows).read_all() for row in rows]
                 yield pa.concat_tables(tables)
 
+    def shuffle(
+        self,
+        split: Callable[[Any, int], tuple[T, Mapping[int, bytes]]],
+        add: Callable[[T, T], T],
+        columns: Sequence[str],
+        partitions: int,
+    ) -> tuple[T, SparkShuffledRecords]:
+        """Move the records to new partitions: few large binary values, which Spark moves without looking inside.
+
+        Spark places them by a hash of their number, so that a task may hold several new partitions, or none.
+        """
+        frame, types = self._select(columns)
+        records = frame.mapInArrow(_splitting(split, types), RECORDS).repartition(partitions, "key").persist()
+        shuffled = SparkShuffledRecords(records, partitions)
+        try:
+            with telling():
+                rows = records.mapInArrow(_adding_values(add), FOUND).collect()
+            if not rows:
+                return split(without_rows(types), 0)[0], shuffled
+            return _unpack(_add_up(add, [bytes(row.found) for row in sorted(rows, key=lambda row: row.part)])), shuffled
+        except BaseException:
+            shuffled.close()
+            raise
+
     def gang(
         self,
         prepare: Callable[[Any, int], Table],
@@ -91,6 +117,28 @@ class SparkFrames(Frames):
         types = arrow_types(self.frame, columns)
         with telling():
             return numbered(self.frame.select(*map(quoted, columns))), types
+
+
+class SparkShuffledRecords(ShuffledRecords):
+    """Records in a cached Spark DataFrame: numbers of the new and of the old partition, and bytes."""
+
+    def __init__(self, records: Any, partitions: int) -> None:
+        self.records = records
+        self.partitions = partitions
+
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+        """Call ``work`` on every partition; add the results in pairs of neighbours, most of them on the cluster."""
+        with telling():
+            found = self.records.mapInArrow(_working_on_records(work, self.partitions), FOUND)
+            if self.partitions > AT_THE_DRIVER:
+                found = found.repartition(AT_THE_DRIVER, "place").mapInArrow(_adding(add), FOUND)
+            rows = [(row.place, row.part, bytes(row.found)) for row in found.collect()]
+        return _unpack(_add_up(add, [value for _, _, value in sorted(rows)]))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Take the records out of Spark's cache."""
+        with contextlib.suppress(Exception):  # the session may be gone
+            self.records.unpersist()
 
 
 def quoted(name: str) -> str:
@@ -160,6 +208,63 @@ def _adding(add: Callable[[Any, Any], Any]) -> Callable[[Iterator[Any]], Iterato
         for place, some in groupby(rows, key=lambda row: row[0]):
             group = list(some)
             yield _row(group[-1][1], place, _add_up(add, [found for _, _, found in group]))
+
+    return run
+
+
+def _splitting(
+    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Split the records of a task's partition; the value, or an error, travels with them under a negative number."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        part = part_number()
+        records: Mapping[int, bytes] = {}
+
+        def value() -> Any:
+            nonlocal records
+            result, records = split(_table(batches, types), part)
+            return result
+
+        packed = _pack(value, part)
+        yield _records_batch(
+            [(-1 - part % AT_THE_DRIVER, part, packed), *((key, part, data) for key, data in records.items())]
+        )
+
+    return run
+
+
+def _records_batch(rows: Sequence[tuple[int, int, bytes]]) -> Any:
+    import pyarrow as pa
+
+    keys, parts, data = zip(*rows, strict=True)
+    columns = {"key": pa.array(keys, pa.int32()), "part": pa.array(parts, pa.int32()), "data": pa.array(data, pa.binary())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _by_key(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]:
+    """Group the records of a task by their number, in the order of the partitions that they come from."""
+    rows = sorted(tuple(row.values()) for batch in batches for row in batch.select(["key", "part", "data"]).to_pylist())
+    return {key: [(part, data) for _, part, data in some] for key, some in groupby(rows, key=lambda row: row[0])}
+
+
+def _adding_values(add: Callable[[Any, Any], Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for key, rows in _by_key(batches).items():
+            if key < 0:
+                yield _row(rows[0][0], 0, _add_up(add, [data for _, data in rows]))
+
+    return run
+
+
+def _working_on_records(
+    work: Callable[[list[bytes], int], Any], partitions: int
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for key, rows in _by_key(batches).items():
+            if key >= 0:
+                place = key * AT_THE_DRIVER // partitions
+                yield _row(key, place, _pack(partial(work, [data for _, data in rows], key), key))
 
     return run
 
