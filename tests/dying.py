@@ -11,11 +11,11 @@ from trueup.calibrators.trees import apart
 GROW = apart._round  # before a test puts another in its place
 
 
-def grow_or_die(table, sizes, team, *, plan, rounds, flag):
+def grow_or_die(table, sizes, communicator, *, plan, rounds, flag):
     """Grow a round with one other; the second of the two dies in the second round, unless the flag is there."""
-    assert team.size == 2
+    assert communicator.size == 2
     assert len(table)
-    if team.rank == 1 and len(rounds) == 1 and not Path(flag).exists():
+    if communicator.rank == 1 and len(rounds) == 1 and not Path(flag).exists():
         Path(flag).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return GROW(table, sizes, team, plan=plan, rounds=rounds)
+    return GROW(table, sizes, communicator, plan=plan, rounds=rounds)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from trueup.data.schema import Feature, Schema
+from trueup.data.spill import PREFIX
 from trueup.data.table import Table
-from trueup.engines.room import PREFIX
 from trueup.errors import DataError
 
 SCHEMA = Schema("binary", "y", ("p",), "w", (Feature("region", "categorical", ("a", "b", "c")), Feature("age", "numeric")))
@@ -58,39 +58,48 @@ def _is_running(number):
     return state != "Z"
 
 
-def facts(table, sizes, team):
+def facts(table, sizes, communicator):
     """Tell what everyone has: ranks, rows, sums and maxima of numbers that do not add exactly."""
     show()
-    own = np.zeros((team.size, 4))
-    own[team.rank] = len(table), len(sizes), table.columns["region"].sum(), team.threads
-    values = 0.1 * np.arange(1, 6) / (3 + team.rank)
-    total, most = team.sum(values), team.largest(np.array([-float(team.rank), len(table)]))
-    other = np.zeros((team.size, 5))
-    other[team.rank] = total
-    return {"each": team.sum(own), "total": total, "heard": team.sum(other), "most": most, "one": team.sum(2.5)}
+    own = np.zeros((communicator.size, 4))
+    own[communicator.rank] = len(table), len(sizes), table.columns["region"].sum(), communicator.threads
+    values = 0.1 * np.arange(1, 6) / (3 + communicator.rank)
+    total, most = (
+        communicator.all_reduce_sum(values),
+        communicator.all_reduce_max(np.array([-float(communicator.rank), len(table)])),
+    )
+    other = np.zeros((communicator.size, 5))
+    other[communicator.rank] = total
+    return {
+        "each": communicator.all_reduce_sum(own),
+        "total": total,
+        "heard": communicator.all_reduce_sum(other),
+        "most": most,
+        "one": communicator.all_reduce_sum(2.5),
+    }
 
 
-def refuse(table, sizes, team):
+def refuse(table, sizes, communicator):
     """Have the last of them find something wrong, while the others wait."""
     show()
-    if team.rank == team.size - 1:
+    if communicator.rank == communicator.size - 1:
         raise DataError("column 'age' has no rows", hint="look at it")
-    return team.sum(1.0)
+    return communicator.all_reduce_sum(1.0)
 
 
-def fail(table, sizes, team):
+def fail(table, sizes, communicator):
     """Have the last of them fail by a mistake of ours."""
-    if team.rank == team.size - 1:
+    if communicator.rank == communicator.size - 1:
         return {}["no such key"]
-    return team.sum(1.0)
+    return communicator.all_reduce_sum(1.0)
 
 
-def end(table, sizes, team, *, by=signal.SIGKILL, who=os.getpid, shown=None):
+def end(table, sizes, communicator, *, by=signal.SIGKILL, who=os.getpid, shown=None):
     """Have the second of them ended, or stopped, in the middle of sums."""
     show(shown)
     for step in range(10_000):
-        team.sum(np.ones(100))
-        if step == 20 and team.rank == 1:
+        communicator.all_reduce_sum(np.ones(100))
+        if step == 20 and communicator.rank == 1:
             os.kill(who(), by)
             time.sleep(60)
         time.sleep(0.01)
@@ -110,11 +119,11 @@ orphaned = partial(end, who=os.getppid)  # its worker is ended
 unhosted = partial(end, who=executor)
 
 
-def linger(table, sizes, team, *, shown=None):
+def linger(table, sizes, communicator, *, shown=None):
     """Work for long."""
     show(shown)
     while True:
-        team.sum(1.0)
+        communicator.all_reduce_sum(1.0)
         time.sleep(0.05)
 
 
@@ -140,19 +149,26 @@ def prepare_badly(frame, number):
     return prepare(frame, 99 if number == 1 else number)
 
 
-def overview(table, sizes, team):
+def overview(table, sizes, communicator):
     """Tell the rows of every process, its parts, and sums over all."""
     show()
-    numbers = np.zeros((team.size, 3))
+    numbers = np.zeros((communicator.size, 3))
     pieces = np.split(table.columns["age"], np.cumsum(sizes)[:-1])
     assert all(np.ptp(piece) == 0 for piece in pieces if len(piece))
     parts = [piece[0] if len(piece) else -1.0 for piece in pieces]
-    numbers[team.rank] = len(table), len(sizes), team.threads
-    listed = np.zeros((team.size, 16))
-    listed[team.rank, : len(parts)] = np.array(parts) + 1
-    sums = team.sum([table.prediction.sum(), table.outcome.sum(), table.weight.sum(), table.columns["region"].sum()])
-    parts = [[int(one) - 1 for one in line if one] for line in team.sum(listed)]
-    return {"members": team.sum(numbers).tolist(), "parts": parts, "sums": sums.tolist(), "rooms": str(Path.cwd().parent)}
+    numbers[communicator.rank] = len(table), len(sizes), communicator.threads
+    listed = np.zeros((communicator.size, 16))
+    listed[communicator.rank, : len(parts)] = np.array(parts) + 1
+    sums = communicator.all_reduce_sum(
+        [table.prediction.sum(), table.outcome.sum(), table.weight.sum(), table.columns["region"].sum()]
+    )
+    parts = [[int(one) - 1 for one in line if one] for line in communicator.all_reduce_sum(listed)]
+    return {
+        "members": communicator.all_reduce_sum(numbers).tolist(),
+        "parts": parts,
+        "sums": sums.tolist(),
+        "rooms": str(Path.cwd().parent),
+    }
 
 
 def count(frame, number):

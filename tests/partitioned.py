@@ -8,24 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from trueup.engines.base import Frames, ShuffledRecords
+from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
 
 
-class Listed(Frames):
+class Listed(ClusterFrame):
     """A list of frames in this process; a gang runs in processes of its own, one a frame."""
 
     def __init__(self, frames):
         self.frames = list(frames)
         self.names = tuple(map(str, frames[0].columns))
 
-    def fold(self, work, add, columns):
+    def map_reduce(self, work, add, columns):
         found = [work(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
         while len(found) > 1:
             pairs = [found[at : at + 2] for at in range(0, len(found), 2)]
             found = [add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return found[0]
 
-    def stream(self, columns):
+    def iter_partitions(self, columns):
         for frame in self.frames:
             yield frame[list(columns)]
 
@@ -34,8 +34,8 @@ class Listed(Frames):
         moved = [[some[key] for some in records if key in some] for key in range(partitions)]
         return functools.reduce(add, values), ListedRecords(moved)
 
-    def gang(self, prepare, work, columns):
-        from trueup.engines.gang import run_here
+    def run_workers(self, prepare, work, columns):
+        from trueup.cluster.worker import run_here
 
         return run_here([[prepare(frame[list(columns)], at)] for at, frame in enumerate(self.frames)], work)
 
@@ -62,7 +62,7 @@ class Threads:
         self._meet = threading.Barrier(size, timeout=60)
 
     def run(self, work):
-        """Give what each of the members found: ``work(team)``."""
+        """Give what each of the members found: ``work(communicator)``."""
         with ThreadPoolExecutor(self.size) as pool:
             return list(pool.map(lambda rank: work(_Member(self, rank)), range(self.size)))
 
@@ -78,11 +78,11 @@ class _Member:
         self._whole._meet.wait()
         return found
 
-    def sum(self, own):
+    def all_reduce_sum(self, own):
         total = np.zeros_like(np.asarray(own, np.float64))
         for one in self._all(own):
             total = total + one
         return total
 
-    def largest(self, own):
+    def all_reduce_max(self, own):
         return self._all(own).max(axis=0)

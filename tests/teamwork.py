@@ -1,4 +1,4 @@
-"""What each member of a team does in the tests of growing together: a module that other processes can import."""
+"""What each worker does in the tests of growing together: a module that other processes can import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.rounds import Split, choose_rounds
 from trueup.calibrators.splits import weigh
 from trueup.calibrators.trees.growing import Cascades, Limits
-from trueup.engines.base import ALONE
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.engines.trees import Growth
 from trueup.kernels.threads import Workers
 
@@ -35,9 +35,9 @@ class Fit:
     refit: bool = False
 
 
-def grow(fit, team=ALONE):
+def grow(fit, communicator=SINGLE_PROCESS):
     """Grow the rounds of a fit from the rows that a member holds; tell what was found."""
-    rows = np.arange(len(fit.table)) if team is ALONE else np.flatnonzero(fit.member == team.rank)
+    rows = np.arange(len(fit.table)) if communicator is SINGLE_PROCESS else np.flatnonzero(fit.member == communicator.rank)
     table, fold = fit.table.take(rows), fit.fold[rows]
     splits = [Split(np.flatnonzero(fold != at), np.flatnonzero(fold == at)) for at in range(FOLDS)]
     if not fit.held:
@@ -46,22 +46,24 @@ def grow(fit, team=ALONE):
     outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
     growth = Growth(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)
     grown = Cascades(
-        table, loss, splits, growth, Limits(40 if fit.held else 12, 10, 0.1), weigh(table.weight, len(table), team),
-        Workers(1), team=team, given=fit.given, sample=None if team is ALONE else fit.table,
+        table, loss, splits, growth, Limits(40 if fit.held else 12, 10, 0.1), weigh(table.weight, len(table), communicator),
+        Workers(1), communicator=communicator, given=fit.given, sample=None if communicator is SINGLE_PROCESS else fit.table,
     )  # fmt: skip
     weight = None if table.weight is None else table.weight[grown.judged]
-    chosen, judged = choose_rounds(itertools.islice(grown.losses(), fit.rounds + 1), weight, patience=fit.rounds, team=team)
+    chosen, judged = choose_rounds(
+        itertools.islice(grown.losses(), fit.rounds + 1), weight, patience=fit.rounds, communicator=communicator
+    )
     again = grown.refit(grown.rounds) if fit.refit else ()
     return {"rows": len(rows), "chosen": chosen, "judged": judged, "rounds": tuple(grown.rounds), "refit": again}
 
 
-def all_of(_table, _sizes, team, *, fits):
+def all_of(_table, _sizes, communicator, *, fits):
     """Do several fits, one after the other; tell also how many rows each member had."""
-    found = [grow(fit, team) for fit in fits]
+    found = [grow(fit, communicator) for fit in fits]
     for one in found:
         sums = np.array([forest.value.sum() for r in (*one["rounds"], *one["refit"]) for forest in r.forests])
-        one["apart"] = float((team.largest(sums) + team.largest(-sums)).max())
-        own = np.zeros(team.size)
-        own[team.rank] = one["rows"]
-        one["rows"] = team.sum(own).astype(int).tolist()
+        one["apart"] = float((communicator.all_reduce_max(sums) + communicator.all_reduce_max(-sums)).max())
+        own = np.zeros(communicator.size)
+        own[communicator.rank] = one["rows"]
+        one["rows"] = communicator.all_reduce_sum(own).astype(int).tolist()
     return found

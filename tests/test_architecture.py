@@ -25,16 +25,16 @@ HOMES = {
     "jinja2": {"reports"},
     "rich": {"cli"},
     "sklearn": {"calibrators"},
-    "lightgbm": {"engines"},
+    "lightgbm": {"engines", "learners"},
     "matplotlib": {"reports"},
     "torch": {"kernels/laplace/cuda.py"},
-    "pandas": {"engines"},
+    "pandas": {"cluster"},
     "polars": set(),
-    "pyarrow": {"engines"},
-    "pyspark": {"engines"},
-    "py4j": {"engines"},
-    "dask": {"engines"},
-    "distributed": {"engines"},
+    "pyarrow": {"cluster"},
+    "pyspark": {"cluster"},
+    "py4j": {"cluster"},
+    "dask": {"cluster"},
+    "distributed": {"cluster"},
 }
 
 

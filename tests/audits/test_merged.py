@@ -18,7 +18,7 @@ from trueup.audits import layout, merged, run
 from trueup.audits.folded import Gather
 from trueup.audits.layout import Layout, Marks, cut_again, lay_out, share_out
 from trueup.audits.text import deviation, worst_deviation
-from trueup.engines.parts import open_frames
+from trueup.cluster.partitions import open_cluster_frame
 from trueup.errors import ArgumentError, ColumnError, DataError, HardPredictionWarning, OneClassWarning
 from trueup.kernels import tails
 from trueup.reports.tables import csv_lines
@@ -47,7 +47,7 @@ def loans():
 def listed(monkeypatch):
     """Let a list of frames be audited as a frame of a cluster is."""
     monkeypatch.setattr(run, "engine_of", lambda data: "dask" if isinstance(data, Listed) else None)
-    monkeypatch.setattr(run, "open_parts", lambda data, **roles: open_frames(data, **roles))
+    monkeypatch.setattr(run, "open_partitions", lambda data, **roles: open_cluster_frame(data, **roles))
 
 
 def cut(frame, parts=4, seed=0):
@@ -339,6 +339,6 @@ def test_progress_is_told_to_its_end(loans, listed):
 
 
 def test_no_rows_are_gathered_from_an_empty_part(loans):
-    with open_frames(cut(loans), **ROLES, features=["region"]) as parts:
-        found = Gather([], parts.schema, {})(list(parts.tables())[-1], 4)
+    with open_cluster_frame(cut(loans), **ROLES, features=["region"]) as parts:
+        found = Gather([], parts.schema, {})(list(parts.iter_tables())[-1], 4)
     assert (len(found.facts), len(found.marks[""].scores), found.prints) == (0, 0, (0, 0))

@@ -19,12 +19,12 @@ from trueup.calibrators import splits
 from trueup.calibrators.trees import apart, checkpoint
 from trueup.calibrators.trees.apart import fit_apart
 from trueup.calibrators.trees.facts import facts_of, known_by
+from trueup.cluster.communicator import SINGLE_PROCESS
+from trueup.cluster.files import ScanPartitions, open_scan_partitions
+from trueup.cluster.partitions import open_cluster_frame
 from trueup.data import chunks
 from trueup.data.folds import assign_folds_by_hash
 from trueup.data.frame import read
-from trueup.engines.base import ALONE
-from trueup.engines.here import ScanParts, open_here
-from trueup.engines.parts import open_frames
 from trueup.errors import (
     ArgumentError,
     ColumnError,
@@ -104,15 +104,15 @@ def test_files_in_parts_give_the_model_of_rows_in_memory(tmp_path, small_parts, 
 class Joined(Listed):
     """A gang of one, which holds all parts."""
 
-    def gang(self, prepare, work, columns):
+    def run_workers(self, prepare, work, columns):
         tables = [prepare(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
-        return work(functools.reduce(splits.append_rows, tables), [len(table) for table in tables], ALONE)
+        return work(functools.reduce(splits.append_rows, tables), [len(table) for table in tables], SINGLE_PROCESS)
 
 
 def fit_listed(frames, weight=None, **parameters):
     made = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     roles = {"prediction": made.prediction, "features": FEATURES, "task": made.task, "weight": weight}
-    with open_frames(frames, outcome="y", **roles) as parts:
+    with open_cluster_frame(frames, outcome="y", **roles) as parts:
         fit_apart(made, parts)
     return made
 
@@ -139,15 +139,15 @@ def test_those_that_hold_parts_give_the_model_of_one_that_holds_all(tmp_path, ca
 class Restless(Listed):
     """Rows that are drawn anew for every gang."""
 
-    def gang(self, prepare, work, columns):
+    def run_workers(self, prepare, work, columns):
         tables = [prepare(frame[list(columns)].sample(frac=1, replace=True), at) for at, frame in enumerate(self.frames)]
-        return work(tables[0], [len(tables[0])], ALONE)
+        return work(tables[0], [len(tables[0])], SINGLE_PROCESS)
 
 
 def test_a_frame_that_is_made_of_other_rows_each_time_is_refused():
     made = tu.MCGrad("p", FEATURES)
     with (
-        open_frames(Restless([frame_of()]), outcome="y", prediction="p", features=FEATURES) as parts,
+        open_cluster_frame(Restless([frame_of()]), outcome="y", prediction="p", features=FEATURES) as parts,
         pytest.raises(DataError, match=r"the rows are not those that were there before.*\nhint: keep it as it is with"),
     ):
         fit_apart(made, parts)
@@ -160,9 +160,11 @@ def test_parts_of_files_do_not_depend_on_memory(tmp_path, monkeypatch):
     found = []
     for largest in (400, 1300):
         monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", largest)
-        with open_here(files, outcome="y", prediction="p") as parts:
+        with open_scan_partitions(files, outcome="y", prediction="p") as parts:
             found.append(facts_of(parts, 0))
-            found.append(parts.gang(lambda table, sizes, team: (sizes, table.prediction.tobytes(), team.size)))
+            found.append(
+                parts.run_workers(lambda table, sizes, communicator: (sizes, table.prediction.tobytes(), communicator.size))
+            )
     assert found[0].sizes == found[2].sizes == tuple(enumerate([400] * 6 + [300]))
     assert found[0].keys.tobytes() == found[2].keys.tobytes()
     assert found[1] == found[3] == ([400] * 6 + [300], frame["p"].to_numpy().tobytes(), 1)
@@ -173,7 +175,7 @@ def test_rows_that_are_set_aside_are_counted_in_their_part(tmp_path, small_parts
     frame["y"] = np.where(np.arange(N) % 10 == 0, np.nan, frame["y"])
     frame.loc[frame.index < 450, "y"] = np.nan  # all of the first part, and some of the second
     frame.loc[frame.index == 451, "w"] = 0
-    with open_here(
+    with open_scan_partitions(
         write(frame, tmp_path / "rows.parquet"), outcome="y", prediction="p", weight="w", unlabelled="drop"
     ) as parts:
         facts = facts_of(parts, 0)
@@ -188,7 +190,7 @@ def test_the_sample_and_the_digest_are_those_of_the_rows_however_they_lie(tmp_pa
     frame = frame_of()
     found = []
     for frames in ([frame], [frame[:100], frame[100:100], frame[100:]], [frame[::2], frame[1::2]]):
-        with open_frames(Listed(frames), outcome="y", prediction="p", features=FEATURES) as parts:
+        with open_cluster_frame(Listed(frames), outcome="y", prediction="p", features=FEATURES) as parts:
             found.append(facts_of(parts, 3))
     one, *others = found
     assert len(one.sample) == 200
@@ -203,7 +205,7 @@ def test_the_sample_and_the_digest_are_those_of_the_rows_however_they_lie(tmp_pa
 
 def facts_with_another_outcome(frame):
     frame = frame.assign(y=np.where(np.arange(N) == 7, 1 - frame["y"], frame["y"]))
-    with open_frames(Listed([frame]), outcome="y", prediction="p", features=FEATURES) as parts:
+    with open_cluster_frame(Listed([frame]), outcome="y", prediction="p", features=FEATURES) as parts:
         return facts_of(parts, 3).digest
 
 
@@ -249,7 +251,7 @@ def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, mon
 
 def breaking(monkeypatch, after):
     """Let a worker be lost once so many rounds are finished; count the rounds that are begun."""
-    begun, usual = [], ScanParts.gang
+    begun, usual = [], ScanPartitions.run_workers
 
     def gang(self, work):
         begun.append(len(work.keywords["rounds"]))
@@ -257,7 +259,7 @@ def breaking(monkeypatch, after):
             raise LostWorkerError("worker 2 of 2 is gone")
         return usual(self, work)
 
-    monkeypatch.setattr(ScanParts, "gang", gang)
+    monkeypatch.setattr(ScanPartitions, "run_workers", gang)
     return begun
 
 
@@ -417,27 +419,27 @@ def test_memory_is_given_back_at_once_only_while_trees_are_grown(tmp_path, monke
         def mallopt(self, name, value):
             told.append((name, value))
 
-    def work(table, sizes, team):
+    def work(table, sizes, communicator):
         told.append(len(table))
         raise DataError("no good")
 
-    monkeypatch.setattr("trueup.engines.here.ctypes.CDLL", lambda _: Library())
+    monkeypatch.setattr("trueup.cluster.files.ctypes.CDLL", lambda _: Library())
     monkeypatch.setattr("sys.platform", "linux")
-    with open_here(write(frame_of(), tmp_path / "rows.parquet"), outcome="y", prediction="p") as parts:
+    with open_scan_partitions(write(frame_of(), tmp_path / "rows.parquet"), outcome="y", prediction="p") as parts:
         for _ in range(2):
             with pytest.raises(DataError, match="no good"):
-                parts.gang(work)
+                parts.run_workers(work)
         assert told == 2 * [(-3, 2**20), N, (-3, 2**25), (-1, 2**26)]
-        monkeypatch.setattr("trueup.engines.here.ctypes.CDLL", None)  # elsewhere it may not be asked for
+        monkeypatch.setattr("trueup.cluster.files.ctypes.CDLL", None)  # elsewhere it may not be asked for
         monkeypatch.setattr("sys.platform", "win32")
         with pytest.raises(DataError, match="no good"):
-            parts.gang(work)
+            parts.run_workers(work)
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
     (tmp_path / "spill").mkdir()
     write(frame_of(), tmp_path / "rows.parquet")
-    monkeypatch.setattr("trueup.engines.here.np.ascontiguousarray", full)
+    monkeypatch.setattr("trueup.cluster.files.np.ascontiguousarray", full)
     with pytest.raises(FileError, match=r"cannot spill to .*: No space left on device\nhint: 40 bytes a row go there"):
         tu.MCGrad("p", FEATURES).fit(tu.scan(str(tmp_path / "rows.parquet"), spill=tmp_path / "spill"), "y")
     assert not list((tmp_path / "spill").iterdir())

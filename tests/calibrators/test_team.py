@@ -1,4 +1,4 @@
-"""Growing together: members of a team that hold parts of the rows find what one finds that holds them all."""
+"""Growing together: workers that hold parts of the rows find what one finds that holds them all."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trueup.calibrators.losses import loss_of
 from trueup.calibrators.maps.cascade import Cascade
 from trueup.calibrators.rounds import choose_rounds, mean_of, paired_gain
 from trueup.calibrators.splits import are_counts, weigh
+from trueup.cluster.worker import run_here
 from trueup.data.frame import read
-from trueup.engines.gang import run_here
 
 PREDICTIONS = {"binary": "p", "regression": "p", "multiclass": ["p_cat", "p_dog", "p_owl"]}
 CLOSE = {"rtol": 1e-9, "atol": 1e-15}
@@ -130,18 +130,26 @@ def test_gains_and_choices_of_a_team_are_those_of_all_rows(weighted):
     tried = [base, base - 0.1 + 0.2 * random.normal(size=500), base - 0.11 + 0.2 * random.normal(size=500)]
     weight = random.exponential(size=500) if weighted else None
     cut = parts([*tried, weight], random.choice([0, 2], 500), 3)  # the second has none
-    found = Threads(3).run(lambda team: choose_rounds(iter(cut[team.rank][:3]), cut[team.rank][3], patience=2, team=team))
+    found = Threads(3).run(
+        lambda communicator: choose_rounds(
+            iter(cut[communicator.rank][:3]), cut[communicator.rank][3], patience=2, communicator=communicator
+        )
+    )
     chosen, judged = choose_rounds(iter(tried), weight, patience=2)
     assert found[0] == found[1] == found[2], "all hear the same"
     assert (found[0][0], chosen) == (1, 1)
     np.testing.assert_allclose(found[0][1], judged, rtol=1e-12)
-    gains = Threads(3).run(lambda team: paired_gain(cut[team.rank][0] - cut[team.rank][1], cut[team.rank][3], team))
+    gains = Threads(3).run(
+        lambda communicator: paired_gain(
+            cut[communicator.rank][0] - cut[communicator.rank][1], cut[communicator.rank][3], communicator
+        )
+    )
     np.testing.assert_allclose(gains[1], paired_gain(tried[0] - tried[1], weight), rtol=1e-12)
 
 
 def test_the_largest_losses_of_a_team_have_an_error():
     own = [np.array([1e200, 2e200]), np.array([1.0])]
-    found = Threads(2).run(lambda team: paired_gain(own[team.rank], None, team))
+    found = Threads(2).run(lambda communicator: paired_gain(own[communicator.rank], None, communicator))
     np.testing.assert_allclose(found[0], paired_gain(np.concatenate(own), None), rtol=1e-12)
 
 
@@ -151,7 +159,7 @@ def test_the_factor_of_a_team_is_that_of_all_rows(task):
     F = 0.7 * loss.enter(table.prediction)
     member, weight = np.arange(300) % 2 * 2, np.random.default_rng(2).exponential(size=300)
     cut = parts([table.outcome, F, weight], member, 3)
-    found = Threads(3).run(lambda team: loss.theta(*cut[team.rank], team))
+    found = Threads(3).run(lambda communicator: loss.theta(*cut[communicator.rank], communicator))
     assert found[0] == found[1] == found[2]
     assert 0.5 < found[0] < 2
     np.testing.assert_allclose(found[0], loss.theta(table.outcome, F, weight), rtol=1e-11)
@@ -169,11 +177,13 @@ def test_a_team_weighs_its_rows_as_one_does(weight):
     member = np.repeat([0, 1], 20)
     more = np.array([0.5, 2.0, 8.0])
     own = [np.concatenate([weight[member == 0], more[:1]]), np.concatenate([weight[member == 1], more[1:]]), np.empty(0)]
-    found = Threads(3).run(lambda team: weigh(own[team.rank], [20, 20, 0][team.rank], team))
+    found = Threads(3).run(lambda communicator: weigh(own[communicator.rank], [20, 20, 0][communicator.rank], communicator))
     expected = weigh(np.concatenate([weight, more]), 40)
     np.testing.assert_allclose(np.concatenate([found[0][:20], found[1][:20]]), expected[:40], rtol=1e-14)
     np.testing.assert_allclose(np.concatenate([found[0][20:], found[1][20:]]), expected[40:], rtol=1e-14)
-    counts = Threads(3).run(lambda team: are_counts(own[team.rank][: [20, 20, 0][team.rank]], team))
+    counts = Threads(3).run(
+        lambda communicator: are_counts(own[communicator.rank][: [20, 20, 0][communicator.rank]], communicator)
+    )
     assert set(counts) == {are_counts(weight)}
     assert weigh(None, 0) is None
 

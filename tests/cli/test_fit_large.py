@@ -14,7 +14,7 @@ import pytest
 
 import trueup as tu
 from commands import call
-from trueup.engines.here import ScanParts
+from trueup.cluster.files import ScanPartitions
 
 ROLES = ["--outcome", "y", "--prediction", "p", "--features", "country,age,new,day"]
 LARGE = [*ROLES, "--memory", "1GB"]
@@ -101,7 +101,7 @@ def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command
 def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
     words = ["fit", "rows.parquet", *LARGE, "--quiet"]
     assert call(capsys, *words, "-o", "whole.trueup")[0] == 0
-    usual = ScanParts.gang
+    usual = ScanPartitions.run_workers
     begun = []
 
     def gang(self, work):
@@ -110,7 +110,7 @@ def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
             raise KeyboardInterrupt
         return usual(self, work)
 
-    monkeypatch.setattr(ScanParts, "gang", gang)
+    monkeypatch.setattr(ScanPartitions, "run_workers", gang)
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")
     assert (code, err) == (
         130,

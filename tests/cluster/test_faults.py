@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import gangs
-from trueup.engines.room import PREFIX
+from trueup.data.spill import PREFIX
 from trueup.errors import LostWorkerError
 
 ROWS = gangs.loans(100)
@@ -70,7 +70,7 @@ def dask(client, tmp_path):
     import dask.dataframe as dd
     import pandas as pd
 
-    from trueup.engines.dask.launch import gang
+    from trueup.cluster.dask_workers import gang
 
     client.wait_for_workers(2, timeout=60)
     frame = dd.from_pandas(pd.DataFrame(ROWS), npartitions=4, sort=False)
@@ -81,7 +81,7 @@ def dask(client, tmp_path):
 @pytest.fixture
 def spark_runs(spark, tmp_path):
     """Run gangs on Spark, in two partitions."""
-    from trueup.engines.spark.launch import gang
+    from trueup.cluster.spark_workers import gang
 
     spark.sparkContext.addPyFile(gangs.__file__)
     rows = spark.sparkContext.parallelize(list(zip(*(ROWS[name].tolist() for name in COLUMNS), strict=True)), 2)
@@ -121,7 +121,7 @@ CLUSTER = """
 import json, sys, time, warnings
 import gangs
 from pyspark.sql import SparkSession
-from trueup.engines.spark.frames import SparkFrames
+from trueup.cluster.spark import SparkFrame
 from trueup.errors import LostWorkerError
 
 warnings.simplefilter("ignore")
@@ -136,16 +136,16 @@ frame = spark.createDataFrame(
     spark.sparkContext.parallelize(list(zip(*(one.tolist() for one in rows.values()))), 2),
     "region string, age double, p double, y double, w double",
 )
-frames = SparkFrames(frame)
-told = {"rows": frames.fold(gangs.count, gangs.plus, list(rows))}
+frames = SparkFrame(frame)
+told = {"rows": frames.map_reduce(gangs.count, gangs.plus, list(rows))}
 until = time.monotonic() + 60
 while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3 and time.monotonic() < until:
     time.sleep(0.1)
-told["found"] = frames.gang(gangs.prepare, gangs.overview, list(rows))
+told["found"] = frames.run_workers(gangs.prepare, gangs.overview, list(rows))
 for name in ("killed", "unhosted"):
     began = time.monotonic()
     try:
-        frames.gang(gangs.prepare, getattr(gangs, name), list(rows))
+        frames.run_workers(gangs.prepare, getattr(gangs, name), list(rows))
     except LostWorkerError as error:
         told[name] = [str(error), time.monotonic() - began]
 print("told: " + json.dumps(told), flush=True)
@@ -167,7 +167,7 @@ def cluster(request, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("cluster")
     surroundings = {
-        **os.environ, "PYTHONPATH": str(Path(gangs.__file__).parent), "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_DIRS": str(folder), "SPARK_WORKER_DIR": str(folder / "work"), gangs.SHOWN: str(folder),
         "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
     }  # fmt: skip

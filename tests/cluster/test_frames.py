@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import folding
+from trueup.cluster.partitions import as_cluster_frame, engine_of, open_partitions
 from trueup.data.frame import read
-from trueup.engines.parts import engine_of, frames_of, open_parts
 from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
 
 ROLES = {"outcome": "y", "prediction": "p", "weight": "w", "unlabelled": "drop", "categorical": ["rank"]}
@@ -85,17 +85,17 @@ ENGINES = pytest.mark.parametrize("engine", ["spark", "dask"])
 
 @ENGINES
 def test_every_part_is_worked_on_once_the_empty_one_too(cut_up, engine):
-    frames = frames_of(cut_up(engine))
+    frames = as_cluster_frame(cut_up(engine))
     assert engine_of(cut_up(engine)) == engine
     assert frames.names == tuple(LOANS)
     for _ in range(2):  # Spark adds up in another way once it knows how many parts there are
-        assert frames.fold(folding.sizes, folding.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
-    assert [len(part) for part in frames.stream(["p", "a.b"])] == [90, 0, 160, 150]
+        assert frames.map_reduce(folding.sizes, folding.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
+    assert [len(part) for part in frames.iter_partitions(["p", "a.b"])] == [90, 0, 160, 150]
 
 
 @ENGINES
 def test_records_are_moved_to_new_partitions_and_added_in_their_order(cut_up, engine):
-    frames = frames_of(cut_up(engine))
+    frames = as_cluster_frame(cut_up(engine))
     sizes, shuffled = frames.shuffle(folding.by_score, folding.merge, ["p"], 3)
     assert sizes == {0: 90, 1: 0, 2: 160, 3: 150}
     scores = np.sort(LOANS["p"])
@@ -109,19 +109,19 @@ def test_records_are_moved_to_new_partitions_and_added_in_their_order(cut_up, en
 
 def test_an_error_while_records_are_split_is_raised(cut_up):
     with pytest.raises(TrueupError, match=r"^the work on part \d failed: KeyError: 'no such thing in part \d'$"):
-        frames_of(cut_up("spark")).shuffle(folding.fail_to_split, folding.merge, ["p"], 3)
+        as_cluster_frame(cut_up("spark")).shuffle(folding.fail_to_split, folding.merge, ["p"], 3)
 
 
 @ENGINES
 def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
     whole = read(pa.table(LOANS), **ROLES)
-    with open_parts(cut_up(engine), **ROLES) as parts:
-        tables = list(parts.tables())
-        told = parts.fold(folding.first, folding.merge)
+    with open_partitions(cut_up(engine), **ROLES) as parts:
+        tables = list(parts.iter_tables())
+        told = parts.map_reduce(folding.first, folding.merge)
         assert (parts.schema, parts.rows) == (whole.schema, ROWS)
         assert {at: one.rows for at, one in parts.survey.parts.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
-        assert parts.lacks("age")
-        assert not parts.lacks("amount")
+        assert parts.has_missing("age")
+        assert not parts.has_missing("amount")
     assert told == {at: folding.first(table, at)[at] for at, table in enumerate(tables)}
     for name, column in whole.columns.items():
         np.testing.assert_array_equal(np.concatenate([table.columns[name] for table in tables]), column)
@@ -134,48 +134,48 @@ def test_a_bad_row_is_told_with_its_part(cut_up, engine):
     columns = {**LOANS, "p": [*LOANS["p"][:257], 1.5, *LOANS["p"][258:]]}
     with (
         pytest.raises(DataError, match=r"got 1.5 at row 7 of partition 3\nhint: percentages") as caught,
-        open_parts(cut_up(engine, columns), **ROLES),
+        open_partitions(cut_up(engine, columns), **ROLES),
     ):
         pass
     assert caught.value.hint == "percentages? divide them by 100"
 
 
 def test_other_errors_and_lost_workers_of_spark_are_told_in_a_line(cut_up):
-    frames = frames_of(cut_up("spark"))
+    frames = as_cluster_frame(cut_up("spark"))
     with pytest.raises(TrueupError, match=r"^the work on part 0 failed: KeyError: 'no such thing in part 0'$"):
-        frames.fold(folding.fail, folding.merge, ["p"])
+        frames.map_reduce(folding.fail, folding.merge, ["p"])
     with pytest.raises(LostWorkerError, match=r"a Spark worker was lost: .*Python worker") as caught:
-        frames.fold(folding.die, max, ["p"])
+        frames.map_reduce(folding.die, max, ["p"])
     assert len(str(caught.value).splitlines()) == 2
-    assert frames.fold(folding.sizes, folding.merge, ["p"])[3] == 150
+    assert frames.map_reduce(folding.sizes, folding.merge, ["p"])[3] == 150
 
 
 def test_a_lost_worker_of_dask_is_told(client):
     import dask
 
-    frames = frames_of(_on_dask({"p": LOANS["p"]}))
+    frames = as_cluster_frame(_on_dask({"p": LOANS["p"]}))
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         client.run_on_scheduler(folding.allow, failures=0)
         with pytest.raises(LostWorkerError, match="a Dask worker was lost: KilledWorker"):
-            frames.fold(folding.die, max, ["p"])
+            frames.map_reduce(folding.die, max, ["p"])
     client.run_on_scheduler(folding.allow, failures=3)
     client.wait_for_workers(2)
-    assert frames.fold(folding.sizes, folding.merge, ["p"])[3] == 150
+    assert frames.map_reduce(folding.sizes, folding.merge, ["p"])[3] == 150
 
 
 def test_many_parts_are_added_up_on_the_cluster(spark):
     spark.sparkContext.addPyFile(folding.__file__)
     frame = spark.range(0, 500, numPartitions=40)
-    frames = frames_of(frame)
+    frames = as_cluster_frame(frame)
     wanted = [(at * 500 // 40, (at + 1) * 500 // 40 - 1) for at in range(40)]
-    assert sorted(frames.fold(folding.ends, folding.join, ["id"])) == wanted
-    assert frames.fold(folding.ends, folding.join, ["id"]) == wanted  # neighbours meet
+    assert sorted(frames.map_reduce(folding.ends, folding.join, ["id"])) == wanted
+    assert frames.map_reduce(folding.ends, folding.join, ["id"]) == wanted  # neighbours meet
 
 
 def test_a_frame_that_spark_knows_to_be_empty_has_no_rows(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y").filter("1 = 0")
-    assert frames_of(frame).fold(folding.sizes, folding.merge, ["p"]) == {0: 0}
-    with pytest.raises(DataError, match="the data has no rows"), open_parts(frame, outcome="y", prediction="p"):
+    assert as_cluster_frame(frame).map_reduce(folding.sizes, folding.merge, ["p"]) == {0: 0}
+    with pytest.raises(DataError, match="the data has no rows"), open_partitions(frame, outcome="y", prediction="p"):
         pass
 
 
@@ -183,10 +183,10 @@ def test_types_that_are_not_read_are_refused_before_anything_runs(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
     with (
         pytest.raises(ColumnError, match="column 'several' has a type trueup does not read: array<int>"),
-        open_parts(frame, outcome="y", prediction="p"),
+        open_partitions(frame, outcome="y", prediction="p"),
     ):
         pass
-    with open_parts(frame, outcome="y", prediction="p", features=[]) as parts:
+    with open_partitions(frame, outcome="y", prediction="p", features=[]) as parts:
         assert parts.schema.features == ()
 
 
@@ -196,7 +196,7 @@ def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):
     kinds = [pd.Categorical(["a", "b"]), pd.Categorical(["b", "c"], categories=["c", "b"])]
     parts = [pd.DataFrame({"p": [0.1, 0.9], "y": [0, 1], "kind": kind, "word": ["x", None]}) for kind in kinds]
     frame = dd.from_map(folding.itself, parts, meta=parts[0].iloc[:0].astype({"word": "string[pyarrow]"}))
-    with open_parts(frame, outcome="y", prediction="p") as opened:
+    with open_partitions(frame, outcome="y", prediction="p") as opened:
         assert [feature.levels for feature in opened.schema.features] == [("a", "b", "c"), ("x",)]
-        codes = np.concatenate([table.columns["kind"] for table in opened.tables()])
+        codes = np.concatenate([table.columns["kind"] for table in opened.iter_tables()])
     assert codes.tolist() == [0, 1, 1, 2]

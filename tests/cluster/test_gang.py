@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gangs
-from trueup.engines.room import PREFIX
+from trueup.data.spill import PREFIX
 from trueup.errors import ArgumentError, DataError
 
 ROWS = gangs.loans(100)
@@ -20,7 +20,7 @@ SUMS = [ROWS["p"].sum(), ROWS["y"].sum(), ROWS["w"].sum(), gangs.rows(100).colum
 @pytest.fixture
 def on_dask(client):
     """Run a gang on Dask."""
-    from trueup.engines.dask.launch import gang
+    from trueup.cluster.dask_workers import gang
 
     def run(frame, work=gangs.overview, prepare=gangs.prepare):
         return gang(frame, prepare, work, COLUMNS)
@@ -61,7 +61,7 @@ def test_an_error_in_a_dask_partition_arrives_as_it_was(on_dask):
 @pytest.fixture
 def on_spark(spark):
     """Run a gang on Spark."""
-    from trueup.engines.spark.launch import gang
+    from trueup.cluster.spark_workers import gang
 
     spark.sparkContext.addPyFile(gangs.__file__)
 
@@ -104,7 +104,7 @@ def test_an_error_in_a_spark_partition_arrives_as_it_was(on_spark, frame):
 
 
 def test_spark_with_dynamic_allocation_is_refused(frame):
-    from trueup.engines.spark.launch import _arrangement
+    from trueup.cluster.spark_workers import _arrangement
 
     class Session:
         conf = {"spark.dynamicAllocation.enabled": "true"}  # noqa: RUF012
@@ -117,7 +117,7 @@ def test_spark_with_dynamic_allocation_is_refused(frame):
 
 
 def test_a_part_is_sent_where_spark_would_send_its_key(spark):
-    from trueup.engines.spark.launch import _hash, _keys
+    from trueup.cluster.spark_workers import _hash, _keys
 
     said = spark.sql("select cast(id as int) as id, hash(cast(id as int)) as hashed from range(0, 10000, 1111)").collect()
     assert [_hash(row.id) for row in said] == [row.hashed for row in said]

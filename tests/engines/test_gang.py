@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import gangs
-from trueup.engines.circle import HEAD, HELLO, MARK, MOST, SUM, Circle, Limits
-from trueup.engines.dask.launch import _watch
-from trueup.engines.gang import SAID, Job, _error, run_here
-from trueup.engines.room import PREFIX, Room
+from trueup.cluster.communicator import HEAD, HELLO, MARK, MOST, SUM, Limits, SocketCommunicator
+from trueup.cluster.dask_workers import _watch
+from trueup.cluster.worker import SAID, Job, _error, run_here
+from trueup.data.spill import PREFIX, Room
 from trueup.errors import DataError, FileError, LostWorkerError
 
 QUICK = Limits(join=30, beat=0.3, silent=2)
@@ -115,8 +115,8 @@ def test_processes_end_with_a_parent_that_is_killed(folders):
 
 def _ends(folders, by, status):
     rooms, numbers = folders
-    code = "import gangs; from trueup.engines.gang import run_here; run_here([[gangs.rows(5)]] * 2, gangs.linger)"
-    path = str(Path(gangs.__file__).parent)
+    code = "import gangs; from trueup.cluster.worker import run_here; run_here([[gangs.rows(5)]] * 2, gangs.linger)"
+    path = os.pathsep.join([str(Path(gangs.__file__).parent), os.environ.get("PYTHONPATH", "")])
     parent = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(rooms)}, stderr=subprocess.PIPE
     )
@@ -143,7 +143,7 @@ class Ring:
         self.word, self.told = "a" * 32, []
 
     def join(self, rank, **own):
-        return Circle(rank, self.size, self.hub, self.word, self.told.append, limits=self.limits, **own)
+        return SocketCommunicator(rank, self.size, self.hub, self.word, self.told.append, limits=self.limits, **own)
 
 
 def _free():
@@ -180,7 +180,7 @@ def _knock(ring):
 
 
 def test_strangers_are_turned_away_and_keep_no_one_waiting(monkeypatch):
-    monkeypatch.setattr("trueup.engines.circle.GREETING", 60.0)
+    monkeypatch.setattr("trueup.cluster.communicator.GREETING", 60.0)
     ring = Ring(2)
 
     def come():
@@ -197,7 +197,7 @@ def test_strangers_are_turned_away_and_keep_no_one_waiting(monkeypatch):
     began = time.monotonic()
     circles = _both(lambda: ring.join(0), come)
     assert time.monotonic() - began < 30  # the silent one was not waited for
-    sums = _both(*(lambda circle=circle: circle.sum([1.0, 2.0]).tolist() for circle in circles))
+    sums = _both(*(lambda circle=circle: circle.all_reduce_sum([1.0, 2.0]).tolist() for circle in circles))
     assert sums == [[2, 4], [2, 4]]
     _both(*(circle.part for circle in circles))
     assert ring.told == []
@@ -207,7 +207,7 @@ def test_the_end_is_no_loss():
     for _ in range(10):
         ring = Ring(2)
         circles = _both(lambda ring=ring: ring.join(0), lambda ring=ring: ring.join(1))
-        _both(*(lambda circle=circle: (circle.sum(1.0), circle.part()) for circle in circles))
+        _both(*(lambda circle=circle: (circle.all_reduce_sum(1.0), circle.part()) for circle in circles))
         assert ring.told == []
 
 
@@ -222,30 +222,18 @@ def test_words_that_no_process_of_ours_says_are_a_loss():
 
         first, line = _both(lambda ring=ring: ring.join(0), talk)
         with pytest.raises(LostWorkerError, match="process 2 of 2 is gone"):
-            first.sum(1.0)
+            first.all_reduce_sum(1.0)
         assert len(ring.told) == 1
         first.leave()
         line.close()
 
 
-def test_connections_for_trees_are_opened_once_and_by_no_one_alone():
-    opened = []
-    ring = Ring(2)
-    circles = _both(*(lambda rank=rank: ring.join(rank, link=lambda: opened.append(rank)) for rank in (0, 1)))
-    for circle in (*circles, *circles):
-        circle.link()
-    assert opened == [0, 1]
-    Circle(0, 1, ring.hub, ring.word, ring.told.append, link=lambda: opened.append("alone")).link()
-    assert opened == [0, 1]
-    _both(*(circle.part for circle in circles))
-
-
 def test_many_who_come_at_once_are_let_in_before_they_lose_patience(monkeypatch):
-    monkeypatch.setattr("trueup.engines.circle.GREETING", 1.0)
+    monkeypatch.setattr("trueup.cluster.communicator.GREETING", 1.0)
     ring = Ring(60)
     with ThreadPoolExecutor(60) as pool:
         circles = list(pool.map(ring.join, range(60)))
-        sums = list(pool.map(lambda circle: float(circle.sum(circle.rank)), circles))
+        sums = list(pool.map(lambda circle: float(circle.all_reduce_sum(circle.rank)), circles))
         assert sums == [60 * 59 / 2] * 60
         list(pool.map(lambda circle: circle.part(), circles))
     assert ring.told == []
@@ -254,7 +242,7 @@ def test_many_who_come_at_once_are_let_in_before_they_lose_patience(monkeypatch)
 def test_processes_that_are_out_of_step_do_not_wait():
     ring = Ring(2)
     one, two = _both(lambda: ring.join(0), lambda: ring.join(1))
-    found = _both(lambda: one.sum([1.0, 2.0]), lambda: (two._send(two._peers[0], SUM, b"12345678"), one))
+    found = _both(lambda: one.all_reduce_sum([1.0, 2.0]), lambda: (two._send(two._peers[0], SUM, b"12345678"), one))
     assert "out of step" in str(found[0])
     one.leave()
     two.leave()
@@ -327,7 +315,7 @@ def test_a_full_disk_is_told(tmp_path):
     code = """
         import resource, signal, sys
         import gangs
-        from trueup.engines.room import Room
+        from trueup.data.spill import Room
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         with Room.make(sys.argv[1]) as room:
@@ -335,7 +323,7 @@ def test_a_full_disk_is_told(tmp_path):
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(gangs.__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(gangs.__file__).parent), os.environ.get("PYTHONPATH", "")])},
     )  # fmt: skip
     assert f"{FileError.__name__}: the rows of a worker could not be laid down in {tmp_path}" in done.stderr
     assert "TMPDIR" in done.stderr

@@ -11,10 +11,10 @@ import pytest
 
 from partitioned import Listed
 from trueup._optional import require
+from trueup.cluster.partitions import as_cluster_frame, engine_of, need, open_cluster_frame, open_partitions
 from trueup.data import profile
 from trueup.data.frame import read
 from trueup.data.scan import scan
-from trueup.engines.parts import engine_of, frames_of, need, open_frames, open_parts
 from trueup.errors import ArgumentError, ColumnError, DataError, MissingPackageError
 
 ROLES = {"outcome": "y", "prediction": "p"}
@@ -52,14 +52,14 @@ FULL = {**ROLES, "weight": "w", "unlabelled": "drop"}
 def test_parts_hold_the_rows_that_are_read_at_once():
     frame = _loans()
     whole = read(frame, **FULL)
-    with open_frames(_cut(frame, 100, 100, 450), **FULL) as parts:
-        tables = list(parts.tables())
+    with open_cluster_frame(_cut(frame, 100, 100, 450), **FULL) as parts:
+        tables = list(parts.iter_tables())
         assert parts.schema == whole.schema
-        assert (parts.rows, parts.left_out, parts.whole_outcomes) == (600, {}, True)
+        assert (parts.rows, parts.left_out, parts.discrete_outcomes) == (600, {}, True)
         assert parts.roles["weight"] == "w"
-        assert parts.fold(_row_count, _merge) == {at: len(table) for at, table in enumerate(tables)}
-        assert parts.folder.is_dir()
-    assert not parts.folder.exists()
+        assert parts.map_reduce(_row_count, _merge) == {at: len(table) for at, table in enumerate(tables)}
+        assert parts.spill_directory.is_dir()
+    assert not parts.spill_directory.exists()
     assert len(tables[1]) == 0
     assert all(table.schema == whole.schema for table in tables)
     for name, column in whole.columns.items():
@@ -75,10 +75,10 @@ def test_several_classes_have_one_place_each_in_all_parts():
     outcomes = ["cat", "cat", "elk", "dog", None]
     frame = pd.DataFrame({"y": outcomes, **{f"p_{one}": [1 / 3] * 5 for one in ("cat", "dog", "elk")}, "a": list("xyxyx")})
     roles = {"outcome": "y", "prediction": ["p_cat", "p_dog", "p_elk"], "unlabelled": "drop"}
-    with open_frames(_cut(frame, 2, 2, 4), **roles) as parts:
-        tables = list(parts.tables())
+    with open_cluster_frame(_cut(frame, 2, 2, 4), **roles) as parts:
+        tables = list(parts.iter_tables())
         assert parts.schema == read(frame, **roles).schema
-        assert parts.whole_outcomes
+        assert parts.discrete_outcomes
     assert np.concatenate([table.outcome for table in tables]).tolist() == [0, 0, 2, 1]
     assert {table.prediction.shape[1] for table in tables} == {3}
 
@@ -88,17 +88,17 @@ def test_columns_and_outcomes_without_a_value_in_one_part_are_read():
         "p": [0.2, 0.4, 0.6, 0.8], "y": pd.Series([0, 1, None, None], dtype=object),
         "flag": pd.Series([True, False, None, None], dtype=object), "age": pd.Series([3.5, 4, None, None], dtype=object),
     })  # fmt: skip
-    with open_frames(_cut(frame, 2), **ROLES, unlabelled="drop") as parts:
-        tables = list(parts.tables())
+    with open_cluster_frame(_cut(frame, 2), **ROLES, unlabelled="drop") as parts:
+        tables = list(parts.iter_tables())
     assert [len(table) for table in tables] == [2, 0]
-    with open_frames(_cut(frame.assign(y=[0, 1, 0, 1]), 2), **ROLES) as parts:
-        tables = list(parts.tables())
+    with open_cluster_frame(_cut(frame.assign(y=[0, 1, 0, 1]), 2), **ROLES) as parts:
+        tables = list(parts.iter_tables())
     assert tables[1].columns["flag"].tolist() == [-1, -1]
     assert np.isnan(tables[1].columns["age"]).all()
 
 
 def test_what_travels_is_pickled_plainly():
-    with open_frames(_cut(_loans(), 300), **FULL) as parts:
+    with open_cluster_frame(_cut(_loans(), 300), **FULL) as parts:
         again = pickle.loads(pickle.dumps(parts.reader))
     table = again(_loans(), 0)
     assert table.schema == parts.schema
@@ -107,16 +107,16 @@ def test_what_travels_is_pickled_plainly():
 def test_values_are_a_sample_of_the_rows_that_count(monkeypatch):
     frame = _loans()
     whole = read(frame, **FULL)
-    with open_frames(_cut(frame, 250), **FULL) as parts:
+    with open_cluster_frame(_cut(frame, 250), **FULL) as parts:
         for name in ("age", "day"):
             values, every = parts.values(name)
             assert every
             np.testing.assert_array_equal(np.sort(values), np.sort(whole.columns[name]))
         assert parts.values("p")[0].shape == whole.prediction.shape
         full = parts.distinct("age", 1000), parts.distinct("day", 1000, days=True)
-        assert [parts.lacks(name) for name in ("age", "country", "new", "day")] == [True, True, False, False]
+        assert [parts.has_missing(name) for name in ("age", "country", "new", "day")] == [True, True, False, False]
     monkeypatch.setattr(profile, "MOST_ROWS", 50)
-    with open_frames(_cut(frame, 250), **FULL) as parts:
+    with open_cluster_frame(_cut(frame, 250), **FULL) as parts:
         values, every = parts.values("age")
         assert (len(values), every) == (50, False)
         np.testing.assert_array_equal(parts.distinct("age", 1000), full[0])
@@ -131,16 +131,16 @@ def test_a_bad_row_is_told_with_its_part():
     frame.loc[307, "p"] = 7.5
     with (
         pytest.raises(DataError, match=r"got 7.5 at row 7 of partition 3\n"),
-        open_frames(_cut(frame, 100, 200, 300), **ROLES),
+        open_cluster_frame(_cut(frame, 100, 200, 300), **ROLES),
     ):
         pass
     names = ["p", "q"]
     classes = pd.DataFrame({"y": ["p", "q", "r"], "p": [0.5] * 3, "q": [0.5] * 3})
     with (
-        open_frames(_cut(classes, 1), outcome="y", prediction=names, classes=names) as parts,
+        open_cluster_frame(_cut(classes, 1), outcome="y", prediction=names, classes=names) as parts,
         pytest.raises(DataError, match=r"holds a class without a prediction column: 'r' at row 1 of partition 1\n"),
     ):
-        parts.fold(_row_count, _merge)
+        parts.map_reduce(_row_count, _merge)
 
 
 def test_rows_that_are_not_there_and_roles_that_are_no_names_are_refused():
@@ -150,13 +150,13 @@ def test_rows_that_are_not_there_and_roles_that_are_no_names_are_refused():
         (_cut(frame), {**ROLES, "outcome": frame["y"]}, "the outcome must be the name of a column"),
         (_cut(frame), {**ROLES, "weight": np.ones(600)}, "the weight must be the name of a column"),
     ):
-        with pytest.raises((ArgumentError, DataError), match=error), open_frames(frames, **roles):
+        with pytest.raises((ArgumentError, DataError), match=error), open_cluster_frame(frames, **roles):
             pass
 
 
 def test_the_folder_goes_with_an_error_too(tmp_path):
-    with pytest.raises(KeyError), open_frames(_cut(_loans(), 9), **FULL, spill=tmp_path) as parts:
-        (parts.folder / "rows").write_text(parts.values("no such column"))
+    with pytest.raises(KeyError), open_cluster_frame(_cut(_loans(), 9), **FULL, spill=tmp_path) as parts:
+        (parts.spill_directory / "rows").write_text(parts.values("no such column"))
     assert not list(tmp_path.iterdir())
 
 
@@ -170,13 +170,13 @@ def test_the_engine_is_told_by_the_type(tmp_path):
     for place in ("pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe"):
         assert engine_of(type("DataFrame", (), {"__module__": place})()) == "spark"
     with pytest.raises(ArgumentError, match="the rows of a dict do not lie on a cluster"):
-        frames_of({})
+        as_cluster_frame({})
 
 
 def test_a_scan_is_opened_by_the_same_door(tmp_path):
     frame = _loans().drop(columns="day")
     frame.to_parquet(tmp_path / "loans.parquet")
-    with open_parts(scan(tmp_path / "loans.parquet"), **FULL) as parts:
+    with open_partitions(scan(tmp_path / "loans.parquet"), **FULL) as parts:
         assert parts.schema == read(frame, **FULL).schema
 
 
@@ -193,16 +193,16 @@ def test_dask_without_a_cluster_folds_and_streams(scheduler):
     frame = _loans()
     lazy = dd.from_pandas(frame, npartitions=5, sort=False)
     whole = read(frame, **FULL)
-    with dask.config.set(scheduler=scheduler), open_parts(lazy, **FULL) as parts:
+    with dask.config.set(scheduler=scheduler), open_partitions(lazy, **FULL) as parts:
         assert parts.schema == whole.schema
-        assert sum(parts.fold(_row_count, _merge).values()) == len(whole)
-        np.testing.assert_array_equal(np.concatenate([table.prediction for table in parts.tables()]), whole.prediction)
+        assert sum(parts.map_reduce(_row_count, _merge).values()) == len(whole)
+        np.testing.assert_array_equal(np.concatenate([table.prediction for table in parts.iter_tables()]), whole.prediction)
         with pytest.raises(ArgumentError, match="there is no client"):
-            parts.gang(partial(len))
-        with pytest.raises(DataError, match="at row 0 of partition "), open_parts(lazy.assign(p=2.0), **FULL):
+            parts.run_workers(partial(len))
+        with pytest.raises(DataError, match="at row 0 of partition "), open_partitions(lazy.assign(p=2.0), **FULL):
             pass
     with pytest.raises(ColumnError, match="must be named by texts; got 3"):
-        frames_of(lazy.rename(columns={"p": 3}))
+        as_cluster_frame(lazy.rename(columns={"p": 3}))
 
 
 class _Bare:
@@ -213,14 +213,14 @@ class _Bare:
 
 
 def test_workers_without_this_package_are_told_of(monkeypatch):
-    from trueup.engines.dask import frames as on_dask
-    from trueup.engines.spark import frames as on_spark
+    from trueup.cluster import dask as on_dask
+    from trueup.cluster import spark as on_spark
 
     dd = require("dask.dataframe", extra="dask")
     lazy = dd.from_pandas(_loans(), npartitions=2)
     monkeypatch.setattr(on_dask, "active_client", _Bare)
     with pytest.raises(MissingPackageError, match="the workers of the Dask cluster cannot import trueup"):
-        frames_of(lazy)
+        as_cluster_frame(lazy)
     pages = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted\n\tat x.y\n"
     assert "cannot import trueup" in str(on_spark._in_short(f"{pages}ModuleNotFoundError: No module named 'trueup'\n"))
     assert str(on_spark._in_short(pages)).startswith("Spark failed: org.apache.spark.SparkException: Job aborted\nhint")

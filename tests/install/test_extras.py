@@ -43,7 +43,7 @@ print("all is well")
 """
 
 ASK = """
-from trueup.engines.parts import need
+from trueup.cluster.partitions import need
 from trueup.errors import MissingPackageError
 
 for engine in ("spark", "dask"):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import Int32Array, IntArray
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.schema import Feature, Schema
     from trueup.data.table import Table
-    from trueup.engines.base import Parts
 
 MANY_LEVELS = 1 << 20
 
@@ -61,12 +61,12 @@ class Facts:
         self.seen.check(self.schema)
 
 
-def cutter_of(rows: Parts, feature: Feature, bins: int | Mapping[str, Any]) -> ColumnBinner:
+def cutter_of(rows: PartitionedTable, feature: Feature, bins: int | Mapping[str, Any]) -> ColumnBinner:
     """Settle how a column is cut, by the values of all rows, or of as many as memory holds."""
     name = feature.name
     told, usual = bins_for(name, bins)
     if feature.kind == "categorical":
-        return fit_binner(feature, np.array([-1] if rows.lacks(name) else [], np.int32), told)
+        return fit_binner(feature, np.array([-1] if rows.has_missing(name) else [], np.int32), told)
     if feature.kind == "date" and (told is None or isinstance(told, str)):
         return fit_binner(feature, rows.distinct(name, MANY_LEVELS, days=True), told)
     values, whole = rows.values(name)
@@ -78,4 +78,4 @@ def cutter_of(rows: Parts, feature: Feature, bins: int | Mapping[str, Any]) -> C
         return fit_binner(feature, few, told, usual)
     # With these among them, too few distinct values among the rows that were read are not taken for all there are.
     values = np.concatenate([values, few])
-    return fit_binner(feature, np.append(values, np.nan) if rows.lacks(name) else values, told, usual)
+    return fit_binner(feature, np.append(values, np.nan) if rows.has_missing(name) else values, told, usual)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, Int32Array
     from trueup.audits.family import Grid, Target
     from trueup.audits.result import Audit, Settings
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
-    from trueup.engines.base import Parts
 
 
 BYTES_A_ROW = 120  # of a part that is held, and 12 more for each column
@@ -34,7 +34,7 @@ LEAST_PART = 100_000  # rows
 
 
 def audit_pieces(
-    rows: Parts, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
+    rows: PartitionedTable, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
 ) -> Audit:
     """Audit rows that come piece by piece, as in memory: they are spilled by ranges of the score."""
     with contextlib.ExitStack() as stack:
@@ -48,7 +48,9 @@ def audit_pieces(
         for label, spill in spills.items():
             again = _again(label, spill, grid, workers.threads, real=real)
             families.append(
-                stream_family(label, grid, len(facts), again, workers, real=real, weighted=weighted, room=rows.room)
+                stream_family(
+                    label, grid, len(facts), again, workers, real=real, weighted=weighted, room=rows.memory_budget
+                )
             )
         audit = judge(facts, grid, families, settings, workers)
         pool = Pool.join([Pool.of(part.rows, len(facts)) for part in families[0].parts()])
@@ -61,18 +63,18 @@ def _again(label: str, spill: Spill, grid: Grid, threads: int, *, real: bool) ->
 
 
 def _spill(
-    rows: Parts, cutters: Sequence[ColumnBinner], workers: Workers, stack: contextlib.ExitStack
+    rows: PartitionedTable, cutters: Sequence[ColumnBinner], workers: Workers, stack: contextlib.ExitStack
 ) -> tuple[Facts, dict[str, Spill], str]:
     """Write every row to the range of its score, for every score that is audited; files are closed with the stack.
 
     Give the fingerprint of the rows, too.
     """
     facts = Facts(rows.schema, rows.left_out, [np.zeros(len(one.labels), np.int64) for one in cutters])
-    most = max(rows.room // (BYTES_A_ROW + 12 * len(cutters)), LEAST_PART)
+    most = max(rows.memory_budget // (BYTES_A_ROW + 12 * len(cutters)), LEAST_PART)
     spills: dict[str, Spill] = {}
     digests = [hashlib.sha256() for _ in range(3)]
     done, quiet = 0, Workers(workers.threads)
-    for table in rows.tables():
+    for table in rows.iter_tables():
         codes = quiet.map(partial(_codes, table), cutters)
         facts.add(table, codes)
         for at, (label, p, y) in enumerate(scores_of(table)):
@@ -96,13 +98,13 @@ def _codes(table: Table, one: ColumnBinner) -> Int32Array:
     return one.codes(table.columns[one.name])
 
 
-def _begin(rows: Parts, cutters: Sequence[ColumnBinner], label: str, at: int, p: FloatArray, most: int) -> Spill:
+def _begin(rows: PartitionedTable, cutters: Sequence[ColumnBinner], label: str, at: int, p: FloatArray, most: int) -> Spill:
     """Open the ranges of one score, by the scores of evenly spread rows."""
     schema = rows.schema
     sample = rows.values(schema.prediction[0])[0] if not label else p
-    folder = rows.folder / f"score-{at}"
+    folder = rows.spill_directory / f"score-{at}"
     folder.mkdir()
-    exact = schema.task == "regression" or not rows.whole_outcomes
+    exact = schema.task == "regression" or not rows.discrete_outcomes
     record = record_of([len(one.labels) for one in cutters], weighted=schema.weight is not None, exact=exact)
     scores = len(schema.prediction)
     handles = MOST_OPEN if scores == 1 else MOST_OPEN // (scores + 1)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from trueup.audits.layout import Layout, Pieces
     from trueup.audits.result import Audit, Settings
     from trueup.audits.streamed import Job
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.bins import ColumnBinner
-    from trueup.engines.base import Parts
     from trueup.kernels.cells import CellTally
     from trueup.kernels.threads import Workers
 
@@ -117,12 +117,16 @@ def _pvalues(limits: FloatArray, v: FloatArray, k3: FloatArray) -> FloatArray:
 
 
 def audit_parts(
-    parts: Parts, bins: int | Mapping[str, Any], settings: Settings, workers: Workers, judge: Callable[..., Audit]
+    parts: PartitionedTable,
+    bins: int | Mapping[str, Any],
+    settings: Settings,
+    workers: Workers,
+    judge: Callable[..., Audit],
 ) -> Audit:
     """Audit rows in parts by sums that add; ``judge`` turns families into an audit."""
     bins = check_bins([feature.name for feature in parts.schema.features], bins)
     cutters = [cutter_of(parts, feature, bins) for feature in parts.schema.features]
-    gathered = parts.fold(Gather(cutters, parts.schema, parts.left_out), Gathered.join)
+    gathered = parts.map_reduce(Gather(cutters, parts.schema, parts.left_out), Gathered.join)
     facts = gathered.facts
     facts.check()
     columns = [SegmentColumn(one.name, np.empty(0, np.int32), one.labels) for one in cutters]
@@ -140,7 +144,7 @@ def audit_parts(
 class _Merging:
     """An audit of parts under way."""
 
-    parts: Parts
+    parts: PartitionedTable
     cutters: Sequence[ColumnBinner]
     grid: Grid
     rows: int
@@ -166,7 +170,7 @@ class _Merging:
         for first, last in groups:
             some = [room.part(starts[first], starts[last]) for room in rooms]
             work = Sum(self.cutters, self.grid, self.rows, found, slice(first, last), layouts, some)
-            summed = self.parts.fold(work, Summed.join)
+            summed = self.parts.map_reduce(work, Summed.join)
             self.low, self.high = summed.low[0], summed.high[0]
             limited = self._limits(work, summed, LOOKS if len(groups) <= FEW_GROUPS else 1)
             for into, tally, limits in zip(states, summed.tallies, limited, strict=True):
@@ -190,7 +194,7 @@ class _Merging:
             pieces = [cut_again(one.layout, one.room, one.doubtful(), one.width, budget) for one in known]
             if not any(len(one.cells) for one in pieces):
                 break
-            seen = self.parts.fold(Look(work, pieces), add_looks)
+            seen = self.parts.map_reduce(Look(work, pieces), add_looks)
             for one, cut, again in zip(known, pieces, seen, strict=True):
                 one.look(cut, again)
         return [one.limits for one in known]
@@ -207,7 +211,7 @@ class _Merging:
         for wanted in ([*pairs], [(*pair, third) for pair, thirds in pairs.items() for third in thirds]):
             if not wanted:
                 continue
-            counted = self.parts.fold(Count(self.cutters, self.grid, wanted, dict(found)), add_counts)
+            counted = self.parts.map_reduce(Count(self.cutters, self.grid, wanted, dict(found)), add_counts)
             for columns, (numbers, times) in zip(wanted, counted, strict=True):
                 keep = times >= self.grid.min_rows
                 found[columns] = Cells(numbers[keep], times[keep], int(len(keep) - keep.sum()))
@@ -239,7 +243,7 @@ class _Merging:
         """Go through the rows once more, for the curves of some segments; the whole has the finest cells."""
         level = layout.level(np.where(columns[:, 0] < 0, len(layout.edges) + 1, np.minimum(4 * rows, CURVE_CELLS)))
         room = Room(level, np.append(0, np.cumsum(layout.sizes[level])))
-        drawn = self.parts.fold(Curves(self.cutters, self.grid, at, layout, columns, codes, room), Drawn.__add__)
+        drawn = self.parts.map_reduce(Curves(self.cutters, self.grid, at, layout, columns, codes, room), Drawn.__add__)
         self.whole = drawn.whole if at == 0 else self.whole
         return room, drawn.cells
 

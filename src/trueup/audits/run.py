@@ -11,11 +11,11 @@ from trueup._validate import check_choice
 from trueup.audits import estimate
 from trueup.audits.family import Family, Grid, Target, find_family, plan_grid, scores_of
 from trueup.audits.result import WHOLE, Audit, Settings
+from trueup.cluster.partitions import engine_of, open_partitions
 from trueup.data.frame import read
 from trueup.data.scan import Scan
 from trueup.data.segments import SegmentColumn, check_bins, check_segments, segment_column
 from trueup.data.table import Table
-from trueup.engines.parts import engine_of, open_parts
 from trueup.errors import ArgumentError
 from trueup.kernels.sorting import argsort
 from trueup.kernels.tails import FINDINGS
@@ -170,7 +170,7 @@ def _audit_elsewhere(
     from trueup.audits.large import audit_pieces
     from trueup.audits.merged import audit_parts
 
-    with open_parts(data, **roles) as parts:
+    with open_partitions(data, **roles) as parts:
         exact = exact or isinstance(data, Scan) or parts.schema.task == "regression"
         run = audit_pieces if exact else audit_parts
         return run(parts, bins, settings, workers, _judge)

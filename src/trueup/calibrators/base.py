@@ -17,8 +17,8 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import loss_of
 from trueup.calibrators.model import About, Model
 from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
+from trueup.cluster.partitions import engine_of, need, open_partitions
 from trueup.data.frame import NO_PREDICTION, read, read_like
-from trueup.engines.parts import engine_of, need, open_parts
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from trueup.calibrators.rounds import History, Stopping
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.calibrators.splits import Held
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.schema import Schema
     from trueup.data.table import Table
-    from trueup.engines.base import Parts
 
 
 ENGINES = ("auto", "local", "spark", "dask")
@@ -96,7 +96,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled,
                 "classes": self.classes,
             }  # fmt: skip
-            with open_parts(X, **roles) as parts:
+            with open_partitions(X, **roles) as parts:
                 self._fit_apart(parts)
             return self
         table = read(
@@ -145,7 +145,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             )
         return found
 
-    def _fit_apart(self, parts: Parts) -> None:
+    def _fit_apart(self, parts: PartitionedTable) -> None:
         """Learn from rows in parts; a calibrator that can do so writes this."""
         raise NotImplementedError
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.engines.base import ALONE
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
+    from trueup.cluster.communicator import Communicator
     from trueup.data.schema import Task
-    from trueup.engines.base import Team
     from trueup.engines.trees import Loss
 
 
@@ -45,8 +45,10 @@ class TaskLoss:
         top = F.max(axis=1)
         return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
 
-    def theta(self, y: FloatArray, F: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> float:
-        """Find the one factor of F that minimises the loss of the rows of a whole team.
+    def theta(
+        self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
+    ) -> float:
+        """Find the one factor of F that minimises the loss of the rows of all workers.
 
         Newton's method on a convex function, halving the bracket where a step leaves it.
 
@@ -59,7 +61,7 @@ class TaskLoss:
         low, high = THETA
         theta = 1.0
         for _ in range(100):
-            slope, bend = map(float, team.sum(self._slopes(y, F, w, theta)))
+            slope, bend = map(float, communicator.all_reduce_sum(self._slopes(y, F, w, theta)))
             if slope == 0:
                 return theta
             low, high = (low, theta) if slope > 0 else (theta, high)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from trueup.cluster.partitions import engine_of
 from trueup.data.frame import read_like
 from trueup.data.row import check_prediction, encoder
-from trueup.engines.parts import engine_of
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -155,9 +155,9 @@ class Model:
             Dask frame, a Series by its index (a DataFrame for k classes). Both are computed when they are asked for.
         """
         if engine_of(data) in ("spark", "dask"):
-            from trueup.engines.scoring import predict_apart
+            from trueup.cluster.predict import predict_cluster_frame
 
-            return cast("FloatArray", predict_apart(self, data, _checked(threads)))
+            return cast("FloatArray", predict_cluster_frame(self, data, _checked(threads)))
         return self.predict_table(read_like(data, self.schema), threads=threads)
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data.frame import frame_like
-from trueup.engines.base import ALONE
 from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from trueup._types import FloatArray, IntArray
-    from trueup.engines.base import Team
+    from trueup.cluster.communicator import Communicator
 
 
 # By how many standard errors of the gain the first round, and a later one, must lower the held-out loss: the first to do
@@ -211,7 +211,7 @@ def choose_rounds(
     *,
     patience: int = 1,
     better: Callable[[], None] | None = None,
-    team: Team = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Read the losses of the judging rows round by round, and say which round is the best.
 
@@ -224,7 +224,7 @@ def choose_rounds(
         How many rounds without a gain end the search.
     better : callable, optional
         Called where a round is the best so far, before the next is asked for.
-    team : Team
+    communicator : Communicator
         Who holds the other rows that judge: all of them find the same.
 
     Returns
@@ -243,12 +243,12 @@ def choose_rounds(
     best: FloatArray | None = None
     chosen, judged = 0, []
     for at, found in enumerate(losses):
-        loss = mean_of(found, weight, team)
+        loss = mean_of(found, weight, communicator)
         if best is None:
             best = found
             judged.append((loss, 0.0, 0.0))
             continue
-        gain, error, carried = paired_gain(best - found, weight, team)
+        gain, error, carried = paired_gain(best - found, weight, communicator)
         judged.append((loss, gain, error))
         needed = (LATER if chosen else FIRST) * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
         if gain > max(needed, LEAST_GAIN * abs(judged[0][0])):
@@ -260,8 +260,8 @@ def choose_rounds(
     return chosen, judged
 
 
-def mean_of(values: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> float:
-    """Give the mean over the rows of a whole team.
+def mean_of(values: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS) -> float:
+    """Give the mean over the rows of all workers.
 
     Examples
     --------
@@ -269,30 +269,32 @@ def mean_of(values: FloatArray, weight: FloatArray | None, team: Team = ALONE) -
     2.0
     """
     if weight is None:
-        total, mass = team.sum([values.sum(), float(len(values))])
+        total, mass = communicator.all_reduce_sum([values.sum(), float(len(values))])
     else:
-        total, mass = team.sum([(values * weight).sum(), weight.sum()])
+        total, mass = communicator.all_reduce_sum([(values * weight).sum(), weight.sum()])
     return float(total / mass)
 
 
-def paired_gain(difference: FloatArray, weight: FloatArray | None, team: Team = ALONE) -> tuple[float, float, float]:
+def paired_gain(
+    difference: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
+) -> tuple[float, float, float]:
     """Give the mean of paired differences, its standard error, and how many rows carry that error.
 
     Weights are importance weights. The number of rows that carry the error is ``(sum u^2)^2 / sum u^4`` of the weighted
     deviations u, and no more than the effective number of rows: a handful of rare events or heavy rows count as a handful,
     however many rows there are beside them.
     """
-    w = np.empty(0) if weight is None else weight / float(team.largest([weight.max(initial=0.0)])[0])
-    gain = mean_of(difference, None if weight is None else w, team)
+    w = np.empty(0) if weight is None else weight / float(communicator.all_reduce_max([weight.max(initial=0.0)])[0])
+    gain = mean_of(difference, None if weight is None else w, communicator)
     own = (float(len(difference)),) * 2 if weight is None else (float(w.sum()), float((w**2).sum()))
-    total, weights = map(float, team.sum(own))
+    total, weights = map(float, communicator.all_reduce_sum(own))
     carried = total**2 / weights
     each = np.ascontiguousarray(difference)
     found = spread(each, w, gain)
-    largest = float(team.largest(found[:1])[0])
+    largest = float(communicator.all_reduce_max(found[:1])[0])
     if largest > found[0]:
         found = spread(each, w, gain, largest)
-    squares, fourth = map(float, team.sum(found[1:]))
+    squares, fourth = map(float, communicator.all_reduce_sum(found[1:]))
     if largest == 0:
         return gain, 0.0 if carried > 1 else float("inf"), carried
     carried = min(carried, squares**2 / fourth)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.calibrators.rounds import Holdout, Split
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data.folds import assign_folds
-from trueup.engines.base import ALONE
 from trueup.errors import DataError, TrainingRowsWarning
 from trueup.metrics.inputs import Scored
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.rounds import CrossValidation
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 
 FEWEST_ROWS = 10
@@ -56,27 +56,27 @@ def divide(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list
     return [_split(fold != at) for at in range(stopping.folds)]
 
 
-def weigh(weight: FloatArray | None, rows: int, team: Team = ALONE) -> FloatArray | None:
+def weigh(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:
     """Give weights the scale on which minimums are meant: counts of rows, or the effective number of rows.
 
-    What the first so many rows of each member of a team weigh decides; rows of a given validation, which come after
+    What the first so many rows of each worker weigh decides; rows of a given validation, which come after
     them, only judge.
     """
     if weight is None:
         return None
     own, more = weight[:rows], weight[rows:]
-    largest, most = map(float, team.largest([own.max(initial=0.0), more.max(initial=0.0)]))
-    if not are_counts(own, team):
+    largest, most = map(float, communicator.all_reduce_max([own.max(initial=0.0), more.max(initial=0.0)]))
+    if not are_counts(own, communicator):
         own = own / largest
         ordered = np.sort(own)  # sums must not depend on the order of the rows
-        total, squares = team.sum([ordered.sum(), (ordered**2).sum()])
+        total, squares = communicator.all_reduce_sum([ordered.sum(), (ordered**2).sum()])
         own = own * (total / squares)
     return np.concatenate([own, more / most if len(more) else more])
 
 
-def are_counts(weight: FloatArray, team: Team = ALONE) -> bool:
+def are_counts(weight: FloatArray, communicator: Communicator = SINGLE_PROCESS) -> bool:
     """Say whether weights count rows: they are whole, and no more than 100 on average."""
-    broken, total, rows = team.sum([(weight != np.rint(weight)).sum(), weight.sum(), len(weight)])
+    broken, total, rows = communicator.all_reduce_sum([(weight != np.rint(weight)).sum(), weight.sum(), len(weight)])
     return bool(broken == 0 and total <= COUNTS * rows)
 
 

@@ -127,14 +127,14 @@ def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple
     """Fit files that need not fit in memory; give a sample of their rows, too."""
     from trueup.calibrators.trees.apart import check_room, fit_apart
     from trueup.calibrators.trees.facts import facts_of
-    from trueup.engines.here import open_here
+    from trueup.cluster.files import open_scan_partitions
 
     columns = find_columns(arguments)
     prediction = columns.several(arguments.prediction, "prediction")
     check_positive(arguments, prediction)
     rows = name_scan(arguments, columns, prediction, feature_names(arguments), "feature")
     features = rows.roles.pop("by")
-    with open_here(rows.scan, prediction=rows.score(prediction), features=features, **rows.roles) as parts:
+    with open_scan_partitions(rows.scan, prediction=rows.score(prediction), features=features, **rows.roles) as parts:
         if arguments.validation is None:
             check_room(parts, make_recipe(arguments, parts.schema).stopping, to_allow=_to_allow)
         facts = facts_of(parts, arguments.seed)

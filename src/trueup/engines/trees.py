@@ -36,12 +36,25 @@ ONE_BY_ONE = 100  # categories of up to so many levels are set apart one level a
 SAMPLE = 100_000  # rows from which bins are found; more would cost memory and change next to nothing
 BATCH = 65_536  # rows that are read at a time where there are more than that
 NOTHING = 1e-30  # the weight of a row that stands for none: LightGBM takes no empty data, and no weights that sum to 0
+CONNECT_MINUTES = 2  # that LightGBM waits for its connections: all workers are running by then
 CATEGORICAL, DEFAULT_LEFT, MISSING_KIND, MISSING_NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
+_connected = False
 
 
 def quiet() -> None:
     """Tell LightGBM to say nothing in this thread: it keeps its level of speech for each thread apart."""
     lgb.Dataset(np.zeros((1, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
+
+
+def connect_workers(addresses: Sequence[tuple[str, int]], rank: int) -> None:
+    """Open LightGBM's own connections between workers, once per process; ``tree_learner="data"`` then sees all rows."""
+    global _connected
+    if len(addresses) < 2 or _connected:
+        return
+    quiet()
+    machines = ",".join(f"{host}:{port}" for host, port in addresses).encode()
+    _safe_call(_LIB.LGBM_NetworkInit(machines, addresses[rank][1], CONNECT_MINUTES, len(addresses)))
+    _connected = True
 
 
 def give_back() -> None:

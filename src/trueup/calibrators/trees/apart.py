@@ -22,9 +22,9 @@ from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validatio
 from trueup.calibrators.trees.checkpoint import content_of
 from trueup.calibrators.trees.facts import WRAP, facts_of, known_by
 from trueup.calibrators.trees.growing import Cascades
+from trueup.cluster.files import ScanPartitions
+from trueup.cluster.partitions import engine_of
 from trueup.data.folds import assign_folds_by_hash, digest_rows
-from trueup.engines.here import ScanParts
-from trueup.engines.parts import engine_of
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from trueup.calibrators.trees.checkpoint import Checkpoint
     from trueup.calibrators.trees.facts import Facts
     from trueup.calibrators.trees.growing import Limits
+    from trueup.cluster.communicator import Communicator
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
-    from trueup.engines.base import Parts, Team
     from trueup.engines.trees import Growth
 
 HALF = 1 << 32
@@ -132,7 +133,7 @@ def _to_allow(memory: str, models: int) -> str:
 
 def fit_apart(
     calibrator: MCGrad,
-    parts: Parts,
+    parts: PartitionedTable,
     progress: Any = None,
     facts: Facts | None = None,
     to_allow: Callable[[str, int], str] = _to_allow,
@@ -142,7 +143,7 @@ def fit_apart(
     Parameters
     ----------
     calibrator : MCGrad
-    parts : Parts
+    parts : PartitionedTable
     progress : callable, optional
         Told the trees of a round so far and the most there may be, where all rows are here.
     facts : Facts, optional
@@ -159,7 +160,7 @@ def fit_apart(
     facts.seen.check(parts.schema)
     splits.enough_rows(facts)
     plan = _plan(calibrator, facts)
-    if isinstance(parts, ScanParts):
+    if isinstance(parts, ScanPartitions):
         plan = replace(plan, digest=None, progress=progress)
         more = 0 if plan.held is None else len(plan.held)
         check_room(parts, calibrator.stopping, len(facts) + more, to_allow=to_allow)
@@ -168,7 +169,7 @@ def fit_apart(
     history = calibrator._history(step.chosen, step.judged, rounds, plan.most, loss_of(parts.schema.task).measure)
     kept = tuple(rounds[: history.chosen])
     if kept and isinstance(calibrator.stopping, CrossValidation) and calibrator.stopping.refit:
-        kept = parts.gang(partial(_refit, plan=plan, rounds=kept))
+        kept = parts.run_workers(partial(_refit, plan=plan, rounds=kept))
     schema = parts.schema
     cascade = Cascade(loss_of(schema.task).link, schema.levels, plan.growth.outputs, kept)
     calibrator._take(facts.sample, Fitted(cascade, history), len(facts))
@@ -205,13 +206,13 @@ def _check_validation(stopping: object) -> None:
 
 
 def check_room(
-    parts: Parts, stopping: object, rows: int | None = None, *, to_allow: Callable[[str, int], str] = _to_allow
+    parts: PartitionedTable, stopping: object, rows: int | None = None, *, to_allow: Callable[[str, int], str] = _to_allow
 ) -> None:
     """Refuse to learn from more rows of files than the memory that was allowed can hold; raw values are not held in it.
 
     Before the rows that count are counted (None), they are all rows, unless some may be set aside.
     """
-    if not isinstance(parts, ScanParts):
+    if not isinstance(parts, ScanPartitions):
         return
     if rows is None:
         if parts.roles["unlabelled"] != "error" or parts.roles["weight"] is not None:
@@ -236,11 +237,11 @@ def _content(facts: Facts, plan: Plan) -> dict[str, Any]:
     return told | {name: hashlib.sha256(repr(told[name]).encode()).hexdigest() for name in long}
 
 
-def _grow(parts: Parts, plan: Plan, saved: Checkpoint | None) -> tuple[list[CascadeRound], Step]:
+def _grow(parts: PartitionedTable, plan: Plan, saved: Checkpoint | None) -> tuple[list[CascadeRound], Step]:
     """Grow round after round, until one brings nothing or there are as many as there may be."""
     rounds = [] if saved is None else list(saved.rounds(_models(plan.rule)))[: plan.most]
     while True:
-        step: Step = parts.gang(partial(_round, plan=plan, rounds=tuple(rounds)))
+        step: Step = parts.run_workers(partial(_round, plan=plan, rounds=tuple(rounds)))
         if step.grown is None:
             return rounds[: len(step.judged) - 1], step
         rounds.append(step.grown)
@@ -250,43 +251,45 @@ def _grow(parts: Parts, plan: Plan, saved: Checkpoint | None) -> tuple[list[Casc
             return rounds, step
 
 
-def _round(table: Table, sizes: Sequence[int], team: Team, *, plan: Plan, rounds: Sequence[CascadeRound]) -> Step:
+def _round(
+    table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: Plan, rounds: Sequence[CascadeRound]
+) -> Step:
     """Grow one more round with the others, and judge it: what one process does with its rows."""
-    whole, grown = _cascades(table, sizes, team, plan, rounds)
+    whole, grown = _cascades(table, sizes, communicator, plan, rounds)
     weight = None if whole.weight is None else whole.weight[grown.judged]
     tried = itertools.islice(grown.losses(), min(len(rounds) + 1, plan.most) + 1)
-    chosen, judged = choose_rounds(tried, weight, patience=plan.patience, team=team)
+    chosen, judged = choose_rounds(tried, weight, patience=plan.patience, communicator=communicator)
     return Step(grown.rounds[-1] if len(judged) == len(rounds) + 2 else None, chosen, judged)
 
 
 def _refit(
-    table: Table, sizes: Sequence[int], team: Team, *, plan: Plan, rounds: Sequence[CascadeRound]
+    table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: Plan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound, ...]:
     """Grow the rounds that were chosen once more, on all rows."""
-    return _cascades(table, sizes, team, plan, ())[1].refit(rounds)
+    return _cascades(table, sizes, communicator, plan, ())[1].refit(rounds)
 
 
 def _cascades(
-    table: Table, sizes: Sequence[int], team: Team, plan: Plan, rounds: Sequence[CascadeRound]
+    table: Table, sizes: Sequence[int], communicator: Communicator, plan: Plan, rounds: Sequence[CascadeRound]
 ) -> tuple[Table, Cascades]:
     """Set up the cascades of the rows that are here."""
     if plan.digest is not None:
-        _check_same(table, sizes, team, plan.digest)
-    whole, found = _divide(table, sizes, team, plan)
-    weight = splits.weigh(whole.weight, len(table), team)
-    workers = Workers(plan.threads or getattr(team, "threads", None))
+        _check_same(table, sizes, communicator, plan.digest)
+    whole, found = _divide(table, sizes, communicator, plan)
+    weight = splits.weigh(whole.weight, len(table), communicator)
+    workers = Workers(plan.threads or getattr(communicator, "threads", None))
     grown = Cascades(
         whole, loss_of(table.schema.task), found, plan.growth, plan.limits, weight, workers, plan.progress,
-        team=team, given=rounds, sample=plan.sample,
+        communicator=communicator, given=rounds, sample=plan.sample,
     )  # fmt: skip
     return whole, grown
 
 
-def _divide(table: Table, sizes: Sequence[int], team: Team, plan: Plan) -> tuple[Table, Sequence[Split]]:
+def _divide(table: Table, sizes: Sequence[int], communicator: Communicator, plan: Plan) -> tuple[Table, Sequence[Split]]:
     """Say which rows here are trained on, and which judge."""
     rows = np.arange(len(table))
     if plan.held is not None:
-        own = plan.held if team.rank == 0 else plan.held.take(rows[:0])
+        own = plan.held if communicator.rank == 0 else plan.held.take(rows[:0])
         features: dict[str, Any] = {name: Followed(column, own.columns[name]) for name, column in table.columns.items()}
         bare = splits.append_rows(replace(table, columns={}), own)
         joined = replace(bare, columns=features)
@@ -299,7 +302,7 @@ def _divide(table: Table, sizes: Sequence[int], team: Team, plan: Plan) -> tuple
     else:
         codes = _dealt(table, sizes, plan.rule.folds, plan.seed)
         found = [Fold(codes, at) for at in range(plan.rule.folds)]
-    total, *judging = team.sum([len(table), *(len(one.valid) for one in found)]).tolist()
+    total, *judging = communicator.all_reduce_sum([len(table), *(len(one.valid) for one in found)]).tolist()
     if not 0 < min(judging) <= max(judging) < total:
         raise DataError(
             f"the {int(total):,} rows cannot be divided into rows to learn from and rows to judge by",
@@ -324,10 +327,10 @@ def _parts(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[Any
         yield at, [one[at] for one in content], [one[at] for one in own]
 
 
-def _check_same(table: Table, sizes: Sequence[int], team: Team, digest: int) -> None:
+def _check_same(table: Table, sizes: Sequence[int], communicator: Communicator, digest: int) -> None:
     """Refuse rows that are others than they were: a frame that is made anew each time may be made of other rows."""
     own = sum(int(digest_rows(content, more)) for _, content, more in _parts(table, sizes)) % WRAP
-    low, high = team.sum([own % HALF, own // HALF]).tolist()  # as numbers that a float holds
+    low, high = communicator.all_reduce_sum([own % HALF, own // HALF]).tolist()  # as numbers that a float holds
     if (int(low) + int(high) * HALF) % WRAP != digest:
         raise DataError(
             "the rows are not those that were there before: the frame is made anew each time, and not of the same rows",

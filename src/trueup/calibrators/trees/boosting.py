@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.maps.cascade import CascadeRound
     from trueup.calibrators.rounds import Stopping
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
-    from trueup.engines.base import Parts
 
 
 AVERAGED, FINER, SINGLE = 0.4, 0.1, 0.1  # learning rates: the mean of several models forgives larger steps
@@ -245,7 +245,7 @@ class MCGrad(Calibrator):
         finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
         return Limits(self.trees or (FIXED_TREES if self.stopping is None else MOST_TREES), TREE_PATIENCE, finer)
 
-    def _fit_apart(self, parts: Parts) -> None:
+    def _fit_apart(self, parts: PartitionedTable) -> None:
         from trueup.calibrators.trees.apart import fit_apart
 
         fit_apart(self, parts)

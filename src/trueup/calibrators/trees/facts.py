@@ -14,8 +14,8 @@ from trueup.data.folds import digest_rows, random_row_keys
 
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, UInt64Array
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
-    from trueup.engines.base import Parts
 
 
 SAMPLE = 100_000  # rows from which bins are found, and corrections are read
@@ -54,9 +54,9 @@ class Facts:
         return Facts(self.seen + other.seen, digest, (*self.sizes, *other.sizes), sample, keys)
 
 
-def facts_of(parts: Parts, seed: int) -> Facts:
+def facts_of(parts: PartitionedTable, seed: int) -> Facts:
     """Go through all rows once."""
-    found = parts.fold(partial(_look, seed=seed), _add)
+    found = parts.map_reduce(partial(_look, seed=seed), _add)
     sample = replace(found.sample, unlabelled=found.seen.unlabelled, weightless=found.seen.weightless)
     return replace(found, sample=replace(sample, schema=parts.schema, left_out=parts.left_out))
 

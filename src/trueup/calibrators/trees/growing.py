@@ -1,6 +1,6 @@
 """Grow cascades: one more round for every fold at once, judged together on the rows each fold left out.
 
-The rows may lie with several members of a team, each of which runs this on its own part: whatever is a sum over rows is
+The rows may lie with several workers, each of which runs this on its own part: whatever is a sum over rows is
 one over all of them, so that all members take the same steps and hold the same trees in the end.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from trueup.calibrators.losses import THETA
 from trueup.calibrators.maps.cascade import Cascade, CascadeRound
 from trueup.calibrators.rounds import Split, mean_of
-from trueup.engines.base import ALONE
-from trueup.engines.trees import Binned, Grower, Growth, Joined, give_back, quiet
+from trueup.cluster.communicator import SINGLE_PROCESS
+from trueup.engines.trees import Binned, Grower, Growth, Joined, connect_workers, give_back, quiet
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
     from trueup.kernels.trees import Forest
 
     Progress = Callable[[int, int], None]
@@ -72,13 +72,13 @@ class Cascades:
         Whether a round ends with the factor that is best; without, the factor is 1.
     starts : sequence of ndarray, optional
         For each split the score to start from, on the scale of the trees, in place of the prediction.
-    team : Team
+    communicator : Communicator
         Who holds the other rows; the table and the splits speak of those that are here. No rows at all are fine, as long as
         others have some. All must be told the same of everything else, but for the threads of each.
     given : sequence of CascadeRound
         Rounds that were grown before, on the same rows: `losses` applies them before it grows any.
     sample : Table, optional
-        Rows from which bins are found in place of those of the table, the same for all members of a team.
+        Rows from which bins are found in place of those of the table, the same for all workers.
     finished : callable, optional
         Told all rounds so far by `losses`, whenever it has grown one.
     """
@@ -94,7 +94,7 @@ class Cascades:
     binned: Binned | None = None
     rescale: bool = True
     starts: Sequence[FloatArray] | None = None
-    team: Team = ALONE
+    communicator: Communicator = SINGLE_PROCESS
     given: Sequence[CascadeRound] = ()
     sample: Table | None = None
     finished: Callable[[Sequence[CascadeRound]], None] | None = None
@@ -103,8 +103,8 @@ class Cascades:
 
     def __post_init__(self) -> None:
         threads = self.workers.threads
-        together = self.team.size > 1  # one fold after the other then, so that all talk about the same tree
-        self.team.link()
+        together = self.communicator.size > 1  # one fold after the other then, so that all talk about the same tree
+        connect_workers(self.communicator.addresses, self.communicator.rank)
         # LightGBM would talk to the others about the Dataset that `quiet` makes; whoever opened its network was quiet.
         self._growing = Workers(1) if together else Workers(threads, begin=quiet)
         assert self.table.outcome is not None
@@ -114,14 +114,14 @@ class Cascades:
         if self.binned is None:
             self.binned = self._bins(replace(self.growth, threads=threads))
         each = threads if together else max(1, threads // len(self.splits))
-        told = replace(self.growth, threads=each, machines=self.team.size)
+        told = replace(self.growth, threads=each, machines=self.communicator.size)
         self.growths = [replace(told, seed=told.seed + at) for at in range(len(self.splits))]
         start = self.loss.enter(self.table.prediction)
         self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
         assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
         self.samples = None if self.sample is None else [self.loss.enter(self.sample.prediction)] * len(self.splits)
         self.scale = self._unit(start)
-        self._judging = bool(self.team.sum([sum(len(split.valid) for split in self.splits)])[0])
+        self._judging = bool(self.communicator.all_reduce_sum([sum(len(split.valid) for split in self.splits)])[0])
 
     def _bins(self, growth: Growth) -> Binned:
         """Cut the features into bins, those of the sample where there is one."""
@@ -154,7 +154,7 @@ class Cascades:
         """Measure residuals of a real outcome in their own spread, so that no unit makes them large or small."""
         if self.loss.name != "squared":
             return 1.0
-        spread = float(np.sqrt(mean_of((self.y - start[:, 0]) ** 2, self.weight, self.team)))
+        spread = float(np.sqrt(mean_of((self.y - start[:, 0]) ** 2, self.weight, self.communicator)))
         return spread if spread > 0 else 1.0
 
     def _held(self, F: Sequence[FloatArray]) -> FloatArray:
@@ -242,7 +242,7 @@ class Cascades:
         if not self._judging:
             self._growing.map(partial(Grower.grow, trees=self.limits.trees), growers)
             return self.limits.trees, 0.0
-        if self.team.size > 1:
+        if self.communicator.size > 1:
             return self._grow_together(growers, np.array(mass))
         search = _Search(mass, self.limits)
         running: dict[Future[list[float]], int] = {}
@@ -263,12 +263,12 @@ class Cascades:
 
     def _grow_together(self, growers: Sequence[Grower], own: FloatArray) -> tuple[int, float]:
         """Do the same with a team: a few trees of every fold in turn, then the losses of all members are put together."""
-        mass = self.team.sum(own)
+        mass = self.communicator.all_reduce_sum(own)
         search = _Search(mass.tolist(), self.limits)
         while True:
             many = min(CHUNK, self.limits.trees - search.seen)
             losses = np.array([grower.grow(many) or [0.0] * many for grower in growers])  # nothing where no row judges
-            summed = self.team.sum((own[:, None] * losses).ravel()).reshape(losses.shape)
+            summed = self.communicator.all_reduce_sum((own[:, None] * losses).ravel()).reshape(losses.shape)
             for at, found in enumerate(summed / np.where(mass > 0, mass, 1.0)[:, None]):
                 search.losses[at] += found.tolist()
             if search.over():
@@ -288,7 +288,7 @@ class Cascades:
         """Rescale by the rows that judge: on the rows that were trained on, trees look surer than they are."""
         rows = self.judged
         weight = None if self.weight is None else self.weight[rows]
-        found = self.loss.theta(self.y[rows], self._of_judged(F), weight, self.team)
+        found = self.loss.theta(self.y[rows], self._of_judged(F), weight, self.communicator)
         before = float(np.prod([one.theta for one in self.rounds]))
         return min(max(found, THETA[0] / before), THETA[1] / before)  # the bounds are those of all rounds together
 

@@ -16,17 +16,17 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trueup.engines.circle import SILENCE
-from trueup.engines.gang import HINT, Job, Seat, address_of, cause_of, reserve, sit
-from trueup.engines.room import Room
-from trueup.engines.spark.frames import arrow_types, quoted, telling, without_rows
+from trueup.cluster.communicator import SILENCE
+from trueup.cluster.spark import arrow_types, quoted, telling, without_rows
+from trueup.cluster.worker import HINT, Job, Seat, address_of, cause_of, reserve, sit
+from trueup.data.spill import Room
 from trueup.errors import ArgumentError, LostWorkerError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ LOSSES = (
 def gang(
     frame: Any,
     prepare: Callable[[Any, int], Table],
-    work: Callable[[Table, Sequence[int], Team], T],
+    work: Callable[[Table, Sequence[int], Communicator], T],
     columns: Sequence[str],
 ) -> T:
     """Let the tasks of a barrier stage work at the same time; see `Frames.gang`.

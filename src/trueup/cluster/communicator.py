@@ -14,14 +14,14 @@ import struct
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from trueup.errors import LostWorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from trueup._types import FloatArray
 
@@ -61,8 +61,49 @@ class Limits:
 LIMITS = Limits()
 
 
-class Circle:
-    """Hold hands with every other process: a `Team`.
+class Communicator(Protocol):
+    """Processes that each hold a part of the rows and take every step together.
+
+    All of them must call `all_reduce_sum` and `all_reduce_max` equally often, in the same order; all hear the same
+    answer, to the last bit.
+    ``threads`` is how many threads this process may use; 0 is as many as there are cores. ``addresses`` are a host and a
+    free port of each worker, by rank, for the learner's own connections.
+    """
+
+    rank: int
+    size: int
+    threads: int
+    addresses: Sequence[tuple[str, int]]
+
+    def all_reduce_sum(self, own: Any) -> FloatArray:
+        """Add the vectors of all."""
+
+    def all_reduce_max(self, own: Any) -> FloatArray:
+        """Take the largest of all, place by place."""
+
+
+class SingleProcess:
+    """A team of one: all rows are here."""
+
+    rank = 0
+    size = 1
+    threads = 0
+    addresses: Sequence[tuple[str, int]] = ()
+
+    def all_reduce_sum(self, own: Any) -> FloatArray:
+        """Give back what was told."""
+        return np.asarray(own, np.float64)
+
+    def all_reduce_max(self, own: Any) -> FloatArray:
+        """Give back what was told."""
+        return np.asarray(own, np.float64)
+
+
+SINGLE_PROCESS = SingleProcess()
+
+
+class SocketCommunicator:
+    """Hold hands with every other process: a `Communicator`.
 
     Parameters
     ----------
@@ -72,10 +113,10 @@ class Circle:
     word : str
         Only those who know it are let in. Others are turned away.
     lost : callable
-        Told in words that another is gone, in a thread of its own. Where `sum` may not be what waits (LightGBM cannot be
-        interrupted) it must end the process. Afterwards `sum` raises `LostWorkerError`.
-    link : callable
-        Opens the connections over which trees are grown together.
+        Told in words that another is gone, in a thread of its own. Where `all_reduce_sum` may not be what
+        waits (LightGBM cannot be interrupted) it must end the process. Then `all_reduce_sum` raises `LostWorkerError`.
+    addresses : sequence of (str, int)
+        A host and a free port of each worker, for the learner's own connections.
     threads : int
         How many threads this process may use.
     limits : Limits
@@ -89,12 +130,12 @@ class Circle:
         word: str,
         lost: Callable[[str], None],
         *,
-        link: Callable[[], None] = lambda: None,
+        addresses: Sequence[tuple[str, int]] = (),
         threads: int = 1,
         limits: Limits = LIMITS,
     ) -> None:
         self.rank, self.size, self.threads = rank, size, threads
-        self._open, self._linked = link, False
+        self.addresses = addresses
         self._lost, self._limits = lost, limits
         self._step = 0
         self._over = threading.Event()
@@ -111,19 +152,13 @@ class Circle:
             threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def sum(self, own: Any) -> FloatArray:
+    def all_reduce_sum(self, own: Any) -> FloatArray:
         """Add the arrays of all, in the order of their ranks, so that everyone has the same sum to the last bit."""
         return self._together(SUM, own)
 
-    def largest(self, own: Any) -> FloatArray:
+    def all_reduce_max(self, own: Any) -> FloatArray:
         """Take the largest of all, place by place; NaN where one is NaN."""
         return self._together(LARGEST, own)
-
-    def link(self) -> None:
-        """Open the connections over which trees are grown together, unless they are open."""
-        if not self._linked and self.size > 1:
-            self._open()
-        self._linked = True
 
     def part(self) -> None:
         """Wait for all, then let go."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from trueup.cluster.partitions import engine_of, need
 from trueup.data import checks
 from trueup.data.checks import RowPosition
 from trueup.data.frame import open_source, read_like
-from trueup.engines.parts import engine_of, need
 from trueup.errors import ColumnError, DataError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Scorer(Protocol):
         """Correct the predictions of a Table."""
 
 
-def predict_apart(model: Scorer, data: Any, threads: int | None = None) -> Any:
+def predict_cluster_frame(model: Scorer, data: Any, threads: int | None = None) -> Any:
     """Correct the predictions of a frame of Spark or Dask, when it is computed.
 
     Returns
@@ -80,7 +80,7 @@ def _check(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
 def _on_spark(model: Scorer, frame: Any, threads: int) -> Any:
     from pyspark.sql.types import DoubleType, StructField, StructType
 
-    from trueup.engines.spark import frames
+    from trueup.cluster import spark as frames
 
     schema, names = model.schema, list(frame.columns)
     there = [name for name in _needed(schema) if name in names]
@@ -103,7 +103,7 @@ def _adding_scores(model: Scorer, names: list[str], threads: int) -> Callable[[I
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from trueup.engines.spark.frames import part_number
+        from trueup.cluster.spark import part_number
 
         first, part = 0, part_number()
         for batch in batches:
@@ -120,7 +120,7 @@ def _adding_scores(model: Scorer, names: list[str], threads: int) -> Callable[[I
 def _on_dask(model: Scorer, frame: Any, threads: int) -> Any:
     import pandas as pd
 
-    from trueup.engines.dask.frames import workers_are_able
+    from trueup.cluster.dask import workers_are_able
 
     schema, empty = model.schema, frame._meta
     there = [name for name in _needed(schema) if name in empty.columns]

@@ -7,19 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trueup._optional import require
-from trueup.engines.base import Frames, ShuffledRecords
+from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 T = TypeVar("T")
 
 
-class DaskFrames(Frames):
+class DaskFrame(ClusterFrame):
     """The partitions of a Dask DataFrame, which are pandas frames.
 
     Work goes to the active `distributed.Client` where there is one, else to Dask's own threads or processes.
@@ -37,7 +37,7 @@ class DaskFrames(Frames):
         self.names = tuple(frame.columns)
         workers_are_able()
 
-    def fold(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
+    def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Do the work on every partition; add up in pairs of neighbours."""
         import dask
 
@@ -67,21 +67,21 @@ class DaskFrames(Frames):
             moved = records.set_index("key", divisions=(*range(partitions), partitions - 1)).persist()
         return total, DaskShuffledRecords(moved)
 
-    def stream(self, columns: Sequence[str]) -> Iterator[Any]:
+    def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
         """Fetch one partition after the other."""
         for part in self._parts(columns):
             with telling():
                 frame = part.compute()
             yield frame
 
-    def gang(
+    def run_workers(
         self,
         prepare: Callable[[Any, int], Table],
-        work: Callable[[Table, Sequence[int], Team], T],
+        work: Callable[[Table, Sequence[int], Communicator], T],
         columns: Sequence[str],
     ) -> T:
         """Let the workers that hold the partitions work at the same time."""
-        from trueup.engines.dask.launch import gang
+        from trueup.cluster.dask_workers import gang
 
         if active_client() is None:
             raise ArgumentError(

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
-from trueup.engines.dask.frames import active_client, telling
-from trueup.engines.gang import GRACE, Job, Seat, address_of, cause_of, reserve, sit
-from trueup.engines.room import PREFIX, Room
+from trueup.cluster.dask import active_client, telling
+from trueup.cluster.worker import GRACE, Job, Seat, address_of, cause_of, reserve, sit
+from trueup.data.spill import PREFIX, Room
 from trueup.errors import LostWorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ LOOK = 0.2  # seconds between two looks at the tasks
 def gang(
     frame: Any,
     prepare: Callable[[Any, int], Table],
-    work: Callable[[Table, Sequence[int], Team], T],
+    work: Callable[[Table, Sequence[int], Communicator], T],
     columns: Sequence[str],
 ) -> T:
     """Let the workers that hold partitions work at the same time; see `Frames.gang`.

@@ -14,14 +14,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trueup._optional import require
-from trueup.engines.base import Frames, ShuffledRecords
+from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
 from trueup.errors import ColumnError, LostWorkerError, MissingPackageError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 T = TypeVar("T")
 AT_THE_DRIVER = 16  # results that are added up there
@@ -40,7 +40,7 @@ LOST = (
 )  # fmt: skip
 
 
-class SparkFrames(Frames):
+class SparkFrame(ClusterFrame):
     """The partitions of a Spark DataFrame, which are read as Arrow tables."""
 
     def __init__(self, frame: Any) -> None:
@@ -50,7 +50,7 @@ class SparkFrames(Frames):
         self.names = tuple(frame.columns)
         self._parts: int | None = None  # known after the first pass
 
-    def fold(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
+    def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Do the work on every partition; add up in pairs of neighbours, most of them on the cluster.
 
         How many partitions there are is not known before the first pass, which adds up those that lie 16 apart.
@@ -67,7 +67,7 @@ class SparkFrames(Frames):
         self._parts = max(part for _, part, _ in rows) + 1
         return _unpack(_add_up(add, [one for _, _, one in sorted(rows)]))  # type: ignore[no-any-return]
 
-    def stream(self, columns: Sequence[str]) -> Iterator[Any]:
+    def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
         """Fetch one partition after the other: its Arrow batches as bytes, so that no row becomes a Python object."""
         import pyarrow as pa
 
@@ -102,14 +102,14 @@ class SparkFrames(Frames):
             shuffled.close()
             raise
 
-    def gang(
+    def run_workers(
         self,
         prepare: Callable[[Any, int], Table],
-        work: Callable[[Table, Sequence[int], Team], T],
+        work: Callable[[Table, Sequence[int], Communicator], T],
         columns: Sequence[str],
     ) -> T:
         """Let one task for every partition work at the same time."""
-        from trueup.engines.spark.launch import gang
+        from trueup.cluster.spark_workers import gang
 
         return gang(self.frame, prepare, work, columns)
 

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trueup.engines.circle import LIMITS, SILENCE, Limits
-from trueup.engines.room import Room
+from trueup.cluster.communicator import LIMITS, SILENCE, Limits
+from trueup.data.spill import Room
 from trueup.errors import LostWorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
-    from trueup.engines.base import Team
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def cause_of(errors: Sequence[BaseException]) -> BaseException:
 
 def run_here(
     parts: Sequence[Sequence[Table]],
-    work: Callable[[Table, Sequence[int], Team], T],
+    work: Callable[[Table, Sequence[int], Communicator], T],
     *,
     hint: str = HINT,
     threads: int = 1,
@@ -186,7 +186,7 @@ def sit(
     with (room.folder / SAID).open("wb") as said:
         # A session of its own: Ctrl-C in a terminal is for the parent, which tidies up.
         child = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "trueup.engines.child", str(room.folder)],
+            [sys.executable, "-m", "trueup.cluster.worker_process", str(room.folder)],
             stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=room.folder, env=_surroundings(job.threads),
             start_new_session=True,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The process in which the work is done: ``python -m trueup.engines.child ROOM``.
+"""The process in which the work is done: ``python -m trueup.cluster.worker_process ROOM``.
 
 It ends with its worker, and where another process of the gang is lost.
 """
@@ -11,20 +11,12 @@ import sys
 import threading
 import time
 import traceback
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trueup.engines.circle import Circle
-from trueup.engines.gang import FAILED, JOB, LOST, RAISED, RAISED_FILE, RESULT, SIGN, Place
+from trueup.cluster.communicator import SocketCommunicator
+from trueup.cluster.worker import FAILED, JOB, LOST, RAISED, RAISED_FILE, RESULT, SIGN, Place
 from trueup.errors import TrueupError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trueup.engines.gang import Seat
-
-MINUTES = 2  # that LightGBM waits for its connections: everyone is there by then
 LAST = 1.0  # seconds between the loss of another and the end
 _leaving = threading.Lock()  # no one ends the process, or writes to its room, while that is taken away
 
@@ -48,26 +40,15 @@ def main(folder: Path) -> int:
 
 def _work(place: Place) -> None:
     seats, job = place.seats, place.job
-    circle = Circle(
+    circle = SocketCommunicator(
         place.rank, len(seats), (seats[0].host, seats[0].hub), seats[0].word, _miss,
-        link=partial(_connect, seats, place.rank), threads=job.threads, limits=job.limits,
+        addresses=[(seat.host, seat.port) for seat in seats], threads=job.threads, limits=job.limits,
     )  # fmt: skip
     work = pickle.loads(job.work)  # noqa: S301
     found = work(place.room.table(), tuple(place.room.sizes), circle)
     if place.rank == 0:
         (place.room.folder / RESULT).write_bytes(pickle.dumps(found))
     circle.part()
-
-
-def _connect(seats: Sequence[Seat], rank: int) -> None:
-    """Open LightGBM's own connections; trees that are grown with tree_learner="data" then see the rows of all."""
-    from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
-
-    from trueup.engines.trees import quiet
-
-    quiet()
-    machines = ",".join(f"{seat.host}:{seat.port}" for seat in seats).encode()
-    _safe_call(_LIB.LGBM_NetworkInit(machines, seats[rank].port, MINUTES, len(seats)))
 
 
 def _show(sign: Path, beat: float) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data import chunks
 from trueup.data.table import Table
-from trueup.engines.base import ALONE
 from trueup.errors import FileError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trueup._types import AnyArray, FloatArray
+    from trueup.cluster.communicator import Communicator
     from trueup.data.chunks import ScanReader
     from trueup.data.scan import Scan
     from trueup.data.schema import Schema
-    from trueup.engines.base import Team
 
 
 T = TypeVar("T")
@@ -35,15 +35,15 @@ PREDICTION, OUTCOME, WEIGHT = "prediction", "outcome", "weight"
 
 
 @contextlib.contextmanager
-def open_here(given: Scan, **roles: Any) -> Iterator[ScanParts]:
+def open_scan_partitions(given: Scan, **roles: Any) -> Iterator[ScanPartitions]:
     """Open the rows of a scan, by the roles that `trueup.data.chunks.open_scan` takes."""
     with chunks.open_scan(given, **roles) as opened:
-        yield ScanParts(opened)
+        yield ScanPartitions(opened)
 
 
 @dataclass(frozen=True, eq=False)
-class ScanParts:
-    """Rows of files in parts, as `trueup.engines.base.Parts` has them.
+class ScanPartitions:
+    """Rows of files in parts, as `trueup.cluster.partitions.PartitionedTable` has them.
 
     A part is 50,000 rows of a file: what is done part by part depends on the files, and not on the memory that there is.
     """
@@ -72,7 +72,7 @@ class ScanParts:
         return self.opened.rows
 
     @property
-    def room(self) -> int:
+    def memory_budget(self) -> int:
         """Say how many bytes rows may take at once."""
         return self.opened.room
 
@@ -82,16 +82,16 @@ class ScanParts:
         return self.opened.scan.memory
 
     @property
-    def folder(self) -> Path:
+    def spill_directory(self) -> Path:
         """Give the folder for what does not fit."""
         return self.opened.folder
 
     @property
-    def whole_outcomes(self) -> bool:
+    def discrete_outcomes(self) -> bool:
         """Say whether every outcome is 0 or 1, or a class."""
         return self.opened.whole_outcomes
 
-    def tables(self) -> Iterator[Table]:
+    def iter_tables(self) -> Iterator[Table]:
         """Read piece after piece."""
         return self.opened.tables()
 
@@ -103,11 +103,11 @@ class ScanParts:
         """Give the distinct values of a column."""
         return self.opened.distinct(name, most, days=days)
 
-    def lacks(self, name: str) -> bool:
+    def has_missing(self, name: str) -> bool:
         """Say whether some row has no value in a column."""
         return self.opened.lacks(name)
 
-    def fold(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
+    def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
         """Do the work on the Table of every part; add up what was found."""
         total: T | None = None
         for number, table in enumerate(self._parts()):
@@ -116,11 +116,11 @@ class ScanParts:
         assert total is not None  # a scan has rows
         return total
 
-    def gang(self, work: Callable[[Table, Sequence[int], Team], T]) -> T:
+    def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
         """Do the work here, on all rows; their columns are mapped from files, which are written once."""
         table, sizes = self._mapped
         with _giving_back():
-            return work(table, sizes, ALONE)
+            return work(table, sizes, SINGLE_PROCESS)
 
     def _parts(self) -> Iterator[Table]:
         for piece, (_, _, start, stop) in zip(self.opened.tables(), self.opened.spans(), strict=True):
@@ -135,7 +135,7 @@ class ScanParts:
 
     @cached_property
     def _mapped(self) -> tuple[Table, list[int]]:
-        folder = self.folder / "columns"
+        folder = self.spill_directory / "columns"
         folder.mkdir()
         columns = _Columns(folder)
         sizes = []
@@ -163,7 +163,7 @@ class _Columns:
     """The columns of a Table, written part after part, a file each."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.spill_directory = folder
         self._files: dict[str, Any] = {}
         self._kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         self._rows = 0
@@ -177,7 +177,7 @@ class _Columns:
         with self._telling():
             for name, array in arrays.items():
                 if name not in self._files:
-                    self._files[name] = (self.folder / name).open("wb")
+                    self._files[name] = (self.spill_directory / name).open("wb")
                 self._files[name].write(np.ascontiguousarray(array).data)
         self._rows += len(table)
 
@@ -204,7 +204,7 @@ class _Columns:
         kind, shape = self._kinds[name]
         if not self._rows:
             return np.empty((0, *shape), kind)
-        return np.asarray(np.memmap(self.folder / name, kind, "r", shape=(self._rows, *shape)))
+        return np.asarray(np.memmap(self.spill_directory / name, kind, "r", shape=(self._rows, *shape)))
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
@@ -213,7 +213,7 @@ class _Columns:
         except OSError as error:
             width = sum(kind.itemsize * int(np.prod(shape)) for kind, shape in self._kinds.values())
             raise FileError(
-                f"cannot spill to {self.folder.parent}: {error.strerror or error}",
+                f"cannot spill to {self.spill_directory.parent}: {error.strerror or error}",
                 hint=f"{width} bytes a row go there: free some room, or name a folder with more",
             ) from error
 

@@ -1,1 +1,0 @@
-"""Dask: rows that lie in the partitions of a DataFrame."""

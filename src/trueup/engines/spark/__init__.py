@@ -1,1 +1,0 @@
-"""Spark: rows that lie in the partitions of a DataFrame."""
