@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.rounds import Split, choose_rounds
-from trueup.calibrators.splits import weigh
-from trueup.calibrators.trees.growing import Cascades, Limits
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.grower import CascadeGrower, Limits
+from trueup.calibrators.splits import scale_weights
+from trueup.calibrators.stopping import Split, choose_rounds
 from trueup.cluster.communicator import SINGLE_PROCESS
-from trueup.engines.trees import Growth
 from trueup.kernels.threads import Workers
+from trueup.learners.lightgbm import GrowthParameters
 
 if TYPE_CHECKING:
     from trueup.data.table import Table
@@ -42,11 +42,11 @@ def grow(fit, communicator=SINGLE_PROCESS):
     splits = [Split(np.flatnonzero(fold != at), np.flatnonzero(fold == at)) for at in range(FOLDS)]
     if not fit.held:
         splits = [Split(np.arange(len(rows)), np.arange(0))]
-    loss = loss_of(table.schema.task)
+    loss = task_loss(table.schema.task)
     outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
-    growth = Growth(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)
-    grown = Cascades(
-        table, loss, splits, growth, Limits(40 if fit.held else 12, 10, 0.1), weigh(table.weight, len(table), communicator),
+    growth = GrowthParameters(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)
+    grown = CascadeGrower(
+        table, loss, splits, growth, Limits(40 if fit.held else 12, 10, 0.1), scale_weights(table.weight, len(table), communicator),
         Workers(1), communicator=communicator, given=fit.given, sample=None if communicator is SINGLE_PROCESS else fit.table,
     )  # fmt: skip
     weight = None if table.weight is None else table.weight[grown.judged]

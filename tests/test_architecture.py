@@ -25,7 +25,7 @@ HOMES = {
     "jinja2": {"reports"},
     "rich": {"cli"},
     "sklearn": {"calibrators"},
-    "lightgbm": {"engines", "learners"},
+    "lightgbm": {"learners/lightgbm.py"},
     "matplotlib": {"reports"},
     "torch": {"kernels/laplace/cuda.py"},
     "pandas": {"cluster"},

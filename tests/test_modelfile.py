@@ -21,7 +21,7 @@ import trueup as tu
 from checks import FEATURES, rows
 from forged import GONE, STRANGE, changed, places, refused, store, usable
 from trueup import storage
-from trueup.calibrators.maps.forests import KINDS
+from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import FORMAT, KIND, MANIFEST
@@ -229,10 +229,10 @@ def test_a_file_of_a_later_format_says_so(saved, tmp_path):
     parts = saved[3]
     manifest = json.loads(parts[MANIFEST])
     for version, message in [
-        (FORMAT + 1, f"it has format {FORMAT + 1}, of a later version of trueup; this one reads up to {FORMAT}"),
-        (0, "the format 0 is none that trueup writes"),
-        ("1", "none that trueup writes"),
-        (True, "none that trueup writes"),
+        (FORMAT + 1, f"it has format {FORMAT + 1} of a later version of trueup; this version reads up to {FORMAT}"),
+        (0, "the format 0 is unknown"),
+        ("1", "is unknown"),
+        (True, "is unknown"),
     ]:
         store(tmp_path / "later", parts | {MANIFEST: json.dumps(manifest | {"format": version}).encode()})
         refused(tmp_path / "later", message)
@@ -293,7 +293,7 @@ def test_numbers_that_are_none_are_refused(saved, tmp_path):
 
 
 def _arrays(parts):
-    return {name: np.frombuffer(parts[f"forests/{name}"], kind).copy() for name, kind in KINDS.items()}
+    return {name: np.frombuffer(parts[f"forests/{name}"], kind).copy() for name, kind in FOREST_DTYPES.items()}
 
 
 FORGERIES = {
@@ -341,7 +341,7 @@ def test_circles_shared_leaves_and_swapped_sides_are_refused_or_harmless(saved, 
         ("left", lambda a: np.full_like(a, -1)),
         ("root", lambda a: np.roll(a, 1) if len(set(a)) > 1 else a + 1),
     ]:
-        forged = change(arrays[name]).astype(KINDS[name])
+        forged = change(arrays[name]).astype(FOREST_DTYPES[name])
         if forged.tobytes() == arrays[name].tobytes():
             continue
         store(tmp_path / "forged", parts | {f"forests/{name}": forged.tobytes()})
@@ -373,7 +373,7 @@ def test_a_tree_deeper_than_any_of_ours_is_refused(saved, tmp_path):
 
 def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path):
     parts = saved[3]
-    for name in KINDS:
+    for name in FOREST_DTYPES:
         part = parts[f"forests/{name}"]
         for other in (part[:-1], part + b"\0", part + part, b"", part[: len(part) // 2]):
             if other != part:
@@ -382,7 +382,7 @@ def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path)
         store(tmp_path / "forged", {key: value for key, value in parts.items() if key != f"forests/{name}"})
         refused(tmp_path / "forged")
     store(tmp_path / "forged", parts | {"forests/more": b""})
-    refused(tmp_path / "forged", "parts that it does not speak of")
+    refused(tmp_path / "forged", "arrays that the manifest does not list")
     store(tmp_path / "forged", {MANIFEST: parts[MANIFEST]})
     refused(tmp_path / "forged")
 
@@ -391,7 +391,7 @@ def test_what_a_file_claims_takes_no_memory(saved, tmp_path):
     _, _, path, parts = saved
     tu.load(path)
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"))
-    for name in KINDS:
+    for name in FOREST_DTYPES:
         sizes = manifest["map"]["rounds"][0]["forests"][0]
         forged = changed(manifest, ("map", "rounds", 0, "forests", 0), sizes | {name: 2**40})
         store(tmp_path / "forged", parts | {MANIFEST: json.dumps(forged).encode()})

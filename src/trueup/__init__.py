@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from trueup.calibrators.curves.binning import Histogram, Isotonic
     from trueup.calibrators.curves.grouped import Grouped
     from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
-    from trueup.calibrators.levels.levelset import LSBoost
+    from trueup.calibrators.depthtwo import DepthTwo
     from trueup.calibrators.local.lore import LoRe
+    from trueup.calibrators.lsboost.estimator import LSBoost
+    from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
-    from trueup.calibrators.rounds import CrossValidation, Holdout, Validation
-    from trueup.calibrators.trees.boosting import MCGrad
-    from trueup.calibrators.trees.depthtwo import DepthTwo
+    from trueup.calibrators.stopping import CrossValidation, Holdout, Validation
     from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data.scan import scan
     from trueup.modelfile import load, save
@@ -72,22 +72,22 @@ _HOMES = {
     "Beta": "trueup.calibrators.curves.scaling",
     "CalibratedClassifier": "trueup.calibrators.wrapping.wrapper",
     "CalibratedRegressor": "trueup.calibrators.wrapping.wrapper",
-    "CrossValidation": "trueup.calibrators.rounds",
-    "DepthTwo": "trueup.calibrators.trees.depthtwo",
+    "CrossValidation": "trueup.calibrators.stopping",
+    "DepthTwo": "trueup.calibrators.depthtwo",
     "Finding": "trueup.audits.result",
     "Grouped": "trueup.calibrators.curves.grouped",
     "HKRR": "trueup.calibrators.patches.patching",
     "Histogram": "trueup.calibrators.curves.binning",
-    "Holdout": "trueup.calibrators.rounds",
+    "Holdout": "trueup.calibrators.stopping",
     "Isotonic": "trueup.calibrators.curves.binning",
-    "LSBoost": "trueup.calibrators.levels.levelset",
+    "LSBoost": "trueup.calibrators.lsboost.estimator",
     "LoRe": "trueup.calibrators.local.lore",
-    "MCGrad": "trueup.calibrators.trees.boosting",
+    "MCGrad": "trueup.calibrators.mcgrad.estimator",
     "Model": "trueup.calibrators.model",
     "Multiaccuracy": "trueup.calibrators.patches.patching",
     "Platt": "trueup.calibrators.curves.scaling",
     "Temperature": "trueup.calibrators.curves.scaling",
-    "Validation": "trueup.calibrators.rounds",
+    "Validation": "trueup.calibrators.stopping",
     "audit": "trueup.audits.run",
     "decisions": "",
     "figures": "",

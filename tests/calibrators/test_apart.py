@@ -16,9 +16,9 @@ from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
 from trueup import storage
 from trueup.calibrators import splits
-from trueup.calibrators.trees import apart, checkpoint
-from trueup.calibrators.trees.apart import fit_apart
-from trueup.calibrators.trees.facts import facts_of, known_by
+from trueup.calibrators.mcgrad import apart, checkpoint
+from trueup.calibrators.mcgrad.apart import fit_apart
+from trueup.calibrators.mcgrad.facts import facts_of, known_by
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.files import ScanPartitions, open_scan_partitions
 from trueup.cluster.partitions import open_cluster_frame
@@ -60,7 +60,9 @@ def small_parts(monkeypatch):
 @pytest.fixture
 def same_folds(monkeypatch):
     """Deal rows in memory as rows in parts are dealt."""
-    monkeypatch.setattr(splits, "parts_of", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed))
+    monkeypatch.setattr(
+        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed)
+    )
 
 
 def same_model(one, other, frame, closeness=1e-9):
@@ -186,7 +188,7 @@ def test_rows_that_are_set_aside_are_counted_in_their_part(tmp_path, small_parts
 
 
 def test_the_sample_and_the_digest_are_those_of_the_rows_however_they_lie(tmp_path, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 200)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 200)
     frame = frame_of()
     found = []
     for frames in ([frame], [frame[:100], frame[100:100], frame[100:]], [frame[::2], frame[1::2]]):
@@ -210,7 +212,7 @@ def facts_with_another_outcome(frame):
 
 
 def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_own_teacher(tmp_path, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 400)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 400)
     frame = frame_of()
     found = tu.MCGrad("p", FEATURES, rounds=1, trees=20).fit(write(frame, tmp_path / "rows.parquet"), "y")
     assert found.model_.about.rows == N
@@ -219,7 +221,7 @@ def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_
     assert not found.model_.looks_like_training_data(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
 
 
-CASCADES = apart.Cascades
+CASCADES = apart.CascadeGrower
 
 
 def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, monkeypatch):
@@ -228,7 +230,7 @@ def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, mon
     files = write(frame, tmp_path / "rows.parquet")
     held = []
     monkeypatch.setattr(
-        apart, "Cascades", lambda table, *given, **named: held.append(table) or CASCADES(table, *given, **named)
+        apart, "CascadeGrower", lambda table, *given, **named: held.append(table) or CASCADES(table, *given, **named)
     )
     found = tu.MCGrad("p", FEATURES, stopping=rule).fit(files, "y").history_
     for name, column in held[0].columns.items():
@@ -239,7 +241,7 @@ def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, mon
             np.testing.assert_array_equal(column[at], both[at], err_msg=name)
     monkeypatch.undo()
     told = tu.MCGrad("p", FEATURES, stopping=rule).fit(frame, "y").history_
-    assert found.judged_by == "given rows"
+    assert found.evaluated_on == "given rows"
     assert found.loss_before == pytest.approx(told.loss_before, rel=1e-12)
     # In memory bins are cut by the rows that judge, too.
     assert found.loss_after == pytest.approx(told.loss_after, rel=0.01)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.calibrators.base import Fitted
+from trueup.calibrators.base import FitResult
 from trueup.calibrators.choosing import auto
 from trueup.calibrators.choosing.choice import Candidate, choose_simplest, margin, tell
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.base import Unchanged
-from trueup.calibrators.rounds import CrossValidation
-from trueup.calibrators.splits import divide
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.splits import split_rows
+from trueup.calibrators.stopping import CrossValidation
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, ColumnError, DataError
 
@@ -207,7 +207,7 @@ def test_losses_are_those_of_folds_that_were_not_fitted_to():
     fix = tu.Auto("p", methods=["identity", "platt"], folds=4, random_state=3).fit(data, "y", sample_weight=weight)
     table = read(data, outcome="y", prediction="p", weight=weight)
     losses, rows = [], []
-    for part in divide(table, CrossValidation(4), 3):
+    for part in split_rows(table, CrossValidation(4), 3):
         held, learned = table.take(part.valid), table.take(part.train)
         platt = tu.Platt("p").fit({"p": learned.prediction}, learned.outcome, sample_weight=learned.weight)
         p = platt.predict({"p": held.prediction})
@@ -232,7 +232,7 @@ def test_the_model_is_that_of_the_winner_on_all_rows():
     assert np.array_equal(fix.predict(data), tu.Platt("p").fit(data, data["y"]).predict(data))
     history, own = fix.history_, fix.choice_.candidates[2]
     assert history.reason == fix.choice_.sentence
-    assert (history.judged_by, history.chosen, fix.model_.map.steps) == ("cross-validation", 1, 1)
+    assert (history.evaluated_on, history.chosen, fix.model_.map.steps) == ("cross-validation", 1, 1)
     assert (history.loss_before, history.loss_after) == (fix.choice_.candidates[0].loss, own.loss)
     assert (history.rounds[1].gain, history.rounds[1].error) == (own.gain, own.gain_error)
     data = _rows("segments", 0, 1200)
@@ -245,7 +245,7 @@ def test_the_model_is_that_of_the_winner_on_all_rows():
 def test_identity_leaves_every_score_as_it_is():
     data = _rows("right")
     fix = _fit(data, CURVES)
-    assert isinstance(fix.model_.map, Unchanged)
+    assert isinstance(fix.model_.map, UnchangedMap)
     assert np.array_equal(fix.predict(data), data["p"])
     assert fix.history_.chosen == 0
     assert fix.history_.loss_before == fix.choice_.candidates[0].loss
@@ -270,7 +270,7 @@ class Shy(tu.Platt):
         if len(table) < 600:
             return fitted
         history = replace(fitted.history, rounds=fitted.history.rounds[:1], chosen=0, reason="not today")
-        return Fitted(Unchanged(), history)
+        return FitResult(UnchangedMap(), history)
 
 
 def test_a_winner_that_keeps_nothing_in_the_end_says_so():
@@ -324,12 +324,12 @@ def test_too_few_rows_to_choose_by_leave_scores_alone():
     assert fix.choice_.sentence == "11 rows are too few to choose by: scores are left unchanged"
     assert fix.choice_.candidates == ()
     assert repr(fix.choice_) == f"Choice: {fix.choice_.sentence}"
-    loss = loss_of("binary")
-    assert fix.history_.loss_after == pytest.approx(np.mean(loss.each(data["y"], loss.enter(data["p"]))))
+    loss = task_loss("binary")
+    assert fix.history_.loss_after == pytest.approx(np.mean(loss.per_row(data["y"], loss.apply_link(data["p"]))))
     fix = _fit(data, ["platt", "isotonic"])
     assert fix.choice_.sentence == "11 rows are too few to choose by: took the simplest, Platt"
     assert np.array_equal(fix.predict(data), tu.Platt("p").fit(data, data["y"]).predict(data))
-    with pytest.raises(DataError, match="9 rows are too few to learn a correction from"):
+    with pytest.raises(DataError, match="9 rows are too few to fit a correction"):
         _fit({name: column[:9] for name, column in data.items()})
     with pytest.raises(DataError, match=r"cannot be divided(.|\n)*fewer folds"):
         _fit(data, folds=50)

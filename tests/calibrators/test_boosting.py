@@ -10,8 +10,8 @@ import pytest
 import trueup as tu
 import twins
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.rounds import choose_rounds
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.stopping import choose_rounds
 from trueup.data.folds import assign_folds
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
@@ -64,26 +64,26 @@ def test_the_history_of_a_holdout_is_what_a_twin_computes(task):
     strata = table.outcome if task == "binary" else np.zeros(900)
     held = np.flatnonzero(assign_folds(content, strata, 1000, 0) < 300)
     assert 200 < len(held) < 340
-    history, loss = fix.history_, loss_of(table.schema.task)
+    history, loss = fix.history_, task_loss(table.schema.task)
     X = np.array([table.columns[name][held].astype(float) for name in FEATURES])
-    F, y, losses = loss.enter(table.prediction[held]), table.outcome[held], []
-    losses.append(loss.each(y, F))
+    F, y, losses = loss.apply_link(table.prediction[held]), table.outcome[held], []
+    losses.append(loss.per_row(y, F))
     for one, told in zip(fix.model_.map.rounds, history.rounds[1:], strict=False):
         moved = F + twins.sum_trees(one.forests[0], X, F, list(fix.model_.map.levels))
         grid = np.linspace(0.5, 2.0, 601)
-        best = grid[np.argmin([loss.each(y, theta * moved).mean() for theta in grid])]
+        best = grid[np.argmin([loss.per_row(y, theta * moved).mean() for theta in grid])]
         assert abs(one.theta - best) <= 0.0025  # one step of the grid
         assert one.theta == told.theta
         assert one.trees == told.trees
         F = one.theta * moved
-        losses.append(loss.each(y, F))
+        losses.append(loss.per_row(y, F))
     assert history.chosen == len(losses) - 1 >= 1
     chosen, judged = choose_rounds(iter(losses), None)
     assert chosen == history.chosen
     for (mean, gain, error), told in zip(judged, history.rounds, strict=False):
         np.testing.assert_allclose((told.loss, told.gain, told.error), (mean, gain, error), rtol=1e-9, atol=1e-12)
     assert [one.kept for one in history.rounds] == [one.number <= history.chosen for one in history.rounds]
-    assert history.judged_by == "held-out rows"
+    assert history.evaluated_on == "held-out rows"
 
 
 @pytest.mark.parametrize("task", sorted(ALL))
@@ -189,7 +189,7 @@ def test_a_given_validation_judges_as_a_holdout_of_the_same_rows_would():
     held = assign_folds([*table.columns.values(), table.prediction], table.outcome, 1000, 0) < 300
     judge = take(data, held)
     given = mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(take(data, ~held), data["y"][~held])
-    assert given.history_.judged_by == "given rows"
+    assert given.history_.evaluated_on == "given rows"
     assert given.history_.loss_before == pytest.approx(log_loss(judge["y"], judge["p"]), rel=1e-12)
     found = given.predict(judge)
     assert given.history_.loss_after == pytest.approx(log_loss(judge["y"], found), rel=1e-9)
@@ -213,7 +213,7 @@ def test_a_base_trained_on_the_rows_of_the_fit_is_warned_of_and_no_other():
     random = np.random.default_rng(0)
     data, judge = rows("binary", 1500), rows("binary", 1500, seed=1)
     learned = data | {"p": np.clip(0.5 * data["p"] + 0.5 * data["y"], 0.01, 0.99)}  # it has seen the outcomes
-    with pytest.warns(TrainingRowsWarning, match=r"rows of the fit.*\nhint: was the base model trained"):
+    with pytest.warns(TrainingRowsWarning, match=r"training rows.*\nhint: was the base model trained"):
         mcgrad(stopping=tu.Validation(judge, judge["y"])).fit(learned, learned["y"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -231,7 +231,7 @@ def test_fixed_rounds_are_grown_as_told_and_judged_by_no_one():
         (0, 0, True),
         *((t, 5, True) for t in (1, 2, 3)),
     ]
-    assert fix.history_.judged_by == "training rows"
+    assert fix.history_.evaluated_on == "training rows"
     assert fix.model_.map.trees == 15
 
 
@@ -258,7 +258,7 @@ def test_too_few_rows_and_shares_are_refused():
     with pytest.raises(DataError, match="9 rows are too few"):
         mcgrad().fit(data, data["y"])
     few = rows("binary", 12)
-    with pytest.raises(DataError, match="cannot be divided"):
+    with pytest.raises(DataError, match="cannot be split"):
         mcgrad(stopping=tu.CrossValidation(50)).fit(few, few["y"])
     with pytest.raises(ColumnError, match="is identical to the outcome"):
         mcgrad(features=["y"]).fit(few, "y")
@@ -317,6 +317,6 @@ def test_the_score_is_minus_the_loss_of_the_corrected_predictions():
         table = read(
             data, outcome="y", prediction=ALL[task], features=[], task="regression" if task == "regression" else "auto"
         )
-        loss = loss_of(table.schema.task)
-        expected = -np.mean(loss.each(table.outcome, loss.enter(fix.predict(data))))
+        loss = task_loss(table.schema.task)
+        expected = -np.mean(loss.per_row(table.outcome, loss.apply_link(fix.predict(data))))
         np.testing.assert_allclose(fix.score(data, data["y"]), expected, rtol=1e-12)

@@ -467,7 +467,7 @@ def test_wrong_scores_are_corrected_whoever_judges(method, stopping):
     assert (history.chosen, len(history.rounds), history.measure) == (1, 2, "log loss")
     assert history.loss_after < history.loss_before
     expected = {"CrossValidation": "cross-validation", "Holdout": "held-out rows", "Validation": "given rows"}
-    assert history.judged_by == expected.get(type(stopping).__name__, "training rows")
+    assert history.evaluated_on == expected.get(type(stopping).__name__, "training rows")
     same = method().fit(p, y).predict(p)
     # All rows are fitted to in the end, except where some are held out for good.
     assert np.array_equal(fix.predict(p), same) == (not isinstance(stopping, tu.Holdout))

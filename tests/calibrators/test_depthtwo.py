@@ -8,9 +8,8 @@ import pytest
 import trueup as tu
 import twins
 from checks import FEATURES, rows
-from trueup.calibrators.trees import depthtwo
-from trueup.calibrators.trees.depthtwo import ENDS, RATES, _ends
-from trueup.calibrators.trees.saturation import Saturation, _too_much, measure
+from trueup.calibrators import depthtwo
+from trueup.calibrators.depthtwo import ENDS, RATES, Saturation, _ends, _too_much, measure
 from trueup.data.folds import assign_folds
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
@@ -106,7 +105,7 @@ def test_the_history_of_a_holdout_is_the_squared_error_of_the_rows_held_out(task
     y, before, after = data["y"][held], data["p"][held], fix.predict(data)[held]
     gains = (y - before) ** 2 - (y - after) ** 2
     base, one = fix.history_.rounds
-    assert (fix.history_.chosen, one.theta, fix.history_.judged_by) == (1, 1.0, "held-out rows")
+    assert (fix.history_.chosen, one.theta, fix.history_.evaluated_on) == (1, 1.0, "held-out rows")
     assert base.loss == pytest.approx(np.mean((y - before) ** 2))
     assert one.loss == pytest.approx(np.mean((y - after) ** 2))
     assert one.gain == pytest.approx(gains.mean())
@@ -127,7 +126,7 @@ def test_given_rows_judge():
     data, held = wrong(3000), wrong(2000, 1)
     fix = fit(data, stopping=tu.Validation(held, held["outcome"]))
     after = np.mean((held["outcome"] - fix.predict(held)) ** 2)
-    assert fix.history_.judged_by == "given rows"
+    assert fix.history_.evaluated_on == "given rows"
     assert fix.history_.loss_after == pytest.approx(after, rel=1e-9)
     assert fix.saturation_.rows == 2000
 
@@ -355,7 +354,7 @@ def test_without_held_out_rows_or_on_request_there_is_no_check():
     assert fit(data, saturation=False).saturation_ is None
     fixed = fit(data, stopping=None, trees=7)
     assert fixed.history_.reason == "7 trees at learning rate 0.1 as told; nothing was held out to judge by"
-    assert fixed.history_.judged_by == "training rows"
+    assert fixed.history_.evaluated_on == "training rows"
 
 
 # ------------------------------------------------------------------ no harm, and refusals

@@ -145,7 +145,7 @@ def test_thousands_of_groups_are_fitted():
 # ------------------------------------------------------------------ the shrinkage is chosen
 
 
-def loss_of(p, truth):
+def task_loss(p, truth):
     p = np.clip(p, 1e-6, 1 - 1e-6)
     return -np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p))
 
@@ -158,9 +158,9 @@ def test_a_chosen_shrinkage_serves_nearly_as_well_as_the_better_end_or_better(sp
         make = lambda k: tu.Grouped(tu.Platt(), by="g", prediction="p", min_rows=20, shrinkage=k)  # noqa: E731
         fix = make("auto").fit(data, y)
         chosen.append(fix.shrinkage_)
-        ends = [loss_of(make(k).fit(data, y).predict(data), data["truth"]) for k in (0, np.inf)]
-        lost.append(loss_of(fix.predict(data), data["truth"]) - min(ends))
-        won.append(min(ends) - loss_of(fix.predict(data), data["truth"]))
+        ends = [task_loss(make(k).fit(data, y).predict(data), data["truth"]) for k in (0, np.inf)]
+        lost.append(task_loss(fix.predict(data), data["truth"]) - min(ends))
+        won.append(min(ends) - task_loss(fix.predict(data), data["truth"]))
     assert np.mean(lost) < 0.001
     if spread == 0:
         assert np.median(chosen) >= 1000

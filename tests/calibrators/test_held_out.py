@@ -15,8 +15,8 @@ import trueup as tu
 import trueup.decisions as td
 from checks import CLASSES, FEATURES, rows, take
 from trueup.calibrators import splits
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.rounds import choose_rounds
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.stopping import choose_rounds
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, NotFittedError, ShiftWarning
 
@@ -65,9 +65,9 @@ JUDGED = {
 
 def mean_loss(fix):
     """Give the loss of the held-out rows, by the measure of the history."""
-    loss = loss_of("regression" if fix.history_.measure == "squared error" else "binary")
+    loss = task_loss("regression" if fix.history_.measure == "squared error" else "binary")
     y, p, w = fix.held_out_
-    return float(np.average(loss.each(y, loss.enter(p)), weights=w))
+    return float(np.average(loss.per_row(y, loss.apply_link(p)), weights=w))
 
 
 def right(n=700, seed=0):
@@ -102,7 +102,7 @@ def test_rows_that_were_held_out_have_the_scores_of_the_model(name):
     if name == "grouped":
         given["features"] = ["country"]
     table = read(data, outcome=data["y"], weight=weight, task="auto", **given)
-    at = splits.divide(table, HELD, 0)[0].valid
+    at = splits.split_rows(table, HELD, 0)[0].valid
     y, p, w = fix.held_out_
     np.testing.assert_array_equal(y, data["y"][at])
     np.testing.assert_array_equal(w, weight[at])
@@ -139,7 +139,7 @@ def test_scores_out_of_fold_are_those_of_curves_fitted_without_the_fold():
     assert fix.history_.chosen == 1
     table = read(data, outcome=data["y"], prediction="p", features=[], task="auto")
     expected = np.empty(900)
-    for one in splits.divide(table, CV, 0):
+    for one in splits.split_rows(table, CV, 0):
         part = take(data, one.train)
         expected[one.valid] = platt(stopping=None).fit(part, part["y"]).predict(take(data, one.valid))
     np.testing.assert_array_equal(fix.held_out_.p, expected)
@@ -166,7 +166,7 @@ def test_a_refitted_model_keeps_the_scores_of_the_folds():
 def test_every_better_round_is_told_of():
     told, base = [], np.array([0.7, 0.8, 0.6, 0.7] * 9)
     losses = iter([base, base - 0.2, base - 0.2, base - 0.4, base, base])
-    chosen, _ = choose_rounds(losses, None, patience=2, better=lambda: told.append(len(told)))
+    chosen, _ = choose_rounds(losses, None, patience=2, on_improvement=lambda: told.append(len(told)))
     assert (chosen, told) == (3, [0, 1])
 
 

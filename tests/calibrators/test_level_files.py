@@ -16,10 +16,10 @@ import trueup as tu
 from checks import rows
 from forged import put, store
 from trueup import storage
-from trueup.calibrators.maps.forests import KINDS
+from trueup.calibrators.lsboost.levelsets import LEVEL_DTYPES, LINE_DTYPES
+from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
-from trueup.modelfile.levels import LINES, ROUNDS
 
 COLUMNS = ["country", "age", "new"]
 SMALL = {"min_rows": 60, "rounds": 2, "threads": 1}
@@ -30,7 +30,7 @@ FITS = {
     "alone": lambda: tu.LSBoost(None, COLUMNS, stopping=None, **SMALL),
     "mean": lambda: tu.LSBoost(None, ["new"], stopping=tu.CrossValidation(2), **SMALL),
 }
-PARTS = ROUNDS | LINES | {f"forests/{name}": kind for name, kind in KINDS.items()}
+PARTS = LEVEL_DTYPES | LINE_DTYPES | {f"forests/{name}": kind for name, kind in FOREST_DTYPES.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -78,35 +78,35 @@ def changed(parts, name, change):
 
 
 FORGED = [
-    ("trees", lambda p: changed_map(p, learners="stars"), "the map does not fit"),
+    ("trees", lambda p: changed_map(p, learners="stars"), "the map does not fit the task"),
     ("trees", lambda p: changed_map(p, models=0), "it has no rounds"),
-    ("trees", lambda p: changed_map(p, models=3), "its rounds are wrong"),
+    ("trees", lambda p: changed_map(p, models=3), "its rounds are invalid"),
     ("mean", lambda p: changed_map(p, models=10**12), "it has models without rounds"),
-    ("trees", lambda p: changed(p, "levels/edges_at", put(1, -1)), "its edges are wrong"),
+    ("trees", lambda p: changed(p, "levels/edges_at", put(1, -1)), "its edges are invalid"),
     ("trees", lambda p: changed(p, "levels/edges", lambda a: a[::-1].copy()), "its edges do not ascend"),
     ("trees", lambda p: changed(p, "levels/edges", put(0, np.nan)), "its edges do not ascend"),
-    ("trees", lambda p: changed(p, "levels/learner", put(0, 10**6)), "do not belong together"),
-    ("trees", lambda p: changed(p, "levels/learner", put(0, -7)), "do not belong together"),
-    ("trees", lambda p: changed(p, "levels/learner", put(1, 0)), "do not belong together"),
-    ("trees", lambda p: changed(p, "levels/learner", lambda a: a[:-1]), "its learners do not fit its levels"),
+    ("trees", lambda p: changed(p, "levels/learner", put(0, 10**6)), "do not match its levels"),
+    ("trees", lambda p: changed(p, "levels/learner", put(0, -7)), "do not match its levels"),
+    ("trees", lambda p: changed(p, "levels/learner", put(1, 0)), "do not match its levels"),
+    ("trees", lambda p: changed(p, "levels/learner", lambda a: a[:-1]), "its learners do not match its levels"),
     ("trees", lambda p: changed(p, "forests/feature", put(0, 3)), "a tree tests the prediction|tests a feature"),
-    ("lines", lambda p: changed(p, "lines/place", put(1, 2)), "its lines do not fit the features"),
-    ("lines", lambda p: changed(p, "lines/scale", put(0, 0.0)), "its lines hold no numbers"),
-    ("lines", lambda p: changed(p, "lines/slopes", put(0, np.inf)), "its lines hold no numbers"),
-    ("lines", lambda p: changed(p, "lines/slopes", lambda a: a[:-1]), "its lines are cut off"),
-    ("trees", lambda p: changed_scale(p, high=2.0), "its scores are no probabilities"),
-    ("trees", lambda p: changed_scale(p, offset=2**70), "its scores are no probabilities"),
-    ("trees", lambda p: changed_scale(p, unit=0.5), "its scores are no probabilities"),
-    ("trees", lambda p: changed_scale(p, rate=0), "its scale is wrong"),
-    ("trees", lambda p: changed_scale(p, hold=2), "its scale is wrong"),
-    ("trees", lambda p: changed_scale(p, start=0.5), "where its scores begin is wrong"),
-    ("alone", lambda p: changed_scale(p, start=None), "where its scores begin is wrong"),
-    ("alone", lambda p: changed_scale(p, start=1e308), "where its scores begin is wrong"),
-    ("alone", lambda p: changed_scale(p, unit=1e300), "its scale is wrong"),
-    ("alone", lambda p: changed_scale(p, grid=8), "its grid is wrong"),
-    ("grid", lambda p: changed_scale(p, grid=2**40), "its grid is wrong"),
-    ("grid", lambda p: changed_scale(p, grid=4.0), "its grid is wrong"),
-    ("grid", lambda p: {"levels/more": b""}, "it has parts that it does not speak of"),
+    ("lines", lambda p: changed(p, "lines/place", put(1, 2)), "its lines do not match the features"),
+    ("lines", lambda p: changed(p, "lines/scale", put(0, 0.0)), "its lines have values that are not finite"),
+    ("lines", lambda p: changed(p, "lines/slopes", put(0, np.inf)), "its lines have values that are not finite"),
+    ("lines", lambda p: changed(p, "lines/slopes", lambda a: a[:-1]), "its lines are truncated"),
+    ("trees", lambda p: changed_scale(p, high=2.0), "its scores are not probabilities"),
+    ("trees", lambda p: changed_scale(p, offset=2**70), "its scores are not probabilities"),
+    ("trees", lambda p: changed_scale(p, unit=0.5), "its scores are not probabilities"),
+    ("trees", lambda p: changed_scale(p, rate=0), "its scale is invalid"),
+    ("trees", lambda p: changed_scale(p, hold=2), "its scale is invalid"),
+    ("trees", lambda p: changed_scale(p, start=0.5), "its initial score is invalid"),
+    ("alone", lambda p: changed_scale(p, start=None), "its initial score is invalid"),
+    ("alone", lambda p: changed_scale(p, start=1e308), "its initial score is invalid"),
+    ("alone", lambda p: changed_scale(p, unit=1e300), "its scale is invalid"),
+    ("alone", lambda p: changed_scale(p, grid=8), "its grid is invalid"),
+    ("grid", lambda p: changed_scale(p, grid=2**40), "its grid is invalid"),
+    ("grid", lambda p: changed_scale(p, grid=4.0), "its grid is invalid"),
+    ("grid", lambda p: {"levels/more": b""}, "it has arrays that the manifest does not list"),
 ]
 
 

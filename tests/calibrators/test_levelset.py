@@ -15,17 +15,17 @@ from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
-from trueup.calibrators.levels.leveling import Boosted, LearnedRound, Rules, Search, TreeLearner
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.base import Unchanged
-from trueup.calibrators.maps.levels import Scale
-from trueup.calibrators.rounds import Split
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.lsboost.levelsets import ScoreScale
+from trueup.calibrators.lsboost.rounds import Boosted, LearnedRound, Rules, Search, TreeLearner
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.stopping import Split
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
-from trueup.engines import levels as engine
-from trueup.engines.levels import Columns, Trees, grow_trees, level_edges, to_forest, tree_values
 from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.kernels.threads import Workers
+from trueup.learners import level_regression as engine
+from trueup.learners.level_regression import Columns, Trees, grow_trees, level_edges, to_forest, tree_values
 from trueup.metrics.levelsets import discretize, k2
 
 # ------------------------------------------------------------------ the laws
@@ -242,7 +242,7 @@ def test_calibrated_scores_are_left_alone():
             kept += 1
         else:
             assert fix.predict(data).tobytes() == data["prediction"].tobytes()
-            assert isinstance(fix.model_.map, Unchanged)
+            assert isinstance(fix.model_.map, UnchangedMap)
     # A first round must gain 1.5 standard errors: 7% under the normal law, five in 40 beyond three standard deviations.
     assert kept <= 40 * 0.067 + 3 * math.sqrt(40 * 0.067 * 0.933)
 
@@ -431,7 +431,7 @@ def test_the_order_of_rows_does_not_matter_where_many_are_alike():
 def test_one_row_at_a_gate_proves_nothing():
     y, level = np.r_[np.ones(40), np.zeros(40)], np.repeat([0.2, 0.8], 40)
     data = Columns([], [], 255)
-    rules = Rules(Scale(0.0, 1.0), 2, 1, 0.5)
+    rules = Rules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
     for held, kept in ((1, [False, False]), (2, [True, True])):  # each level moves to its mean, which all rows confirm
         gates = np.where(np.arange(80) % 40 < held, 0, 1)
         model = Boosted(TreeLearner(data, np.ones(80), 1, 1.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
@@ -443,7 +443,7 @@ def test_rounds_go_on_until_every_part_of_the_rows_was_at_the_gates():
     class Late:
         """A model of which the third round is the first to move a score."""
 
-        rules = Rules(Scale(0.0, 1.0), 1, 1, 0.5)
+        rules = Rules(ScoreScale(0.0, 1.0), 1, 1, 0.5)
 
         def __init__(self):
             self.F, self.rounds = np.full(60, 0.5), []
@@ -455,7 +455,7 @@ def test_rounds_go_on_until_every_part_of_the_rows_was_at_the_gates():
 
     table = read({"p": np.full(60, 0.5), "y": (np.arange(60) < 30) * 1.0}, outcome="y", prediction="p")
     parts = [Split(np.arange(60), np.arange(60))]
-    chosen, _, ended = Search([Late()], parts, table, loss_of("binary"), Workers(1), None).run(
+    chosen, _, ended = Search([Late()], parts, table, task_loss("binary"), Workers(1), None).run(
         table.prediction, 20, 10, judged=True
     )
     assert (chosen, ended) == (3, "no level could be improved further")
@@ -478,7 +478,7 @@ def test_other_rows_may_judge_a_regressor():
     random = np.random.default_rng(8)
     x, z = random.normal(size=(2, 800))
     fix = tu.LSBoost(min_rows=100, stopping=tu.Validation({"x": z}, 4.0 * (z > 0))).fit({"x": x}, 1.0 * (x > 0))
-    assert fix.history_.judged_by == "given rows"
+    assert fix.history_.evaluated_on == "given rows"
     assert fix.history_.chosen > 0
 
 

@@ -439,7 +439,7 @@ def test_the_loss_is_that_of_rows_without_their_own_vote():
         here = slice(i, i + 1)
         found.append(twin(points[rest], data["p"][rest], data["y"][rest], points[here], data["p"][here], 0.3, 3)[0])
     assert fix.history_.loss_after == pytest.approx(log_loss(data["y"], np.array(found)), rel=1e-6)
-    assert fix.history_.judged_by == "leave-one-out"
+    assert fix.history_.evaluated_on == "leave-one-out"
 
 
 def test_the_loss_of_several_classes_is_that_of_the_true_class():
@@ -492,7 +492,7 @@ def test_many_rows_are_judged_by_some_that_are_held_out(monkeypatch):
     monkeypatch.setattr(lore, "ALL", 1000)
     monkeypatch.setattr(lore, "SOME", 500)
     fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
-    assert fix.history_.judged_by == "held-out rows"
+    assert fix.history_.evaluated_on == "held-out rows"
     assert 0 < fix.gamma_ < math.inf
     assert 490 <= fix.explain().rows <= 510
     assert fix.model_.map.neighbours.weight.sum() == 1500  # the model has all
@@ -513,7 +513,7 @@ def test_how_rows_are_judged_does_not_depend_on_how_copies_are_written(monkeypat
     twice = {name: np.repeat(column, 2) for name, column in data.items()}
     a = tu.LoRe("p", ["a", "b"]).fit(data, data["y"], np.full(300, 2.0))
     b = tu.LoRe("p", ["a", "b"]).fit(twice, twice["y"])
-    assert a.history_.judged_by == b.history_.judged_by == "leave-one-out"
+    assert a.history_.evaluated_on == b.history_.evaluated_on == "leave-one-out"
     assert a.history_.chosen == 1
     assert a.predict(data).tobytes() == b.predict(data).tobytes()
 

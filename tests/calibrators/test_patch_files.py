@@ -111,7 +111,7 @@ FORGED = [
     (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, 1, 0, 2])), "a feature is asked for twice"),
     (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, -1, 0, 2])), "a condition is wrong"),
     (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, 5, -1, -1])), "a condition is wrong"),
-    (lambda p: {"patches/shift": p["patches/shift"][:-1]}, "is not a model that trueup wrote"),
+    (lambda p: {"patches/shift": p["patches/shift"][:-1]}, "is not a model file of trueup"),
     (lambda p: {"patches/more": b""}, "it has parts that it does not speak of"),
 ]
 
@@ -131,7 +131,7 @@ def test_a_patch_more_than_the_history_tells_is_refused(tmp_path):
     manifest = json.loads(parts[MANIFEST])
     manifest["history"]["chosen"] -= 1
     store(tmp_path / "forged", parts | {MANIFEST: json.dumps(manifest).encode()})
-    with pytest.raises(FileError, match="its history does not belong to its rounds"):
+    with pytest.raises(FileError, match="its history does not match its rounds"):
         tu.load(tmp_path / "forged")
 
 

@@ -312,7 +312,7 @@ def test_judging_rows_of_your_own_decide():
         rule = tu.Validation({"prediction": data["prediction"], "c0": data["c0"]}, outcome)
         fix = tu.Multiaccuracy("prediction", ["c0"], stopping=rule).fit(data, data["outcome"])
         assert (fix.history_.chosen > 0) is kept
-        assert fix.history_.judged_by == "given rows"
+        assert fix.history_.evaluated_on == "given rows"
 
 
 def test_a_holdout_sizes_patches_by_the_other_rows():
@@ -322,7 +322,7 @@ def test_a_holdout_sizes_patches_by_the_other_rows():
     inside = data["c0"] == "c0_1"
     assert found.group == "c0=c0_1"
     assert 0.4 * inside.sum() < found.rows < 0.6 * inside.sum()
-    assert fix.history_.judged_by == "held-out rows"
+    assert fix.history_.evaluated_on == "held-out rows"
 
 
 def test_the_history_tells_every_patch_and_the_last_that_failed():

@@ -15,8 +15,8 @@ import trueup as tu
 from checks import FEATURES, rows
 from forged import STRANGE, changed, places
 from trueup import storage
-from trueup.calibrators.trees.checkpoint import KIND, MANIFEST, Checkpoint, content_of, digest
-from trueup.calibrators.trees.growing import Cascades
+from trueup.calibrators.mcgrad.checkpoint import KIND, MANIFEST, Checkpoint, content_of, digest
+from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, FileError
 
@@ -43,7 +43,7 @@ def bytes_of(fix, folder):
 @pytest.fixture
 def grown(monkeypatch):
     """Count the rounds that are grown; the one whose number is put first in the list is where the user stops the fit."""
-    calls, plain = [0, 0], Cascades.grow
+    calls, plain = [0, 0], CascadeGrower.grow
 
     def grow(self, theta=None):
         calls[1] += 1
@@ -51,7 +51,7 @@ def grown(monkeypatch):
             raise KeyboardInterrupt
         plain(self, theta)
 
-    monkeypatch.setattr(Cascades, "grow", grow)
+    monkeypatch.setattr(CascadeGrower, "grow", grow)
     return calls
 
 
@@ -239,7 +239,7 @@ def test_a_forged_file_is_refused_and_nothing_in_it_is_run(grown, tmp_path):
     for rounds, message in (
         ([one | {"trees": 10**30} for one in manifest["rounds"]], "more trees"),
         (short, "cannot read"),
-        ([one | {"forests": one["forests"] * 2} for one in manifest["rounds"]], "longer than what is stored"),
+        ([one | {"forests": one["forests"] * 2} for one in manifest["rounds"]], "longer than the stored arrays"),
     ):
         storage.write(file, parts | {MANIFEST: json.dumps(manifest | {"rounds": rounds}).encode()}, kind=KIND)
         with pytest.raises(FileError, match=message):
@@ -317,7 +317,7 @@ def test_the_digest_of_arrays_tells_values_kinds_and_order(monkeypatch):
     assert len(set(several)) == len(several)
     strided = np.repeat(a, 2)[::2]
     assert digest(strided) == digest(a)
-    monkeypatch.setattr("trueup.calibrators.trees.checkpoint.BATCH", 2)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.checkpoint.BATCH", 2)
     assert digest(a) == several[0]
 
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import trueup as tu
-from trueup.calibrators.losses import THETA, loss_of
-from trueup.calibrators.rounds import FEW, FIRST, LATER, History, Round, choose_rounds
+from trueup.calibrators.losses import THETA_BOUNDS, task_loss
+from trueup.calibrators.stopping import (
+    FIRST_ROUND_ERRORS,
+    LATER_ROUND_ERRORS,
+    SMALL_SAMPLE_ROWS,
+    History,
+    Round,
+    choose_rounds,
+)
 from trueup.data.folds import assign_folds
 from trueup.errors import ArgumentError
 
@@ -36,11 +43,11 @@ def test_weights_are_importance_weights():
 def test_a_gain_within_the_errors_that_are_asked_for_is_noise():
     rows = 26
     base, spread = np.ones(rows), np.tile([0.1, -0.1], rows // 2)
-    unit = (1 + FEW / (rows - 1)) * 0.1 / np.sqrt(rows - 1)  # all rows carry the error alike
-    for gain, chosen in ((0.99 * FIRST, 0), (1.01 * FIRST, 1)):
+    unit = (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * 0.1 / np.sqrt(rows - 1)  # all rows carry the error alike
+    for gain, chosen in ((0.99 * FIRST_ROUND_ERRORS, 0), (1.01 * FIRST_ROUND_ERRORS, 1)):
         assert choose_rounds(iter([base, base - unit * gain - spread]), None)[0] == chosen
     first = base - 0.2
-    for gain, chosen in ((0.99 * LATER, 1), (1.01 * LATER, 2)):
+    for gain, chosen in ((0.99 * LATER_ROUND_ERRORS, 1), (1.01 * LATER_ROUND_ERRORS, 2)):
         assert choose_rounds(iter([base, first, first - unit * gain - spread]), None)[0] == chosen
 
 
@@ -160,23 +167,23 @@ TASKS = {"binary": 1, "regression": 1, "multiclass": 3}
 @given(st.sampled_from(sorted(TASKS)), st.integers(0, 10_000), st.floats(0.01, 30), st.booleans())
 def test_theta_is_the_minimum_that_scipy_finds(task, seed, spread, weighted):
     random = np.random.default_rng(seed)
-    loss, n = loss_of(task), int(random.integers(2, 60))
+    loss, n = task_loss(task), int(random.integers(2, 60))
     F = spread * random.normal(size=(n, TASKS[task]))
     y = random.normal(size=n) * spread if task == "regression" else random.integers(0, max(2, TASKS[task]), n).astype(float)
     w = random.exponential(size=n) if weighted else None
 
     def total(theta):
-        return float(np.average(loss.each(y, theta * F), weights=w))
+        return float(np.average(loss.per_row(y, theta * F), weights=w))
 
     found = loss.theta(y, F, w)
-    assert THETA[0] <= found <= THETA[1]
-    best = minimize_scalar(total, bounds=THETA, method="bounded", options={"xatol": 1e-10})
-    lowest = min(best.fun, total(THETA[0]), total(THETA[1]))
+    assert THETA_BOUNDS[0] <= found <= THETA_BOUNDS[1]
+    best = minimize_scalar(total, bounds=THETA_BOUNDS, method="bounded", options={"xatol": 1e-10})
+    lowest = min(best.fun, total(THETA_BOUNDS[0]), total(THETA_BOUNDS[1]))
     assert total(found) <= lowest + 1e-9 * abs(lowest) + 1e-14
 
 
 def test_theta_is_one_where_nothing_can_be_scaled():
-    assert loss_of("binary").theta(np.array([0.0, 1.0]), np.zeros((2, 1)), None) == 1.0
+    assert task_loss("binary").theta(np.array([0.0, 1.0]), np.zeros((2, 1)), None) == 1.0
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
@@ -184,7 +191,7 @@ def test_losses_are_those_of_the_formulas(task):
     random = np.random.default_rng(4)
     P = random.dirichlet(np.ones(3), 50)[:, : TASKS[task]]
     y = random.integers(0, 2, 50).astype(float)
-    found = loss_of(task).each(y, loss_of(task).enter(P if task == "multiclass" else P[:, 0]))
+    found = task_loss(task).per_row(y, task_loss(task).apply_link(P if task == "multiclass" else P[:, 0]))
     if task == "binary":
         expected = -np.log(np.where(y == 1, P[:, 0], 1 - P[:, 0]))
     else:
@@ -218,5 +225,5 @@ def test_a_history_prints_what_there_is_and_no_more():
     lines = repr(History(many, 59, "why", "training rows", "log loss")).splitlines()
     assert len(lines) == 2 + 17
     assert lines[1] == "  round  trees  theta  log loss (training rows)"
-    assert lines[10] == "  ... 44 more: to_frame() has them all"
+    assert lines[10] == "  ... 44 more: to_frame() returns all rounds"
     assert lines[-1].split()[0] == "59"

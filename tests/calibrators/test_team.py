@@ -11,10 +11,10 @@ import pytest
 from checks import FEATURES, rows
 from partitioned import Threads
 from teamwork import FOLDS, Fit, all_of, grow
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.cascade import Cascade
-from trueup.calibrators.rounds import choose_rounds, mean_of, paired_gain
-from trueup.calibrators.splits import are_counts, weigh
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.cascade import Cascade
+from trueup.calibrators.splits import are_row_counts, scale_weights
+from trueup.calibrators.stopping import choose_rounds, paired_gain, weighted_mean
 from trueup.cluster.worker import run_here
 from trueup.data.frame import read
 
@@ -88,13 +88,13 @@ def test_the_models_are_alike_on_other_rows(apart, name, of):
         assert not together[of]
         return
     schema = fit.table.schema
-    loss, other = loss_of(schema.task), table_of(schema.task, 600, seed=3)
+    loss, other = task_loss(schema.task), table_of(schema.task, 600, seed=3)
     found = []
     for rounds in (alone[of], together[of]):
         cascade = Cascade(loss.link, schema.levels, len(schema.prediction), rounds)
         scores = cascade.apply([other.columns[name] for name in FEATURES], other.prediction)
-        found.append(loss.each(other.outcome, loss.enter(scores)))
-    assert np.abs(found[0] - loss.each(other.outcome, loss.enter(other.prediction))).max() > 0.1
+        found.append(loss.per_row(other.outcome, loss.apply_link(scores)))
+    assert np.abs(found[0] - loss.per_row(other.outcome, loss.apply_link(other.prediction))).max() > 0.1
     np.testing.assert_allclose(*found, rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(found[0].mean(), found[1].mean(), **CLOSE)
 
@@ -155,8 +155,8 @@ def test_the_largest_losses_of_a_team_have_an_error():
 
 @pytest.mark.parametrize("task", sorted(PREDICTIONS))
 def test_the_factor_of_a_team_is_that_of_all_rows(task):
-    table, loss = table_of(task, 300), loss_of(task)
-    F = 0.7 * loss.enter(table.prediction)
+    table, loss = table_of(task, 300), task_loss(task)
+    F = 0.7 * loss.apply_link(table.prediction)
     member, weight = np.arange(300) % 2 * 2, np.random.default_rng(2).exponential(size=300)
     cut = parts([table.outcome, F, weight], member, 3)
     found = Threads(3).run(lambda communicator: loss.theta(*cut[communicator.rank], communicator))
@@ -177,23 +177,25 @@ def test_a_team_weighs_its_rows_as_one_does(weight):
     member = np.repeat([0, 1], 20)
     more = np.array([0.5, 2.0, 8.0])
     own = [np.concatenate([weight[member == 0], more[:1]]), np.concatenate([weight[member == 1], more[1:]]), np.empty(0)]
-    found = Threads(3).run(lambda communicator: weigh(own[communicator.rank], [20, 20, 0][communicator.rank], communicator))
-    expected = weigh(np.concatenate([weight, more]), 40)
+    found = Threads(3).run(
+        lambda communicator: scale_weights(own[communicator.rank], [20, 20, 0][communicator.rank], communicator)
+    )
+    expected = scale_weights(np.concatenate([weight, more]), 40)
     np.testing.assert_allclose(np.concatenate([found[0][:20], found[1][:20]]), expected[:40], rtol=1e-14)
     np.testing.assert_allclose(np.concatenate([found[0][20:], found[1][20:]]), expected[40:], rtol=1e-14)
     counts = Threads(3).run(
-        lambda communicator: are_counts(own[communicator.rank][: [20, 20, 0][communicator.rank]], communicator)
+        lambda communicator: are_row_counts(own[communicator.rank][: [20, 20, 0][communicator.rank]], communicator)
     )
-    assert set(counts) == {are_counts(weight)}
-    assert weigh(None, 0) is None
+    assert set(counts) == {are_row_counts(weight)}
+    assert scale_weights(None, 0) is None
 
 
 def test_a_mean_of_one_is_that_of_numpy_to_the_last_bit():
     random = np.random.default_rng(3)
     for n in (1, 7, 1000, 12345):
         x, w = random.normal(size=n), random.exponential(size=n)
-        assert mean_of(x, w) == np.average(x, weights=w)
-        assert mean_of(x, None) == np.average(x)
+        assert weighted_mean(x, w) == np.average(x, weights=w)
+        assert weighted_mean(x, None) == np.average(x)
 
 
 def test_rounds_that_are_given_are_replayed_to_the_last_bit():

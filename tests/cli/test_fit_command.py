@@ -150,7 +150,7 @@ def test_an_interrupted_fit_leaves_the_old_model(here, capsys, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trueup.calibrators.trees.boosting.MCGrad.fit_table", interrupt)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.estimator.MCGrad.fit_table", interrupt)
     assert call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup") == (130, "", "interrupted\n")
     assert (here / "m.trueup").read_text() == "old"
 
@@ -265,4 +265,4 @@ def test_a_curve_is_judged_where_asked(here, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "platt"]
     for more, judged in ((["--judge"], "cross-validation"), ([], "training rows")):
         assert call(capsys, "fit", "rows.parquet", *given, *more, "-o", "m.trueup")[0] == 0
-        assert tu.load("m.trueup").history.judged_by == judged
+        assert tu.load("m.trueup").history.evaluated_on == judged

@@ -41,7 +41,7 @@ def test_files_and_queries_give_one_model_and_say_so(here, capsys):
 
 
 def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.trees.facts.SAMPLE", 1000)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 1000)
     code, out, _ = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "o.trueup")
     assert code == 0
     assert "MCGrad on 4,000 rows" in out
@@ -85,14 +85,14 @@ def test_what_cannot_be_is_refused(here, capsys, words, message):
 
 
 def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command(here, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.trees.apart.OF_AN_OUTPUT", 10**6)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.apart.OF_AN_OUTPUT", 10**6)
     refused = "error: to learn from 4,000 rows takes about 20 GB of memory; 1 GB are allowed\nhint: allow more (--memory "
     words = ["fit", "rows.parquet", *LARGE, "-o", "o.trueup"]
     code, _, err = call(capsys, *words, "--unlabelled", "drop")
     assert code == 2
     assert refused in err
     assert "GB), judge by one model in place of 5 (--validation), or fit some of the rows (--sql)" in err
-    monkeypatch.setattr("trueup.calibrators.trees.facts.facts_of", None)  # where all rows count they need not be read
+    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.facts_of", None)  # where all rows count they need not be read
     code, _, err = call(capsys, *words)
     assert code == 2
     assert refused in err
@@ -151,13 +151,13 @@ def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
 INTERRUPTED = """
 import os, sys
 from trueup.cli import main
-from trueup.calibrators.trees import growing
+from trueup.calibrators.mcgrad import grower
 
-class Grower(growing.Grower):
+class TreeGrower(grower.TreeGrower):
     def grow(self, trees):
         os.write(1, b"tree\\n")  # at once, whichever thread it is
         return super().grow(trees)
-growing.Grower = Grower
+grower.TreeGrower = TreeGrower
 words = ["fit", "many.parquet", "--outcome", "y", "--prediction", "p", "-o", "o.trueup", "--memory", "1GB", "--spill", "spill"]
 sys.exit(main(words))
 """

@@ -30,7 +30,7 @@ def test_the_rows_of_another_file_judge_the_fix(halves, capsys):
     recipe = tu.MCGrad("p", ["country", "zip"], stopping=tu.Validation(second, second["y"]))
     recipe.fit(halves[:2500], halves[:2500]["y"])
     assert tu.load("m.trueup").history.loss_after == recipe.history_.loss_after
-    assert json.loads(Path("fit.json").read_text())["history"]["judged_by"] == "given rows"
+    assert json.loads(Path("fit.json").read_text())["history"]["evaluated_on"] == "given rows"
 
 
 def test_a_positive_outcome_counts_in_both_files(halves, capsys):

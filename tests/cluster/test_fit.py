@@ -12,8 +12,8 @@ import dying
 import trueup as tu
 from checks import FEATURES, rows
 from trueup.calibrators import splits
-from trueup.calibrators.trees import apart
-from trueup.calibrators.trees.facts import known_by
+from trueup.calibrators.mcgrad import apart
+from trueup.calibrators.mcgrad.facts import known_by
 from trueup.data.folds import assign_folds_by_hash
 from trueup.errors import ArgumentError, LostWorkerError
 
@@ -54,7 +54,9 @@ def on_spark(spark, frame):
 
 
 def test_files_give_the_model_of_memory(told, frame, monkeypatch):
-    monkeypatch.setattr(splits, "parts_of", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed))
+    monkeypatch.setattr(
+        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed)
+    )
     found = tu.MCGrad("p", **PARAMETERS).fit(frame, "y", sample_weight="w")
     assert told.history_.chosen
     np.testing.assert_allclose(told.predict(frame), found.predict(frame), rtol=1e-9)

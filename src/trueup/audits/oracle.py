@@ -22,9 +22,9 @@ from trueup.audits.tilted import mean_of, mean_tail, sum_tail
 from trueup.audits.witnesses import SwapRegret, SwapSettings, Witness
 from trueup.data.folds import shuffle_rows
 from trueup.data.frame import read
-from trueup.engines.levels import level_edges
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
+from trueup.learners.level_regression import level_edges
 from trueup.metrics import inference
 
 if TYPE_CHECKING:

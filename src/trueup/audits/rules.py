@@ -10,21 +10,21 @@ import numpy as np
 
 from trueup.audits.text import number
 from trueup.data.bins import format_date
-from trueup.engines.levels import (
+from trueup.errors import ArgumentError
+from trueup.kernels.levels import order_by_level
+from trueup.learners.level_regression import (
     Columns,
     Lines,
     Trees,
-    ask_foreign,
-    fit_foreign,
+    fit_external,
     fit_lines,
     grow_trees,
-    leaf_rows,
     line_values,
     matrix,
+    min_leaf_rows,
+    predict_external,
     tree_values,
 )  # fmt: skip
-from trueup.errors import ArgumentError
-from trueup.kernels.levels import order_by_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class TreeSearch:
 
     def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
         self.name = f"trees of depth {depth}"
-        self.depth, self.least = depth, leaf_rows(min_rows, depth)
+        self.depth, self.least = depth, min_leaf_rows(min_rows, depth)
         self.features = table.schema.features
         self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, bins)
         self.trees: Trees
@@ -236,8 +236,8 @@ class ForeignSearch:
 
     def _shifts(self, regressor: Any, train: IntArray, own: IntArray, rows: Rows) -> FloatArray:
         weight = rows.weight[train] if self.weighted else None
-        fit_foreign(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
-        return ask_foreign(regressor, self.X[own]) / rows.unit
+        fit_external(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
+        return predict_external(regressor, self.X[own]) / rows.unit
 
     def tell(self, v: int, own: IntArray, rows: Rows, shift: FloatArray) -> str:  # noqa: ARG002
         """Tell how far it moves the middle nine tenths of the rows."""

@@ -1,4 +1,4 @@
-"""The scikit-learn shell of every calibrator: roles in the constructor, fit, predict, and a Model underneath."""
+"""The scikit-learn interface of every calibrator: roles as constructor parameters, fit, predict, and the fitted Model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 from abc import abstractmethod
 from dataclasses import asdict, is_dataclass, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from sklearn.base import BaseEstimator
 from trueup._validate import check_choice
 from trueup.calibrators import splits
 from trueup.calibrators.explain import Explanation, find_corrections
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.model import About, Model
-from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.model import FitRecord, Model
+from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation
 from trueup.cluster.partitions import engine_of, need, open_partitions
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trueup._types import FloatArray
-    from trueup.calibrators.maps.base import Map
-    from trueup.calibrators.rounds import History, Stopping
+    from trueup.calibrators.map import Map
     from trueup.calibrators.rowwise import RowExplanation
-    from trueup.calibrators.splits import Held
+    from trueup.calibrators.splits import HeldOut
+    from trueup.calibrators.stopping import History, Stopping
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.schema import Schema
     from trueup.data.table import Table
@@ -38,32 +39,32 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "local", "spark", "dask")
 
 
-class Fitted(NamedTuple):
-    """What a recipe makes of a Table; ``after`` are the corrected scores of its rows, where they are at hand.
+class FitResult(NamedTuple):
+    """What ``_fit_map`` returns.
 
-    ``held`` are the rows that judged, each scored by a model that was not trained on it; ``end`` is called when the model
-    stands.
+    ``after`` are the corrected scores of the training rows, if they are known already; ``held_out`` the held-out rows with
+    out-of-sample scores; ``on_success`` is called once the Model exists.
     """
 
     map: Map
     history: History
     after: FloatArray | None = None
-    held: Held | None = None
-    end: Callable[[], None] | None = None
+    held_out: HeldOut | None = None
+    on_success: Callable[[], None] | None = None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
-    """What every calibrator shares. A subclass names its parameters and writes ``_fit_map``.
+    """Base class of all calibrators; a subclass defines its parameters and ``_fit_map``.
 
-    The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have one meaning
-    everywhere; see `trueup.MCGrad`.
+    The parameters ``prediction``, ``features``, ``task``, ``categorical``, ``classes`` and ``unlabelled`` have the same
+    meaning in all of them; see `trueup.MCGrad`.
     """
 
     prediction: Any
     task: str
     classes: Any
     unlabelled: Any
-    # A calibrator that has no such parameter reads the prediction alone, holds nothing out, and leaves nothing to chance.
+    # Defaults of calibrators that read the prediction alone, hold out no rows, and are deterministic.
     features: Any = ()
     categorical: Any = ()
     stopping: Stopping = None
@@ -72,16 +73,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     engine: str = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
-        """Learn the correction.
+        """Fit the correction.
 
         Parameters
         ----------
         X : pandas, polars or pyarrow frame, dict of arrays, or ndarray
-            With the prediction and the features. `trueup.MCGrad` also takes what need not fit in memory: a
-            `trueup.scan` of files, a Spark DataFrame or a Dask DataFrame.
+            With the prediction and the features. `trueup.MCGrad` also takes data larger than memory: a `trueup.scan` of
+            files, a Spark DataFrame or a Dask DataFrame.
         y : array or column name
-            The outcome, one value a row; a name is that of a column of ``X``, and there must be one where rows are not
-            in memory.
+            The outcome, one value per row, or the name of a column of ``X``; data that is not in memory needs a name.
         sample_weight : array or column name, optional
 
         Returns
@@ -89,45 +89,44 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self
         """
         if y is None:
-            raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")')
-        if self._engine(X) is not None:
-            roles = {
-                "outcome": y, "prediction": self._role(), "weight": sample_weight, "features": self.features,
-                "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled,
-                "classes": self.classes,
-            }  # fmt: skip
-            with open_partitions(X, **roles) as parts:
-                self._fit_apart(parts)
-            return self
-        table = read(
-            X, outcome=y, prediction=self._role(), weight=sample_weight, features=self.features, task=self._task(),
-            categorical=self.categorical, unlabelled=self.unlabelled, classes=self.classes,
-        )  # fmt: skip
-        return self.fit_table(table)
-
-    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
-        """Learn the correction from a Table, as `fit` does from a frame."""
-        fitted = self._fit_map(table, progress)
-        self._take(table, fitted, len(table))
-        if fitted.end is not None:
-            fitted.end()
+            raise ArgumentError("fit needs the outcome", hint='name its column, as fit(frame, "clicked")', parameter="y")
+        roles = {
+            "outcome": y, "prediction": self._prediction_role(), "weight": sample_weight, "features": self.features,
+            "task": self._task(), "categorical": self.categorical, "unlabelled": self.unlabelled, "classes": self.classes,
+        }  # fmt: skip
+        if self._check_engine(X) is None:
+            return self.fit_table(read(X, **roles))
+        with open_partitions(X, **roles) as partitions:
+            self._fit_partitioned(partitions)
         return self
 
-    def _take(self, table: Table, fitted: Fitted, rows: int) -> None:
-        """Make a Model of what was learned from so many rows; a table of some of them tells what was corrected."""
-        about = About(type(self).__name__, self._plain_parameters(), rows, _today(), _version())
-        found, after = fitted.map, fitted.after
-        explanation = self._explain(table, found) if after is None else self._compare(table, found, after)
-        self.model_ = Model(table.schema, fitted.map, fitted.history, explanation, about)
-        self.history_ = fitted.history
-        held = fitted.held
+    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
+        """Fit the correction on a Table, as `fit` does on a frame."""
+        result = self._fit_map(table, progress)
+        self._set_model(table, result, len(table))
+        if result.on_success is not None:
+            result.on_success()
+        return self
+
+    def _set_model(self, table: Table, result: FitResult, rows: int) -> None:
+        """Set the fitted attributes; ``table`` may be a sample of the training rows, of which there are ``rows``."""
+        today = dt.datetime.now(dt.UTC).date().isoformat()
+        about = FitRecord(type(self).__name__, self._json_parameters(), rows, today, version("trueup"))
+        fitted, after = result.map, result.after
+        if after is None and fitted.changes:
+            columns = [table.columns[feature.name] for feature in table.schema.features]
+            after = fitted.apply(columns, table.prediction, Workers(self.threads))
+        explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
+        self.model_ = Model(table.schema, fitted, result.history, explanation, about)
+        self.history_ = result.history
+        held = result.held_out
         self.held_out_ = None if held is None else held.scored
-        self.held_out_rows_ = None if held is None else held.rows_given(table)
+        self.held_out_rows_ = None if held is None else held.input_rows(table)
         self.held_out_before_ = None if held is None else held.before
         self.n_features_in_ = len(table.schema.features) + len(table.schema.prediction)
 
-    def _engine(self, X: Any) -> str | None:
-        """Say whose frame this is, where its rows need not be in memory; refuse another than the engine that is named."""
+    def _check_engine(self, X: Any) -> str | None:
+        """Return the engine of data that is not in memory; raise if it contradicts ``engine`` or is not supported."""
         found = engine_of(X)
         check_choice("engine", self.engine, ENGINES)
         if self.engine in ("spark", "dask"):
@@ -135,18 +134,20 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if self.engine not in ("auto", "local" if found in (None, "scan") else found):
             raise ArgumentError(
                 f"engine={self.engine!r} does not take a {type(X).__module__}.{type(X).__qualname__}",
-                hint='leave engine="auto": it goes by the frame',
+                hint="leave {engine}: it depends on the type of the frame",
+                parameter="engine",
+                settings={"engine": "auto"},
             )
-        if found is not None and type(self)._fit_apart is Calibrator._fit_apart:
+        if found is not None and type(self)._fit_partitioned is Calibrator._fit_partitioned:
             where = "files that need not fit in memory" if found == "scan" else f"a {found.capitalize()} DataFrame"
             raise ArgumentError(
                 f"{type(self).__name__} takes rows in memory; got {where}",
-                hint="trueup.MCGrad fits them where they are; or give this one a sample of them, in memory",
+                hint="trueup.MCGrad fits them where they are; or pass a sample of them, in memory",
             )
         return found
 
-    def _fit_apart(self, parts: PartitionedTable) -> None:
-        """Learn from rows in parts; a calibrator that can do so writes this."""
+    def _fit_partitioned(self, partitions: PartitionedTable) -> None:
+        """Fit on partitioned rows; implemented by calibrators that support it."""
         raise NotImplementedError
 
     def predict(self, X: Any) -> FloatArray:
@@ -154,35 +155,33 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self._fitted().predict(X)
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
-        """Correct one prediction, given as a mapping of names to values; a feature that is not there is missing."""
+        """Correct one prediction, given as a mapping of names to values; an absent feature is missing."""
         return self._fitted().predict_one(row)
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Say what was corrected; or, for one row (a mapping), which conditions moved it and by how much."""
+        """Return what was corrected; or, for one row (a mapping), which conditions changed its score and by how much."""
         return self._fitted().explain(row)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Give minus the mean loss of the corrected predictions, so that larger is better: log loss, or squared error.
+        """Return minus the mean loss of the corrected predictions, so that larger is better: log loss or squared error.
 
-        Grid search and cross-validation use it where no other scoring is named.
+        Grid search and cross-validation use it unless another scoring is named.
         """
         model = self._fitted()
-        table = self._labelled(X, y, sample_weight, model.schema)
-        loss = loss_of(model.schema.task)
+        table = self._read_labelled(X, y, sample_weight, model.schema)
+        loss = task_loss(model.schema.task)
         assert table.outcome is not None
-        each = loss.each(table.outcome, loss.enter(model.predict_table(table)))
-        return -float(np.average(each, weights=table.weight))
+        losses = loss.per_row(table.outcome, loss.apply_link(model.predict_table(table)))
+        return -float(np.average(losses, weights=table.weight))
 
-    def _role(self) -> Any:
-        """Say what the door is to read as the prediction."""
+    def _prediction_role(self) -> Any:
         return self.prediction
 
     def _task(self) -> str:
-        """Say which task the door is to read for."""
         return self.task
 
-    def _labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
-        """Read other rows with their outcomes, in the vocabularies of the rows of the fit."""
+    def _read_labelled(self, X: Any, y: Any, sample_weight: Any, schema: Schema) -> Table:
+        """Read other rows with their outcomes, coded by the vocabularies of the training rows."""
         like = read_like(X, schema)
         table = read(
             X, outcome=y, prediction=like.prediction if schema.prediction else NO_PREDICTION, weight=sample_weight,
@@ -191,30 +190,24 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         kept = slice(None) if table.kept is None else table.kept
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
 
-    def _explain(self, table: Table, found: Map) -> Explanation:
-        if not found.changes:
-            return Explanation((), len(table), 0.0, 0.0)
-        columns = [table.columns[feature.name] for feature in table.schema.features]
-        return self._compare(table, found, found.apply(columns, table.prediction, Workers(self.threads)))
+    def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
+        return find_corrections(table, fitted.tested(), self._base_scores(table, fitted), after, int(self.random_state))
 
-    def _compare(self, table: Table, found: Map, after: FloatArray) -> Explanation:
-        return find_corrections(table, found.tested(), self._before(table, found), after, int(self.random_state))
-
-    def _before(self, table: Table, found: Map) -> FloatArray:  # noqa: ARG002
-        """Give the scores that the map changes."""
+    def _base_scores(self, table: Table, fitted: Map) -> FloatArray:  # noqa: ARG002
+        """Return the scores that the map corrects."""
         return table.prediction
 
-    def _split(self, table: Table) -> tuple[Table, list[Split]]:
-        """Say which rows are trained on and which judge; rows of a given validation come after the others."""
-        splits.enough_rows(table)
+    def _split_rows(self, table: Table) -> tuple[Table, list[Split]]:
+        """Return the splits of the stopping rule; rows of a given validation are appended to the table."""
+        splits.check_row_count(table)
         rows = np.arange(len(table))
         if self.stopping is None:
             return table, [Split(rows, rows[:0])]
         if not isinstance(self.stopping, Validation):
-            return table, splits.divide(table, self.stopping, int(self.random_state))
+            return table, splits.split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
-        held = self._labelled(given.data, given.outcome, given.sample_weight, table.schema)
-        splits.warn_of_training_rows(table, held, loss_of(table.schema.task))
+        held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema)
+        splits.warn_if_trained_on(table, held, task_loss(table.schema.task))
         joined = splits.append_rows(table, held)
         return joined, [Split(rows, np.arange(len(rows), len(joined)))]
 
@@ -223,11 +216,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(
                 f"stopping must be a CrossValidation, a Holdout, a Validation or None; got {self.stopping!r}",
                 hint="write it as stopping=tu.CrossValidation(5)",
+                parameter="stopping",
             )
 
     @abstractmethod
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
-        """Make the map; every parameter is checked here."""
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
+        """Validate all parameters and fit the map."""
 
     def _fitted(self) -> Model:
         try:
@@ -238,12 +232,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             ) from None
         return model
 
-    def _plain_parameters(self) -> dict[str, Any]:
-        return {name: _plain(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
+    def _json_parameters(self) -> dict[str, Any]:
+        return {name: _to_json(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
 
 
-def _plain(value: Any) -> Any:
-    """Write a parameter as JSON can hold it."""
+def _to_json(value: Any) -> Any:
+    """Return a parameter as a JSON value."""
     if isinstance(value, Validation):
         return {"Validation": {"patience": value.patience}}
     if is_dataclass(value) and not isinstance(value, type):
@@ -253,19 +247,9 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return _to_json(value.item())
     if isinstance(value, (set, frozenset)):
-        return sorted((_plain(one) for one in value), key=str)  # the order of a set differs from run to run
+        return sorted((_to_json(item) for item in value), key=str)  # the order of a set differs from run to run
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(one) for one in value]
+        return [_to_json(item) for item in value]
     return str(value)
-
-
-def _today() -> str:
-    return dt.datetime.now(dt.UTC).date().isoformat()
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("trueup")

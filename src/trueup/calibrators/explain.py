@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.calibrators.maps.cascade import Cascade
+    from trueup.calibrators.mcgrad.cascade import Cascade
     from trueup.data.segments import SegmentColumn
     from trueup.data.table import Table
 

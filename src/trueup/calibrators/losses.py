@@ -1,4 +1,4 @@
-"""The three losses of the boosting calibrators, on the scale of the trees: per-row values and the best rescaling."""
+"""The losses of the three tasks on the scale of the link: per-row values and the best factor of the scores."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
     from trueup.data.schema import Task
-    from trueup.engines.trees import Loss
+    from trueup.learners.lightgbm import Loss
 
 
-THETA = (0.5, 2.0)  # the rescaling of a round stays within these
+THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round
 
 
 @dataclass(frozen=True)
 class TaskLoss:
-    """What a task minimises; F is (rows, outputs) on the scale of the trees."""
+    """The loss of a task; F is (rows, outputs) on the scale of the link."""
 
     name: Loss
     link: str
 
     @property
     def measure(self) -> str:
-        """Name the loss."""
+        """Return the name of the loss in reports."""
         return "squared error" if self.name == "squared" else "log loss"
 
-    def enter(self, prediction: FloatArray) -> FloatArray:
-        """Take predictions to the scale of the trees, as the scorer does."""
-        return enter(prediction, self.link)
+    def apply_link(self, prediction: FloatArray) -> FloatArray:
+        """Transform predictions to the scale of the link, as the scorer does."""
+        return apply_link(prediction, self.link)
 
-    def each(self, y: FloatArray, F: FloatArray) -> FloatArray:
-        """Give the loss of every row."""
+    def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
+        """Return the loss of every row."""
         if self.name == "squared":
             return np.asarray((y - F[:, 0]) ** 2)
         if self.name == "log":
@@ -48,33 +48,33 @@ class TaskLoss:
     def theta(
         self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
     ) -> float:
-        """Find the one factor of F that minimises the loss of the rows of all workers.
+        """Return the factor of F that minimises the loss over the rows of all workers.
 
-        Newton's method on a convex function, halving the bracket where a step leaves it.
+        Newton's method on a convex function, with bisection where a step leaves the bracket.
 
         Examples
         --------
-        >>> round(loss_of("regression").theta(np.array([2.0, 4.0]), np.array([[1.0], [2.5]]), None), 3)
+        >>> round(task_loss("regression").theta(np.array([2.0, 4.0]), np.array([[1.0], [2.5]]), None), 3)
         1.655
         """
         w = np.ones(len(y)) if weight is None else weight
-        low, high = THETA
+        low, high = THETA_BOUNDS
         theta = 1.0
         for _ in range(100):
-            slope, bend = map(float, communicator.all_reduce_sum(self._slopes(y, F, w, theta)))
+            slope, curvature = map(float, communicator.all_reduce_sum(self._derivatives(y, F, w, theta)))
             if slope == 0:
                 return theta
             low, high = (low, theta) if slope > 0 else (theta, high)
-            moved = min(max(theta - slope / bend, THETA[0]), THETA[1]) if bend > 0 else low - 1
-            if not low <= moved <= high:
-                moved = (low + high) / 2
-            if abs(moved - theta) < 1e-12:
-                return moved
-            theta = moved
+            step = min(max(theta - slope / curvature, THETA_BOUNDS[0]), THETA_BOUNDS[1]) if curvature > 0 else low - 1
+            if not low <= step <= high:
+                step = (low + high) / 2
+            if abs(step - theta) < 1e-12:
+                return step
+            theta = step
         return theta
 
-    def _slopes(self, y: FloatArray, F: FloatArray, w: FloatArray, theta: float) -> tuple[float, float]:
-        """Give the first and second derivative of the loss in theta."""
+    def _derivatives(self, y: FloatArray, F: FloatArray, w: FloatArray, theta: float) -> tuple[float, float]:
+        """Return the first and second derivative of the loss in theta."""
         if self.name == "squared":
             f = F[:, 0]
             return float(2 * (w * f * (theta * f - y)).sum()), float(2 * (w * f * f).sum())
@@ -90,9 +90,9 @@ class TaskLoss:
         return float((w * (mean - hit)).sum()), float((w * ((p * F * F).sum(axis=1) - mean**2)).sum())
 
 
-def enter(prediction: FloatArray, link: str) -> FloatArray:
-    """Take predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
-    p = prediction[:, None] if prediction.ndim == 1 else prediction  # of no rows, too
+def apply_link(prediction: FloatArray, link: str) -> FloatArray:
+    """Transform predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
+    p = prediction[:, None] if prediction.ndim == 1 else prediction
     if link == "identity":
         return p.astype(np.float64)
     if link == "softmax":
@@ -101,8 +101,8 @@ def enter(prediction: FloatArray, link: str) -> FloatArray:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def loss_of(task: Task) -> TaskLoss:
-    """Give the loss and the link of a task."""
+def task_loss(task: Task) -> TaskLoss:
+    """Return the loss and the link of a task."""
     return {
         "binary": TaskLoss("log", "logit"),
         "regression": TaskLoss("squared", "identity"),

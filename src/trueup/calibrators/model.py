@@ -1,4 +1,4 @@
-"""The Model: schema and map, frozen. It is saved, shipped and called; it needs neither scikit-learn nor LightGBM."""
+"""The Model: schema and map, immutable. It is saved, shipped and called; it needs neither scikit-learn nor LightGBM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from trueup._validate import check_integer
 from trueup.cluster.partitions import engine_of
+from trueup.data import checks
 from trueup.data.frame import read_like
 from trueup.data.row import check_prediction, encoder
 from trueup.errors import ArgumentError
@@ -21,28 +23,29 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.maps.base import Map
-    from trueup.calibrators.rounds import History
+    from trueup.calibrators.map import Map
     from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.stopping import History
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
 
-SAME_MOVE = 1e-6  # how near two means must be to be of the same rows: scores may have been rounded on their way
+CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
+SHOWN_FEATURES = 12  # in the repr of a model
 
 
 @dataclass(frozen=True)
-class About:
-    """Where a model comes from.
+class FitRecord:
+    """How a model was fitted.
 
     Attributes
     ----------
     method : str
         The calibrator that was fitted.
     parameters : mapping
-        What it was told, as plain data.
+        Its parameters, as plain data.
     rows : int
-        How many rows it was fitted on.
+        The number of training rows.
     fitted : str
         The day, in UTC.
     version : str
@@ -58,7 +61,7 @@ class About:
 
 @dataclass(frozen=True)
 class Info:
-    """What there is to know about a model before it is used.
+    """A summary of a model.
 
     Attributes
     ----------
@@ -66,15 +69,16 @@ class Info:
     format : int or None
         Of the file it was loaded from.
     rows : int
+        The number of training rows.
     task : str
     outcome, weight : str or None
     prediction, features, classes : tuple of str
     map : str
-        What it is made of, in a few words: "1 round (45 trees, 2,310 table cells)".
+        The map in a few words: "1 round (45 trees, 2,310 table cells)".
     size : int or None
         Bytes of the file it was loaded from.
-    measure, judged_by : str
-        What the two losses are, and of which rows.
+    measure, evaluated_on : str
+        The kind of the two losses, and the rows they are of.
     loss_before, loss_after : float
         In the fit.
     """
@@ -93,32 +97,32 @@ class Info:
     map: str
     size: int | None
     measure: str
-    judged_by: str
+    evaluated_on: str
     loss_before: float
     loss_after: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain data."""
+        """Return all fields as plain data."""
         return asdict(self)
 
     def __repr__(self) -> str:
-        where = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
-        names = [*self.features[:12], *(["..."] if len(self.features) > 12 else [])]
+        file = "" if self.size is None else f", {self.size:,} bytes (format {self.format})"
+        names = [*self.features[:SHOWN_FEATURES], *(["..."] if len(self.features) > SHOWN_FEATURES else [])]
         return "\n".join(
             [
-                f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{where}",
+                f"{self.method} of trueup {self.version}, fitted {self.fitted} on {self.rows:,} rows{file}",
                 f"  task        {self.task}",
                 f"  prediction  {', '.join(self.prediction) or 'none'}",
                 f"  features    {', '.join(names) or 'none'}",
-                f"  made of     {self.map}",
-                f"  {self.judged_by}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
+                f"  map         {self.map}",
+                f"  {self.evaluated_on}: {self.measure} {self.loss_before:.6g} -> {self.loss_after:.6g}",
             ]
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Schema and map, frozen: ``predict`` a frame, ``predict_one`` a row. Safe to call from several threads.
+    """Schema and map of a fitted calibrator, immutable and thread-safe: ``predict`` a frame, ``predict_one`` a row.
 
     Attributes
     ----------
@@ -126,7 +130,7 @@ class Model:
     map : Map
     history : History
     explanation : Explanation
-    about : About
+    about : FitRecord
     file : tuple of int, or None
         Format and bytes of the file it was loaded from.
     """
@@ -135,7 +139,7 @@ class Model:
     map: Map
     history: History
     explanation: Explanation
-    about: About
+    about: FitRecord
     file: tuple[int, int] | None = field(default=None, compare=False)
 
     def predict(self, data: Any, *, threads: int | None = None) -> FloatArray:
@@ -143,40 +147,28 @@ class Model:
 
         Parameters
         ----------
-        data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or a frame of Spark or Dask
-            With the prediction and feature columns of the fit; other columns are left alone.
+        data : pandas, polars or pyarrow frame, dict of arrays, ndarray, or a Spark or Dask DataFrame
+            With the prediction and feature columns of the fit; other columns are ignored.
         threads : int, optional
-            As many as there are cores by default; in a task of Spark or Dask, one.
+            By default the number of cores; one in a task of Spark or Dask.
 
         Returns
         -------
         ndarray of shape (n,), or (n, k) for k classes
-            Of a Spark frame, the frame with the column ``p_trueup`` for a prediction ``p`` (k of them for k classes). Of a
-            Dask frame, a Series by its index (a DataFrame for k classes). Both are computed when they are asked for.
+            For a Spark frame, the frame with the column ``p_trueup`` for a prediction ``p`` (k columns for k classes). For
+            a Dask frame, a Series with its index (a DataFrame for k classes). Both are lazy.
         """
+        check_integer("threads", threads, 1, optional=True)
         if engine_of(data) in ("spark", "dask"):
             from trueup.cluster.predict import predict_cluster_frame
 
-            return cast("FloatArray", predict_cluster_frame(self, data, _checked(threads)))
+            return cast("FloatArray", predict_cluster_frame(self, data, threads))
         return self.predict_table(read_like(data, self.schema), threads=threads)
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
-        """Correct the predictions of a Table that was read with this model's schema."""
+        """Correct the predictions of a Table that was read with the schema of this model."""
         columns = [table.columns[feature.name] for feature in self.schema.features]
-        return self.map.apply(columns, table.prediction, Workers(_checked(threads)))
-
-    def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
-        """Say whether scores look like those of the rows of the fit: as many, and moved as far on average.
-
-        That is what a model keeps of its rows, with all digits. One shift for all moves any rows as far, and tells nothing.
-        """
-        told = self.explanation
-        if len(after) != self.about.rows or told.rows != len(after) or not told.moved:
-            return False
-        moved = np.abs(after - before).reshape(len(after), -1).mean(axis=1)
-        if np.allclose(moved, moved[0], rtol=SAME_MOVE):
-            return False
-        return math.isclose(float(np.average(moved, weights=weight)), told.moved, rel_tol=SAME_MOVE)
+        return self.map.apply(columns, table.prediction, Workers(threads))
 
     def predict_one(self, row: Mapping[str, Any]) -> float | FloatArray:
         """Correct one prediction, in microseconds.
@@ -184,18 +176,17 @@ class Model:
         Parameters
         ----------
         row : mapping
-            Names to values; a feature that is not there is missing.
+            Names to values; an absent feature is missing.
 
         Returns
         -------
         float, or ndarray of shape (k,) for k classes
         """
-        values, prediction = self._encode(row)
-        found = self.map.apply_one(values, prediction)
-        return float(found[0]) if len(found) == 1 else found
+        scores = self.map.apply_one(*self._encode(row))
+        return float(scores[0]) if len(scores) == 1 else scores
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
-        """Say what was corrected; or, for one row (a mapping), which conditions moved it and by how much."""
+        """Return what was corrected; or, for one row (a mapping), which conditions changed its score and by how much."""
         if row is None:
             return self.explanation
         if not isinstance(row, Mapping):
@@ -205,14 +196,28 @@ class Model:
             )
         return self.map.explain_one(self.schema, *self._encode(row))
 
+    def looks_like_training_data(self, before: FloatArray, after: FloatArray, weight: FloatArray | None = None) -> bool:
+        """Return whether scores may be those of the training rows: as many, and with the same mean change.
+
+        The mean absolute change is all a model stores of its rows, at full precision. A model that shifts every score by
+        the same amount has the same mean change on any rows, and always returns False.
+        """
+        training = self.explanation
+        if len(after) != self.about.rows or training.rows != len(after) or not training.moved:
+            return False
+        change = np.abs(after - before).reshape(len(after), -1).mean(axis=1)
+        if np.allclose(change, change[0], rtol=CHANGE_TOLERANCE):
+            return False
+        return math.isclose(float(np.average(change, weights=weight)), training.moved, rel_tol=CHANGE_TOLERANCE)
+
     def info(self) -> Info:
-        """Say what the model is: method, versions, roles, size, when and on how many rows it was fitted."""
+        """Return a summary: method, versions, roles, size, when and on how many rows it was fitted."""
         schema, about = self.schema, self.about
         file_format, size = self.file or (None, None)
         return Info(
             about.method, about.version, about.fitted, file_format, about.rows, schema.task, schema.outcome, schema.weight,
             schema.prediction, tuple(feature.name for feature in schema.features), schema.classes,
-            self.map.describe(), size, self.history.measure, self.history.judged_by,
+            self.map.describe(), size, self.history.measure, self.history.evaluated_on,
             self.history.loss_before, self.history.loss_after,
         )  # fmt: skip
 
@@ -220,14 +225,15 @@ class Model:
         return repr(self.info())
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was worked out for speed cannot be pickled, and is worked out again.
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        # Cached properties cannot be pickled and are computed again.
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @cached_property
     def _encoders(self) -> list[tuple[str, Callable[[Any], float]]]:
         return [(feature.name, encoder(feature)) for feature in self.schema.features]
 
     def _encode(self, row: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+        """Return the codes and numbers of the features, and the predictions, of one row."""
         try:
             get = row.get
         except AttributeError:
@@ -235,20 +241,8 @@ class Model:
                 f"predict_one takes a mapping of names to values; got {type(row).__name__}",
                 hint="write it as predict_one({'p': 0.2, 'country': 'BR'}); predict takes frames",
             ) from None
-        task = self.schema.task
-        prediction = [check_prediction(get(name), name, task) for name in self.schema.prediction]
+        task, names = self.schema.task, self.schema.prediction
+        prediction = [check_prediction(get(name), name, task) for name in names]
         if task == "multiclass":
-            _adds_up(prediction)
+            checks.prediction(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
         return [encode(get(name)) for name, encode in self._encoders], prediction
-
-
-def _checked(threads: int | None) -> int | None:
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1):
-        raise ArgumentError(f"threads must be a whole number, at least 1; got {threads!r}")
-    return threads
-
-
-def _adds_up(prediction: list[float]) -> None:
-    from trueup.data import checks
-
-    checks.prediction(np.array([prediction]), tuple(str(at) for at in range(len(prediction))), "multiclass")

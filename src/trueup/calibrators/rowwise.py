@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup.calibrators.losses import enter
+from trueup.calibrators.losses import apply_link
 from trueup.data.columns import format_number
 from trueup.data.frame import frame_like
 from trueup.kernels.levels import NONE, advance
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trueup._types import FloatArray
-    from trueup.calibrators.maps.cascade import Cascade
-    from trueup.calibrators.maps.levels import LevelSets
+    from trueup.calibrators.lsboost.levelsets import LevelSets
+    from trueup.calibrators.mcgrad.cascade import Cascade
     from trueup.data.schema import Feature, Schema
     from trueup.kernels.trees import Forest
 
@@ -136,7 +136,7 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     With ``F_t = theta_t (F + trees)`` the change of F is the sum over rounds of what the trees added and of
     ``(theta_t - 1)(F + trees)``: the parts add up without a rest.
     """
-    start = enter(np.array([prediction]), cascade.link)[0]
+    start = apply_link(np.array([prediction]), cascade.link)[0]
     walk = _Walk(row, defaultdict(_Condition))
     rescaling = np.zeros(cascade.outputs)
     states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
@@ -168,7 +168,7 @@ def explain_change(
 ) -> RowExplanation:
     """Put the change of one prediction together, on the scale of a link: the largest part first, or all in their order."""
     if change is None:
-        start, end = (enter(np.array([values], np.float64), link)[0] for values in (before, after))
+        start, end = (apply_link(np.array([values], np.float64), link)[0] for values in (before, after))
         change = (end - start).tolist()
     size = (lambda _: 0) if in_order else lambda part: (-abs(part.change), part.output, part.condition)
     listed = tuple(sorted(parts, key=size))

@@ -71,7 +71,7 @@ def _audit(rows: dict[str, Any], what: str, watching: Watching) -> Audit:
 def _fit(rows: dict[str, Any], watching: Watching) -> Model:
     with watching() as watch:
         watch.say("fitting")
-        from trueup.calibrators.trees.boosting import MCGrad  # scikit-learn and LightGBM come with it
+        from trueup.calibrators.mcgrad.estimator import MCGrad  # scikit-learn and LightGBM come with it
 
         table = read(rows, outcome="outcome", prediction="prediction", features=BY)
         recipe = MCGrad("prediction", list(BY)).fit_table(table, counting(watch, "fitting"))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import argparse
 
     from trueup.calibrators.model import Model
-    from trueup.calibrators.rounds import History
     from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.stopping import History
     from trueup.cli.terminal import Grid
     from trueup.data.schema import Feature
 
@@ -77,7 +77,7 @@ def _model_page(model: Model, top: int) -> list[str | Grid]:
     return [
         *parts,
         "",
-        f"{history.measure} by {history.judged_by}; {history.reason}",
+        f"{history.measure} by {history.evaluated_on}; {history.reason}",
         history_grid(history, top),
         *_left(history, top),
     ]

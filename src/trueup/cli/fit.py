@@ -125,8 +125,8 @@ def _check_resume(arguments: argparse.Namespace, sources: Sequence[str | Path]) 
 
 def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
     """Fit files that need not fit in memory; give a sample of their rows, too."""
-    from trueup.calibrators.trees.apart import check_room, fit_apart
-    from trueup.calibrators.trees.facts import facts_of
+    from trueup.calibrators.mcgrad.apart import check_room, fit_apart
+    from trueup.calibrators.mcgrad.facts import facts_of
     from trueup.cluster.files import open_scan_partitions
 
     columns = find_columns(arguments)
@@ -182,11 +182,11 @@ def _page(model: Model, table: Table, recipe: Any) -> list[str | Grid]:
     features = f"{len(info.features)} feature{'' if len(info.features) == 1 else 's'}"
     patched = isinstance(model.map, Patches)
     by = "each patch by rows that did not set its size" if patched else "every row by a model that has not seen it"
-    judged = f"{history.judged_by}: {by}"
+    judged = f"{history.evaluated_on}: {by}"
     parts: list[str | Grid] = [
         history.reason,
         f"{info.method} on {info.rows:,} rows and {features if info.features else 'the score alone'}; judged by "
-        f"{judged if history.judged_by == 'cross-validation' else history.judged_by}",
+        f"{judged if history.evaluated_on == 'cross-validation' else history.evaluated_on}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
     if table.unlabelled:

@@ -74,7 +74,7 @@ def make_recipe(arguments: argparse.Namespace, schema: Schema, validation: Any =
     if validation is not None:
         given["stopping"] = validation
     elif arguments.judge:
-        from trueup.calibrators.rounds import CrossValidation
+        from trueup.calibrators.stopping import CrossValidation
 
         given["stopping"] = CrossValidation()
     known = inspect.signature(made).parameters

@@ -78,7 +78,7 @@ def of_fit(model: Model, recipe: Any) -> Iterator[str]:
         told["stopping"] = "rows of --validation"  # not the rows themselves
     said = ", ".join(f"{name}={value!r}" for name, value in told.items())
     yield f"method: {type(recipe).__name__}({shorten(said, 400)})"
-    yield f"judged by {history.judged_by}, by {history.measure}"
+    yield f"judged by {history.evaluated_on}, by {history.measure}"
     for one in history.rounds[:MOST_ROUNDS]:
         gain = (
             ""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.maps.patches import PatchList
     from trueup.calibrators.model import Model
-    from trueup.calibrators.rounds import History, Round
     from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.stopping import History, Round
 
 WIDEST_PART = 120
 LEAST_ROUNDS = 4  # that are always shown: two at either end

@@ -55,7 +55,7 @@ def read_validation(arguments: argparse.Namespace, table: Table) -> Any:
     """Read the rows that judge, with the columns of those that are fitted; None where none are named."""
     if arguments.validation is None:
         return None
-    from trueup.calibrators.rounds import Validation
+    from trueup.calibrators.stopping import Validation
 
     schema = table.schema
     try:

@@ -14,21 +14,21 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup.calibrators import splits
-from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.checking import check_whole
 from trueup.calibrators.choosing.choice import Candidate, Choice, choose_simplest, margin, tell
 from trueup.calibrators.curves.binning import Histogram, Isotonic
 from trueup.calibrators.curves.classic import Classic
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
-from trueup.calibrators.levels.levelset import LSBoost
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.base import Unchanged
+from trueup.calibrators.depthtwo import DepthTwo
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.lsboost.estimator import LSBoost
+from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.maps.scores import ScoreMap
+from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
-from trueup.calibrators.rounds import CrossValidation, History, Round, describe
-from trueup.calibrators.trees.boosting import MCGrad
-from trueup.calibrators.trees.depthtwo import DepthTwo
+from trueup.calibrators.stopping import CrossValidation, History, Round, evaluation_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import FloatArray
-    from trueup.calibrators.maps.base import Map
-    from trueup.calibrators.rounds import Split
-    from trueup.calibrators.splits import Held
+    from trueup.calibrators.map import Map
+    from trueup.calibrators.splits import HeldOut
+    from trueup.calibrators.stopping import Split
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
@@ -171,25 +171,25 @@ class Auto(Calibrator):
         super().fit_table(table, progress)
         chosen = next((one.title for one in self.choice_.candidates if one.chosen), self.choice_.method)
         self.model_ = replace(self.model_, about=replace(self.model_.about, method=f"Auto: {chosen}"))
-        if isinstance(self.model_.map, (Unchanged, ScoreMap)):  # which read the score alone: the model asks for no more
+        if isinstance(self.model_.map, (UnchangedMap, ScoreMap)):  # which read the score alone: the model asks for no more
             self.model_ = replace(self.model_, schema=replace(self.model_.schema, features=()))
         return self
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         check_whole(self, {"folds": (2, 2**31 - 1), "random_state": (0, 2**31 - 1)})
         check_whole(self, {"threads": (1, 2**31 - 1)}, optional=True)
         tried = [_Tried(name, title, recipe) for name, title, recipe in self._resolve(table.schema.task)]
-        splits.enough_rows(table)
-        parts = splits.divide(table, CrossValidation(int(self.folds)), int(self.random_state))
+        splits.check_row_count(table)
+        parts = splits.split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
         judged: list[Split] = []
-        if min(len(part.train) for part in parts) < splits.FEWEST_ROWS:
+        if min(len(part.train) for part in parts) < splits.MIN_ROWS:
             choice, before = _too_few(table, tried[0])
         else:
             judged = parts[: max(FEWEST_FOLDS, math.ceil(ENOUGH * len(parts) / len(table)))]
             choice, before = self._choose(table, tried, judged, progress)
         winner = next(one for one in tried if one.name == choice.method)
         fitted, self.choice_ = _settle(table, winner, choice, before)
-        return fitted if fitted.held is not None else fitted._replace(held=_held(table, winner.recipe, judged))
+        return fitted if fitted.held_out is not None else fitted._replace(held_out=_held(table, winner.recipe, judged))
 
     def _choose(self, table: Table, tried: list[_Tried], parts: list[Split], progress: Any) -> tuple[Choice, float]:
         """Judge every method by every fold; gives the choice, and the loss of the scores as they are."""
@@ -206,7 +206,7 @@ class Auto(Calibrator):
                     progress(at * len(tried) + done, len(parts) * len(tried))
             if FEWEST_FOLDS <= at + 1 < len(parts):
                 _drop(tried, weight)
-        return _decide(tried, base, weight, loss_of(table.schema.task).measure)
+        return _decide(tried, base, weight, task_loss(table.schema.task).measure)
 
     def _resolve(self, task: Task) -> list[tuple[str, str, Calibrator | None]]:
         """Find what to choose from: a name, a title and a recipe each; none for identity."""
@@ -253,10 +253,10 @@ class _Tried:
     def judge(self, train: Table, held: Table, workers: Workers) -> None:
         """Fit to some rows, and judge by others."""
         start = time.perf_counter()
-        loss, found = loss_of(held.schema.task), Unchanged() if self.recipe is None else _fit(self.recipe, train)
+        loss, found = task_loss(held.schema.task), UnchangedMap() if self.recipe is None else _fit(self.recipe, train)
         columns = [held.columns[feature.name] for feature in held.schema.features]
         assert held.outcome is not None
-        self.losses.append(loss.each(held.outcome, loss.enter(found.apply(columns, held.prediction, workers))))
+        self.losses.append(loss.per_row(held.outcome, loss.apply_link(found.apply(columns, held.prediction, workers))))
         self.seconds += time.perf_counter() - start
 
     @property
@@ -302,35 +302,35 @@ def _decide(tried: Sequence[_Tried], base: _Tried, weight: FloatArray | None, me
 
 def _too_few(table: Table, simplest: _Tried) -> tuple[Choice, float]:
     """Take the simplest where no fold leaves enough rows to learn from."""
-    loss = loss_of(table.schema.task)
+    loss = task_loss(table.schema.task)
     assert table.outcome is not None
-    before = float(np.average(loss.each(table.outcome, loss.enter(table.prediction)), weights=table.weight))
+    before = float(np.average(loss.per_row(table.outcome, loss.apply_link(table.prediction)), weights=table.weight))
     what = "scores are left unchanged" if simplest.recipe is None else f"took the simplest, {simplest.title}"
     return Choice(simplest.name, (), f"{len(table)} rows are too few to choose by: {what}", loss.measure, 0), before
 
 
-def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tuple[Fitted, Choice]:
+def _settle(table: Table, winner: _Tried, choice: Choice, before: float) -> tuple[FitResult, Choice]:
     """Fit the chosen method to all rows, and write the choice into its history."""
     nothing = Round(0, 0, 1.0, before, 0.0, 0.0, kept=True)
-    judged_by = describe(CrossValidation() if choice.candidates else None)
+    evaluated_on = evaluation_rows(CrossValidation() if choice.candidates else None)
     if winner.recipe is None:
-        return Fitted(Unchanged(), History((nothing,), 0, choice.sentence, judged_by, choice.measure)), choice
+        return FitResult(UnchangedMap(), History((nothing,), 0, choice.sentence, evaluated_on, choice.measure)), choice
     fitted = winner.recipe._fit_map(table, None)
     history = fitted.history
     if not history.chosen:
         said = f"{choice.sentence}; but fitted to all rows it changes nothing ({history.reason})"
-        unchanged = fitted._replace(map=Unchanged(), history=replace(history, reason=said), after=None)
+        unchanged = fitted._replace(map=UnchangedMap(), history=replace(history, reason=said), after=None)
         return unchanged, replace(choice, sentence=said)
     own = next((one for one in choice.candidates if one.chosen), None)
     if isinstance(winner.recipe, Classic) and winner.recipe.stopping is None and own is not None:
         rounds = nothing, Round(1, 0, 1.0, own.loss, own.gain, own.gain_error, kept=True)
-        history = History(rounds, 1, choice.sentence, judged_by, choice.measure)
+        history = History(rounds, 1, choice.sentence, evaluated_on, choice.measure)
     else:
         history = replace(history, reason=f"{choice.sentence}; {history.reason}")
     return fitted._replace(history=history), choice
 
 
-def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> Held | None:
+def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> HeldOut | None:
     """Keep the rows of the choice, for a winner that holds none out itself: scores as they are, or of curves fitted again.
 
     Fitting them again takes next to no time, and keeping the scores of all that is tried would take room. Trees and patches
@@ -339,7 +339,9 @@ def _held(table: Table, winner: Calibrator | None, parts: Sequence[Split]) -> He
     if not parts or table.schema.task != "binary" or not (winner is None or isinstance(winner, Classic)):
         return None
     rows = np.concatenate([part.valid for part in parts])
-    return splits.hold_out(table, rows, table.prediction[rows] if winner is None else winner._out_of_fold(table, parts)[0])
+    return splits.collect_held_out(
+        table, rows, table.prediction[rows] if winner is None else winner._out_of_fold(table, parts)[0]
+    )
 
 
 def _recipe(one: Any) -> Calibrator | None:

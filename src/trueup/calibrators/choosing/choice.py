@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.calibrators.rounds import FEW, LEAST_GAIN, paired_gain
+from trueup.calibrators.stopping import paired_gain, required_gain
 from trueup.data.frame import frame_like
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class Margin(NamedTuple):
 def margin(each: FloatArray, best: FloatArray, weight: FloatArray | None) -> Margin:
     """Compare the losses of the same rows, pair by pair."""
     behind, error, carried = paired_gain(each - best, weight)
-    dust = LEAST_GAIN * abs(float(np.average(each, weights=weight)))
-    return Margin(behind, error, max((1 + FEW / (carried - 1)) * error, dust) if carried > 1 else float("inf"))
+    return Margin(behind, error, required_gain(1.0, error, carried, float(np.average(each, weights=weight))))
 
 
 def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from trueup.metrics.isotonic import find_knots
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.base import Calibrator, Fitted
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.base import Unchanged
+from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.maps.scores import CHUNK, Curves, ScoreMap, join_outputs
-from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
-from trueup.calibrators.splits import are_counts, hold_out
+from trueup.calibrators.splits import are_row_counts, collect_held_out
+from trueup.calibrators.stopping import CrossValidation, History, Round, choose_rounds, evaluation_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.losses import log_losses
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, Int32Array
     from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.maps.base import Map
-    from trueup.calibrators.rounds import Split
+    from trueup.calibrators.map import Map
+    from trueup.calibrators.stopping import Split
     from trueup.data.schema import Task
     from trueup.data.table import Table
     from trueup.kernels.pooling import Pooled
@@ -93,7 +93,7 @@ def count_rows(weight: FloatArray | None, rows: int, code: Int32Array | None = N
     if weight is None:
         return np.array([float(rows)]) if code is None else np.bincount(code, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if code is None else code
-    if are_counts(weight):
+    if are_row_counts(weight):
         return np.asarray([weight.sum()] if code is None else np.bincount(codes, weight, groups), np.float64)
     found = np.empty(groups)
     effective_rows(codes, weight / weight.max(), found)
@@ -103,22 +103,22 @@ def count_rows(weight: FloatArray | None, rows: int, code: Int32Array | None = N
 class Judged(Calibrator):
     """A calibrator that learns one map, kept or dropped as a whole. A subclass writes ``_learn`` and ``_check``."""
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:  # noqa: ARG002
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
         self._check_stopping()
-        whole, splits = self._split(table)
+        whole, splits = self._split_rows(table)
         if self.stopping is None:
             found = self._learn(table)
             after = _apply(found, table)
-            return Fitted(found, self._judge(table, after), after)
+            return FitResult(found, self._judge(table, after), after)
         scores, found = self._out_of_fold(whole, splits)
         rows = np.concatenate([split.valid for split in splits])
         held = whole.take(rows)
         history = self._judge(held, scores)
         if not history.chosen:
-            return Fitted(Unchanged(), history, held=hold_out(whole, rows, held.prediction))
+            return FitResult(UnchangedMap(), history, held_out=collect_held_out(whole, rows, held.prediction))
         kept = self._learn(table) if isinstance(self.stopping, CrossValidation) else found
-        return Fitted(kept, history, held=hold_out(whole, rows, scores))
+        return FitResult(kept, history, held_out=collect_held_out(whole, rows, scores))
 
     def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
         """Score the rows that judge, each by a map that was not fitted to it; give the last of the maps too."""
@@ -131,7 +131,7 @@ class Judged(Calibrator):
     def _judge(self, judging: Table, after: FloatArray) -> History:
         """Hold the losses of the rows that judge against those of the base score."""
         fixed = self.stopping is None
-        loss = loss_of(judging.schema.task)
+        loss = task_loss(judging.schema.task)
         assert judging.outcome is not None
         losses = [_losses(loss, judging.outcome, scores) for scores in (judging.prediction, after)]
         chosen, judged = choose_rounds(iter(losses), judging.weight)
@@ -142,7 +142,7 @@ class Judged(Calibrator):
         if not fixed:
             moved = f"held-out loss {before:.6g} -> {fell:.6g}"
             reason = f"kept: {moved}" if chosen else f"{moved} is nothing beyond noise: scores are left unchanged"
-        return History(rounds, chosen, reason, describe(self.stopping), loss.measure)
+        return History(rounds, chosen, reason, evaluation_rows(self.stopping), loss.measure)
 
     @abstractmethod
     def _check(self, task: Task) -> None:
@@ -205,7 +205,7 @@ class Classic(Judged):
 def _losses(loss: TaskLoss, y: FloatArray, scores: FloatArray) -> FloatArray:
     """Give the loss of every row; that of probabilities by a kernel, since it is asked of every fit."""
     if loss.name != "log":
-        return loss.each(y, loss.enter(scores))
+        return loss.per_row(y, loss.apply_link(scores))
     out = np.empty(len(y))
 
     def some(start: int) -> None:

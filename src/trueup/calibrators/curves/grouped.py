@@ -11,7 +11,7 @@ import numpy as np
 from trueup.calibrators import splits
 from trueup.calibrators.checking import check_whole
 from trueup.calibrators.curves.classic import Classic, Judged, Sample, count_rows, sample_of
-from trueup.calibrators.losses import loss_of
+from trueup.calibrators.losses import task_loss
 from trueup.calibrators.maps.grouped import GroupMap, number_cells
 from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
@@ -19,10 +19,10 @@ from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.calibrators.base import Fitted
-    from trueup.calibrators.maps.base import Map
+    from trueup.calibrators.base import FitResult
+    from trueup.calibrators.map import Map
     from trueup.calibrators.maps.scores import Curves
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
@@ -167,7 +167,7 @@ class Grouped(Judged):
         if not number and not (isinstance(k, str) and k == "auto"):
             raise ArgumentError(f'shrinkage must be "auto" or a number, at least 0; got {k!r}')
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         fitted = super()._fit_map(table, progress)
         if not isinstance(fitted.map, GroupMap):
             return fitted
@@ -188,7 +188,7 @@ class Grouped(Judged):
         """Fit the whole and every group that is large enough."""
         features = table.schema.features
         cuts = tuple(
-            fit_binner(one, splits.counted(table, one.name), default_bins=int(self.bins), for_new_rows=True)
+            fit_binner(one, splits.repeat_by_weight(table, one.name), default_bins=int(self.bins), for_new_rows=True)
             for one in features
         )
         if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
@@ -209,8 +209,8 @@ class Grouped(Judged):
         """Choose the shrinkage that serves rows best that were not fitted to; of two alike, the calmer."""
         if not len(found.cells):
             return math.inf
-        fold = splits.parts_of(table, FOLDS, int(self.random_state))
-        loss, sums = loss_of(table.schema.task), np.zeros(len(TRIED))
+        fold = splits.assign_folds(table, FOLDS, int(self.random_state))
+        loss, sums = task_loss(table.schema.task), np.zeros(len(TRIED))
         for at in range(FOLDS):
             train, valid = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
             if not len(train) or not len(valid):
@@ -221,7 +221,7 @@ class Grouped(Judged):
             w = np.ones(len(held)) if held.weight is None else held.weight
             for place, k in enumerate(TRIED):
                 after = fitted.shrunk(k).apply(columns, held.prediction, Workers())
-                sums[place] += (w * loss.each(held.outcome, loss.enter(after))).sum()
+                sums[place] += (w * loss.per_row(held.outcome, loss.apply_link(after))).sum()
         return TRIED[int(np.flatnonzero(sums <= sums.min() * (1 + ALIKE))[-1])]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.curves.classic import Classic
-from trueup.calibrators.losses import enter
+from trueup.calibrators.losses import apply_link
 from trueup.calibrators.maps.scores import Curves
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
@@ -22,7 +22,7 @@ from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.curves.classic import Sample
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled
 
@@ -131,7 +131,7 @@ class Platt(Classic):
         if task == "regression":
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, found)
         else:
-            logit = enter(pooled.score, "logit")[:, 0]
+            logit = apply_link(pooled.score, "logit")[:, 0]
             found = _maximise(pooled, worth, [logit, np.ones(len(logit))], [-STEEPEST, 0.0], [1.0, 0.0])
         slope, intercept = found.T
         again = np.zeros(len(slope)) if task == "regression" else slope
@@ -212,7 +212,7 @@ class Temperature(Classic):
         return super()._fit_curves(sample) if sample.outputs == 1 else _fit_classes(sample)
 
     def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
-        factor = _maximise(pooled, worth, [enter(pooled.score, "logit")[:, 0]], [1 / STEEPEST], [1.0])[:, 0]
+        factor = _maximise(pooled, worth, [apply_link(pooled.score, "logit")[:, 0]], [1 / STEEPEST], [1.0])[:, 0]
         return Curves.of_coefficients("logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))]))
 
 

@@ -54,7 +54,7 @@ def fit_embedding(told: Any, components: int | None, table: Table, units: Units)
 
 def _fit_groups(table: Table) -> Groups:
     features = table.schema.features
-    cuts = tuple(fit_binner(one, splits.counted(table, one.name), for_new_rows=True) for one in features)
+    cuts = tuple(fit_binner(one, splits.repeat_by_weight(table, one.name), for_new_rows=True) for one in features)
     if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
         raise ArgumentError(
             f"the {len(cuts)} features have too many combinations to be numbered as groups", hint="name fewer columns"
@@ -185,7 +185,8 @@ class ForeignSpace:
 class ForeignLocal(LocalMap):
     """A map that predicts, and cannot be saved."""
 
-    kind = "foreign embedding"
+    kind = "external embedding"
+    unsavable_hint = 'embedding="pca", or apply the transformer beforehand and use embedding="columns"'
 
 
 def _fit_foreign(told: Any, design: Design, columns: Sequence[AnyArray], units: Units) -> ForeignSpace:

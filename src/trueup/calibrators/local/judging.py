@@ -11,7 +11,7 @@ import numpy as np
 from trueup.calibrators.local.pooling import sort_alike
 from trueup.calibrators.maps.local import Neighbours, confidence_of, mix_reset, mix_shift, number_bins, reset, scale_of
 from trueup.calibrators.maps.spaces import Groups
-from trueup.calibrators.rounds import FEW, LATER, LEAST_GAIN, paired_gain
+from trueup.calibrators.stopping import LATER_ROUND_ERRORS, paired_gain, required_gain
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.laplace import sums
@@ -279,6 +279,5 @@ def choose(votes: Votes, placed: Placed, weight: FloatArray, rows: IntArray, can
             lowest, best, each, rate = loss, len(tried), losses, moved
         tried.append(Tried(candidates.gammas[at], m, move, loss))
     gain, error, carried = paired_gain(np.repeat(base - each, rows), np.repeat(weight / rows, rows))
-    needed = LATER * (1 + FEW / (carried - 1)) * error if carried > 1 else math.inf
-    kept = gain > max(needed, LEAST_GAIN * abs(before))
+    kept = gain > required_gain(LATER_ROUND_ERRORS, error, carried, before)
     return Judged(tuple(tried), tried[best], before, gain, error, kept, rate)

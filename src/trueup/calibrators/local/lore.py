@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup._validate import check_choice
 from trueup.calibrators import splits
-from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.checking import check_whole
 from trueup.calibrators.curves.binning import cut_by_mass
 from trueup.calibrators.explain import find_corrections
@@ -17,10 +17,10 @@ from trueup.calibrators.local import judging
 from trueup.calibrators.local.embedding import ForeignLocal, ForeignSpace, fit_embedding
 from trueup.calibrators.local.judging import RESET, SHIFT, Candidates
 from trueup.calibrators.local.pooling import pool_rows
-from trueup.calibrators.maps.base import Unchanged
+from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.maps.local import LocalMap, confidence_of, even_edges, reset
 from trueup.calibrators.maps.spaces import Groups, Space, place_all
-from trueup.calibrators.rounds import History, Holdout, Round
+from trueup.calibrators.stopping import History, Holdout, Round
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.local.judging import Judged, Placed, Tried, Votes
     from trueup.calibrators.local.pooling import Units
-    from trueup.calibrators.maps.base import Map
+    from trueup.calibrators.map import Map
     from trueup.calibrators.maps.spaces import Embedding
     from trueup.data.schema import Task
     from trueup.data.table import Table
@@ -226,9 +226,9 @@ class LoRe(Calibrator):
         columns = [table.columns[one.name] for one in table.schema.features]
         return place_all(self.embedding_, columns, len(table))
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:  # noqa: ARG002
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
-        splits.enough_rows(table)
+        splits.check_row_count(table)
         units = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, units)
         few = table.take(units.first)
@@ -239,13 +239,13 @@ class LoRe(Calibrator):
         judged, after = recipe.judge_all(own, units, table) if learn is None else recipe.judge_some(table, learn, rows)
         kept = judged.kept or not isinstance(self.gamma, str)
         history = self._history(judged, all_judge=all_judge, kept=kept)
-        found: Map = recipe.learn(own, units.weight, *judged.chosen[:3]) if kept else Unchanged()
+        found: Map = recipe.learn(own, units.weight, *judged.chosen[:3]) if kept else UnchangedMap()
         self.tried_: tuple[Tried, ...] = judged.tried
         self.embedding_ = embedding
-        held = splits.hold_out(table, rows, after if kept else table.prediction[rows])
-        return Fitted(found, history, after if kept else None, held)
+        held = splits.collect_held_out(table, rows, after if kept else table.prediction[rows])
+        return FitResult(found, history, after if kept else None, held)
 
-    def _compare(self, table: Table, found: Map, after: FloatArray) -> Explanation:
+    def _explain_change(self, table: Table, found: Map, after: FloatArray) -> Explanation:
         some = table if len(after) == len(table) else table.take(_held(table)[1])
         return find_corrections(some, found.tested(), some.prediction, after)
 
@@ -357,8 +357,8 @@ class _Recipe:
 
 def _held(table: Table) -> tuple[IntArray, IntArray]:
     """Deal out which rows are learned from, and which judge."""
-    share = max(SOME / len(table), 1 / splits.SHARES)
-    split = splits.divide(table, Holdout(share), 0)[0]
+    share = max(SOME / len(table), 1 / splits.HOLDOUT_FOLDS)
+    split = splits.split_rows(table, Holdout(share), 0)[0]
     return split.train, split.valid
 
 

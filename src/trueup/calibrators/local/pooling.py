@@ -43,7 +43,7 @@ class Units:
 def pool_rows(table: Table) -> Units:
     """Add up rows that are alike."""
     assert table.outcome is not None
-    given = splits.weigh(table.weight, len(table))
+    given = splits.scale_weights(table.weight, len(table))
     weight = np.ones(len(table)) if given is None else given
     parts = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.outcome]
     content = np.column_stack([np.where(np.isnan(part), np.nan, part + 0.0) for part in parts])  # one NaN, no minus zero
@@ -51,7 +51,7 @@ def pool_rows(table: Table) -> Units:
     unit = np.empty(len(table), np.int64)
     unit[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     total = np.add.reduceat(weight[order], starts)
-    counted = splits.are_counts(weight)
+    counted = splits.are_row_counts(weight)
     rows = np.rint(total).astype(np.int64) if counted else np.diff(starts, append=len(order))
     but_outcome = as_bytes(content[order[starts], :-1])
     alike = np.cumsum(np.append(False, but_outcome[1:] != but_outcome[:-1]))

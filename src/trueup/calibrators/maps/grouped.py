@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.maps.base import Map
+from trueup.calibrators.map import Map
 from trueup.calibrators.maps.scores import describe_curves
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ class GroupMap(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Say how far the whole moves the row, and how much farther its group does."""
-        from trueup.calibrators.losses import enter, loss_of
+        from trueup.calibrators.losses import apply_link, task_loss
         from trueup.calibrators.rowwise import Part, explain_change
 
-        link, group = loss_of(schema.task).link, self._group_of(row)
+        link, group = task_loss(schema.task).link, self._group_of(row)
         whole, after = self._read_one(0, prediction), self._read_one(group, prediction)
-        start, middle, end = (enter(np.array([values]), link)[0] for values in (prediction, whole, after))
+        start, middle, end = (apply_link(np.array([values]), link)[0] for values in (prediction, whole, after))
         parts = []
         for c, label in enumerate(schema.classes or ("",)):
             parts.append(Part("every row", float(middle[c] - start[c]), label))

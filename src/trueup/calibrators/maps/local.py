@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.calibrators.maps.base import Map
+from trueup.calibrators.map import Map
 from trueup.calibrators.maps.spaces import CHUNK, Groups
 from trueup.kernels.binning import digitize
 from trueup.kernels.laplace import Sources, Sums
@@ -185,10 +185,10 @@ class LocalMap(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Say how far the bin moves the row, how much farther its neighbours, and how far it is drawn back."""
-        from trueup.calibrators.losses import enter, loss_of
+        from trueup.calibrators.losses import apply_link, task_loss
         from trueup.calibrators.rowwise import Part, explain_change
 
-        link = loss_of(schema.task).link
+        link = task_loss(schema.task).link
         P = np.array([prediction], np.float64)
         P = P[:, 0] if len(prediction) == 1 else P
         after = self.apply_one(list(row), list(prediction))
@@ -198,10 +198,10 @@ class LocalMap(Map):
         # What comes last ends at the new score, to the last bit.
         last_words = _draw(self.shrinkage, told[-1].rows) if self.shrinkage else stages.pop()[0]
         own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
-        parts, start, end = [], *(enter(values.reshape(1, -1), link)[0] for values in (P, after))
+        parts, start, end = [], *(apply_link(values.reshape(1, -1), link)[0] for values in (P, after))
         last = start[own]
         for text, rate in [*stages, (last_words, None)]:
-            here = end[own] if rate is None else enter(np.array([rate]), link)[0, 0]
+            here = end[own] if rate is None else apply_link(np.array([rate]), link)[0, 0]
             if here != last:
                 parts.append(Part(text, float(here - last), labels[own]))
             last = here

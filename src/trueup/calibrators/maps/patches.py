@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.maps.base import Map
+from trueup.calibrators.map import Map
 from trueup.data.frame import frame_like, to_jsonable
 from trueup.kernels.patches import Program, moved, score, to_logits
 from trueup.kernels.threads import Workers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.calibrators.maps.base import Map
+from trueup.calibrators.map import Map
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.scores import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
@@ -139,12 +139,12 @@ class ScoreMap(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Say what each coefficient added, or on which piece of the curve the score lies."""
-        from trueup.calibrators.losses import enter, loss_of
+        from trueup.calibrators.losses import apply_link, task_loss
         from trueup.calibrators.rowwise import Part, explain_change
 
-        link = loss_of(schema.task).link
+        link = task_loss(schema.task).link
         after = self.apply_one(list(row), list(prediction))
-        start, end = (enter(np.array([values]), link)[0] for values in (prediction, after))
+        start, end = (apply_link(np.array([values]), link)[0] for values in (prediction, after))
         parts: list[Part] = []
         labels = schema.classes or ("",)
         for c, (name, label) in enumerate(zip(schema.prediction, labels, strict=True)):

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.checking import check_numbers, check_whole
-from trueup.calibrators.losses import loss_of
+from trueup.calibrators.losses import task_loss
 from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.patches.rows import arrange
 from trueup.calibrators.patches.search import Rule, Search
-from trueup.calibrators.rounds import CrossValidation, History, describe
-from trueup.calibrators.splits import counted, hold_out, weigh
+from trueup.calibrators.splits import collect_held_out, repeat_by_weight, scale_weights
+from trueup.calibrators.stopping import CrossValidation, History, evaluation_rows
 from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.maps.patches import PatchList
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
 
 
@@ -54,21 +54,21 @@ class _Patching(Calibrator):
     def _link(self, table: Table) -> str:  # noqa: ARG002
         return "identity"
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check()
         if table.schema.task == "multiclass":
             raise ArgumentError(
                 f"{type(self).__name__} takes one prediction column; got {len(table.schema.prediction)}, one a class",
                 hint="MCGrad corrects several classes together; or correct the score of one class at a time",
             )
-        whole, splits = self._split(table)
-        scaled = weigh(whole.weight, len(table))
+        whole, splits = self._split_rows(table)
+        scaled = scale_weights(whole.weight, len(table))
         weight = np.ones(len(whole)) if scaled is None else scaled
         cuts = [
-            fit_binner(one, counted(table, one.name), default_bins=int(self.bins), for_new_rows=True)
+            fit_binner(one, repeat_by_weight(table, one.name), default_bins=int(self.bins), for_new_rows=True)
             for one in table.schema.features
         ]
-        loss, link, judged = loss_of(table.schema.task), self._link(table), self.stopping is not None
+        loss, link, judged = task_loss(table.schema.task), self._link(table), self.stopping is not None
         clip = (0.0, 1.0) if link == "identity" and table.schema.task == "binary" else None
         rule = Rule(
             self._edges(table, weight[: len(table)]), link, self._tolerated(table, weight[: len(table)]),
@@ -82,8 +82,8 @@ class _Patching(Calibrator):
         edges = tuple(np.empty(0) if cut.edges is None else cut.edges for cut in cuts)
         found = Patches(link, table.schema.levels, edges, tuple(search.patches), clip)
         reason = self._reason(search, found.describe())
-        history = History(tuple(search.tried), found.steps, reason, describe(self.stopping), loss.measure)
-        return Fitted(found, history, held=hold_out(whole, *search.held()) if judged else None)
+        history = History(tuple(search.tried), found.steps, reason, evaluation_rows(self.stopping), loss.measure)
+        return FitResult(found, history, held_out=collect_held_out(whole, *search.held()) if judged else None)
 
     def _tolerated(self, table: Table, weight: FloatArray) -> float:
         """Put alpha on the scale of the outcome: of real outcomes it is a share of the standard deviation."""
@@ -248,7 +248,7 @@ class HKRR(_Patching):
         self.random_state = random_state
 
     def _link(self, table: Table) -> str:
-        return "identity" if self.stopping is None else loss_of(table.schema.task).link
+        return "identity" if self.stopping is None else task_loss(table.schema.task).link
 
     def _check(self) -> None:
         super()._check()
@@ -337,7 +337,7 @@ class Multiaccuracy(_Patching):
         self.random_state = random_state
 
     def _link(self, table: Table) -> str:
-        return loss_of(table.schema.task).link
+        return task_loss(table.schema.task).link
 
 
 def _pooled(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.rounds import Split
+    from trueup.calibrators.stopping import Split
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtri
 
-from trueup.calibrators.losses import enter
+from trueup.calibrators.losses import apply_link
 from trueup.calibrators.maps.patches import Patch
-from trueup.calibrators.rounds import FEW, FIRST, LEAST_GAIN, Round, paired_gain
+from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, MIN_RELATIVE_GAIN, SMALL_SAMPLE_ROWS, Round, paired_gain
 from trueup.kernels.binning import digitize
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.patches import moved, shift_to, tally, to_logits
@@ -117,7 +117,7 @@ class Search:
         self._add_up(np.arange(self.levels))
         tests = max(int((self.cells[0] >= rule.min_rows).sum()), 1)
         # The gain of a patch is about half as many standard errors as the bias it takes away.
-        self.bar = max(FIRST, float(-ndtri(FALSE / (2 * tests))) / 2)
+        self.bar = max(FIRST_ROUND_ERRORS, float(-ndtri(FALSE / (2 * tests))) / 2)
         self.patches: list[Patch] = []
         self.tried: list[Round] = [Round(0, 0, 1.0, self._mean_loss(), 0.0, 0.0, kept=True)]
         self.ended = "none"
@@ -270,8 +270,8 @@ class Search:
         weight = w[self.judging]
         gain, error, carried = paired_gain((self.losses - after)[self.judging], weight)
         error = max(error, float(self.unit * np.sqrt(null) / weight.sum()))
-        needed = self.bar * (1 + FEW / (carried - 1)) * error if carried > 1 else np.inf
-        kept = gain > max(needed, LEAST_GAIN * abs(self.tried[0].loss))
+        needed = self.bar * (1 + SMALL_SAMPLE_ROWS / (carried - 1)) * error if carried > 1 else np.inf
+        kept = gain > max(needed, MIN_RELATIVE_GAIN * abs(self.tried[0].loss))
         return _Verdict(gain, error, kept, after, moves)
 
     def _judged(self, verdict: _Verdict) -> tuple[float, float, float]:
@@ -298,7 +298,7 @@ class Search:
         return np.asarray(expit(value)) if self.rule.link == "logit" else value
 
     def _logit(self, value: FloatArray) -> FloatArray:
-        return value if self.rule.link == "logit" else enter(value, "logit")[:, 0]
+        return value if self.rule.link == "logit" else apply_link(value, "logit")[:, 0]
 
     def _slope(self, old: FloatArray, new: FloatArray) -> FloatArray:
         """Say how the gain of a row, which is linear in its outcome, changes with that."""
@@ -306,4 +306,4 @@ class Search:
 
     def _loss(self, y: FloatArray, value: FloatArray) -> FloatArray:
         F = self._logit(value) if self.loss.name == "log" else value
-        return self.loss.each(y, F[:, None])
+        return self.loss.per_row(y, F[:, None])

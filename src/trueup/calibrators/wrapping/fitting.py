@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from trueup.calibrators.base import Calibrator
 from trueup.calibrators.curves.scaling import Platt
-from trueup.calibrators.splits import FEWEST_ROWS, weigh
-from trueup.calibrators.trees.boosting import MCGrad
+from trueup.calibrators.mcgrad.estimator import MCGrad
+from trueup.calibrators.splits import MIN_ROWS, scale_weights
 from trueup.calibrators.wrapping.crossfit import divide_rows, out_of_fold, take
 from trueup.calibrators.wrapping.shown import content_of, find_name, lay_out, rows_of, several
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
@@ -230,15 +230,15 @@ def open_data(own: Calibrated, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
 
 def _default(rows: int, weight: FloatArray | None) -> Calibrator:
     """Choose a calibrator by how many rows there are, counting a weight of 2 as two."""
-    counted = rows if weight is None else float(np.asarray(weigh(weight, rows)).sum())
+    counted = rows if weight is None else float(np.asarray(scale_weights(weight, rows)).sum())
     return MCGrad() if counted >= ENOUGH else Platt()
 
 
 def _enough(rows: int) -> None:
-    if rows < FEWEST_ROWS:
+    if rows < MIN_ROWS:
         raise DataError(
             f"{rows} sample{'' if rows == 1 else 's'} (rows of positive weight) are too few to calibrate on",
-            hint=f"give at least {FEWEST_ROWS} rows",
+            hint=f"give at least {MIN_ROWS} rows",
         )
 
 

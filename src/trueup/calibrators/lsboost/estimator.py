@@ -9,29 +9,29 @@ import numpy as np
 
 from trueup._validate import check_choice
 from trueup.calibrators import splits
-from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.checking import check_numbers, check_whole
-from trueup.calibrators.levels.foreign import ForeignLearner, ForeignLevels, make_foreign_map
-from trueup.calibrators.levels.leveling import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.base import Unchanged
-from trueup.calibrators.maps.levels import LevelSets, Scale
-from trueup.calibrators.rounds import CrossValidation, History, Round, Split, describe
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets, make_external_map
+from trueup.calibrators.lsboost.levelsets import LevelSets, ScoreScale
+from trueup.calibrators.lsboost.rounds import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.stopping import CrossValidation, History, Round, Split, evaluation_rows
 from trueup.data.checks import describe_rows
 from trueup.data.frame import NO_PREDICTION, read_like
-from trueup.engines.levels import Columns, leaf_rows
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
+from trueup.learners.level_regression import Columns, min_leaf_rows
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trueup._types import FloatArray
-    from trueup.calibrators.levels.leveling import Learner
-    from trueup.calibrators.maps.base import Map
-    from trueup.calibrators.rounds import Stopping
-    from trueup.calibrators.splits import Held
+    from trueup.calibrators.lsboost.rounds import Learner
+    from trueup.calibrators.map import Map
+    from trueup.calibrators.splits import HeldOut
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
 
 
@@ -170,26 +170,26 @@ class LSBoost(Calibrator):
         model = self._fitted()
         table = read_like(X, model.schema)
         columns = [table.columns[feature.name] for feature in model.schema.features]
-        if isinstance(model.map, (LevelSets, ForeignLevels)):
+        if isinstance(model.map, (LevelSets, ExternalLevelSets)):
             yield from model.map.stages(columns, table.prediction)
         else:
             yield table.prediction.copy()
 
-    def _role(self) -> Any:
+    def _prediction_role(self) -> Any:
         return NO_PREDICTION if self.prediction is None else self.prediction
 
-    def _before(self, table: Table, found: Map) -> FloatArray:
-        return self._base(table, found.scale) if isinstance(found, (LevelSets, ForeignLevels)) else table.prediction
+    def _base_scores(self, table: Table, found: Map) -> FloatArray:
+        return self._base(table, found.scale) if isinstance(found, (LevelSets, ExternalLevelSets)) else table.prediction
 
     def _task(self) -> str:
         return "regression" if self.prediction is None and self.task == "auto" else self.task
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check(table)
         literal = self.alpha is not None
         whole, parts = self._divided(table, literal=literal)
-        loss = loss_of("regression" if literal else table.schema.task)
-        weight = splits.weigh(whole.weight, len(table))
+        loss = task_loss("regression" if literal else table.schema.task)
+        weight = splits.scale_weights(whole.weight, len(table))
         mass = np.ones(len(whole)) if weight is None else weight
         scale = self._scale(table, literal=literal)
         assert whole.outcome is not None
@@ -199,27 +199,27 @@ class LSBoost(Calibrator):
             F = discretize(F, scale.grid)
         rules = self._rules(scale, literal=literal)
         learner = self._learner(whole, mass, literal=literal)
-        gates = None if rules.gate is None else splits.parts_of(whole, GATES, int(self.random_state) + 1)
+        gates = None if rules.gate is None else splits.assign_folds(whole, GATES, int(self.random_state) + 1)
         models = [Boosted(learner, rules, y, F, mass, part.train, gates) for part in parts]
         search = Search(models, parts, whole, loss, Workers(self.threads), progress)
         history = self._literal(search) if literal else self._practical(search, self._base(whole, scale))
         levels = table.schema.levels
         held = self._held(search, whole, F, history.chosen)
         if not history.chosen and scale.start is None and not literal:
-            return Fitted(Unchanged(), history, held=held)
+            return FitResult(UnchangedMap(), history, held_out=held)
         if history.chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             models = [self._again(models[0], F, history.chosen)]
-        make = make_foreign_map if isinstance(learner, ForeignLearner) else make_map
-        return Fitted(make(models, history.chosen, levels), history, held=held)
+        make = make_external_map if isinstance(learner, ExternalLearner) else make_map
+        return FitResult(make(models, history.chosen, levels), history, held_out=held)
 
-    def _held(self, search: Search, whole: Table, F: FloatArray, chosen: int) -> Held | None:
+    def _held(self, search: Search, whole: Table, F: FloatArray, chosen: int) -> HeldOut | None:
         """Keep the rows that judged; without a prediction all scores start from the mean outcome of the rows of the fit."""
         rows = np.concatenate([part.valid for part in search.parts])
         if not len(rows):
             return None
         scale = search.models[0].rules.scale
         base = whole.prediction if scale.start is None else scale.offset + scale.unit * F
-        return splits.hold_out(whole, rows, search.best if chosen and search.best is not None else base[rows])
+        return splits.collect_held_out(whole, rows, search.best if chosen and search.best is not None else base[rows])
 
     def _again(self, one: Boosted, F: FloatArray, rounds: int) -> Boosted:
         """Fit so many rounds once more, on all rows."""
@@ -230,13 +230,13 @@ class LSBoost(Calibrator):
 
     def _divided(self, table: Table, *, literal: bool) -> tuple[Table, list[Split]]:
         """Say for each model which rows it learns from, and which judge it."""
-        splits.enough_rows(table)
+        splits.check_row_count(table)
         if literal or self.stopping is None:
             rows = np.arange(len(table))
             return table, [Split(rows, rows[:0])]
-        return self._split(table)
+        return self._split_rows(table)
 
-    def _scale(self, table: Table, *, literal: bool) -> Scale:
+    def _scale(self, table: Table, *, literal: bool) -> ScoreScale:
         assert table.outcome is not None
         y, w = table.outcome, table.weight
         alone = not table.schema.prediction
@@ -245,18 +245,18 @@ class LSBoost(Calibrator):
         binary = table.schema.task == "binary"
         if not literal and self.spacing == "mass":
             if binary:
-                return Scale(0.0, 1.0, 0.0, 1.0, rate, 0, mean if alone else None, HOLD)
+                return ScoreScale(0.0, 1.0, 0.0, 1.0, rate, 0, mean if alone else None, HOLD)
             unit = _unit_of(y - (mean if alone else table.prediction))
             far = FARTHEST / max(unit, 1.0)
-            return Scale(-far, far, 0.0, unit, rate, 0, mean / unit if alone else None)
+            return ScoreScale(-far, far, 0.0, unit, rate, 0, mean / unit if alone else None)
         grid = max(1, math.ceil(2 * self.bound / self.alpha - 1e-9)) if self.alpha is not None else self.levels
         ends = (y.min(), y.max()) if self.limits is None else self.limits
         lowest, highest = (0.0, 1.0) if binary else (float(end) for end in ends)
         unit = highest - lowest or 1.0
         start = min(max((mean - lowest) / unit, 0.0), 1.0) if alone else None
-        return Scale(0.0, 1.0, lowest, unit, rate, grid, start)
+        return ScoreScale(0.0, 1.0, lowest, unit, rate, grid, start)
 
-    def _rules(self, scale: Scale, *, literal: bool) -> Rules:
+    def _rules(self, scale: ScoreScale, *, literal: bool) -> Rules:
         if literal:
             return Rules(scale, scale.grid + 1, 0.0, None)
         return Rules(scale, self.levels, self.min_rows, None if self.stopping is None else self.gate)
@@ -266,13 +266,13 @@ class LSBoost(Calibrator):
         levels = table.schema.levels
         l2 = 0.0 if literal else float(self.l2)
         if not isinstance(self.learner, str):
-            return ForeignLearner(self.learner, columns, levels, weight, int(self.random_state))
+            return ExternalLearner(self.learner, columns, levels, weight, int(self.random_state))
         data = Columns(columns, levels, self.bins)
         if self.learner == "tree":
-            return TreeLearner(data, weight, self.depth, 0.0 if literal else leaf_rows(self.min_rows, self.depth), l2)
+            return TreeLearner(data, weight, self.depth, 0.0 if literal else min_leaf_rows(self.min_rows, self.depth), l2)
         return LineLearner(data, weight, l2)
 
-    def _base(self, table: Table, scale: Scale) -> FloatArray:
+    def _base(self, table: Table, scale: ScoreScale) -> FloatArray:
         """Give the scores that every round is held against: as they came, or the mean."""
         return table.prediction if scale.start is None else np.full(len(table), scale.offset + scale.unit * scale.start)
 
@@ -295,7 +295,7 @@ class LSBoost(Calibrator):
             f"of the outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to "
             f"{search.models[0].rules.scale.grid:,} steps, and nothing was held out to judge by"
         )
-        return History(tuple(described), chosen, reason, describe(None), "squared error")
+        return History(tuple(described), chosen, reason, evaluation_rows(None), "squared error")
 
     def _practical(self, search: Search, base: FloatArray) -> History:
         most = self.rounds or (FIXED_ROUNDS if self.stopping is None else MOST_ROUNDS)
@@ -314,7 +314,7 @@ class LSBoost(Calibrator):
         else:
             left = "scores are left unchanged" if search.models[0].rules.scale.start is None else "the mean is predicted"
             reason = f"no round lowered the held-out loss beyond noise: {left}"
-        return History(tuple(described), chosen, reason, describe(self.stopping), search.loss.measure)
+        return History(tuple(described), chosen, reason, evaluation_rows(self.stopping), search.loss.measure)
 
     def _check(self, table: Table) -> None:
         check_whole(self, {"depth": (1, 10), "levels": (1, 2**20), "min_rows": (1, 2**31 - 1), "bins": (2, 65_000),

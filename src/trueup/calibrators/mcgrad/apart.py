@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.calibrators import splits
-from trueup.calibrators.base import Fitted
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.cascade import Cascade
-from trueup.calibrators.rounds import CrossValidation, Holdout, Split, Validation, choose_rounds
-from trueup.calibrators.trees.checkpoint import content_of
-from trueup.calibrators.trees.facts import WRAP, facts_of, known_by
-from trueup.calibrators.trees.growing import Cascades
+from trueup.calibrators.base import FitResult
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.cascade import Cascade
+from trueup.calibrators.mcgrad.checkpoint import content_of
+from trueup.calibrators.mcgrad.facts import WRAP, facts_of, known_by
+from trueup.calibrators.mcgrad.grower import CascadeGrower
+from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation, choose_rounds
 from trueup.cluster.files import ScanPartitions
 from trueup.cluster.partitions import engine_of
 from trueup.data.folds import assign_folds_by_hash, digest_rows
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.maps.cascade import CascadeRound
-    from trueup.calibrators.trees.boosting import MCGrad
-    from trueup.calibrators.trees.checkpoint import Checkpoint
-    from trueup.calibrators.trees.facts import Facts
-    from trueup.calibrators.trees.growing import Limits
+    from trueup.calibrators.mcgrad.cascade import CascadeRound
+    from trueup.calibrators.mcgrad.checkpoint import Checkpoint
+    from trueup.calibrators.mcgrad.estimator import MCGrad
+    from trueup.calibrators.mcgrad.facts import Facts
+    from trueup.calibrators.mcgrad.grower import Limits
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
-    from trueup.engines.trees import Growth
+    from trueup.learners.lightgbm import GrowthParameters
 
 HALF = 1 << 32
 BEFORE = 400 * 10**6  # bytes of Python, NumPy, DuckDB, LightGBM, scikit-learn and the kernels, before the first row
@@ -55,7 +55,7 @@ class Plan:
 
     Attributes
     ----------
-    growth : Growth
+    growth : GrowthParameters
     limits : Limits
     rule : CrossValidation, Holdout or None
         Which rows judge; None also where ``held`` are rows of their own.
@@ -72,7 +72,7 @@ class Plan:
         Where all rows are here.
     """
 
-    growth: Growth
+    growth: GrowthParameters
     limits: Limits
     rule: CrossValidation | Holdout | None
     most: int
@@ -158,7 +158,7 @@ def fit_apart(
         check_room(parts, calibrator.stopping, to_allow=to_allow)
         facts = facts_of(parts, seed)
     facts.seen.check(parts.schema)
-    splits.enough_rows(facts)
+    splits.check_row_count(facts)
     plan = _plan(calibrator, facts)
     if isinstance(parts, ScanPartitions):
         plan = replace(plan, digest=None, progress=progress)
@@ -166,13 +166,13 @@ def fit_apart(
         check_room(parts, calibrator.stopping, len(facts) + more, to_allow=to_allow)
     saved = calibrator._checkpoint(plan.growth, _content(facts, plan)) if calibrator.resume is not None else None
     rounds, step = _grow(parts, plan, saved)
-    history = calibrator._history(step.chosen, step.judged, rounds, plan.most, loss_of(parts.schema.task).measure)
+    history = calibrator._history(step.chosen, step.judged, rounds, plan.most, task_loss(parts.schema.task).measure)
     kept = tuple(rounds[: history.chosen])
     if kept and isinstance(calibrator.stopping, CrossValidation) and calibrator.stopping.refit:
         kept = parts.run_workers(partial(_refit, plan=plan, rounds=kept))
     schema = parts.schema
-    cascade = Cascade(loss_of(schema.task).link, schema.levels, plan.growth.outputs, kept)
-    calibrator._take(facts.sample, Fitted(cascade, history), len(facts))
+    cascade = Cascade(task_loss(schema.task).link, schema.levels, plan.growth.outputs, kept)
+    calibrator._set_model(facts.sample, FitResult(cascade, history), len(facts))
     if saved is not None:
         saved.done()
 
@@ -182,8 +182,8 @@ def _plan(calibrator: MCGrad, facts: Facts) -> Plan:
     growth = calibrator._growth(sample)
     held = None
     if isinstance(stopping, Validation):
-        held = calibrator._labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
-        splits.warn_of_training_rows(sample, held, loss_of(sample.schema.task))
+        held = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
+        splits.warn_if_trained_on(sample, held, task_loss(sample.schema.task))
     most = calibrator._most_rounds()
     return Plan(
         growth, calibrator._limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
@@ -271,15 +271,15 @@ def _refit(
 
 def _cascades(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: Plan, rounds: Sequence[CascadeRound]
-) -> tuple[Table, Cascades]:
+) -> tuple[Table, CascadeGrower]:
     """Set up the cascades of the rows that are here."""
     if plan.digest is not None:
         _check_same(table, sizes, communicator, plan.digest)
     whole, found = _divide(table, sizes, communicator, plan)
-    weight = splits.weigh(whole.weight, len(table), communicator)
+    weight = splits.scale_weights(whole.weight, len(table), communicator)
     workers = Workers(plan.threads or getattr(communicator, "threads", None))
-    grown = Cascades(
-        whole, loss_of(table.schema.task), found, plan.growth, plan.limits, weight, workers, plan.progress,
+    grown = CascadeGrower(
+        whole, task_loss(table.schema.task), found, plan.growth, plan.limits, weight, workers, plan.progress,
         communicator=communicator, given=rounds, sample=plan.sample,
     )  # fmt: skip
     return whole, grown
@@ -297,7 +297,7 @@ def _divide(table: Table, sizes: Sequence[int], communicator: Communicator, plan
     if plan.rule is None:
         return table, [Split(rows, rows[:0])]
     if isinstance(plan.rule, Holdout):
-        held = _dealt(table, sizes, splits.SHARES, plan.seed) < round(splits.SHARES * plan.rule.share)
+        held = _dealt(table, sizes, splits.HOLDOUT_FOLDS, plan.seed) < round(splits.HOLDOUT_FOLDS * plan.rule.share)
         found = [Fold(held.astype(np.uint8), 1)]
     else:
         codes = _dealt(table, sizes, plan.rule.folds, plan.seed)

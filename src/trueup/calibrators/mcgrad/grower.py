@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.calibrators.losses import THETA
-from trueup.calibrators.maps.cascade import Cascade, CascadeRound
-from trueup.calibrators.rounds import Split, mean_of
+from trueup.calibrators.losses import THETA_BOUNDS
+from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
+from trueup.calibrators.stopping import Split, weighted_mean
 from trueup.cluster.communicator import SINGLE_PROCESS
-from trueup.engines.trees import Binned, Grower, Growth, Joined, connect_workers, give_back, quiet
 from trueup.kernels.threads import Workers
+from trueup.learners.lightgbm import (
+    BinnedDataset,
+    GrowthParameters,
+    Joined,
+    TreeGrower,
+    connect_workers,
+    release_memory,
+    silence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +58,7 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Cascades:
+class CascadeGrower:
     """One cascade for each split, grown together round by round.
 
     Parameters
@@ -59,14 +67,14 @@ class Cascades:
         All rows, those that judge included.
     loss : TaskLoss
     splits : sequence of Split
-    growth : Growth
+    growth : GrowthParameters
     limits : Limits
     weight : ndarray or None
         On the scale on which the trees see it.
     workers : Workers
     progress : callable, optional
         Told the trees of a round so far and the most there may be.
-    binned : Binned, optional
+    binned : BinnedDataset, optional
         The features of the table, where they are binned already.
     rescale : bool
         Whether a round ends with the factor that is best; without, the factor is 1.
@@ -86,12 +94,12 @@ class Cascades:
     table: Table
     loss: TaskLoss
     splits: Sequence[Split]
-    growth: Growth
+    growth: GrowthParameters
     limits: Limits
     weight: FloatArray | None
     workers: Workers
     progress: Progress | None = None
-    binned: Binned | None = None
+    binned: BinnedDataset | None = None
     rescale: bool = True
     starts: Sequence[FloatArray] | None = None
     communicator: Communicator = SINGLE_PROCESS
@@ -106,7 +114,7 @@ class Cascades:
         together = self.communicator.size > 1  # one fold after the other then, so that all talk about the same tree
         connect_workers(self.communicator.addresses, self.communicator.rank)
         # LightGBM would talk to the others about the Dataset that `quiet` makes; whoever opened its network was quiet.
-        self._growing = Workers(1) if together else Workers(threads, begin=quiet)
+        self._growing = Workers(1) if together else Workers(threads, begin=silence)
         assert self.table.outcome is not None
         self.y: FloatArray = self.table.outcome
         self.levels = self.table.schema.levels
@@ -116,21 +124,21 @@ class Cascades:
         each = threads if together else max(1, threads // len(self.splits))
         told = replace(self.growth, threads=each, machines=self.communicator.size)
         self.growths = [replace(told, seed=told.seed + at) for at in range(len(self.splits))]
-        start = self.loss.enter(self.table.prediction)
+        start = self.loss.apply_link(self.table.prediction)
         self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
         assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
-        self.samples = None if self.sample is None else [self.loss.enter(self.sample.prediction)] * len(self.splits)
+        self.samples = None if self.sample is None else [self.loss.apply_link(self.sample.prediction)] * len(self.splits)
         self.scale = self._unit(start)
         self._judging = bool(self.communicator.all_reduce_sum([sum(len(split.valid) for split in self.splits)])[0])
 
-    def _bins(self, growth: Growth) -> Binned:
+    def _bins(self, growth: GrowthParameters) -> BinnedDataset:
         """Cut the features into bins, those of the sample where there is one."""
         kinds = [level >= 0 for level in self.levels]
         names = [one.name for one in self.table.schema.features]
         like = None
         if self.sample is not None:
-            like = Binned([self.sample.columns[name] for name in names], kinds, growth)
-        return Binned([self.table.columns[name] for name in names], kinds, growth, reference=like)
+            like = BinnedDataset([self.sample.columns[name] for name in names], kinds, growth)
+        return BinnedDataset([self.table.columns[name] for name in names], kinds, growth, reference=like)
 
     @property
     def judged(self) -> IntArray:
@@ -154,13 +162,13 @@ class Cascades:
         """Measure residuals of a real outcome in their own spread, so that no unit makes them large or small."""
         if self.loss.name != "squared":
             return 1.0
-        spread = float(np.sqrt(mean_of((self.y - start[:, 0]) ** 2, self.weight, self.communicator)))
+        spread = float(np.sqrt(weighted_mean((self.y - start[:, 0]) ** 2, self.weight, self.communicator)))
         return spread if spread > 0 else 1.0
 
     def _held(self, F: Sequence[FloatArray]) -> FloatArray:
         if not self._judging:
-            return self.loss.each(self.y, F[0])
-        return np.concatenate([self.loss.each(self.y[s.valid], f[s.valid]) for s, f in zip(self.splits, F, strict=True)])
+            return self.loss.per_row(self.y, F[0])
+        return np.concatenate([self.loss.per_row(self.y[s.valid], f[s.valid]) for s, f in zip(self.splits, F, strict=True)])
 
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
         """Grow the same rounds once more, on all rows."""
@@ -201,21 +209,21 @@ class Cascades:
             self.samples = [theta * f for f in moved]
         self.rounds.append(CascadeRound(theta, forests, trees))
 
-    def _grown(self, growths: Sequence[Growth]) -> tuple[tuple[Forest, ...], int, float]:
+    def _grown(self, growths: Sequence[GrowthParameters]) -> tuple[tuple[Forest, ...], int, float]:
         """Grow one round: its forests, the best number of trees, and the loss of the rows that judge."""
         growers = self._growers(growths)
         trees, lowest = self._grow(growers)
         forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
         del growers  # most of what a fit holds
-        give_back()
+        release_memory()
         return forests, trees, lowest
 
-    def _growers(self, growths: Sequence[Growth]) -> list[Grower]:
+    def _growers(self, growths: Sequence[GrowthParameters]) -> list[TreeGrower]:
         # Where all folds start from one score, they share its column in the first round.
         shared = None if self.rounds or self.starts is not None else self._joined(0, growths[0])
         return self._growing.map(lambda at: self._grower(at, growths[at], shared), range(len(self.splits)))
 
-    def _joined(self, at: int, growth: Growth) -> Joined:
+    def _joined(self, at: int, growth: GrowthParameters) -> Joined:
         assert self.binned is not None
         F = self.F[at]
         if self.loss.name == "squared":
@@ -226,27 +234,27 @@ class Cascades:
         some = None if self.samples is None else self.samples[at]
         return self.binned.join(F, label, self.weight, start, growth, sample=some)
 
-    def _grower(self, at: int, growth: Growth, shared: Joined | None) -> Grower:
+    def _grower(self, at: int, growth: GrowthParameters, shared: Joined | None) -> TreeGrower:
         assert self.binned is not None
         split = self.splits[at]
         data = self._joined(at, growth) if shared is None else shared
         whole = len(split.train) == len(self.y)
-        return Grower(self.binned, data, None if whole else split.train, split.valid, growth)
+        return TreeGrower(self.binned, data, None if whole else split.train, split.valid, growth)
 
-    def _grow(self, growers: Sequence[Grower]) -> tuple[int, float]:
+    def _grow(self, growers: Sequence[TreeGrower]) -> tuple[int, float]:
         """Grow until the trees bring nothing more on the rows that judge; give the number that is best.
 
         Each free thread takes the fold that is furthest behind; what is chosen does not depend on who ran ahead.
         """
         mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
         if not self._judging:
-            self._growing.map(partial(Grower.grow, trees=self.limits.trees), growers)
+            self._growing.map(partial(TreeGrower.grow, trees=self.limits.trees), growers)
             return self.limits.trees, 0.0
         if self.communicator.size > 1:
             return self._grow_together(growers, np.array(mass))
         search = _Search(mass, self.limits)
         running: dict[Future[list[float]], int] = {}
-        with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=quiet) as pool:
+        with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=silence) as pool:
             while True:
                 for at in search.behind(set(running.values()), self.workers.threads - len(running)):
                     many = min(CHUNK, self.limits.trees - len(search.losses[at]))
@@ -261,7 +269,7 @@ class Cascades:
                     self.progress(search.seen, self.limits.trees)
         return search.best, search.lowest
 
-    def _grow_together(self, growers: Sequence[Grower], own: FloatArray) -> tuple[int, float]:
+    def _grow_together(self, growers: Sequence[TreeGrower], own: FloatArray) -> tuple[int, float]:
         """Do the same with a team: a few trees of every fold in turn, then the losses of all members are put together."""
         mass = self.communicator.all_reduce_sum(own)
         search = _Search(mass.tolist(), self.limits)
@@ -290,7 +298,7 @@ class Cascades:
         weight = None if self.weight is None else self.weight[rows]
         found = self.loss.theta(self.y[rows], self._of_judged(F), weight, self.communicator)
         before = float(np.prod([one.theta for one in self.rounds]))
-        return min(max(found, THETA[0] / before), THETA[1] / before)  # the bounds are those of all rounds together
+        return min(max(found, THETA_BOUNDS[0] / before), THETA_BOUNDS[1] / before)
 
 
 class _Search:

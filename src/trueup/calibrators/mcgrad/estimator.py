@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from trueup.calibrators.base import Calibrator, Fitted
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.cascade import Cascade
-from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe
-from trueup.calibrators.splits import hold_out, weigh
-from trueup.calibrators.trees.checkpoint import Checkpoint, content_of
-from trueup.calibrators.trees.growing import Cascades, Limits
-from trueup.engines.trees import Growth
+from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.cascade import Cascade
+from trueup.calibrators.mcgrad.checkpoint import Checkpoint, content_of
+from trueup.calibrators.mcgrad.grower import CascadeGrower, Limits
+from trueup.calibrators.splits import collect_held_out, scale_weights
+from trueup.calibrators.stopping import CrossValidation, History, Round, choose_rounds, evaluation_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
+from trueup.learners.lightgbm import GrowthParameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import FloatArray
-    from trueup.calibrators.maps.cascade import CascadeRound
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.mcgrad.cascade import CascadeRound
+    from trueup.calibrators.stopping import Stopping
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
 
@@ -181,15 +181,15 @@ class MCGrad(Calibrator):
         self.engine = engine
         self.resume = resume
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         growth = self._growth(table)
-        loss = loss_of(table.schema.task)
-        whole, splits = self._split(table)
+        loss = task_loss(table.schema.task)
+        whole, splits = self._split_rows(table)
         workers = Workers(self.threads)
         fixed = self.stopping is None
-        limits, weight = self._limits(growth), weigh(whole.weight, len(table))
+        limits, weight = self._limits(growth), scale_weights(whole.weight, len(table))
         saved = self._checkpoint(growth, {**content_of(whole), "rows to learn from": len(table)}) if self.resume else None
-        grown = Cascades(
+        grown = CascadeGrower(
             whole, loss, splits, growth, limits, weight, workers, progress,
             given=saved.rounds(len(splits)) if saved else (), finished=saved.keep if saved else None,
         )  # fmt: skip
@@ -201,24 +201,27 @@ class MCGrad(Calibrator):
         rows, best = grown.judged, grown.best
         del grown
         scores = whole.prediction[rows] if best is None else expit(best[:, 0])
-        held = None if fixed else hold_out(whole, rows, scores)
-        return Fitted(cascade, history, held=held, end=saved.done if saved else None)
+        held = None if fixed else collect_held_out(whole, rows, scores)
+        return FitResult(cascade, history, held_out=held, on_success=saved.done if saved else None)
 
-    def _checkpoint(self, growth: Growth, content: Mapping[str, Any]) -> Checkpoint:
+    def _checkpoint(self, growth: GrowthParameters, content: Mapping[str, Any]) -> Checkpoint:
         """Say where finished rounds are kept, and what makes this the fit it is; how many rounds it may have does not."""
         assert self.resume is not None
         told = {**asdict(growth), **asdict(self._limits(growth))}
         told = {name: value for name, value in told.items() if name not in ("threads", "machines")}
-        stopping = self._plain_parameters()["stopping"]
+        stopping = self._json_parameters()["stopping"]
         return Checkpoint(self.resume, {"method": type(self).__name__, **told, "stopping": stopping, **content})
 
-    def _judge(self, grown: Cascades, most: int, weight: FloatArray | None) -> History:
+    def _judge(self, grown: CascadeGrower, most: int, weight: FloatArray | None) -> History:
         rows = grown.judged
         tried = itertools.islice(grown.losses(), most + 1)
         patience = most if self.stopping is None else self.stopping.patience
         honest = self.stopping is not None and grown.table.schema.task == "binary"  # the scores, not the losses alone
         chosen, judged = choose_rounds(
-            tried, None if weight is None else weight[rows], patience=patience, better=grown.remember if honest else None
+            tried,
+            None if weight is None else weight[rows],
+            patience=patience,
+            on_improvement=grown.remember if honest else None,
         )
         return self._history(chosen, judged, grown.rounds, most, grown.loss.measure)
 
@@ -236,29 +239,29 @@ class MCGrad(Calibrator):
         for at, ((loss, gain, error), one) in enumerate(zip(judged[1:], rounds, strict=True), start=1):
             described.append(Round(at, one.trees, one.theta, loss, gain, error, at <= chosen))
         reason = _reason(chosen, judged, most, fixed=self.stopping is None)
-        return History(tuple(described), chosen, reason, describe(self.stopping), measure)
+        return History(tuple(described), chosen, reason, evaluation_rows(self.stopping), measure)
 
     def _most_rounds(self) -> int:
         return self.rounds or (FIXED_ROUNDS if self.stopping is None else MOST_ROUNDS)
 
-    def _limits(self, growth: Growth) -> Limits:
+    def _limits(self, growth: GrowthParameters) -> Limits:
         finer = FINER if self.learning_rate is None and growth.learning_rate > FINER else None
         return Limits(self.trees or (FIXED_TREES if self.stopping is None else MOST_TREES), TREE_PATIENCE, finer)
 
-    def _fit_apart(self, parts: PartitionedTable) -> None:
-        from trueup.calibrators.trees.apart import fit_apart
+    def _fit_partitioned(self, parts: PartitionedTable) -> None:
+        from trueup.calibrators.mcgrad.apart import fit_apart
 
         fit_apart(self, parts)
 
-    def _growth(self, table: Table) -> Growth:
+    def _growth(self, table: Table) -> GrowthParameters:
         """Check the parameters of the trees."""
         self._check(several=table.prediction.ndim == 2)
         leaves = self.leaves or (5 if self.depth is None else 2 ** min(self.depth, 12))
         averaged = isinstance(self.stopping, CrossValidation) and not self.stopping.refit
         rate = self.learning_rate or (AVERAGED if averaged else SINGLE)
         outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
-        return Growth(
-            loss_of(table.schema.task).name, outputs, self.depth, leaves, rate,
+        return GrowthParameters(
+            task_loss(table.schema.task).name, outputs, self.depth, leaves, rate,
             self.feature_fraction, self.l2, self.min_hessian, self.monotone, self.bins, int(self.random_state),
         )  # fmt: skip
 
@@ -297,9 +300,9 @@ class MCGrad(Calibrator):
             )
         self._check_stopping()
 
-    def _plain_parameters(self) -> dict[str, Any]:
+    def _json_parameters(self) -> dict[str, Any]:
         """Write the parameters as JSON can hold them, but for the file of finished rounds: it changes nothing."""
-        return {name: value for name, value in super()._plain_parameters().items() if name != "resume"}
+        return {name: value for name, value in super()._json_parameters().items() if name != "resume"}
 
 
 def _is_number(value: object) -> bool:

@@ -108,7 +108,7 @@ def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: floa
     return np.unique(np.array(edges, np.float64))
 
 
-def leaf_rows(min_rows: float, depth: int) -> float:
+def min_leaf_rows(min_rows: float, depth: int) -> float:
     """Say how many rows a leaf has at least, on levels of no fewer than so many."""
     return min(LEAF, min_rows / 2.0**depth)
 
@@ -323,7 +323,7 @@ def line_values(data: Columns, lines: Lines, slopes: FloatArray, level: Int32Arr
     return out
 
 
-def fit_foreign(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
+def fit_external(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
     """Fit a regressor of another library to the rows of a level."""
     told = {} if weight is None else {"sample_weight": weight}
     try:
@@ -336,7 +336,7 @@ def fit_foreign(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray
         ) from error
 
 
-def ask_foreign(regressor: Any, X: FloatArray) -> FloatArray:
+def predict_external(regressor: Any, X: FloatArray) -> FloatArray:
     """Ask a regressor of another library for one number a row."""
     found = np.asarray(regressor.predict(X), np.float64)
     if found.shape != (len(X),) or not np.isfinite(found).all():

@@ -41,7 +41,7 @@ CATEGORICAL, DEFAULT_LEFT, MISSING_KIND, MISSING_NAN = 1, 2, 12, 8  # bits of Li
 _connected = False
 
 
-def quiet() -> None:
+def silence() -> None:
     """Tell LightGBM to say nothing in this thread: it keeps its level of speech for each thread apart."""
     lgb.Dataset(np.zeros((1, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
 
@@ -51,13 +51,13 @@ def connect_workers(addresses: Sequence[tuple[str, int]], rank: int) -> None:
     global _connected
     if len(addresses) < 2 or _connected:
         return
-    quiet()
+    silence()
     machines = ",".join(f"{host}:{port}" for host, port in addresses).encode()
     _safe_call(_LIB.LGBM_NetworkInit(machines, addresses[rank][1], CONNECT_MINUTES, len(addresses)))
     _connected = True
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Give memory that was freed back to the system: the C library of Linux keeps what each thread has let go.
 
     It is that of the whole process; it takes some milliseconds, and nothing is slower afterwards.
@@ -68,7 +68,7 @@ def give_back() -> None:
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthParameters:
     """How trees are grown.
 
     Attributes
@@ -150,7 +150,7 @@ class _Rows(lgb.Sequence):
         return found
 
 
-class Binned:
+class BinnedDataset:
     """The features of all rows, cut into bins once; what is held is a byte a value, and rows a few at a time.
 
     Parameters
@@ -159,8 +159,8 @@ class Binned:
         float64 with NaN for missing, or int32 codes with -1 for missing; in memory, or mapped from a file. Of no rows, one
         of missing values stands for them.
     categorical : sequence of bool
-    growth : Growth
-    reference : Binned, optional
+    growth : GrowthParameters
+    reference : BinnedDataset, optional
         Some rows whose bins are taken, so that parts of the rows are cut alike everywhere. Without, they are found from
         up to 100,000 of the rows.
     """
@@ -169,9 +169,9 @@ class Binned:
         self,
         columns: Sequence[AnyArray],
         categorical: Sequence[bool],
-        growth: Growth,
+        growth: GrowthParameters,
         *,
-        reference: Binned | None = None,
+        reference: BinnedDataset | None = None,
     ) -> None:
         self.columns = len(columns)
         self._dataset: lgb.Dataset | None = None
@@ -198,7 +198,7 @@ class Binned:
         label: FloatArray,
         weight: FloatArray | None,
         start: FloatArray | None,
-        growth: Growth,
+        growth: GrowthParameters,
         *,
         sample: FloatArray | None = None,
     ) -> lgb.Dataset:
@@ -221,7 +221,7 @@ class Binned:
         return found
 
 
-def _sampled(rows: int, growth: Growth) -> IntArray:
+def _sampled(rows: int, growth: GrowthParameters) -> IntArray:
     """Say which rows LightGBM would find its bins from, ascending."""
     some = lgb.Dataset(np.zeros((1, 1)), params=growth.binning())._create_sample_indices(total_nrow=rows)
     return np.asarray(some, np.int64)
@@ -237,20 +237,25 @@ def _forget_start(data: lgb.Dataset) -> None:
     data.set_field("init_score", None)
 
 
-class Grower:
+class TreeGrower:
     """Trees on some of the rows, judged on others.
 
     Parameters
     ----------
-    binned : Binned
+    binned : BinnedDataset
     data : lightgbm.Dataset
-        What `Binned.join` gave.
+        What `BinnedDataset.join` gave.
     train, valid : ndarray of int64 or None
         Rows to learn from and to judge by; None is all of them, and none.
     """
 
     def __init__(
-        self, binned: Binned, data: lgb.Dataset, train: IntArray | None, valid: IntArray | None, growth: Growth
+        self,
+        binned: BinnedDataset,
+        data: lgb.Dataset,
+        train: IntArray | None,
+        valid: IntArray | None,
+        growth: GrowthParameters,
     ) -> None:
         self._outputs, self._features, self._shared = growth.outputs, binned.columns, growth.machines > 1
         self._counts = [0]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup import storage
-from trueup.calibrators.maps.forests import pack_rounds, unpack_rounds
-from trueup.calibrators.maps.reading import Refusal, require
+from trueup.calibrators.map import FileContentError, require
+from trueup.calibrators.mcgrad.cascade import pack_rounds, unpack_rounds
 from trueup.data.schema import Schema
 from trueup.errors import ArgumentError, FileError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import AnyArray
-    from trueup.calibrators.maps.cascade import CascadeRound
+    from trueup.calibrators.mcgrad.cascade import CascadeRound
     from trueup.data.table import Table
 
 KIND = "trueup checkpoint"
@@ -101,8 +101,8 @@ class Checkpoint:
                 require(all(one.trees <= most for one in found), "a round has more trees than it may")
                 require(cascades is None or all(len(one.forests) == cascades for one in found), "it has other folds")
                 return found
-        except (Refusal, *_WRONG) as error:
-            why = error if isinstance(error, Refusal) else "it is not as trueup writes it"
+        except (FileContentError, *_WRONG) as error:
+            why = error if isinstance(error, FileContentError) else "it is not as trueup writes it"
             raise FileError(f"cannot read {self.path}: {why}", hint="remove it, and fit from the start") from None
         raise ArgumentError(
             f"{self.path} has finished rounds of another fit: it differs in {_differences(theirs, self._fingerprint)}",

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from trueup.calibrators.maps.base import Map
-from trueup.engines.levels import ask_foreign, fit_foreign, matrix
+from trueup.calibrators.map import Map
 from trueup.kernels.levels import advance_all, order_by_level
 from trueup.kernels.threads import Workers
+from trueup.learners.level_regression import fit_external, matrix, predict_external
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.levels.leveling import Boosted, LearnedRound
-    from trueup.calibrators.maps.levels import Scale
+    from trueup.calibrators.lsboost.levelsets import ScoreScale
+    from trueup.calibrators.lsboost.rounds import Boosted, LearnedRound
     from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
 
 
-class ForeignLearner:
+class ExternalLearner:
     """Any scikit-learn regressor, a clone of it for each level, fitted in threads."""
 
     def __init__(
@@ -48,7 +48,7 @@ class ForeignLearner:
         made = clone(self.estimator)
         if made.get_params().get("random_state", 0) is None:
             made.set_params(random_state=self.seed)
-        return fit_foreign(made, self.X[rows], y[rows], self.weight[rows] if self.weighted else None)
+        return fit_external(made, self.X[rows], y[rows], self.weight[rows] if self.weighted else None)
 
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
         """Say how far the fit of its level is from the score of every row."""
@@ -75,19 +75,20 @@ def fitted_values(fitted: Sequence[Any], X: FloatArray, level: Int32Array, worke
     def one(v: int) -> None:
         own = order[starts[v] : starts[v + 1]]
         if len(own) and fitted[v] is not None:
-            out[own] = ask_foreign(fitted[v], X[own])
+            out[own] = predict_external(fitted[v], X[own])
 
     workers.map(one, range(len(fitted)))
     return out
 
 
 @dataclass(frozen=True, eq=False)
-class ForeignLevels(Map):
+class ExternalLevelSets(Map):
     """Rounds of level sets, each level with a regressor of another library."""
 
-    kind = "foreign"
+    kind = "external"
+    unsavable_hint = 'learner="tree" or learner="linear"'
 
-    scale: Scale
+    scale: ScoreScale
     levels: tuple[int, ...]
     models: tuple[tuple[LearnedRound, ...], ...]
     name: str
@@ -148,8 +149,8 @@ class ForeignLevels(Map):
         return explain_stages(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
 
 
-def make_foreign_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> ForeignLevels:
+def make_external_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> ExternalLevelSets:
     """Put the first so many rounds of all models into one map."""
     first = models[0]
     name = type(first.learner.estimator).__name__  # type: ignore[attr-defined]
-    return ForeignLevels(first.rules.scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)
+    return ExternalLevelSets(first.rules.scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)

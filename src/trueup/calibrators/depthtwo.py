@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.base import Calibrator, Fitted
+from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.checking import check_numbers, check_whole
-from trueup.calibrators.losses import loss_of
-from trueup.calibrators.maps.cascade import Cascade
-from trueup.calibrators.rounds import CrossValidation, History, Round, choose_rounds, describe, paired_gain
-from trueup.calibrators.splits import hold_out, weigh
-from trueup.calibrators.trees.growing import Cascades, Limits
-from trueup.calibrators.trees.saturation import Saturation, measure
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.cascade import Cascade
+from trueup.calibrators.mcgrad.grower import CascadeGrower, Limits
+from trueup.calibrators.splits import collect_held_out, scale_weights
+from trueup.calibrators.stopping import CrossValidation, History, Round, choose_rounds, evaluation_rows, paired_gain
 from trueup.data.frame import frame_like
-from trueup.engines.trees import Growth
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.threads import Workers
+from trueup.learners.lightgbm import GrowthParameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.rounds import Stopping
+    from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
 
 
@@ -194,18 +193,18 @@ class DepthTwo(Calibrator):
         self.random_state = random_state
         self.threads = threads
 
-    def _fit_map(self, table: Table, progress: Any) -> Fitted:
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check(table)
-        whole, splits = self._split(table)
+        whole, splits = self._split_rows(table)
         fixed = self.stopping is None
-        growth = Growth(
+        growth = GrowthParameters(
             "squared", 1, 2, 4, FIXED_RATE, self.feature_fraction, self.l2, self.min_rows,
             bins=self.bins, seed=int(self.random_state),
         )  # fmt: skip
         limits = Limits(self.trees or (FIXED_TREES if fixed else MOST_TREES), self.patience)
-        start = Cascades(
-            whole, loss_of("regression"), splits, growth, limits, weigh(whole.weight, len(table)), Workers(self.threads),
-            progress, rescale=False,
+        start = CascadeGrower(
+            whole, task_loss("regression"), splits, growth, limits, scale_weights(whole.weight, len(table)),
+            Workers(self.threads), progress, rescale=False,
         )  # fmt: skip
         first = self._sweep(start)
         if not fixed and whole.schema.task == "binary":
@@ -223,9 +222,9 @@ class DepthTwo(Calibrator):
             history = replace(history, reason=f"{history.reason}; {saturation.sentence}")
         rows = start.judged
         scores = first.best.scores if history.chosen else whole.prediction[rows]
-        return Fitted(cascade, history, held=None if fixed else hold_out(whole, rows, scores))
+        return FitResult(cascade, history, held_out=None if fixed else collect_held_out(whole, rows, scores))
 
-    def _sweep(self, start: Cascades) -> _Swept:
+    def _sweep(self, start: CascadeGrower) -> _Swept:
         """Try learning rates: two in the middle, then one after another on the better side of them."""
         tried: dict[float, _Fit] = {}
 
@@ -260,9 +259,9 @@ class DepthTwo(Calibrator):
             chosen = 0 if harmful else chosen
         rounds = (Round(0, 0, 1.0, judged[0][0], 0.0, 0.0, kept=True), Round(1, trees, 1.0, *judged[1], kept=chosen > 0))
         return History(rounds, chosen, _reason(rounds, first.rate, fixed=fixed, harmful=harmful),
-                       describe(self.stopping), "squared error")  # fmt: skip
+                       evaluation_rows(self.stopping), "squared error")  # fmt: skip
 
-    def _saturation(self, first: _Swept, start: Cascades, *, kept: bool) -> Saturation:
+    def _saturation(self, first: _Swept, start: CascadeGrower, *, kept: bool) -> Saturation:
         """Run everything once more on top of what was found, by the same splits.
 
         Each model of a cross-validation goes on from its own scores: none of its labels, and none of the labels that its
@@ -297,7 +296,7 @@ class DepthTwo(Calibrator):
 class _Fit:
     """Trees of one learning rate, and what they do for the rows that judge."""
 
-    def __init__(self, start: Cascades, rate: float) -> None:
+    def __init__(self, start: CascadeGrower, rate: float) -> None:
         self.grown = replace(start, growth=replace(start.growth, learning_rate=rate))
         self.grown.grow()
         self.raw = self.grown.held()[:, 0]
@@ -387,3 +386,162 @@ def _reason(rounds: Sequence[Round], rate: float, *, fixed: bool, harmful: bool)
     if not rounds[1].kept:
         return "no trees lowered the held-out squared error beyond noise: scores are left unchanged"
     return f"{trees}: held-out squared error {rounds[0].loss:.6g} -> {rounds[1].loss:.6g}"
+
+
+LEVELS = (10, 20, 50, 100)
+MOST = 1e-2  # a gain above this is too much, however uncertain it is
+SURE = 1e-3  # and one that lies above this beyond doubt is too
+ERRORS = 2.0  # how many standard errors are beyond doubt
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What a second pass would still gain on rows that neither pass has seen, and what follows for groups.
+
+    Gains are of the mean squared error; of a real outcome, as a share of its variance. A fitted pass is not the best one
+    there is: what it gains is a lower bound on what could be gained.
+
+    Attributes
+    ----------
+    eps, error : float
+        What the same procedure once more, on top of the corrected scores, gains (0 where it loses), and the standard error
+        of such a gain: the largest of the learning rates that were tried.
+    deeper, deeper_error : float
+        The same of trees of depth 4, which see features act together where depth 2 does not (an exclusive or of three).
+    saturated : bool
+        False where one of the gains is above 0.01, or above 0.001 by two standard errors.
+    rows : int
+        How many rows judge.
+    unit : float
+        1 for probabilities; the standard deviation of a real outcome.
+    span : float
+        How far scores can lie apart, in this unit: 1 for probabilities.
+
+    Notes
+    -----
+    Let g be the indicator of a group that the features tell apart, f the scores and f' = f rounded to m levels. The error
+    ``K1(f', g) = sum_v P(f'=v) |E[g (y - v) | f'=v]|`` is at most ``sum_v P(f'=v) |E[g (y - f) | f'=v]|``, plus what
+    rounding moves a score, which is at most half a step: span / (2 m). Adding ``E[y - f | f'=v, g=1]`` to the scores of the
+    rows with g = 1 and f' = v is a sum of depth-2 trees (a threshold of f, then the group); it lowers the squared error by
+    ``sum_v P(f'=v, g=1) E[y - f | f'=v, g=1]^2``, no less than the square of the first sum (Cauchy-Schwarz), and no more
+    than the best second pass does. Hence ``K1 <= sqrt(eps) + span / (2 m)`` for all m, eps being that of the *best* pass.
+
+    References
+    ----------
+    "Discretization-free Multicalibration through Loss Minimization over Tree Ensembles", arXiv 2505.17435, Lemma 4.4,
+    Assumption 4.5, Theorem 4.6.
+    """
+
+    eps: float
+    error: float
+    deeper: float
+    deeper_error: float
+    saturated: bool
+    rows: int
+    unit: float = 1.0
+    span: float = 1.0
+
+    def rounding(self, m: int) -> float:
+        """Give the most that rounding to m steps moves a score, in the unit.
+
+        Examples
+        --------
+        >>> Saturation(1e-4, 0.0, 0.0, 0.0, True, 1000).rounding(10)
+        0.05
+        """
+        if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
+            raise ArgumentError(f"m must be a whole number, 1 or more; got {m!r}", hint="10 to 100 levels are usual")
+        return self.span / (2 * int(m))
+
+    def bound(self, m: int, errors: float = ERRORS) -> float:
+        """Bound the error of any group at m levels: ``sqrt(eps + errors * error) + rounding(m)``, in the unit.
+
+        Parameters
+        ----------
+        m : int
+            The steps that scores are rounded to later; nothing need be fitted again.
+        errors : float
+            How many standard errors are added to the measured gain; 0 takes it as it is.
+
+        Examples
+        --------
+        >>> Saturation(1e-4, 0.0, 0.0, 0.0, True, 1000).bound(100)
+        0.015
+        """
+        return float(np.sqrt(self.eps + errors * self.error)) + self.rounding(m)
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence."""
+        of = "" if self.unit == 1.0 else " of the outcome's variance"
+        second = f"{self.eps:.2g} (s.e. {self.error:.1g})"
+        deeper = f"trees of depth 4 by {self.deeper:.2g} (s.e. {self.deeper_error:.1g})"
+        if self.saturated:
+            unit = "" if self.unit == 1.0 else " standard deviations of the outcome"
+            few, many = self.bound(LEVELS[0]), self.bound(LEVELS[-1])
+            return (
+                f"saturated: on held-out rows a second pass lowers the squared error by {second}{of}, {deeper}; as far "
+                f"as such passes see, the error of any group is at most {few:.2g}{unit} at 10 levels, {many:.2g} at 100"
+            )
+        if _too_much(self.eps, self.error):
+            found = f"on held-out rows a second pass still lowers the squared error by {second}{of}, {deeper}"
+        else:
+            found = (
+                f"on held-out rows a second pass lowers the squared error by {second}{of}, but {deeper}: features act "
+                "together in a way that depth 2 does not see"
+            )
+        return f"not saturated: {found}; go deeper: tu.MCGrad(depth=4, feature_fraction=1.0)"
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Give the bound at 10, 20, 50 and 100 levels, in the library of ``like``; a dict of arrays without it."""
+        found = {"rounding": [self.rounding(m) for m in LEVELS], "bound": [self.bound(m) for m in LEVELS]}
+        return frame_like({"levels": np.array(LEVELS), **{name: np.array(each) for name, each in found.items()}}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data."""
+        return {**asdict(self), "sentence": self.sentence, "bounds": {str(m): self.bound(m) for m in LEVELS}}
+
+    def __repr__(self) -> str:
+        return f"Saturation: {self.sentence}"
+
+
+def measure(
+    y: FloatArray,
+    before: FloatArray,
+    second: Sequence[FloatArray],
+    deeper: Sequence[FloatArray],
+    weight: FloatArray | None,
+    *,
+    real: bool,
+) -> Saturation:
+    """Measure the gains of a second pass and of a deeper one.
+
+    Parameters
+    ----------
+    y, before : ndarray
+        Outcomes and corrected scores of the rows that judge.
+    second, deeper : sequence of ndarray
+        Their scores after another pass: the best, then others that were tried. Its gain is that of the best. A best pass
+        that hardly moves a score has next to no error either; what the rows cannot tell shows in the bolder ones, so that
+        the error is the largest of them.
+    weight : ndarray or None
+    real : bool
+        Whether the outcome is a real number rather than a probability.
+    """
+    unit = span = 1.0
+    if real:
+        spread = float(np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)))
+        unit = spread if spread > 0 else 1.0
+        span = float(np.ptp(before)) / unit
+    losses = ((y - before) / unit) ** 2
+    found = []
+    for tried in (second, deeper):
+        gains = [paired_gain(losses - ((y - f) / unit) ** 2, weight) for f in tried]
+        errors = [error if np.isfinite(error) else 1.0 for _, error, _ in gains]
+        found.append((max(0.0, gains[0][0]), max(errors)))
+    saturated = not any(_too_much(*one) for one in found)
+    return Saturation(*found[0], *found[1], saturated, len(y), unit, span)
+
+
+def _too_much(gain: float, error: float) -> bool:
+    return gain > MOST or gain - ERRORS * error > SURE

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import twins
-from trueup.engines import trees as engine
-from trueup.engines.trees import Binned, Grower, Growth, quiet
 from trueup.kernels.cascade import IDENTITY, Stage, build, score
 from trueup.kernels.threads import Workers
+from trueup.learners import lightgbm as engine
+from trueup.learners.lightgbm import BinnedDataset, GrowthParameters, TreeGrower, silence
 
 ROWS = 1_500
 
@@ -37,8 +37,8 @@ LEVELS = [-1, -1, 6, 80]
 
 
 def _grown(columns, F, label, growth, *, weight=None, start=None, train=None, valid=None, trees=12):
-    binned = Binned(columns, CATEGORICAL[: len(columns)], growth)
-    grower = Grower(binned, binned.join(F, label, weight, start, growth), train, valid, growth)
+    binned = BinnedDataset(columns, CATEGORICAL[: len(columns)], growth)
+    grower = TreeGrower(binned, binned.join(F, label, weight, start, growth), train, valid, growth)
     return grower, grower.grow(trees)
 
 
@@ -63,11 +63,11 @@ def _same(one, other):
 
 
 GROWTHS = {
-    "depth two": Growth("log"),
-    "five leaves": Growth("log", depth=None, leaves=5, feature_fraction=1.0),
-    "deep": Growth("log", depth=6, leaves=31, min_hessian=1.0, l2=0.0),
-    "monotone": Growth("log", monotone=True),
-    "coarse": Growth("log", bins=7),
+    "depth two": GrowthParameters("log"),
+    "five leaves": GrowthParameters("log", depth=None, leaves=5, feature_fraction=1.0),
+    "deep": GrowthParameters("log", depth=6, leaves=31, min_hessian=1.0, l2=0.0),
+    "monotone": GrowthParameters("log", monotone=True),
+    "coarse": GrowthParameters("log", bins=7),
 }
 
 
@@ -88,15 +88,15 @@ def test_the_forest_is_what_lightgbm_grew_for_every_task(name):
     outputs = 3 if name == "classes" else 1
     columns, F, y, drift = _data(outputs=outputs)
     random = np.random.default_rng(1)
-    growth, weight, start = Growth("log"), None, F
+    growth, weight, start = GrowthParameters("log"), None, F
     if name == "weights":
         weight = random.exponential(size=ROWS)
     elif name == "soft labels":
         y = 1 / (1 + np.exp(-F[:, 0] - drift))
     elif name == "regression":
-        growth, y, start = Growth("squared"), drift + 0.1 * random.normal(size=ROWS), None
+        growth, y, start = GrowthParameters("squared"), drift + 0.1 * random.normal(size=ROWS), None
     else:
-        growth = Growth("classes", outputs=3)
+        growth = GrowthParameters("classes", outputs=3)
         y = np.argmax(F + random.gumbel(size=F.shape) + np.outer(drift, [1, 0, -1]), axis=1).astype(float)
     grower, _ = _grown(columns, F, y, growth, weight=weight, start=start)
     for trees in (1, 5, 12):
@@ -108,7 +108,7 @@ def test_the_forest_is_what_lightgbm_grew_for_every_task(name):
 
 def test_soft_labels_are_not_rounded():
     F = np.zeros((ROWS, 1)) + np.linspace(-1, 1, ROWS)[:, None]
-    grower, _ = _grown([], F, np.full(ROWS, 0.2), Growth("log", l2=0.0, feature_fraction=1.0), start=F, trees=60)
+    grower, _ = _grown([], F, np.full(ROWS, 0.2), GrowthParameters("log", l2=0.0, feature_fraction=1.0), start=F, trees=60)
     p = 1 / (1 + np.exp(-F - _sums(grower.forest(60), [], F)))
     np.testing.assert_allclose(p, 0.2, atol=0.02)
 
@@ -116,7 +116,7 @@ def test_soft_labels_are_not_rounded():
 def test_a_missing_number_unknown_in_training_goes_the_way_of_most_rows():
     # One split at 0.5 between 400 rows of 0 and 1,100 of 1; LightGBM itself would take missing for 0.
     x = np.repeat([0.0, 1.0], [400, 1_100])
-    growth = Growth("log", depth=1, leaves=2, feature_fraction=1.0)
+    growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
     F = np.zeros((ROWS, 1))
     grower, _ = _grown([x], F, x, growth, start=F, trees=1)
     forest = grower.forest(1)
@@ -141,7 +141,7 @@ def test_the_number_of_threads_does_not_change_the_forest(loss):
     columns, F, y, _ = _data(rows=6_000, outputs=outputs)
     train = np.flatnonzero(np.arange(6_000) % 5)
     found = [
-        _grown(columns, F, y, Growth(loss, outputs=outputs, threads=threads), start=F, train=train)[0].forest(12)
+        _grown(columns, F, y, GrowthParameters(loss, outputs=outputs, threads=threads), start=F, train=train)[0].forest(12)
         for threads in (1, 2)
     ]
     assert _same(*found)
@@ -149,7 +149,7 @@ def test_the_number_of_threads_does_not_change_the_forest(loss):
 
 def test_the_seed_decides_the_forest():
     columns, F, y, _ = _data()
-    a, b, c = (_grown(columns, F, y, Growth("log", seed=seed), start=F)[0].forest(12) for seed in (1, 1, 2))
+    a, b, c = (_grown(columns, F, y, GrowthParameters("log", seed=seed), start=F)[0].forest(12) for seed in (1, 1, 2))
     assert _same(a, b)
     assert not _same(a, c)
 
@@ -171,7 +171,7 @@ def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing)
 
 
 def _text(binned, F, y, growth, **sample):
-    grower = Grower(binned, binned.join(F, y, None, F, growth, **sample), None, None, growth)
+    grower = TreeGrower(binned, binned.join(F, y, None, F, growth, **sample), None, None, growth)
     grower.grow(12)
     return grower._booster.model_to_string()
 
@@ -185,38 +185,38 @@ def test_rows_that_are_read_a_few_at_a_time_are_binned_as_a_matrix_is(where, mon
     columns.append(np.where(np.arange(7_100) % 40, 0.0, columns[1] + 0.5))  # hardly ever anything but 0
     kinds, growth = [*CATEGORICAL, False], replace(GROWTHS["five leaves"], bins=31)
     matrix = np.column_stack([column + 1.0 if kind else column for column, kind in zip(columns, kinds, strict=True)])
-    whole = Binned([], [], growth)
+    whole = BinnedDataset([], [], growth)
     whole.columns, whole._dataset = 5, lgb.Dataset(matrix, categorical_feature=[2, 3], params=growth.binning()).construct()
     if where == "files":
         for at, column in enumerate(columns):
             np.save(tmp_path / f"{at}.npy", column)
         columns = [np.load(tmp_path / f"{at}.npy", mmap_mode="r") for at in range(5)]
-    assert _text(Binned(columns, kinds, growth), F, y, growth) == _text(whole, F, y, growth)
+    assert _text(BinnedDataset(columns, kinds, growth), F, y, growth) == _text(whole, F, y, growth)
 
 
 def test_bins_are_those_of_the_reference():
     columns, F, y, _ = _data(rows=4_000)
     growth, half = replace(GROWTHS["five leaves"], bins=15), slice(0, 2_000)
     some = [column[half] for column in columns]
-    whole = Binned(columns, CATEGORICAL, growth)
-    grower = Grower(whole, whole.join(F, y, None, F, growth), np.arange(2_000), None, growth)
+    whole = BinnedDataset(columns, CATEGORICAL, growth)
+    grower = TreeGrower(whole, whole.join(F, y, None, F, growth), np.arange(2_000), None, growth)
     grower.grow(12)
     expected = grower._booster.model_to_string()
-    own = Binned(some, CATEGORICAL, growth, reference=whole)
+    own = BinnedDataset(some, CATEGORICAL, growth, reference=whole)
     assert _text(own, F[half], y[half], growth, sample=F) == expected
     assert _text(own, F[half], y[half], growth) != expected, "the bins of the prediction are its own"
-    assert _text(Binned(some, CATEGORICAL, growth), F[half], y[half], growth, sample=F) != expected
+    assert _text(BinnedDataset(some, CATEGORICAL, growth), F[half], y[half], growth, sample=F) != expected
 
 
 def test_no_rows_and_nothing_to_learn_from_grow_nothing():
     columns, F, y, _ = _data(rows=100)
-    growth, none = Growth("log"), np.arange(0)
-    whole = Binned(columns, CATEGORICAL, growth)
-    empty = Binned([column[:0] for column in columns], CATEGORICAL, growth, reference=whole)
+    growth, none = GrowthParameters("log"), np.arange(0)
+    whole = BinnedDataset(columns, CATEGORICAL, growth)
+    empty = BinnedDataset([column[:0] for column in columns], CATEGORICAL, growth, reference=whole)
     data = empty.join(F[:0], y[:0], None, F[:0], growth, sample=F)
-    alone = Grower(empty, data, None, none, growth)
+    alone = TreeGrower(empty, data, None, none, growth)
     assert alone.grow(3) == []
-    unlearned = Grower(whole, whole.join(F, y, None, F, growth), none, np.arange(100), growth)
+    unlearned = TreeGrower(whole, whole.join(F, y, None, F, growth), none, np.arange(100), growth)
     losses = unlearned.grow(3)
     np.testing.assert_allclose(losses, np.mean(np.logaddexp(0, F[:, 0]) - y * F[:, 0]), rtol=1e-6)
     for grower in (alone, unlearned):
@@ -226,14 +226,14 @@ def test_no_rows_and_nothing_to_learn_from_grow_nothing():
 def test_a_missing_number_goes_the_way_of_most_weight_where_machines_grew_the_tree():
     # 400 rows of 0 that weigh 10 each, 1,100 of 1: the counts say right, the hessians left.
     x, F = np.repeat([0.0, 1.0], [400, 1_100]), np.zeros((ROWS, 1))
-    growth = Growth("log", depth=1, leaves=2, feature_fraction=1.0)
+    growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
     grower, _ = _grown([x], F, x, growth, weight=np.where(x == 0, 10.0, 1.0), start=F, trees=1)
     text = grower._booster.model_to_string()
     assert [engine._read(text, 1, 1, by_weight=weight).missing_left.tolist() for weight in (False, True)] == [[0], [1]]
 
 
 def test_only_several_machines_are_spoken_of():
-    alone, together = (Growth("log", machines=many).parameters(2) for many in (1, 3))
+    alone, together = (GrowthParameters("log", machines=many).parameters(2) for many in (1, 3))
     assert together == alone | {"tree_learner": "data", "num_machines": 3, "pre_partition": True}
 
 
@@ -247,7 +247,7 @@ def test_the_losses_are_those_of_the_rows_left_out(loss):
     label = {"log": y, "squared": drift, "classes": (y + (drift > 0.5)).astype(float)}[loss]
     order = random.permutation(ROWS)  # rows may come in any order
     train, valid = order[:1_000], order[1_000:]
-    growth = Growth(loss, outputs=outputs)
+    growth = GrowthParameters(loss, outputs=outputs)
     grower, losses = _grown(columns, F, label, growth, weight=weight, start=start, train=train, valid=valid, trees=4)
     assert len(losses) == 4
     for trees in (1, 4):
@@ -265,7 +265,7 @@ def test_rows_that_are_not_trained_on_do_not_matter():
     columns, F, y, _ = _data()
     train = np.arange(0, ROWS, 2)
     other = np.where(np.arange(ROWS) % 2, 1 - y, y)
-    a, b = (_grown(columns, F, label, Growth("log"), start=F, train=train)[0].forest(12) for label in (y, other))
+    a, b = (_grown(columns, F, label, GrowthParameters("log"), start=F, train=train)[0].forest(12) for label in (y, other))
     assert _same(a, b)
 
 
@@ -275,7 +275,7 @@ def test_a_monotone_forest_never_falls_where_the_prediction_rises():
     grid = np.linspace(-4, 4, 201)[:, None]
 
     def steps(monotone):
-        growth = Growth("log", depth=None, leaves=8, monotone=monotone, feature_fraction=1.0)
+        growth = GrowthParameters("log", depth=None, leaves=8, monotone=monotone, feature_fraction=1.0)
         grower, _ = _grown(columns, F, falling, growth, start=np.zeros_like(F), trees=20)
         rows = [[np.full(201, column[i]) for column in columns] for i in range(0, ROWS, 60)]
         return np.array([np.diff(_sums(grower.forest(20), row, grid)[:, 0]) for row in rows])
@@ -288,12 +288,12 @@ def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
     # Half the trees may read only the constant column: they find nothing to split.
     F = np.zeros((ROWS, 1))
     x = np.tile([0.0, 1.0, 2.0], ROWS // 3)
-    growth = Growth("log", feature_fraction=0.5, learning_rate=0.1, leaves=3, depth=None)
+    growth = GrowthParameters("log", feature_fraction=0.5, learning_rate=0.1, leaves=3, depth=None)
     noisy = (np.random.default_rng(0).random(ROWS) < 0.2 + 0.2 * x).astype(float)
     valid = np.arange(0, ROWS, 2)
-    binned = Binned([x, np.full(ROWS, 3.0)], [False, False], growth)
+    binned = BinnedDataset([x, np.full(ROWS, 3.0)], [False, False], growth)
     growth = replace(growth, min_hessian=60.0)
-    grower = Grower(binned, binned.join(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
+    grower = TreeGrower(binned, binned.join(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
     losses = grower.grow(400)
     assert len(grower.forest(400)) < 400
     for trees in range(0, 401, 8):
@@ -306,23 +306,23 @@ def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
 def test_nothing_to_split_gives_a_forest_that_adds_nothing(with_features):
     columns, F = [np.zeros(ROWS)] if with_features else [], np.ones((ROWS, 1))
     y = np.tile([0.0, 1.0], ROWS // 2)
-    grower, _ = _grown(columns, F, y, Growth("log"), start=np.zeros_like(F), trees=3)
+    grower, _ = _grown(columns, F, y, GrowthParameters("log"), start=np.zeros_like(F), trees=3)
     assert np.abs(_sums(grower.forest(3), columns, F)).max() == 0
     assert len(grower.forest(0)) == 0
 
 
 def test_lightgbm_says_nothing_in_any_thread(capfd):
     F, y = np.ones((ROWS, 1)), np.tile([0.0, 1.0], ROWS // 2)
-    growth = Growth("log")
+    growth = GrowthParameters("log")
 
     def grow(seed):
         # No feature can be split: LightGBM would warn of that.
         grower, _ = _grown([np.zeros(ROWS)], F, y, replace(growth, seed=seed), start=np.zeros_like(F), trees=3)
         return grower
 
-    growers = Workers(2, begin=quiet).map(grow, range(4))
-    Workers(2, begin=quiet).map(lambda grower: grower.grow(3), growers)  # not in the thread that made them
-    alone = threading.Thread(target=lambda: (quiet(), growers[0].grow(2)))
+    growers = Workers(2, begin=silence).map(grow, range(4))
+    Workers(2, begin=silence).map(lambda grower: grower.grow(3), growers)  # not in the thread that made them
+    alone = threading.Thread(target=lambda: (silence(), growers[0].grow(2)))
     alone.start()
     alone.join()
     grow(0).forest(3)

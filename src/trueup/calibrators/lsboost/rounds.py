@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trueup.calibrators.maps.levels import LevelSets, LineSlopes, Scale
-from trueup.calibrators.rounds import choose_rounds, paired_gain
-from trueup.engines.levels import (
+from trueup.calibrators.lsboost.levelsets import LevelSets, LineSlopes, ScoreScale
+from trueup.calibrators.stopping import choose_rounds, paired_gain
+from trueup.kernels.levels import NONE, advance_all
+from trueup.kernels.threads import Workers
+from trueup.kernels.trees import join_forests
+from trueup.learners.level_regression import (
     DUST,
     Columns,
     Lines,
@@ -22,16 +25,13 @@ from trueup.engines.levels import (
     to_forest,
     tree_values,
 )
-from trueup.kernels.levels import NONE, advance_all
-from trueup.kernels.threads import Workers
-from trueup.kernels.trees import join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.rounds import Split
+    from trueup.calibrators.stopping import Split
     from trueup.data.table import Table
 
 
@@ -45,7 +45,7 @@ class Rules:
 
     Attributes
     ----------
-    scale : Scale
+    scale : ScoreScale
     levels : int
         The most level sets; those of a grid are its points.
     min_rows : float
@@ -54,7 +54,7 @@ class Rules:
         By how many standard errors a learner must lower the squared error of gate rows on its level.
     """
 
-    scale: Scale
+    scale: ScoreScale
     levels: int
     min_rows: float
     gate: float | None
@@ -354,4 +354,4 @@ class Search:
     def _losses(self, part: Split, scores: FloatArray) -> FloatArray:
         rows = self._rows(part)
         assert self.table.outcome is not None
-        return self.loss.each(self.table.outcome[rows], self.loss.enter(scores[rows]))
+        return self.loss.per_row(self.table.outcome[rows], self.loss.apply_link(scores[rows]))

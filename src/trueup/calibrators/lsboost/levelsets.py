@@ -1,0 +1,285 @@
+"""Level sets as a map: per round, one tree or line for every level of the score; how LSBoost scores rows and is stored."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, Cascade, CascadeRound, pack_forests, unpack_forests
+from trueup.kernels.levels import NONE, LevelProgram, end_levels, start_levels, step_levels
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
+    from trueup.kernels.trees import Forest
+
+
+CHUNK_ROWS, CHUNK_MODELS = 8192, 8  # rows scored by one call; proportionally fewer with more models than this
+LEVEL_DTYPES = {"levels/edges_at": "<i8", "levels/edges": "<f8", "levels/learner": "<i4"}
+LINE_DTYPES = {"lines/place": "<i8", "lines/centre": "<f8", "lines/scale": "<f8", "lines/slopes": "<f8"}
+MAX_GRID = 1 << 30
+
+
+@dataclass(frozen=True)
+class ScoreScale:
+    """The scale of scores between rounds.
+
+    Attributes
+    ----------
+    low, high : float
+        Bounds of the scores ``(prediction - offset) / unit``.
+    offset, unit : float
+    rate : float
+        The share of the way from the score to the fit of its level that a round moves it.
+    grid : int
+        Scores are rounded to multiples of 1 / grid; 0 for no rounding.
+    start : float or None
+        The initial score of every row, for a model without a prediction.
+    hold : float
+        The share of its distance from either bound that a score keeps in every round.
+    """
+
+    low: float
+    high: float
+    offset: float = 0.0
+    unit: float = 1.0
+    rate: float = 1.0
+    grid: int = 0
+    start: float | None = None
+    hold: float = 0.0
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Return the numbers the scorer needs."""
+        numbers = (self.low, self.high, self.rate, self.offset, self.unit, self.start or 0.0, self.hold)
+        return np.array(numbers, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LineSlopes:
+    """Linear functions: the coding of features (see `trueup.learners.level_regression.LineDesign`), and slopes per line."""
+
+    place: IntArray
+    centre: FloatArray
+    scale: FloatArray
+    slopes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSets(Map):
+    """Per round, find the level of the score and add the value of that level's learner; the mean of several models.
+
+    Attributes
+    ----------
+    scale : ScoreScale
+    levels : tuple of int
+        The number of levels of each feature in the order of the schema; -1 for a numeric feature.
+    models, rounds : int
+    edges_at, edges : ndarray
+        Round t of model m has the edges from ``edges_at[m * rounds + t]`` on, ascending: the level of a score is the
+        number of edges below it.
+    learner : ndarray of int32
+        The tree or line of each level, round by round (one more than edges); NONE leaves a level unchanged.
+    learners : Forest or LineSlopes
+        Trees have one output; the value of a leaf or line is added to the score.
+    """
+
+    kind = "levels"
+
+    scale: ScoreScale
+    levels: tuple[int, ...]
+    models: int
+    rounds: int
+    edges_at: IntArray
+    edges: FloatArray
+    learner: Int32Array
+    learners: Forest | LineSlopes
+
+    @property
+    def steps(self) -> int:
+        """Return the number of rounds."""
+        return self.rounds
+
+    @property
+    def changes(self) -> bool:
+        """Return whether there are rounds, or scores are rounded to a grid."""
+        return self.rounds > 0 or (self.scale.grid > 0 and self.scale.start is None)
+
+    @property
+    def fitted(self) -> int:
+        """Return the number of trees or lines of all rounds and models."""
+        return int((self.learner != NONE).sum())
+
+    @cached_property
+    def program(self) -> LevelProgram:
+        """Compile the rounds for the scorer."""
+        linear = isinstance(self.learners, LineSlopes)
+        sizes = np.array([self.models, self.rounds, self.scale.grid, linear, self.scale.start is not None], np.int64)
+        places = np.arange(len(self.edges_at), dtype=np.int64)
+        common = (sizes, self.scale.bounds, np.array(self.levels, np.int64), self.edges_at, self.edges,
+                  self.edges_at + places)  # fmt: skip
+        if isinstance(self.learners, LineSlopes):
+            lines = self.learners
+            no_trees = (np.zeros((0, 6), np.int32), np.zeros(0), np.zeros(0, np.uint32), np.zeros(0))
+            return LevelProgram(*common, self.learner, *no_trees, lines.place, lines.centre, lines.scale, lines.slopes)
+        forest = self.learners
+        roots = np.append(forest.root, NONE).astype(np.int32)
+        root = roots[np.where(self.learner == NONE, len(forest.root), self.learner)]
+        node = (forest.feature, forest.left, forest.right, forest.missing_left, forest.words_at, forest.words_in)
+        nodes = np.ascontiguousarray(np.column_stack(node), np.int32)
+        no_lines = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 1)))
+        return LevelProgram(*common, root, nodes, forest.threshold, forest.words, forest.value, *no_lines)
+
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Score rows with all rounds."""
+        features, out = list(columns), np.empty(len(prediction))
+        step = max(1, CHUNK_ROWS * CHUNK_MODELS // max(CHUNK_MODELS, self.models))
+
+        def score_chunk(start: int) -> None:
+            rows = slice(start, start + step)
+            for scores in self._stages(_stack(features, rows), prediction[rows], last=True):
+                out[rows] = scores
+
+        (workers or Workers()).map(score_chunk, range(0, len(out), step))
+        return out
+
+    def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
+        """Yield the scores after 0, 1, 2, ... rounds."""
+        return self._stages(_stack(list(columns), slice(0, len(prediction))), prediction)
+
+    def _stages(self, X: FloatArray, prediction: FloatArray, *, last: bool = False) -> Iterator[FloatArray]:
+        sizes, bounds = self.program.sizes, self.program.bounds
+        F = np.empty((self.models, len(prediction)))
+        start_levels(sizes, bounds, np.ascontiguousarray(prediction), F)
+        for number in range(self.rounds + 1):
+            if number:
+                step_levels(*self.program, number - 1, X, F)
+            if not last or number == self.rounds:
+                out = np.empty(len(prediction))
+                end_levels(bounds, F, out)
+                yield out
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Score one row."""
+        P = np.array(prediction or [0.0], np.float64)
+        return next(self._stages(np.array(row, np.float64).reshape(-1, 1), P, last=True))
+
+    def describe(self) -> str:
+        """Count rounds, levels and learners."""
+        what = "lines" if isinstance(self.learners, LineSlopes) else "trees"
+        most = int(np.diff(self.edges_at).max(initial=0)) + 1
+        models = f" in each of {self.models} models" if self.models > 1 else ""
+        levels = "one level" if most == 1 else f"up to {most} levels"
+        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({self.fitted:,} {what})"
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """List the features that trees test together; for lines each feature, in the order of its slopes."""
+        if isinstance(self.learners, LineSlopes):
+            edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
+            size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
+            return [(feature,) for feature in np.argsort(-np.array(size), kind="stable").tolist()]
+        from trueup.calibrators.explain import tested_together
+
+        return tested_together(Cascade("identity", self.levels, 1, (CascadeRound(1.0, (self.learners,), 0),)))
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Explain the change of one prediction by the conditions of the trees; for lines, by round."""
+        from trueup.calibrators.rowwise import explain_levels, explain_stages
+
+        P = np.array(list(prediction) or [0.0], np.float64)
+        if not isinstance(self.learners, LineSlopes) and self.rounds:
+            return explain_levels(self, self.learners, schema, row, P)
+        stages = self._stages(np.array(row, np.float64).reshape(-1, 1), P)
+        return explain_stages(list(prediction), [float(stage[0]) for stage in stages])
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays of levels and learners."""
+        entry: dict[str, Any] = {"scale": asdict(self.scale), "models": self.models, "rounds": self.rounds}
+        blobs = pack_arrays(LEVEL_DTYPES, self.edges_at, self.edges, self.learner)
+        if isinstance(self.learners, LineSlopes):
+            lines = self.learners
+            blobs |= pack_arrays(LINE_DTYPES, lines.place, lines.centre, lines.scale, lines.slopes)
+            return entry | {"learners": "lines"}, blobs
+        sizes, trees = pack_forests([self.learners])
+        return entry | {"learners": "trees", "forest": sizes[0]}, trees | blobs
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> LevelSets:
+        """Restore the map; raise FileContentError if entry and arrays are inconsistent."""
+        kind, models, rounds = entry["learners"], entry["models"], entry["rounds"]
+        require(schema.task != "multiclass" and kind in ("trees", "lines"), "the map does not fit the task")
+        names = set(LINE_DTYPES) if kind == "lines" else {f"forests/{name}" for name in FOREST_DTYPES}
+        require(set(blobs) == {*LEVEL_DTYPES, *names}, "it has arrays that the manifest does not list")
+        require(is_integer(models) and is_integer(rounds) and models >= 1 and rounds >= 0, "it has no rounds")
+        require(rounds > 0 or models == 1, "it has models without rounds")
+        edges_at, edges, learner = unpack_arrays(LEVEL_DTYPES, blobs)
+        _check_edges(edges_at, edges, models * rounds)
+        require(len(learner) == len(edges) + models * rounds, "its learners do not match its levels")
+        learners: Forest | LineSlopes
+        if kind == "lines":
+            learners = _unpack_lines(blobs, schema)
+            count = len(learners.slopes)
+        else:
+            learners = unpack_forests([entry["forest"]], blobs, schema.levels, 1)[0]
+            require(bool((learners.feature < len(schema.levels)).all()), "a tree tests the prediction")
+            count = len(learners)
+        require(np.array_equal(learner[learner != NONE], np.arange(count)), "its learners do not match its levels")
+        scale = _unpack_scale(entry["scale"], schema)
+        return cls(scale, schema.levels, models, rounds, edges_at, edges, learner, learners)
+
+
+def _check_edges(edges_at: IntArray, edges: FloatArray, rounds: int) -> None:
+    require(len(edges_at) == rounds + 1 and edges_at[0] == 0, "its rounds are invalid")
+    steps = np.diff(edges_at)
+    require(bool((steps >= 0).all()) and edges_at[-1] == len(edges), "its edges are invalid")
+    rising = np.ones(len(edges), bool)
+    rising[1:] = np.diff(edges) > 0
+    rising[edges_at[:-1][steps > 0]] = True  # the first edge of a round need not exceed the last of the round before
+    require(bool(np.isfinite(edges).all() and rising.all()), "its edges do not ascend")
+
+
+def _unpack_scale(entry: Any, schema: Schema) -> ScoreScale:
+    scale = ScoreScale(**entry)
+    require(are_finite(scale.low, scale.high, scale.offset, scale.unit, scale.rate, scale.hold), "its scale is invalid")
+    require(scale.low <= scale.high and scale.unit > 0, "its scale is invalid")
+    require(0 < scale.rate <= 1 and 0 <= scale.hold <= 1, "its scale is invalid")
+    require(
+        are_finite(*(scale.offset + float(scale.unit) * end for end in (scale.low, scale.high))), "its scale is invalid"
+    )
+    unit_interval = (scale.offset, scale.unit, scale.low, scale.high) == (0, 1, 0, 1)
+    require(schema.task != "binary" or unit_interval, "its scores are not probabilities")
+    require(is_integer(scale.grid) and 0 <= scale.grid <= MAX_GRID, "its grid is invalid")
+    require(not scale.grid or (scale.low, scale.high) == (0, 1), "its grid is invalid")
+    require(scale.start is None if schema.prediction else are_finite(scale.start), "its initial score is invalid")
+    require(scale.start is None or scale.low <= scale.start <= scale.high, "its initial score is invalid")
+    return scale
+
+
+def _unpack_lines(blobs: Mapping[str, bytes], schema: Schema) -> LineSlopes:
+    place, centre, scale, flat = unpack_arrays(LINE_DTYPES, blobs)
+    sizes = [count + 1 if count >= 0 else 2 for count in schema.levels]
+    width = 1 + sum(sizes)
+    expected = (1 + np.cumsum([0, *sizes]))[: len(sizes)]
+    require(np.array_equal(place, expected), "its lines do not match the features")
+    require(len(centre) == len(scale) == len(sizes), "its lines do not match the features")
+    require(len(flat) % width == 0, "its lines are truncated")
+    finite = np.isfinite(centre).all() and np.isfinite(scale).all() and np.isfinite(flat).all()
+    require(bool(finite and (scale > 0).all()), "its lines have values that are not finite")
+    return LineSlopes(place, centre, scale, flat.reshape(-1, width))
+
+
+def _stack(columns: Sequence[AnyArray], rows: slice) -> FloatArray:
+    """Return columns as a matrix of floats, one row per column."""
+    X = np.empty((len(columns), rows.stop - rows.start if not columns else len(columns[0][rows])))
+    for index, column in enumerate(columns):
+        X[index] = column[rows]
+    return X

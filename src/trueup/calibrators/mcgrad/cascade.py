@@ -1,0 +1,273 @@
+"""Rounds of boosted trees as a map: what MCGrad and DepthTwo fit, how it scores rows, and how it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.losses import THETA_BOUNDS, task_loss
+from trueup.calibrators.map import Map, are_finite, is_integer, require
+from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, Program, Stage, build, score
+from trueup.kernels.threads import Workers
+from trueup.kernels.trees import DEEPEST, Forest, join_forests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trueup._types import AnyArray, FloatArray
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.data.schema import Schema
+
+
+LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
+CHUNK_ROWS = 8192  # rows copied and scored by one call
+# The arrays of a forest in a file; all forests of a map are concatenated array by array.
+TREE_DTYPES = {"root": "<i4", "output": "<i4"}
+NODE_DTYPES = {
+    "feature": "<i4", "threshold": "<f8", "left": "<i4", "right": "<i4", "missing_left": "|u1", "words_at": "<i4",
+    "words_in": "<i4",
+}  # fmt: skip
+FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
+
+
+@dataclass(frozen=True, eq=False)
+class CascadeRound:
+    """One round: a forest per cascade, and the factor theta that all of them share.
+
+    ``trees`` is the number of trees of each forest per output.
+    """
+
+    theta: float
+    forests: tuple[Forest, ...]
+    trees: int
+
+
+@dataclass(frozen=True, eq=False)
+class Cascade(Map):
+    """``F = theta * (F + trees(features, F))`` per round, from the link of the prediction; the mean of several cascades.
+
+    Attributes
+    ----------
+    link : {"identity", "logit", "softmax"}
+    levels : tuple of int
+        The number of levels of each feature in the order of the schema; -1 for a numeric feature.
+    outputs : int
+        The number of prediction columns.
+    rounds : tuple of CascadeRound
+        Without rounds every prediction is unchanged.
+    clip : tuple of float, or None
+        Lowest and highest prediction, for trees that are added to the prediction itself.
+    """
+
+    kind = "cascade"
+
+    link: str
+    levels: tuple[int, ...]
+    outputs: int
+    rounds: tuple[CascadeRound, ...]
+    clip: tuple[float, float] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Return the number of rounds."""
+        return len(self.rounds)
+
+    @property
+    def cascades(self) -> int:
+        """Return the number of cascades that are averaged."""
+        return len(self.rounds[0].forests) if self.rounds else 1
+
+    @property
+    def trees(self) -> int:
+        """Return the number of trees of all rounds and cascades."""
+        return sum(len(forest) for round_ in self.rounds for forest in round_.forests)
+
+    @property
+    def cells(self) -> int:
+        """Return the number of cells of the tables that replace the trees; 0 if trees are traversed."""
+        return len(self.program.values) if self.rounds else 0
+
+    @cached_property
+    def program(self) -> Program:
+        """Compile the rounds for the scorer; the cascades of a single round are joined into one sum of trees."""
+        if len(self.rounds) == 1:
+            only = self.rounds[0]
+            forest = join_forests(only.forests).scaled(1 / len(only.forests))
+            return build([Stage(0, only.theta, forest)], self.levels, self.outputs, 1, LINKS[self.link])
+        stages = [
+            Stage(cascade, round_.theta, forest) for round_ in self.rounds for cascade, forest in enumerate(round_.forests)
+        ]
+        return build(stages, self.levels, self.outputs, self.cascades, LINKS[self.link])
+
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Score rows: columns in the order of the schema, predictions (n,) or (n, outputs); return the same shape."""
+        if not self.rounds:
+            return prediction.copy()
+        program, features = self.program, list(columns)
+        before = np.ascontiguousarray(prediction.reshape(len(prediction), self.outputs))
+        after = np.empty(before.shape)
+
+        def score_chunk(start: int) -> None:
+            rows = slice(start, start + CHUNK_ROWS)
+            P, out = before[rows], after[rows]
+            X = np.empty((len(features), len(P)))
+            for index, column in enumerate(features):
+                X[index] = column[rows]
+            score(*program, X, P, out)
+
+        (workers or Workers()).map(score_chunk, range(0, len(before), CHUNK_ROWS))
+        return self._clipped(after).reshape(prediction.shape)
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Score one row: codes and numbers in the order of the schema."""
+        P: FloatArray = np.array([prediction], np.float64)
+        if self.rounds:
+            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+            P = self._clipped(P)
+        return np.asarray(P[0])
+
+    def _clipped(self, scores: FloatArray) -> FloatArray:
+        return scores if self.clip is None else np.clip(scores, *self.clip)
+
+    def describe(self) -> str:
+        """Count rounds, trees and table cells."""
+        tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
+        return f"{self.steps} round{'' if self.steps == 1 else 's'} ({self.trees:,} trees, {tables})"
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Explain the change of one prediction by the conditions of the leaves it falls into."""
+        from trueup.calibrators.rowwise import explain_row
+
+        return explain_row(self, schema, row, prediction)
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """List the features that trees test together."""
+        from trueup.calibrators.explain import tested_together
+
+        return tested_together(self)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays of all forests."""
+        rounds, blobs = pack_rounds(self.rounds)
+        entry: dict[str, Any] = {"link": self.link, "outputs": self.outputs, "rounds": rounds}
+        if self.clip is not None:
+            entry["clip"] = list(self.clip)
+        return entry, blobs
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> Cascade:
+        """Restore the map; raise FileContentError if entry and arrays are inconsistent."""
+        clip = None
+        if "clip" in entry:
+            bounds = entry["clip"]
+            require(isinstance(bounds, list) and len(bounds) == 2 and are_finite(*bounds), "the bounds are invalid")
+            require(bounds[0] <= bounds[1] and schema.task != "multiclass", "the bounds are invalid")
+            clip = (float(bounds[0]), float(bounds[1]))
+        link = task_loss(schema.task).link if clip is None else "identity"
+        outputs = len(schema.prediction)
+        require(entry["link"] == link and entry["outputs"] == outputs, "the map does not fit the task")
+        return cls(link, schema.levels, outputs, unpack_rounds(entry["rounds"], blobs, schema.levels, outputs), clip)
+
+
+def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[str, bytes]]:
+    """Return the lengths of the arrays of each forest, and the concatenated arrays; no arrays without forests."""
+    arrays = [forest.arrays() for forest in forests]
+    blobs = {
+        f"forests/{name}": b"".join(np.ascontiguousarray(forest[name], dtype).tobytes() for forest in arrays)
+        for name, dtype in FOREST_DTYPES.items()
+        if arrays
+    }
+    return [{name: len(array) for name, array in forest.items()} for forest in arrays], blobs
+
+
+def unpack_forests(sizes: Sequence[Any], blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int) -> list[Forest]:
+    """Restore the forests; every stored value must belong to one of them."""
+    if not sizes:
+        return []
+    stored = {name: np.frombuffer(blobs[f"forests/{name}"], np.dtype(dtype)) for name, dtype in FOREST_DTYPES.items()}
+    begin = dict.fromkeys(FOREST_DTYPES, 0)
+    forests = []
+    for index, lengths in enumerate(sizes):
+        place = f"forest {index}"
+        require(isinstance(lengths, dict) and set(lengths) == set(FOREST_DTYPES), f"{place} has the wrong arrays")
+        arrays: dict[str, AnyArray] = {}
+        for name, length in lengths.items():
+            end = begin[name] + length if is_integer(length) and length >= 0 else -1
+            require(begin[name] <= end <= len(stored[name]), f"{place} is longer than the stored arrays")
+            arrays[name] = stored[name][begin[name] : end].astype(stored[name].dtype.newbyteorder("="))
+            begin[name] = end
+        for names in (TREE_DTYPES, NODE_DTYPES):
+            require(len({len(arrays[name]) for name in names}) == 1, f"{place} has arrays of unequal length")
+        forests.append(Forest(**arrays))
+        _check_forest(forests[-1], place, levels, outputs)
+    require(all(begin[name] == len(array) for name, array in stored.items()), "it has trees that belong to no round")
+    return forests
+
+
+def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: int) -> None:
+    """Reject arrays that would send the scorer out of bounds or into an endless loop."""
+    nodes, leaves = len(forest.feature), len(forest.value)
+    links = np.concatenate([forest.root, forest.left, forest.right]).astype(np.int64)
+    # Every node and every leaf has exactly one parent, and a node comes after its parent: there are no cycles.
+    targets = np.where(links >= 0, links, nodes + ~links)
+    require(bool((links < nodes).all() and (~links < leaves).all()), f"{place} has a link out of bounds")
+    require(len(targets) == nodes + leaves and len(np.unique(targets)) == len(targets), f"{place} is not made of trees")
+    parents = np.arange(nodes)
+    for child in (forest.left, forest.right):
+        require(bool(((child < 0) | (child > parents)).all()), f"{place} has a tree with a cycle")
+    front = forest.root[forest.root >= 0]
+    for _ in range(DEEPEST):
+        children = np.concatenate([forest.left[front], forest.right[front]])
+        front = children[children >= 0]
+    require(not len(front), f"{place} has a tree deeper than {DEEPEST}")
+    is_categorical = np.array([*(level >= 0 for level in levels), *[False] * outputs], bool)
+    known = (forest.feature >= 0) & (forest.feature < len(is_categorical))
+    require(bool(known.all()), f"{place} tests a feature that does not exist")
+    categorical = forest.words_at >= 0
+    require(np.array_equal(categorical, is_categorical[forest.feature]), f"{place} tests a feature as the wrong type")
+    ends = forest.words_at.astype(np.int64) + forest.words_in
+    require(
+        bool(((forest.words_in >= 0) & (~categorical | (ends <= len(forest.words)))).all()),
+        f"{place} has a category set out of bounds",
+    )
+    require(
+        bool(((forest.output >= 0) & (forest.output < outputs)).all()), f"{place} adds to an output that does not exist"
+    )
+    require(
+        bool(np.isfinite(forest.value).all() and not np.isnan(forest.threshold).any()),
+        f"{place} has values that are not finite",
+    )
+
+
+def pack_rounds(rounds: Sequence[CascadeRound]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Return a JSON entry per round, and the arrays of all forests."""
+    sizes, blobs = pack_forests([forest for round_ in rounds for forest in round_.forests])
+    size = iter(sizes)
+    entries = [
+        {"theta": round_.theta, "trees": round_.trees, "forests": [next(size) for _ in round_.forests]} for round_ in rounds
+    ]
+    return entries, blobs
+
+
+def unpack_rounds(
+    entries: Any, blobs: Mapping[str, bytes], levels: tuple[int, ...], outputs: int
+) -> tuple[CascadeRound, ...]:
+    """Restore the rounds; raise FileContentError if entries and arrays are inconsistent."""
+    require(
+        set(blobs) == ({f"forests/{name}" for name in FOREST_DTYPES} if entries else set()),
+        "it has arrays that the manifest does not list",
+    )
+    sizes = [size for entry in entries for size in entry["forests"]]
+    forests = iter(unpack_forests(sizes, blobs, levels, outputs))
+    low, high = THETA_BOUNDS
+    rounds: list[CascadeRound] = []
+    for entry in entries:
+        theta = entry["theta"]
+        require(isinstance(theta, float) and low / high <= theta <= high / low, "the factor of a round is invalid")
+        require(is_integer(entry["trees"]) and entry["trees"] >= 0 and len(entry["forests"]) >= 1, "a round is empty")
+        require(not rounds or len(entry["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
+        rounds.append(CascadeRound(theta, tuple(next(forests) for _ in entry["forests"]), entry["trees"]))
+    return tuple(rounds)

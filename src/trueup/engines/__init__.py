@@ -1,1 +1,0 @@
-"""What does the heavy work: LightGBM grows trees, here or on a cluster."""
