@@ -261,7 +261,7 @@ def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
         (["loans.parquet", *ROLES, "--sql", "SELEC 1"], "hint: "),
         (["loans.parquet", *ROLES, "--report", "no/a.html"], "there is no directory no\nhint: make the directory first"),
         (["loans.parquet", *ROLES, "--json", "."], "it is a directory"),
-        (["loans.parquet", *ROLES, "--json", "loans.parquet"], "loans.parquet would overwrite what is read"),
+        (["loans.parquet", *ROLES, "--json", "loans.parquet"], "loans.parquet would overwrite an input file"),
         (["loans.parquet", *ROLES, "--adjust", "max", "--draws", "100"], "hint: use 199 or 999 draws"),
     ],
 )  # fmt: skip
@@ -273,7 +273,7 @@ def test_bad_input_is_told_with_a_hint_and_exit_code_2(at, capsys, arguments, me
 
 
 def test_a_place_that_cannot_be_written_to_is_told_before_the_work(at, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.cli.reading.read_files", lambda *_, **__: pytest.fail("read before the check"))
+    monkeypatch.setattr("trueup.cli.io.read_files", lambda *_, **__: pytest.fail("read before the check"))
     assert run(capsys, "loans.parquet", *ROLES, "--report", "no/a.html")[0] == 2
 
 

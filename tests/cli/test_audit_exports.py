@@ -17,7 +17,7 @@ import pytest
 import trueup as tu
 from commands import ROLES, call, run
 from trueup.audits.text import number
-from trueup.cli import provenance
+from trueup.cli import exports
 from trueup.storage import cannot_write
 
 BY = ["--by", "region"]
@@ -123,10 +123,10 @@ def test_only_the_name_of_a_file_is_kept(at, tmp_path, monkeypatch, capsys):
 
 
 def test_a_file_too_large_to_digest_says_so(at, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(provenance, "LARGEST", 10)
+    monkeypatch.setattr(exports, "MAX_DIGEST_BYTES", 10)
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.json")
     (file,) = json.loads((tmp_path / "a.json").read_text())["source"]["files"]
-    assert file["sha256"] == provenance.NOT_TAKEN
+    assert file["sha256"] == exports.NOT_TAKEN
 
 
 def test_nothing_is_digested_where_nothing_is_written(at, monkeypatch, capsys):
@@ -321,7 +321,7 @@ def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
 def test_a_password_in_a_query_is_on_no_page(before, equals):
     query = f"{before}; FROM 'loans.parquet'"
     words = [f"--sql={query}"] if equals else ["--sql", query]
-    told = provenance.command_of(argparse.Namespace(words=["audit", *words, *ROLES]))
+    told = exports.command_of(argparse.Namespace(words=["audit", *words, *ROLES]))
     assert "hunter2" not in told
     assert "left out" in told
     assert told.endswith(" ".join(ROLES))
@@ -338,10 +338,10 @@ def test_a_query_with_a_password_leaves_none_in_what_is_written(at, tmp_path, ca
 def test_a_query_without_secrets_and_a_path_at_home_can_be_run_again(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
-    told = provenance.command_of(argparse.Namespace(words=words))
+    told = exports.command_of(argparse.Namespace(words=words))
     assert told == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
     for query in ("FROM data WHERE customer_key = 5", "FROM data WHERE passed = 1", "SELECT * FROM 'https://x/y.csv?v=2'"):
-        assert "left out" not in provenance.command_of(argparse.Namespace(words=["audit", "--sql", query]))
+        assert "left out" not in exports.command_of(argparse.Namespace(words=["audit", "--sql", query]))
 
 
 @pytest.mark.parametrize("named", ["loans.csv", "./loans.csv", "lo*.csv"])
@@ -350,7 +350,7 @@ def test_what_a_query_reads_is_not_overwritten(at, capsys, named):
     for words in (["audit", *ROLES], ["fit", *ROLES], ["decide", *ROLES[2:], "--cost-fn", "5", "--cost-fp", "1"]):
         code, out, err = call(capsys, *words, "--sql", f"FROM '{named}'", "-o", "loans.csv")
         assert (code, out) == (2, "")
-        assert err.startswith("error: loans.csv would overwrite what is read")
+        assert err.startswith("error: loans.csv would overwrite an input file")
     assert Path("loans.csv").read_bytes() == before
 
 
@@ -373,12 +373,12 @@ def test_neither_the_fix_nor_a_profile_is_written_over(here, capsys):
     against = ["--against", "forecast", "--fix", "binary.trueup"]
     code, _, err = run(capsys, *words, *against, "--json", "binary.trueup")
     assert code == 2
-    assert "binary.trueup would overwrite what is read" in err
+    assert "binary.trueup would overwrite an input file" in err
     with resources.as_file(resources.files("trueup.reports.profiles") / "credit.toml") as place:
         Path("mine.toml").write_text(place.read_text())
     code, _, err = run(capsys, *words, "--profile", "mine.toml", "--csv", "mine.toml")
     assert code == 2
-    assert "mine.toml would overwrite what is read" in err
+    assert "mine.toml would overwrite an input file" in err
 
 
 def test_the_next_command_keeps_what_decides_the_verdict(at, capsys):

@@ -13,7 +13,7 @@ import pytest
 
 import trueup as tu
 from commands import call
-from trueup.cli import judging
+from trueup.decisions import evaluate
 from trueup.decisions.evidence import quantile
 from trueup.errors import MissingPackageError
 
@@ -73,35 +73,35 @@ def test_the_rule_its_cost_and_what_it_saves_are_told(here, capsys, name):
     acted = (p >= 1 / 6).sum()
     lines = out.splitlines()
     assert lines[0] == f"act where p is 0.1667 or more: {acted:,} of 2,000 rows"
-    assert lines[1] == f"expected cost {found.estimate:,.0f}, {found.low:,.0f} to {found.high:,.0f} at 90%"
+    assert lines[1] == f"expected cost {found.estimate:,.0f}, 90% interval {found.low:,.0f} to {found.high:,.0f}"
     assert lines[2] == "a miss costs 5, a false alarm 1"
     assert "label noise" in lines[3]
-    assert "scores are taken at their word unless --labelled rows check them" in lines[3]
+    assert "assumes calibrated scores; pass --labelled to correct for miscalibration" in lines[3]
     usual = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 0.5)
-    row = next(line for line in lines if line.startswith("p of 0.5 or more"))
+    row = next(line for line in lines if line.startswith("p >= 0.5"))
     assert f"{usual.estimate:,.0f}" in row
     assert f"{usual.estimate - found.estimate:,.0f}" in row
-    assert "caught: positive, acted on" in out
+    assert "true positives" in out
     assert re.search(r"^0\.1667  <- best +[\d,]+ +[\d,]+  █+", out, re.MULTILINE)
-    assert "labelled rows" not in out.replace("--labelled rows", "")
+    assert "labelled rows" not in out
 
 
 def test_what_a_rule_saves_is_the_difference_of_costs_with_an_interval_of_its_own(here, capsys):
     said = data(capsys, "new.parquet", *COSTS, *TOLD)
-    for one in said["instead"]:
-        assert one["saved"]["estimate"] == pytest.approx(one["cost"]["estimate"] - said["cost"]["estimate"])
-        assert one["saved"]["low"] < one["saved"]["estimate"] < one["saved"]["high"]
-    usual = next(one for one in said["instead"] if one["rule"] == "p of 0.5 or more")
+    for one in said["alternatives"]:
+        assert one["saving"]["estimate"] == pytest.approx(one["cost"]["estimate"] - said["cost"]["estimate"])
+        assert one["saving"]["low"] < one["saving"]["estimate"] < one["saving"]["high"]
+    usual = next(one for one in said["alternatives"] if one["rule"] == "p >= 0.5")
     width = sum(cost["high"] - cost["low"] for cost in (usual["cost"], said["cost"]))
-    assert usual["saved"]["high"] - usual["saved"]["low"] < 0.8 * width
+    assert usual["saving"]["high"] - usual["saving"]["low"] < 0.8 * width
     # Without labelled rows: only those between the thresholds count, and one costs 5 or saves 1.
     p = scores()
     between = p[(p >= 1 / 6) & (p < 0.5)]
-    alone = data(capsys, "new.parquet", *COSTS)["instead"][0]
+    alone = data(capsys, "new.parquet", *COSTS)["alternatives"][0]
     assert alone["rule"] == usual["rule"]
-    assert alone["saved"]["estimate"] == pytest.approx((5 * between - (1 - between)).sum())
+    assert alone["saving"]["estimate"] == pytest.approx((5 * between - (1 - between)).sum())
     half = quantile(0.05) * 6 * np.sqrt((between * (1 - between)).sum())
-    assert alone["saved"]["high"] - alone["saved"]["estimate"] == pytest.approx(half)
+    assert alone["saving"]["high"] - alone["saving"]["estimate"] == pytest.approx(half)
 
 
 def test_a_command_says_the_same_as_the_functions(here, capsys):
@@ -123,7 +123,7 @@ def test_a_command_says_the_same_as_the_functions(here, capsys):
 def test_the_chart_shows_what_each_threshold_costs(here, capsys):
     old = pl.read_parquet("old.parquet")
     bound = tu.decisions.Labelled(old["y"], old["p"])
-    said = data(capsys, "new.parquet", *COSTS, *TOLD)["chart"]
+    said = data(capsys, "new.parquet", *COSTS, *TOLD)["cost_curve"]
     assert len(said) >= 8
     for one in said:
         threshold = np.inf if one["threshold"] is None else one["threshold"]
@@ -135,13 +135,13 @@ def test_the_chart_shows_what_each_threshold_costs(here, capsys):
 def test_labelled_rows_correct_the_cost_and_are_told_of(here, capsys):
     code, out, err = call(capsys, "decide", "new.parquet", *COSTS, "--labelled", "old.csv", "--outcome", "y")
     assert (code, err) == (0, "")
-    assert re.search(r"label noise \(±\d+\) and calibration \(±\d+\); 1,500 labelled rows (add|take) ", out)
+    assert re.search(r"label noise \(±\d+\) and calibration \(±\d+\); 1,500 labelled rows (raise|lower) ", out)
     old = pl.read_parquet("old.parquet")
-    said = f"of 1,500 labelled rows {100 * old['y'].mean():.3g}% were positive, {100 * old['p'].mean():.3g}% expected; "
-    assert said + "no range of scores is off by more than chance explains (p = 0." in out
-    assert "the scores are spread as those of the labelled rows (shares of rows below a score differ by up to 0.0" in out
-    assert "wrong way round" not in out
-    assert "<- best by the scores" in out
+    said = f"1,500 labelled rows: {100 * old['y'].mean():.3g}% positive, {100 * old['p'].mean():.3g}% expected; "
+    assert said + "no significant miscalibration (p = 0." in out
+    assert "the score distribution matches that of the labelled rows (largest difference of distribution" in out
+    assert "inverted" not in out
+    assert "<- best before correction" in out
     assert "trueup fit" not in out
 
 
@@ -153,12 +153,12 @@ def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, 
     assert code == 0
     assert err.startswith("warning: the scores have moved: ")
     assert err.count("\n") == 1
-    assert "the scores have moved away from those of the labelled rows" in out
-    assert "some ranges of scores are off by more than chance explains (p = " in out
+    assert "the score distribution differs from that of the labelled rows" in out
+    assert "the scores are miscalibrated (p = " in out
     roles = "--outcome y --prediction p --features region"
     again = "--prediction p_trueup --cost-fn 5 --cost-fp 1 --by region --labelled held.parquet --outcome y"
     assert out.endswith(
-        "decide by p_trueup:\n"
+        "decide with p_trueup:\n"
         f"  trueup fit 'it'\"'\"'s off.csv' {roles} --held-out held.parquet -o model.trueup\n"
         "  trueup predict model.trueup new.parquet -o scored.parquet\n"
         f"  trueup decide scored.parquet {again}\n"
@@ -169,24 +169,24 @@ def test_a_threshold_is_judged_beside_the_best(here, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--threshold", "0.3")
     assert code == 0
     assert out.startswith("act where p is 0.3 or more: ")
-    assert "\np of 0.1667 or more " in out
+    assert "\np >= 0.1667 " in out
     assert "\n0.3  <- given " in out
     said = data(capsys, "new.parquet", *COSTS, "--threshold", "0.3")
     assert said["threshold"] == 0.3
     assert said["cost"]["estimate"] == tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, 0.3).estimate
-    assert said["instead"][0]["saved"]["estimate"] < 0  # the best rule costs less
+    assert said["alternatives"][0]["saving"]["estimate"] < 0  # the best rule costs less
 
 
 def test_a_capacity_limits_the_best_rule_and_marks_others(here, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "100")
     assert code == 0
     assert ": 100 of 2,000 rows\n" in out
-    assert "\nevery row (over capacity) " in out
-    assert re.search(r"^every row +2,000 +[\d,]+  over capacity$", out, re.MULTILINE)
+    assert "\nevery row (above capacity) " in out
+    assert re.search(r"^every row +2,000 +[\d,]+  above capacity$", out, re.MULTILINE)
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "act=100", "--threshold", "0.3")
-    assert "rows, over the capacity of 100\n" in out.split("expected cost")[0]
+    assert "rows, above the capacity of 100\n" in out.split("expected cost")[0]
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "pass=7", "--threshold", "0.3")
-    assert "rows, over the capacity of 7\n" in out.split("expected cost")[0]
+    assert "rows, above the capacity of 7\n" in out.split("expected cost")[0]
 
 
 def test_names_are_shown_as_they_are_but_steer_no_terminal(here, capsys):
@@ -195,7 +195,7 @@ def test_names_are_shown_as_they_are_but_steer_no_terminal(here, capsys):
     code, out, _ = call(capsys, "decide", *given, *COSTS[2:])
     assert code == 0
     assert out.startswith("act where chance of ·[31mloss is 0.1667 or more: ")
-    assert "\nchance of ·[31mloss of 0.5 or more " in out
+    assert "\nchance of ·[31mloss >= 0.5 " in out
     _, out, _ = call(capsys, "decide", *given, *ACTIONS[:4], "--action", "\x1b[32mgo:0,1.2", "--by", "region")
     assert "\x1b" not in out
     assert "·[32mgo" in out
@@ -205,14 +205,16 @@ def test_a_fixed_cost_is_paid_once_and_only_where_something_is_done(here, capsys
     free = data(capsys, "new.parquet", *COSTS)
     paid = data(capsys, "new.parquet", *COSTS, "--fixed-cost", "50")
     assert paid["cost"]["estimate"] == pytest.approx(free["cost"]["estimate"] + 50)
-    never = [next(one for one in said["instead"] if one["rule"] == "no row")["cost"]["estimate"] for said in (free, paid)]
+    never = [
+        next(one for one in said["alternatives"] if one["rule"] == "no row")["cost"]["estimate"] for said in (free, paid)
+    ]
     assert never[0] == never[1]
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "100000")
     assert out.startswith("act on no row: 0 of 2,000 rows\n")
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "50", "--by", "region")
-    assert "part of the total, and of no segment" in out
+    assert "fixed costs are part of the total, but of no segment" in out
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "50", "--target", "population")
-    assert "left out of the cost a row" in out
+    assert "the cost per row does not include fixed costs" in out
     # One that no row reaches is not started up.
     top = data(capsys, "new.parquet", *COSTS, "--fixed-cost", "50", "--threshold", "1")
     assert top["cost"]["estimate"] == pytest.approx(never[0])
@@ -224,7 +226,7 @@ def test_segments_add_up_and_the_costliest_come_first(here, capsys):
     assert len(found) == 3 + 3 + 9
     for names in (("region=", 3), ("term=", 3), ("region=north & term=12", 1)):
         assert sum(one.startswith(names[0]) and ("&" in one) == ("&" in names[0]) for one in found) == names[1]
-    assert set(said["all_segments"]) == {"region", "term", "region & term"}
+    assert set(said["segment_sums"]) == {"region", "term", "region & term"}
     for crossed in (True, False):
         part = [one["estimate"] for name, one in found.items() if ("&" in name) == crossed]
         assert sum(part) == pytest.approx((1 if crossed else 2) * said["cost"]["estimate"])
@@ -245,7 +247,7 @@ def test_several_columns_have_a_table_each(here, capsys):
     assert code == 0
     assert "&" not in out
     assert len(re.findall(r"^segment ", out, re.MULTILINE)) == 2
-    assert len(re.findall(r"^all, each by its own labelled rows +2,000 ", out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^sum of segments +2,000 ", out, re.MULTILINE)) == 2
     one = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "term")["by_segment"]
     both = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region,term")["by_segment"]
     assert {name: both[name] for name in one} == one
@@ -257,7 +259,7 @@ def test_all_segments_are_told_of_also_where_not_all_are_shown(here, capsys):
     old = pl.read_parquet("old.parquet").filter((pl.col("region") != "west") | (pl.col("age") > 45))
     old.write_parquet("few.parquet")
     said = data(capsys, *given, "--labelled", "few.parquet", "--outcome", "y")
-    crossed = said["all_segments"]["region & age"]
+    crossed = said["segment_sums"]["region & age"]
     names = [name for name in said["by_segment"] if "&" in name]
     assert crossed["estimate"] == pytest.approx(sum(said["by_segment"][name]["estimate"] for name in names))
     assert (crossed["rows"], crossed["low"], crossed["high"]) == (2000, None, None)
@@ -266,12 +268,20 @@ def test_all_segments_are_told_of_also_where_not_all_are_shown(here, capsys):
     table = out[out.rindex("\nsegment ") :].split("\n\n")[0].splitlines()
     total = table[4]
     acted = next(share["rows"] for share in crossed["shares"] if share["action"] == "act")
-    assert total.split() == ["all,", "each", "by", "its", "own", "labelled", "rows", "*", "2,000", f"{acted:,.0f}",
-                             f"{crossed['estimate']:,.0f}", f"{len(old):,}"]  # fmt: skip
+    assert total.split() == [
+        "sum",
+        "of",
+        "segments",
+        "*",
+        "2,000",
+        f"{acted:,.0f}",
+        f"{crossed['estimate']:,.0f}",
+        f"{len(old):,}",
+    ]
     shown = sum("*" in line for line in table[2:4])
     hidden = len([name for name in said["without_labelled_rows"] if "&" in name]) - shown
     assert table[5] == f"{len(names) - 2} more, {hidden} of them without labelled rows: --top {len(names)}"
-    assert table[6:] == ["* no labelled rows: the scores are taken at their word, and there is no interval"]
+    assert table[6:] == ["* without labelled rows: not corrected, and without an interval"]
 
 
 def test_all_segments_a_row_are_the_mean_of_all_rows(here, capsys):
@@ -280,7 +290,7 @@ def test_all_segments_a_row_are_the_mean_of_all_rows(here, capsys):
     said = data(capsys, "new.parquet", *COSTS, *given)
     parts = said["by_segment"].values()
     mean = sum(one["rows"] * one["estimate"] for one in parts) / 2000
-    assert said["all_segments"]["region"]["estimate"] == pytest.approx(mean)
+    assert said["segment_sums"]["region"]["estimate"] == pytest.approx(mean)
 
 
 def test_each_segment_is_judged_by_its_own_labelled_rows(here, capsys):
@@ -294,7 +304,7 @@ def test_each_segment_is_judged_by_its_own_labelled_rows(here, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region")
     north = int((old["region"] == "north").sum())
     assert re.search(rf"^region=north .* {north}$", out, re.MULTILINE)
-    assert re.search(rf"^all, each by its own labelled rows +2,000 .* {found.estimate:,.0f} .* 1,500$", out, re.MULTILINE)
+    assert re.search(rf"^sum of segments +2,000 .* {found.estimate:,.0f} .* 1,500$", out, re.MULTILINE)
     assert re.search(r"^expected cost ([\d,]+)", out, re.MULTILINE)[1] != f"{found.estimate:,.0f}"
 
 
@@ -345,8 +355,8 @@ def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interva
     _, out, _ = call(capsys, "decide", *given)
     acted = (new["p"] >= 1 / 6).sum()
     assert re.search(rf"^region=west \* +{len(new)} +{acted} +{alone.estimate:,.0f} +0$", out, re.MULTILINE)
-    assert "\n* no labelled rows: the scores are taken at their word, and there is no interval\n" in out
-    assert re.search(r"^all, each by its own labelled rows \* ", out, re.MULTILINE)
+    assert "\n* without labelled rows: not corrected, and without an interval\n" in out
+    assert re.search(r"^sum of segments \* ", out, re.MULTILINE)
 
 
 def test_missing_values_are_a_segment_of_their_own(here, capsys):
@@ -373,7 +383,7 @@ def test_several_actions_have_an_interval_of_scores_each(here, capsys):
     assert out.startswith(
         "pass where p is below 0.08; review where p is 0.08 to below 0.6667; block where p is 0.6667 or more:"
     )
-    assert "\nwhat falls to each action, by the scores\n" in out
+    assert "\nexpected per action, before any correction\n" in out
     assert "\nreview: every row " in out
     assert re.search(r"^segment +rows +pass +review +block +cost", out, re.MULTILINE)
     given = ["--capacity", "review=200", "--fixed-cost", "block=1"]
@@ -382,7 +392,7 @@ def test_several_actions_have_an_interval_of_scores_each(here, capsys):
     best = tu.decisions.best_rule(scores(), costs, capacity={"review": 200}, fixed_costs={"block": 1})
     assert said["cost"]["estimate"] == pytest.approx(best.estimate)
     assert said["confusion"] is None
-    assert said["chart"] == []
+    assert said["cost_curve"] == []
     _, out, _ = call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS[:2], "--action", "never:100,100")
     assert out.startswith("pass: every row: 2,000 rows\n")
 
@@ -392,7 +402,7 @@ def test_acting_may_pay_at_low_scores(here, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *given)
     assert code == 0
     assert out.startswith("act where p is below 0.5: ")
-    assert "caught" not in out
+    assert "true positives" not in out
     assert "threshold" not in out
 
 
@@ -414,14 +424,14 @@ def test_few_rows_and_equal_scores_are_judged(here, capsys, p):
 def test_quiet_prints_one_line(here, capsys):
     code, out, err = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--quiet")
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert re.fullmatch(r"act where p is 0\.1667 or more: expected cost [\d,]+ \([\d,]+ to [\d,]+ at 90%\)\n", out)
+    assert re.fullmatch(r"act where p is 0\.1667 or more: expected cost [\d,]+, 90% interval [\d,]+ to [\d,]+\n", out)
 
 
 def test_the_cost_a_row_of_rows_to_come(here, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--target", "population")
-    assert "\nexpected cost a row 0." in out
+    assert "\nexpected cost per row 0." in out
     assert "sampling (±0.0" in out
-    assert "expected share of rows to come" in out
+    assert "expected share of the population" in out
 
 
 def test_weights_count_rows(here, capsys):
@@ -433,7 +443,7 @@ def test_weights_count_rows(here, capsys):
     )
     frame.write_parquet("some.parquet")
     _, out, _ = call(capsys, "decide", "some.parquet", *COSTS, "--weight", "w")
-    assert "\n7 rows of weight 0 were left out" in out
+    assert "\n7 rows of weight 0 were dropped" in out
 
 
 def test_labelled_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
@@ -447,7 +457,7 @@ def test_labelled_rows_without_an_outcome_are_refused_or_set_aside(here, capsys)
     assert "labelled rows: outcome column 'y' is missing at row 0 (9 such rows)\nhint: pass --unlabelled drop" in err
     code, out, _ = call(capsys, "decide", *given, "--unlabelled", "drop")
     assert code == 0
-    assert "9 labelled rows without an outcome were set aside" in out
+    assert "9 labelled rows without an outcome were dropped" in out
 
 
 def test_a_query_several_files_and_a_pattern_are_read(here, capsys):
@@ -486,7 +496,7 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         raise MissingPackageError(f"this needs the package {name!r}", hint=f"pip install 'trueup[{extra}]'")
 
     monkeypatch.setattr(decide, "require", missing)
-    monkeypatch.setattr(decide, "read_rows", None)
+    monkeypatch.setattr(decide, "_read_rows", None)
     code, _, err = call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg")
     assert code == 2
     assert "'matplotlib'" in err
@@ -496,19 +506,19 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (COSTS, "no FILE to read was named"),
+        (COSTS, "required: FILE"),
         (["new.parquet", "--cost-fn", "5", "--cost-fp", "1"], "required: --prediction"),
         (["new.parquet", "--prediction", "p"], "no costs were given\nhint: write --cost-fn 500 --cost-fp 20"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "5"], "--cost-fp is missing"),
         (["new.parquet", "--prediction", "p", "--cost-tp", "5"], "--cost-fn is missing"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn is what an error costs, and cannot be below 0; got -5\nhint: a gain is"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "0", "--cost-fp", "0"], "all costs are 0: there is nothing to decide"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: a number is needed; got 'five'"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn: a finite number is needed; got 'inf'"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp: a finite number is needed"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn is the cost of an error and must be at least 0; got -5\nhint: a gain is"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "0", "--cost-fp", "0"], "all costs are 0, so there is nothing to decide"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: must be a number; got 'five'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn: must be a finite number; got 'inf'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp: must be a finite number"),
         (["new.parquet", "--prediction", "q", *COSTS[2:]], "no column 'q' to use as prediction\nhint:"),
-        (["new.parquet", *COSTS, "--prediction", "w"], "a decision is made by one prediction; got 2: p, w"),
-        (["new.parquet", "--prediction", ",", *COSTS[2:]], "a decision is made by one prediction; got 0"),
+        (["new.parquet", *COSTS, "--prediction", "w"], "--prediction must name one column; got 2: p, w"),
+        (["new.parquet", "--prediction", ",", *COSTS[2:]], "--prediction must name one column; got 0"),
         (["new.parquet", "--prediction", "age", *COSTS[2:]], "prediction column 'age' must hold probabilities in [0, 1]; got"),
         (["new.parquet", "--prediction", "region", *COSTS[2:]], "prediction column 'region' must hold numbers; got text"),
         (["none.parquet", *COSTS], "the data has no rows"),
@@ -517,12 +527,12 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--by", "regoin"], "no column 'regoin' to use as segment column\nhint: did you mean 'region'?"),
         (["new.parquet", *COSTS, "--by", "region,region"], "column 'region' is named twice as feature"),
         (["new.parquet", *COSTS, "--by", ","], "--by names no column"),
-        (["names.parquet", *COSTS, "--by", "name"], "column 'name' forms no segments: 30 levels in 30 rows: an identifier\nhint: leave it out of --by"),
-        (["new.parquet", *COSTS, "--bins", "4"], "--bins goes with --by"),
+        (["names.parquet", *COSTS, "--by", "name"], "column 'name' cannot form segments: 30 levels in 30 rows: an identifier\nhint: leave it out of --by"),
+        (["new.parquet", *COSTS, "--bins", "4"], "--bins needs --by"),
         (["new.parquet", *COSTS, "--by", "age", "--bins", "term=4"], "bins are given for column 'term', which is not among the segment columns"),
         (["new.parquet", *COSTS, "--by", "region", "--bins", "region=4"], "column 'region', which is categorical"),
         (["new.parquet", *COSTS, "--labelled", "old.parquet"], "--labelled needs --outcome"),
-        (["new.parquet", *COSTS, "--outcome", "y"], "--outcome goes with --labelled"),
+        (["new.parquet", *COSTS, "--outcome", "y"], "--outcome needs --labelled"),
         (["new.parquet", *COSTS, "--labelled", "new.parquet", "--outcome", "y"], "labelled rows: no column 'y' to use as outcome"),
         (["new.parquet", *COSTS, "--labelled", "none.parquet", "--outcome", "y"], "labelled rows: the data has no rows"),
         (["new.parquet", *COSTS, "--labelled", "gone.parquet", "--outcome", "y"], "gone.parquet"),
@@ -530,42 +540,42 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--labelled", "old.parquet", "--outcome", "p"], "named both as prediction and as outcome"),
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--by", "region"], "labelled rows: no column 'region' to use as segment column"),
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--weight", "w"], "labelled rows: no column 'w' to use as weight"),
-        (["new.parquet", *COSTS, "--labelled", "odd.parquet", "--outcome", "y", "--by", "age"], "labelled rows: column 'age' holds texts, and numbers in the others\nhint: read it as text in both, with --categorical age"),
-        (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must lie in [0, 1], as scores do; got 20\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
+        (["new.parquet", *COSTS, "--labelled", "odd.parquet", "--outcome", "y", "--by", "age"], "labelled rows: column 'age' holds text, but the rows to decide on hold numbers\nhint: write it alike in both, or read it as text with --categorical age"),
+        (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must lie in [0, 1]; got 20\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
         (["new.parquet", *COSTS, "--threshold", "-0.5"], "got -0.5\nhint: --threshold 0.2 acts where"),
         (["new.parquet", *COSTS, "--threshold", "nan"], "--threshold must lie in [0, 1]"),
-        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: a number is needed; got 'high'"),
-        (["new.parquet", *COSTS, "--depth", "2"], "--depth goes with --by"),
+        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: must be a number; got 'high'"),
+        (["new.parquet", *COSTS, "--depth", "2"], "--depth needs --by"),
         (["new.parquet", *COSTS, "--by", "region", "--depth", "4"], "--depth must be 1, 2 or 3; got 4"),
-        (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "a whole number of at least 1 is needed"),
-        (["new.parquet", *COSTS, "--as", "todo"], "--as goes with -o"),
-        (["new.parquet", *COSTS, "--as", "todo", "-o", "c.svg"], "--as goes with -o"),
+        (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "must be an integer of at least 1"),
+        (["new.parquet", *COSTS, "--as", "todo"], "--as needs -o"),
+        (["new.parquet", *COSTS, "--as", "todo", "-o", "c.svg"], "--as needs -o"),
         (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs one name"),
-        (["new.parquet", *COSTS, "--as", "Region", "-o", "d.csv"], "there is a column 'Region' already\nhint: name the new one with --as"),
-        (["new.parquet", *COSTS, "-o", "new.parquet"], "new.parquet would overwrite what is read"),
-        (["new.parquet", *COSTS, *TOLD, "-o", "old.parquet"], "old.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, "--as", "Region", "-o", "d.csv"], "column 'Region' exists already\nhint: name the new column with --as"),
+        (["new.parquet", *COSTS, "-o", "new.parquet"], "new.parquet would overwrite an input file"),
+        (["new.parquet", *COSTS, *TOLD, "-o", "old.parquet"], "old.parquet would overwrite an input file"),
         (["new.parquet", *COSTS, "-o", "d.csv", "-o", "./d.csv"], "./d.csv would be written twice"),
         (["new.parquet", *COSTS, "-o", "no/d.csv"], "there is no directory no"),
-        (["new.parquet", *COSTS, "--level", "1"], "--level: a number between 0 and 1 is needed; got '1'"),
+        (["new.parquet", *COSTS, "--level", "1"], "--level: must lie between 0 and 1; got '1'"),
         (["new.parquet", *COSTS, "--target", "all"], "invalid choice: 'all'"),
-        (["new.parquet", *COSTS, "--capacity", "many"], "--capacity many: a number that is not negative is needed"),
-        (["new.parquet", *COSTS, "--capacity", "-1"], "--capacity -1: a number that is not negative is needed"),
-        (["new.parquet", *COSTS, "--capacity", "review=5"], "--capacity review=5 names no action\nhint: write --capacity act=5; actions: pass, act"),
+        (["new.parquet", *COSTS, "--capacity", "many"], "--capacity many: must be a number of at least 0"),
+        (["new.parquet", *COSTS, "--capacity", "-1"], "--capacity -1: must be a number of at least 0"),
+        (["new.parquet", *COSTS, "--capacity", "review=5"], "--capacity review=5 names no action\nhint: write --capacity act=5; the actions are pass, act"),
         (["new.parquet", *COSTS, "--capacity", "5", "--capacity", "act=6"], "--capacity is given twice for 'act'"),
         (["new.parquet", *COSTS, "--capacity", "act=5", "--capacity", "pass=5"], "no rule gives every row an action: capacities allow 10 of 2,000 rows"),
-        (["new.parquet", *COSTS, "--fixed-cost", "-3"], "--fixed-cost -3: a number that is not negative is needed"),
-        (["new.parquet", "--prediction", "p", *ACTIONS, "--cost-fn", "5"], "--action and --cost-fn exclude each other"),
-        (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--threshold goes with --cost-fn and --cost-fp"),
-        (["new.parquet", "--prediction", "p", *ACTIONS[:2]], "one action leaves nothing to decide"),
+        (["new.parquet", *COSTS, "--fixed-cost", "-3"], "--fixed-cost -3: must be a number of at least 0"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--cost-fn", "5"], "--action and --cost-fn cannot be combined"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--threshold needs --cost-fn and --cost-fp"),
+        (["new.parquet", "--prediction", "p", *ACTIONS[:2]], "--action must be given at least twice"),
         (["new.parquet", "--prediction", "p", *ACTIONS[:2], *ACTIONS[:2]], "every action needs a name of its own"),
-        (["new.parquet", "--prediction", "p", "--action", "pass:5"], "--action does not understand 'pass:5'\nhint: write --action review:40,40"),
-        (["new.parquet", "--prediction", "p", "--action", "5,0"], "--action does not understand '5,0'"),
-        (["new.parquet", "--prediction", "p", "--action", "pass:5,nan"], "--action does not understand 'pass:5,nan'"),
+        (["new.parquet", "--prediction", "p", "--action", "pass:5"], "--action pass:5 is not of the form NAME:X,Y\nhint: write --action review:40,40"),
+        (["new.parquet", "--prediction", "p", "--action", "5,0"], "--action 5,0 is not of the form"),
+        (["new.parquet", "--prediction", "p", "--action", "pass:5,nan"], "--action pass:5,nan is not of the form"),
         (["new.parquet", "--prediction", "p", *ACTIONS, "--capacity", "5"], "--capacity 5 names no action\nhint: write --capacity block=5"),
-        (["new.parquet", *COSTS, "-o", "c.doc"], "-o c.doc is neither a picture (.svg, .png, .pdf) nor rows (.parquet, .csv, .json) by its ending\nhint: -o cost.svg draws"),
+        (["new.parquet", *COSTS, "-o", "c.doc"], "-o c.doc has the extension neither of a picture (.svg, .png, .pdf) nor of rows (.parquet, .csv, .json)\nhint: -o cost.svg draws"),
         (["new.parquet", *COSTS, "-o", "no/c.svg"], "there is no directory no"),
-        (["new.parquet", *COSTS, "--json", "new.parquet"], "new.parquet would overwrite what is read"),
-        (["new.parquet", *COSTS, *TOLD, "--json", "old.parquet"], "old.parquet would overwrite what is read"),
+        (["new.parquet", *COSTS, "--json", "new.parquet"], "new.parquet would overwrite an input file"),
+        (["new.parquet", *COSTS, *TOLD, "--json", "old.parquet"], "old.parquet would overwrite an input file"),
         (["new.parquet", *COSTS, "-o", "c.svg", "--json", "./c.svg"], "./c.svg would be written twice"),
         (["new.parquet", *COSTS, "--cost", "5"], "hint: did you mean --cost-"),
     ],
@@ -591,7 +601,7 @@ def test_an_interruption_is_exit_code_130_and_leaves_the_old_picture(here, capsy
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(judging, "best_rule", interrupt)
+    monkeypatch.setattr(evaluate, "best_rule", interrupt)
     assert call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg") == (130, "", "interrupted\n")
     assert (here / "c.svg").read_text() == "old"
 
@@ -616,18 +626,18 @@ def test_help_has_examples_and_imports_nothing_heavy():
 def test_a_file_that_is_decided_on_and_labelled_is_told_of(here, capsys):
     code, _, err = call(capsys, "decide", "old.parquet", *COSTS, *TOLD)
     assert code == 0
-    assert "old.parquet is decided on, and labelled: what its rows cost is known" in err
-    assert "decided on, and labelled" not in call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[2]
+    assert "old.parquet is both labelled and to be decided on: the cost of its rows is known" in err
+    assert "both labelled" not in call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[2]
 
 
 def test_all_segments_together_are_in_the_data_as_on_the_page(here, capsys):
     found = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")
-    whole = found["all_segments"]["region"]
+    whole = found["segment_sums"]["region"]
     assert whole["estimate"] == pytest.approx(sum(one["estimate"] for one in found["by_segment"].values()))
     page = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")[1]
-    line = next(line for line in page.splitlines() if line.startswith("all, each by its own"))
+    line = next(line for line in page.splitlines() if line.startswith("sum of segments"))
     assert [f"{whole[side]:,.0f}" for side in ("estimate", "low", "high")] == line.split()[-4:-1]
-    assert data(capsys, "new.parquet", *COSTS)["all_segments"] == {}
+    assert data(capsys, "new.parquet", *COSTS)["segment_sums"] == {}
 
 
 def test_whether_a_rule_fits_is_in_the_data(here, capsys):
@@ -639,11 +649,11 @@ def test_amounts_beyond_reading_are_written_in_powers_of_ten(here, capsys):
     line = call(capsys, "decide", "new.parquet", "--prediction", "p", "--cost-fn", "5e20", "--cost-fp", "1e20", "--quiet")[
         1
     ]
-    assert re.search(r"expected cost \d\.\d+e\+\d\d \(", line)
+    assert re.search(r"expected cost \d\.\d+e\+\d\d, ", line)
     line = call(
         capsys, "decide", "new.parquet", "--prediction", "p", "--cost-fn", "5e-20", "--cost-fp", "1e-20", "--quiet"
     )[1]
-    assert re.search(r"expected cost \d\.\d+e-\d\d \(", line)
+    assert re.search(r"expected cost \d\.\d+e-\d\d, ", line)
 
 
 def test_the_chart_is_that_of_all_labelled_rows(here, capsys):
@@ -651,7 +661,7 @@ def test_the_chart_is_that_of_all_labelled_rows(here, capsys):
     found = data(capsys, "new.parquet", *COSTS, *TOLD, "--weight", "w")
     old, new = pl.read_parquet("old.parquet"), pl.read_parquet("new.parquet")
     bound = tuple(old[name].to_numpy() for name in ("y", "p", "w"))
-    for point in found["chart"][1:-1]:
+    for point in found["cost_curve"][1:-1]:
         told = tu.decisions.expected_cost(
             new["p"].to_numpy(), {"fn": 5, "fp": 1}, point["threshold"], bound, weight=new["w"].to_numpy()
         )
@@ -661,16 +671,16 @@ def test_the_chart_is_that_of_all_labelled_rows(here, capsys):
 @pytest.mark.parametrize("told", [[], TOLD])
 def test_what_is_saved_is_the_difference_of_two_costs_start_up_costs_included(here, capsys, told):
     found = data(capsys, "new.parquet", *COSTS, *told, "--fixed-cost", "30", "--threshold", "0.15")
-    assert len(found["instead"]) == 4
-    for one in found["instead"]:
+    assert len(found["alternatives"]) == 4
+    for one in found["alternatives"]:
         apart = one["cost"]["estimate"] - found["cost"]["estimate"]
-        assert one["saved"]["estimate"] == pytest.approx(apart)
-        assert one["saved"]["low"] < apart < one["saved"]["high"]
+        assert one["saving"]["estimate"] == pytest.approx(apart)
+        assert one["saving"]["low"] < apart < one["saving"]["high"]
 
 
 def test_thresholds_that_take_the_same_rows_are_one_line_of_the_chart(here, capsys):
     pl.DataFrame({"p": [0.1, 0.3] * 20}).write_parquet("steps.parquet")
-    chart = data(capsys, "steps.parquet", *COSTS)["chart"]
+    chart = data(capsys, "steps.parquet", *COSTS)["cost_curve"]
     assert [(one["threshold"], one["acted"]) for one in chart] == [
         (0.0, 40),
         (pytest.approx(1 / 6), 20),
@@ -683,10 +693,8 @@ def test_what_labelled_rows_take_away_is_said_so(here, capsys):
     make(1500, 3).with_columns(y=0).with_columns(y=pl.Series([1] + [0] * 1499)).write_parquet("calm.parquet")
     rules = ["--labelled", "calm.parquet", "--outcome", "y", "--threshold", "1"]
     out = call(capsys, "decide", "new.parquet", *COSTS, *rules)[1]
-    assert re.search(r"1,500 labelled rows take [\d,]+ from what the scores say", out)
-    assert re.search(
-        r"rows (add [\d,.]+ to|take [\d,.]+ from) what", call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[1]
-    )
+    assert re.search(r"1,500 labelled rows lower the estimate by [\d,]+", out)
+    assert re.search(r"rows (raise|lower) the estimate by [\d,.]+", call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[1])
 
 
 @pytest.mark.parametrize(("score", "line"), [(0.02, "no row  <- best"), (0.9, "every row  <- best")])

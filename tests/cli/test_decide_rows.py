@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +12,8 @@ import pytest
 
 import trueup as tu
 from commands import call
-from trueup.cli.judging import _auc
-from trueup.cli.question import worthless
 from trueup.decisions import Action
+from trueup.decisions.evaluate import compute_auc, dominated_actions
 
 COSTS = ["--prediction", "p", "--cost-fn", "5", "--cost-fp", "1"]
 THREE = ["--prediction", "p", "--action", "pass:5,0", "--action", "review:0.4,0.4", "--action", "block:0,1.2"]
@@ -47,7 +45,7 @@ def test_every_row_is_written_with_what_to_do(new, capsys, source, written):
     code, out, err = call(capsys, "decide", source, *COSTS, "--capacity", "50", "-o", written)
     assert (code, err) == (0, "")
     assert out.endswith(
-        f"\n\nwrote {written}: 800 rows with action\n\nnext, once outcomes are known:\n"
+        f"\n\nwrote {written}: 800 rows with column action\n\nnext, once outcomes are known:\n"
         f"  trueup audit {written} --outcome Y --prediction p\n"
     )
     found = (
@@ -88,7 +86,7 @@ def test_a_column_of_that_name_is_not_written_over(new, capsys):
     new.with_columns(Action=pl.lit("x")).write_parquet("taken.parquet")
     code, _, err = call(capsys, "decide", "taken.parquet", *COSTS, "-o", "d.parquet")
     assert code == 2
-    assert "there is a column 'action' already\nhint: name the new one with --as" in err
+    assert "column 'action' exists already\nhint: name the new column with --as" in err
     assert call(capsys, "decide", "taken.parquet", *COSTS, "-o", "d.parquet", "--as", "todo")[0] == 0
     assert call(capsys, "decide", "taken.parquet", *COSTS)[0] == 0
 
@@ -102,17 +100,17 @@ def test_a_column_of_that_name_is_not_written_over(new, capsys):
         (COSTS, "a miss costs 5, a false alarm 1"),
         (
             [*COSTS, "--cost-tp", "-2", "--cost-tn", "0.25"],
-            "a miss costs 5, a false alarm 1, a hit -2, a negative row passed over 0.25",
+            "a miss costs 5, a false alarm 1, a true positive -2, a true negative 0.25",
         ),
         (
             [*COSTS, "--capacity", "1000", "--fixed-cost", "3"],
-            "a miss costs 5, a false alarm 1; acting at all costs 3, once; the rule acts on at most 1,000 rows",
+            "a miss costs 5, a false alarm 1; fixed cost of acting 3; at most 1,000 rows for acting",
         ),
-        ([*COSTS, "--capacity", "pass=790"], "a miss costs 5, a false alarm 1; the rule passes over at most 790 rows"),
+        ([*COSTS, "--capacity", "pass=790"], "a miss costs 5, a false alarm 1; at most 790 rows for passing"),
         (
             [*THREE, "--capacity", "review=70", "--fixed-cost", "block=7"],
             "pass costs 5 on a positive and 0 on a negative row, review 0.4 and 0.4, block 0 and 1.2; "
-            "block at all costs 7, once; review takes at most 70 rows",
+            "fixed cost of block 7; at most 70 rows for review",
         ),
     ],
 )
@@ -124,7 +122,9 @@ def test_the_cost_a_row_has_four_digits(new, capsys):
     given = ["--prediction", "p", "--cost-fn", "500", "--cost-fp", "60", "--target", "population"]
     _, out, _ = call(capsys, "decide", "new.parquet", *given)
     cost = tu.decisions.expected_cost(new["p"], {"fn": 500, "fp": 60}, 60 / 560, target="population")
-    assert out.splitlines()[1] == f"expected cost a row {cost.estimate:.2f}, {cost.low:.2f} to {cost.high:.2f} at 90%"
+    assert (
+        out.splitlines()[1] == f"expected cost per row {cost.estimate:.2f}, 90% interval {cost.low:.2f} to {cost.high:.2f}"
+    )
     assert 10 < cost.estimate < 100
 
 
@@ -132,31 +132,31 @@ def test_the_cost_a_row_has_four_digits(new, capsys):
 
 
 def test_an_action_that_is_never_the_cheapest_is_worthless():
-    assert worthless([Action("pass", 5, 0), Action("block", 0, 1)]) == []
-    assert worthless([Action("pass", 5, 0), Action("review", 0.5, 0.5), Action("block", 0, 1)]) == []
-    assert worthless([Action("pass", 5, 0), Action("dear", 9, 9), Action("block", 0, 1)]) == ["dear"]
-    assert worthless([Action("pass", 1, 1), Action("act", 1, 1)]) == []  # as good as each other
-    assert worthless([Action("pass", 5, 0), Action("act", 5, 1)]) == ["act"]
+    assert dominated_actions([Action("pass", 5, 0), Action("block", 0, 1)]) == []
+    assert dominated_actions([Action("pass", 5, 0), Action("review", 0.5, 0.5), Action("block", 0, 1)]) == []
+    assert dominated_actions([Action("pass", 5, 0), Action("dear", 9, 9), Action("block", 0, 1)]) == ["dear"]
+    assert dominated_actions([Action("pass", 1, 1), Action("act", 1, 1)]) == []  # as good as each other
+    assert dominated_actions([Action("pass", 5, 0), Action("act", 5, 1)]) == ["act"]
 
 
 def test_what_is_never_worthwhile_is_told(new, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *THREE, "--action", "visit:2,2")
-    assert "\nvisit is never worthwhile: at every score another action costs less\n" in out
+    assert "\nvisit is never worthwhile: another action costs less at every score\n" in out
     assert out.count("never worthwhile") == 1
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--cost-tp", "6")
-    assert "\nacting is never worthwhile: at every score another action costs less\n" in out
+    assert "\nacting is never worthwhile: another action costs less at every score\n" in out
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--cost-tn", "2")
-    assert "\npassing over is never worthwhile: " in out
+    assert "\npassing is never worthwhile: " in out
     assert "worthwhile" not in call(capsys, "decide", "new.parquet", *COSTS)[1]
 
 
 def test_an_action_that_no_row_gets_is_told_of(new, capsys):
     new.with_columns(p=pl.col("p") * 0.5).write_parquet("low.parquet")
     _, out, _ = call(capsys, "decide", "low.parquet", *THREE)
-    assert "\nno row falls to block: no score is where it would be the cheapest\n" in out
+    assert "\nno row gets block: no score lies where it is cheapest\n" in out
     _, out, _ = call(capsys, "decide", "new.parquet", *THREE, "--capacity", "review=0", "--fixed-cost", "block=1")
-    assert "\nno row falls to review: not by these scores and capacities and start-up costs\n" in out
-    assert "no row falls" not in call(capsys, "decide", "new.parquet", *THREE)[1]
+    assert "\nno row gets review: given these scores, capacities and fixed costs\n" in out
+    assert "no row gets" not in call(capsys, "decide", "new.parquet", *THREE)[1]
 
 
 # ------------------------------------------------------------------ outcomes the wrong way round
@@ -170,10 +170,10 @@ def test_an_outcome_the_wrong_way_round_is_asked_about(new, capsys):
     code, out, _ = call(capsys, "decide", *given)
     assert code == 0
     auc = pairs(wrong["y"].to_numpy(), wrong["p"].to_numpy())
-    assert re.search(rf"has the higher score in {100 * auc:.3g}% of cases; is the outcome the wrong way round\?", out)
+    assert f"(AUC {auc:.3g} on the labelled rows): check whether the outcome is inverted" in out
     assert "trueup fit" not in out  # a fix would learn what is a slip
     said = json.loads(call(capsys, "decide", *given, "--json", "-")[1])["labelled"]
-    assert (said["backwards"], said["auc"]) == (True, pytest.approx(auc))
+    assert (said["reversed"], said["auc"]) == (True, pytest.approx(auc))
 
 
 def pairs(y, p):
@@ -183,7 +183,7 @@ def pairs(y, p):
 
 
 def judged(y, p, w=None):
-    return _auc(SimpleNamespace(prediction=np.asarray(p), outcome=np.asarray(y, float), weight=w))
+    return compute_auc(SimpleNamespace(prediction=np.asarray(p), outcome=np.asarray(y, float), weight=w))
 
 
 def test_ties_count_half_and_a_weight_of_two_is_the_row_twice():

@@ -96,7 +96,7 @@ def test_several_classes_and_amounts_are_explained(here, capsys):
         (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row has 'May' for 'day', which is a date"),
         (["classes.trueup", "--row", '{"q0": 0.2, "q1": 0.2, "q2": 0.2}'], "0.6"),
         (["binary.trueup", "--json", "no/e.json"], "there is no directory no"),
-        (["binary.trueup", "--json", "binary.trueup"], "would overwrite what is read"),
+        (["binary.trueup", "--json", "binary.trueup"], "would overwrite an input file"),
         (["binary.trueup", "--rwo", "{}"], "hint: did you mean --row?"),
     ],
 )

@@ -71,7 +71,7 @@ def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
         (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
         (["--memory", "1GB", "--method", "lsboost"], "error: --memory is for the method mcgrad; lsboost takes rows in memory"),
         (["--memory", "1GB", "--held-out", "h.csv"], "error: --held-out and --memory exclude each other"),
-        (["--memory", "1GB", "--resume", "rows.parquet"], "error: rows.parquet would overwrite what is read"),
+        (["--memory", "1GB", "--resume", "rows.parquet"], "error: rows.parquet would overwrite an input file"),
         (["--resume", "o.trueup"], "error: --resume o.trueup would overwrite the model"),
         (["--resume", "r.rounds", "--method", "lsboost"], "error: --resume is not for lsboost\nhint: it is for mcgrad"),
     ],

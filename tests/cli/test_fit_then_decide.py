@@ -80,7 +80,7 @@ def test_an_interruption_leaves_neither_a_model_nor_half_a_file(here, capsys, mo
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trueup.cli.heldout.add_columns", interrupt)
+    monkeypatch.setattr("trueup.cli.fit.add_columns", interrupt)
     before = sorted(here.iterdir())
     given = [*GIVEN, "-o", "m.trueup", "--held-out", "h.parquet"]
     assert call(capsys, "fit", "rows.parquet", *given) == (130, "", "interrupted\n")
@@ -122,7 +122,7 @@ def test_the_commands_that_a_decision_names_lead_to_one_that_is_right(here, caps
     code, out, err = call(capsys, *shlex.split(commands[2]), "--json", "-")
     assert (code, err) == (0, "")
     said = json.loads(out)
-    assert not said["labelled"]["off"]
+    assert not said["labelled"]["miscalibrated"]
     # What the functions say of the same fix, which held its own rows out.
     old, new = (pl.read_parquet(f"{name}.parquet") for name in ("old", "new"))
     fix = tu.MCGrad("p", ["country"]).fit(old, old["y"])

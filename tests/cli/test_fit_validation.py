@@ -50,7 +50,7 @@ def test_a_positive_outcome_counts_in_both_files(halves, capsys):
         (["--validation", "second.csv", "--held-out", "h.csv"], "--held-out and --validation exclude each other"),
         (["--validation", "second.csv", "--method", "auto"], "--validation is not for auto"),
         (["--validation", "bare.csv"], "--validation: no column 'country' to use as feature"),
-        (["--validation", "second.csv", "--json", "second.csv"], "second.csv would overwrite what is read"),
+        (["--validation", "second.csv", "--json", "second.csv"], "second.csv would overwrite an input file"),
     ],
 )
 def test_rows_that_cannot_judge_are_refused(halves, capsys, arguments, message):
@@ -71,7 +71,7 @@ def test_a_model_among_the_rows_is_told_with_the_command_to_write(here, capsys):
 
 def test_scores_do_not_depend_on_how_many_are_made_at_once(here, capsys, monkeypatch):
     call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "whole.parquet")
-    monkeypatch.setattr("trueup.cli.predict.AT_ONCE", 333)
+    monkeypatch.setattr("trueup.cli.predict.CHUNK_ROWS", 333)
     call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "parts.parquet")
     assert pl.read_parquet("whole.parquet").equals(pl.read_parquet("parts.parquet"))
 

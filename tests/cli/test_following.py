@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from commands import ROLES, call, run
-from trueup.cli import provenance
-from trueup.cli.completion import script
-from trueup.cli.console import Watch
-from trueup.cli.following import fit_words
+from trueup.cli import exports
+from trueup.cli.completion import completion_script
+from trueup.cli.console import ProgressDisplay
+from trueup.cli.next_steps import fit_words
 from trueup.cli.parser import build_parser
 from trueup.modelfile import load
 
@@ -191,7 +191,7 @@ def test_the_page_is_given_the_fit_command_of_the_terminal(at, tmp_path, monkeyp
     line = run(capsys, *words)[1].splitlines()[-1].strip()
     arguments = build_parser().parse_args(["audit", *words])
     arguments.words = ["audit", *words]
-    source = provenance.find_source(arguments, Watch(), fit_words(arguments, ["loans.csv"]))
+    source = exports.find_source(arguments, ProgressDisplay(), fit_words(arguments, ["loans.csv"]))
     assert source.fit == line.replace(str(at / "loans.csv"), "loans.csv")
     assert source.fit.startswith("trueup fit loans.csv --outcome outcome --positive 1 --prediction prediction --features ")
     assert "--categorical zip" in source.fit
@@ -199,8 +199,8 @@ def test_the_page_is_given_the_fit_command_of_the_terminal(at, tmp_path, monkeyp
 
 def test_the_fit_command_of_a_page_has_no_folder_and_no_secret(at, tmp_path, monkeypatch, capsys):
     seen = []
-    usual = provenance.Source
-    monkeypatch.setattr(provenance, "Source", lambda *given: seen.append(usual(*given)) or seen[-1])
+    usual = exports.Source
+    monkeypatch.setattr(exports, "Source", lambda *given: seen.append(usual(*given)) or seen[-1])
     query = "SET VARIABLE password = 'hunter2'; SELECT * FROM data"
     words = [at / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
     assert run(capsys, *words)[0] == 0
@@ -233,5 +233,5 @@ def test_scores_of_a_weighted_fix_are_checked_with_the_weights(halves, capsys):
 
 
 def test_fish_offers_files_where_a_profile_may_be_one():
-    (line,) = (line for line in script("fish").splitlines() if " -l profile " in line)
+    (line,) = (line for line in completion_script("fish").splitlines() if " -l profile " in line)
     assert " -r -a 'general credit ads health' " in line

@@ -22,7 +22,7 @@ MANY = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FR
 @pytest.fixture
 def some_at_once(monkeypatch):
     """Read 333 rows at once, so that 4,000 are thirteen portions and the last is short."""
-    return lambda: monkeypatch.setattr("trueup.cli.predict.AT_ONCE", 333)
+    return lambda: monkeypatch.setattr("trueup.cli.predict.CHUNK_ROWS", 333)
 
 
 def run_limited(*arguments, largest):
@@ -109,7 +109,7 @@ def test_values_that_the_model_has_not_seen_are_counted_over_all_portions(here, 
     some_at_once()
     _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
     assert err == "note: country: 2,398 rows have a value the model has not seen ('X0' and 1,199 more), taken as missing\n"
-    monkeypatch.setattr("trueup.cli.predict.MOST_VALUES", 500)
+    monkeypatch.setattr("trueup.cli.predict.MAX_UNSEEN_LEVELS", 500)
     _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
     assert "2,398 rows have a value the model has not seen ('X0' and at least 499 more)" in err
 

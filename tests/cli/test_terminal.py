@@ -20,7 +20,7 @@ import pytest
 
 from commands import ROLES, interrupted, run
 from trueup.cli import console
-from trueup.cli.console import Watch
+from trueup.cli.console import ProgressDisplay
 
 
 def command(*arguments, **more):
@@ -118,17 +118,17 @@ def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkey
     main_end, its_end = pty.openpty()
     with os.fdopen(its_end, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with Watch(quiet=True) as watch:
-            watch.say("quiet work")
+        with ProgressDisplay(quiet=True) as progress:
+            progress.start("quiet work")
             time.sleep(0.8)
-        with Watch() as watch:
-            watch.say("short work")
-        with Watch() as watch:
-            watch.say("[b]long work")
-            watch.step(1, 4)
+        with ProgressDisplay() as progress:
+            progress.start("short work")
+        with ProgressDisplay() as progress:
+            progress.start("[b]long work")
+            progress.step(1, 4)
             time.sleep(1.2)
-            watch.step(2, 4)
-            watch.say("more work")
+            progress.step(2, 4)
+            progress.start("more work")
     shown = os.read(main_end, 65536).decode()
     os.close(main_end)
     assert "[b]long work" in shown
@@ -142,10 +142,10 @@ def test_a_progress_bar_says_how_long_it_will_take_where_that_is_known(monkeypat
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     with os.fdopen(its_end, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with Watch() as watch:
-            watch.say("long work")
+        with ProgressDisplay() as progress:
+            progress.start("long work")
             for done in range(1, 13):
-                watch.step(done, 1000)
+                progress.step(done, 1000)
                 time.sleep(0.1)
     shown = os.read(main_end, 65536).decode()
     os.close(main_end)
@@ -159,19 +159,19 @@ def test_a_second_piece_of_work_has_a_time_of_its_own(monkeypatch, named):
     seen = []
     with os.fdopen(its_end, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with Watch() as watch:
-            watch.say("work")
-            while watch._bar is None:
+        with ProgressDisplay() as progress:
+            progress.start("work")
+            while progress._bar is None:
                 time.sleep(0.01)
             for done in (*range(1, 11), *range(1, 6)):
                 if named and done == 1:
-                    watch.say(f"work {len(seen)}")
-                watch.step(done, 10)
+                    progress.start(f"work {len(seen)}")
+                progress.step(done, 10)
                 time.sleep(0.01)
-                (task,) = watch._bar.tasks
+                (task,) = progress._bar.tasks
                 seen.append((task.finished, task.completed))
-            watch.say("writing")
-            (task,) = watch._bar.tasks
+            progress.start("writing")
+            (task,) = progress._bar.tasks
             assert (task.finished, task.total, task.time_remaining) == (False, None, None)
     os.close(main_end)
     assert seen == [(done == 10, done) for done in (*range(1, 11), *range(1, 6))]

@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 from commands import call
-from trueup.cli import completion, parser
+from trueup.cli import parser
+from trueup.cli.completion import completion_script
 from trueup.cli.verbs import PROFILE_NAMES, SHELLS
 
 
@@ -94,7 +95,7 @@ def test_the_profiles_that_help_names_are_those_there_are():
 def test_a_script_names_every_verb_and_option(capsys, shell):
     code, out, err = call(capsys, "completion", shell)
     assert (code, err) == (0, "")
-    assert out == completion.script(shell)
+    assert out == completion_script(shell)
     for verb, name, _ in options():
         assert verb in out
         spelt = name if shell != "fish" else f" -{'l' if name.startswith('--') else 's'} {name.lstrip('-')}"
@@ -112,9 +113,9 @@ def test_an_unknown_shell_is_refused(capsys):
 def test_a_shell_can_read_its_script(tmp_path, shell):
     if shutil.which(shell) is None:
         # Every quote that opens must close: what remains to be checked where the shell is not there.
-        shlex.split(completion.script(shell), comments=True)
+        shlex.split(completion_script(shell), comments=True)
         return
-    (tmp_path / "script").write_text(completion.script(shell))
+    (tmp_path / "script").write_text(completion_script(shell))
     done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -148,7 +149,7 @@ def test_bash_offers_what_may_come_next(tmp_path, words, offered):
     (tmp_path / "scores.csv").touch()
     (tmp_path / "m.trueup").touch()
     typed = " ".join(map(shlex.quote, words))
-    code = f"{completion.script('bash')}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _trueup; "
+    code = f"{completion_script('bash')}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _trueup; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert set(done.stdout.split()) == offered
@@ -163,12 +164,7 @@ def test_bash_offers_what_may_come_next(tmp_path, words, offered):
 )  # fmt: skip
 def test_bash_keeps_names_with_spaces_whole_and_offers_files_only_where_files_go(tmp_path, words, offered):
     (tmp_path / "my scores.csv").touch()
-    code = f"{completion.script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trueup; "
+    code = f"{completion_script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trueup; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == (offered, "")
-
-
-def test_every_option_that_names_a_file_completes_files():
-    named = {action.dest for verb, its in verbs().items() for action in its._actions if action.metavar in ("FILE", "MODEL")}
-    assert named <= completion.PLACES

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.cli.exports import Export, Told, write_export
+from trueup.cli.exports import AuditOutcome, Export, write_export
 from trueup.errors import ArgumentError
 from trueup.reports.profiles import Profile, SectionPlan, Words, sections
 from trueup.reports.tables import csv_lines, section_dict
@@ -138,11 +138,11 @@ def test_json_has_what_a_fix_corrected(tmp_path):
     before = tu.audit(data, by=["region"], **ROLES)
     after = tu.audit(data | {"prediction": fix.predict(data)}, by=["region"], **ROLES)
     path = tmp_path / "audit.json"
-    write_export(Export("json", str(path)), Told(after, "fixed", before, "prediction", fix.model_), "general")
+    write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction", fix.model_), "general")
     told = json.loads(path.read_text(encoding="utf-8"))
     assert told["fix"][0]["title"] == "What the fix corrected"
     assert all(isinstance(row["after"], float) for row in told["fix"][0]["rows"])
-    write_export(Export("json", str(path)), Told(after, "fixed", before, "prediction"), "general")
+    write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction"), "general")
     assert "fix" not in json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,7 @@
-"""The command `trueup`: parses, calls, prints. Nothing heavy is imported before the arguments are understood."""
+"""The command line of trueup: parse, call the library, print.
+
+Nothing heavy is imported before the arguments are parsed, so that `trueup --help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console
-from trueup.cli.interrupts import last_resort
+from trueup.cli.interrupts import exit_after_interrupt
+from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser
 from trueup.errors import TrueupError, TrueupWarning
 
@@ -18,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-FINE, BAD_INPUT, UNEXPECTED, INTERRUPTED = 0, 2, 3, 130
+SUCCESS, INVALID_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 2, 3, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and give its exit code.
+    """Run the command and return its exit code.
 
     Parameters
     ----------
@@ -32,63 +36,72 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 fine; 1 what ``--fail-if`` named was found; 2 bad input or usage; 3 a fault of trueup; 130 interrupted.
+        0 success; 1 ``--fail-if`` found what it names; 2 invalid input or usage; 3 an error in trueup; 130 interrupted.
     """
-    debug = False
+    arguments: argparse.Namespace | None = None
     try:
         parser = build_parser()
         try:
-            arguments = parser.parse_args(argv)
-            arguments.words = list(sys.argv[1:] if argv is None else argv)  # as they were typed
-        except SystemExit as stop:  # help, the version, or a usage error, told already
-            return stop.code if isinstance(stop.code, int) else FINE
-        if arguments.verb is None:
+            parsed = parser.parse_args(argv)
+        except SystemExit as stop:  # help, version, or a usage error that has been printed
+            return stop.code if isinstance(stop.code, int) else SUCCESS
+        if parsed.verb is None:
             parser.print_help(sys.stderr)
-            return BAD_INPUT
-        debug = arguments.debug
-        with last_resort(), warnings.catch_warnings():
+            return INVALID_INPUT
+        arguments = parsed
+        arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
+        with exit_after_interrupt(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
-            _print_warnings_plainly()
-            return _call(arguments)
+            _print_warnings()
+            return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
     except KeyboardInterrupt:
         console.complain("interrupted")
         return INTERRUPTED
     except TrueupError as error:
-        console.complain(f"error: {console.in_options(error.message)}")
-        if error.hint:
-            console.complain(f"hint: {console.in_options(error.hint)}")
-        return BAD_INPUT
+        console.complain(format_error(error, arguments))
+        return INVALID_INPUT
     except MemoryError:
-        console.complain("error: not enough memory\nhint: name fewer columns, or give fewer rows at a time")
-        return BAD_INPUT
-    except Exception as error:  # noqa: BLE001  (whatever happens, nobody is shown a traceback unasked)
-        return _own_fault(error, debug=debug)
+        console.complain("error: not enough memory\nhint: name fewer columns, read fewer rows, or set --memory")
+        return INVALID_INPUT
+    except Exception as error:  # noqa: BLE001  (users see a traceback only with --debug)
+        return _report_internal_error(error, debug=arguments is not None and arguments.debug)
 
 
-def _call(arguments: argparse.Namespace) -> int:
-    """Import the module of the verb, and only that."""
-    return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))
+def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> str:
+    """Return message and hint of an error, with the parameters that are options of the verb written as options."""
+    known = set() if arguments is None else set(vars(arguments)) | {"random_state"}
+
+    def setting(name: str, value: Any) -> str:
+        if name not in known:
+            return f"{name}=..." if value is ... else f"{name}={value!r}"
+        return f"{option_name(name)} ..." if value is ... else " ".join(option_words(name, value) or [option_name(name)])
+
+    message = error.message
+    if error.parameter in known and message.startswith(str(error.parameter)):
+        message = option_name(str(error.parameter)) + message.removeprefix(str(error.parameter))
+    hint = error.format_hint(setting)
+    return f"error: {message}" + (f"\nhint: {hint}" if hint else "")
 
 
-def _own_fault(error: Exception, *, debug: bool) -> int:
+def _report_internal_error(error: Exception, *, debug: bool) -> int:
     if debug:
         import traceback
 
         console.complain("".join(traceback.format_exception(error)).rstrip())
     console.complain(f"unexpected error: {type(error).__name__}: {error}")
-    advice = "" if debug else "; --debug shows the traceback to send along"
-    console.complain(f"this is a fault in trueup, please report it{advice}")
-    return UNEXPECTED
+    advice = "" if debug else "; run with --debug and include the traceback"
+    console.complain(f"this is an error in trueup, please report it{advice}")
+    return INTERNAL_ERROR
 
 
-def _print_warnings_plainly() -> None:
-    """Print warnings of trueup on a line of their own; leave all others as they are."""
-    usual = warnings.showwarning
+def _print_warnings() -> None:
+    """Print warnings of trueup as one line each, and leave all others as they are."""
+    default = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, TrueupWarning):
-            console.complain(f"warning: {console.in_options(str(message))}")
+            console.complain(f"warning: {message}")
         else:
-            usual(message, category, *where, **more)
+            default(message, category, *where, **more)
 
     warnings.showwarning = show

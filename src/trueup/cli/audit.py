@@ -1,4 +1,4 @@
-"""`trueup audit`: files or a query to a verdict."""
+"""`trueup audit`: test the calibration of the scores in files or a query."""
 
 from __future__ import annotations
 
@@ -9,275 +9,290 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
-from trueup.cli import console, reasons
-from trueup.cli.exports import STANDARD, Told, find_exports, write_export
-from trueup.cli.following import fit_words, next_commands
-from trueup.cli.names import parse_bins
-from trueup.cli.provenance import find_source
-from trueup.cli.reading import check_positive, find_columns, name_scan, need_rows, read_rows
-from trueup.cli.terminal import Grid, show_audit, show_page
+from trueup.cli import console
+from trueup.cli.describe import audit_notes, table_notes
+from trueup.cli.exports import AuditOutcome, find_exports, find_source, write_export
+from trueup.cli.io import (
+    STANDARD_OUTPUT,
+    Columns,
+    check_has_rows,
+    check_positive,
+    check_spill,
+    find_columns,
+    load_rows,
+    no_positive_rows,
+    open_scan,
+    parse_bins,
+)
+from trueup.cli.next_steps import after_audit, fit_words, option_words
+from trueup.cli.tables import TextTable, show_audit, show_page
 from trueup.data.checks import are_hard
-from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
+from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
 from trueup.reports.profiles import load_profile
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
-    from trueup.cli.names import Columns
     from trueup.data.scan import Scan
     from trueup.data.table import Table
     from trueup.reports.profiles import Profile
 
-# What is taken where neither the command nor the profile says anything.
-USUAL = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}
-HARD = "every prediction is 0 or 1: labels rather than probabilities"
-MEASURES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
-            "observed": "observed", "expected": "expected"}  # fmt: skip
-MOST_NAMES = 6  # of columns in a sentence
+DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
+DEFAULT_BINS = 10
+HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities"
+SCORES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
+          "observed": "observed", "expected": "expected"}  # fmt: skip
+MAX_LISTED_COLUMNS = 6
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Audit, write what was asked for, print; give the exit code."""
-    need_rows(arguments)
-    _check_together(arguments)
+    """Run the command and return the exit code."""
+    check_has_rows(arguments)
+    _check_options(arguments)
     profile = load_profile(arguments.profile)
     fix = None if arguments.fix is None else load(arguments.fix)
     exports = find_exports(arguments)
     _check_title(arguments, exports)
-    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
-        told, hard = _audit(arguments, profile, fix, watch)
-        if any(one.kind != "csv" for one in exports):  # a table of segments has no place for where it comes from
-            watch.say("digest of the files")
-            told = _with_source(told, arguments, watch)
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        outcome = _audit(arguments, profile, fix, progress)
+        if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
+            progress.start("digest of the files")
+            outcome = _with_source(outcome, arguments, progress)
         if exports:
-            watch.say("writing")
-        for one in exports:
-            if one.place != STANDARD:
-                write_export(one, told, arguments.profile)
-    spoken = next((one for one in exports if one.place == STANDARD), None)
-    if spoken is not None:
-        write_export(spoken, told, arguments.profile)
+            progress.start("writing")
+        for export in exports:
+            if export.path != STANDARD_OUTPUT:
+                write_export(export, outcome, arguments.profile)
+    to_standard_output = next((export for export in exports if export.path == STANDARD_OUTPUT), None)
+    if to_standard_output is not None:
+        write_export(to_standard_output, outcome, arguments.profile)
     else:
-        _show(told, arguments, exports, hard=hard)
-    return 1 if _failing(told.audit, arguments) else 0
+        _show(outcome, arguments, exports)
+    return 1 if arguments.fail_if is not None and _count_failing(outcome.audit, arguments.tolerance) else 0
 
 
-def _check_together(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    if arguments.spill is not None and arguments.memory is None:
-        raise ArgumentError("--spill goes with --memory", hint="say how much may be held at once, such as --memory 2GB")
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise if options are combined that do not belong together."""
+    check_spill(arguments)
     if arguments.tolerance is not None and arguments.fail_if is None:
-        raise ArgumentError("--tolerance goes with --fail-if", hint="add --fail-if miscalibrated")
+        raise ArgumentError("--tolerance needs --fail-if", hint="add --fail-if miscalibrated")
     if arguments.fix is not None and arguments.against is None:
         raise ArgumentError(
-            "--fix goes with --against: it is what was fitted between two scores",
-            hint="name the score before it: --prediction p_trueup --against p",
+            "--fix needs --against: the score before the correction",
+            hint="name the score before the correction: --prediction p_trueup --against p",
         )
 
 
 def _check_title(arguments: argparse.Namespace, exports: list[Export]) -> None:
     if arguments.title is not None and not arguments.title.strip():
-        raise ArgumentError("--title has no letters", hint="leave it out for the usual one")
-    if arguments.title is not None and not any(one.kind in ("page", "markdown") for one in exports):
-        raise ArgumentError("--title goes with a page or a summary, above the verdict", hint="add -o report.html")
+        raise ArgumentError("--title is empty", hint="leave it out for the default title")
+    if arguments.title is not None and not any(export.kind in ("page", "markdown") for export in exports):
+        raise ArgumentError("--title needs a page or a summary to be written", hint="add -o report.html")
 
 
-def _audit(arguments: argparse.Namespace, profile: Profile, fix: Model | None, watch: console.Watch) -> tuple[Told, bool]:
-    """Read the rows once, and audit one prediction or two; say too whether the first is but labels."""
-    watch.say("reading")
+# The audit
+
+
+def _audit(
+    arguments: argparse.Namespace, profile: Profile, fix: Model | None, progress: console.ProgressDisplay
+) -> AuditOutcome:
+    """Read the rows once and audit one or two predictions."""
+    progress.start("reading")
     columns = find_columns(arguments)
-    _settle(arguments, profile, columns, watch)
-    prediction = columns.several(arguments.prediction, "prediction")
-    other = columns.several(arguments.against or [], "other prediction")
+    _apply_defaults(arguments, profile, columns, progress)
+    prediction = columns.find_all(arguments.prediction, "prediction")
+    other = columns.find_all(arguments.against or [], "other prediction")
     _check_against(prediction, other, arguments)
     _check_fix(fix, other, arguments)
     check_positive(arguments, prediction)
+    name, other_name = _display_names(prediction, other)
+    second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:
-        watch.say("auditing in pieces")
-        return _audit_in_pieces(arguments, columns, prediction, other, fix, watch), False
-    rows = read_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
-    table = rows.table(prediction)
-    watch.note(*reasons.of_table(arguments, table))
-    watch.say("auditing")
-    found = _audited(table, arguments, watch)
-    watch.note(*reasons.of_audit(found))
-    hard = table.schema.task == "binary" and are_hard(table.prediction)
-    if not other:
-        return Told(found, prediction[0], title=arguments.title), hard
-    watch.say(f"auditing {shorten(', '.join(other), 40)}")
-    before = rows.table(other)
-    second = _audited(before, arguments, watch)
-    taught = fix is not None and _has_taught(fix, before, table)
-    name, other_name = _names(prediction, other)
-    return Told(found, name, second, other_name, fix, title=arguments.title, taught=taught), hard
+        scan, roles = open_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+        progress.start("auditing in chunks")
+        first = _run_audit(scan, arguments, progress, prediction=_single(prediction), **roles)
+        if arguments.positive is not None and first.overall.observed == 0:
+            raise no_positive_rows(arguments.positive, roles["outcome"])
+        if other:
+            second = _run_audit(scan, arguments, progress, notes=False, prediction=_single(other), **roles)
+    else:
+        rows = load_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+        table = rows.table(prediction)
+        progress.note(*table_notes(arguments, table))
+        progress.start("auditing")
+        first = _run_audit(table, arguments, progress)
+        hard = table.schema.task == "binary" and are_hard(table.prediction)
+        if other:
+            progress.start(f"auditing {shorten(', '.join(other), 40)}")
+            before = rows.table(other)
+            second = _run_audit(before, arguments, progress, notes=False)
+            on_training_rows = fix is not None and _warn_of_training_rows(fix, before, table)
+    return AuditOutcome(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
 
 
-def _names(prediction: list[str], other: list[str]) -> tuple[str, str]:
-    """Name two scores; where they are told apart by their ends only, which no table has room for, by their order."""
-    name, other_name = _named(prediction), _named(other)
-    return ("after", "before") if shorten(name, 40) == shorten(other_name, 40) else (name, other_name)
-
-
-def _audit_in_pieces(
-    arguments: argparse.Namespace, columns: Columns, prediction: list[str], other: list[str], fix: Model | None,
-    watch: console.Watch,
-) -> Told:  # fmt: skip
-    """Audit one prediction or two of files that need not fit in memory; the files are read once for each."""
-    rows = name_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
-    found = _audited(rows.scan, arguments, watch, prediction=rows.score(prediction), **rows.roles)
-    if arguments.positive is not None and found.overall.observed == 0:
-        raise DataError(
-            f"no row that counts has the outcome {arguments.positive!r} in column {rows.roles['outcome']!r}",
-            hint="is it written in another way there?",
-        )
-    watch.note(*reasons.of_audit(found))
-    if not other:
-        return Told(found, prediction[0], title=arguments.title)
-    second = _audited(rows.scan, arguments, watch, prediction=rows.score(other), **rows.roles)
-    name, other_name = _names(prediction, other)
-    return Told(found, name, second, other_name, fix, title=arguments.title)
-
-
-def _audited(data: Table | Scan, arguments: argparse.Namespace, watch: console.Watch, **roles: Any) -> Audit:
-    usual, single = parse_bins(arguments.bins or [])
-    bins: dict[Any, Any] = {**single, ...: 10 if usual is None else usual}
-    return audit(
+def _run_audit(
+    data: Table | Scan,
+    arguments: argparse.Namespace,
+    progress: console.ProgressDisplay,
+    *,
+    notes: bool = True,
+    **roles: Any,
+) -> Audit:
+    default_bins, bins_by_column = parse_bins(arguments.bins)
+    bins: dict[Any, Any] = {**bins_by_column, ...: DEFAULT_BINS if default_bins is None else default_bins}
+    result = audit(
         data, **roles, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
         adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
-        max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=watch.step,
+        max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=progress.step,
     )  # fmt: skip
+    if notes:
+        progress.note(*audit_notes(result))
+    return result
 
 
-def _settle(arguments: argparse.Namespace, profile: Profile, columns: Columns, watch: console.Watch) -> None:
-    """Take from the profile, and then from what is usual, what the command does not say."""
+def _single(names: list[str]) -> Any:
+    return names[0] if len(names) == 1 else names
+
+
+def _apply_defaults(
+    arguments: argparse.Namespace, profile: Profile, columns: Columns, progress: console.ProgressDisplay
+) -> None:
+    """Set options that were not given: to those of the profile, or to the defaults."""
     for name, value in profile.options(columns.known).items():
         if getattr(arguments, name, None) is None:
             setattr(arguments, name, value)
-            shown = ", ".join(value) if isinstance(value, list) else value
-            watch.note(f"--{name.replace('_', '-')} {shown}, by the profile {profile.name}")
-    for name, value in USUAL.items():
+            progress.note(f"{' '.join(option_words(name, value))} (from the profile {profile.name})")
+    for name, default in DEFAULTS.items():
         if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
+            setattr(arguments, name, default)
 
 
 def _check_against(prediction: list[str], other: list[str], arguments: argparse.Namespace) -> None:
     if arguments.against is not None and len(other) != len(prediction):
         raise ArgumentError(
-            f"--against must name as many columns as --prediction: {len(prediction)}; got {len(other)}",
+            f"--against must name as many columns as --prediction, {len(prediction)}; got {len(other)}",
             hint="--prediction p_new --against p_old compares two scores; for classes name as many columns in both",
         )
     if set(other) & set(prediction):
-        raise ArgumentError(f"--against {other[0]} is the prediction itself", hint="name another score of the same rows")
+        raise ArgumentError(f"--against {other[0]} is also the --prediction", hint="name another score of the same rows")
 
 
 def _check_fix(fix: Model | None, other: list[str], arguments: argparse.Namespace) -> None:
-    """Refuse a model that was not fitted to the score that is compared with."""
+    """Raise if the model does not correct the score that is compared with."""
     if fix is None or list(fix.schema.prediction) == other:
         return
     corrects = ", ".join(map(repr, fix.schema.prediction)) or "no score: it predicts from the features alone"
     raise ArgumentError(
-        f"{arguments.fix} corrects {corrects}, which is not what --against names ({', '.join(map(repr, other))})",
-        hint="name the score that it was fitted to with --against, or leave --fix out",
+        f"--fix {arguments.fix} corrects {corrects}, but --against names {', '.join(map(repr, other))}",
+        hint="name the score that it corrects with --against, or leave --fix out",
     )
 
 
-def _has_taught(fix: Model, before: Table, after: Table) -> bool:
-    """Say whether rows look like those of the fit, and warn."""
+def _warn_of_training_rows(fix: Model, before: Table, after: Table) -> bool:
+    """Warn if the rows look like those that the model was fitted on, and return whether they do."""
     if not fix.looks_like_training_data(before.prediction, after.prediction, after.weight):
         return False
     warnings.warn(
-        f"these look like the rows that taught the fix: {len(after):,}, moved by it as far as those were; what it learned "
-        "from always looks right\nhint: compare on rows that the fix has not seen",
-        TrainingRowsWarning, stacklevel=2,
-    )  # fmt: skip
+        f"these {len(after):,} rows look like those the model was fitted on; results on them are optimistic\n"
+        "hint: compare on rows that the model was not fitted on",
+        TrainingRowsWarning,
+        stacklevel=2,
+    )
     return True
 
 
-def _named(prediction: list[str]) -> str:
-    return prediction[0] if len(prediction) == 1 else f"{prediction[0]} to {prediction[-1]}"
+def _display_names(prediction: list[str], other: list[str]) -> tuple[str, str]:
+    """Return names of two scores for tables; "after" and "before" if they differ only beyond the shown characters."""
+    name, other_name = (
+        "" if not names else names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" for names in (prediction, other)
+    )
+    return ("after", "before") if shorten(name, 40) == shorten(other_name, 40) else (name, other_name)
 
 
-def _with_source(told: Told, arguments: argparse.Namespace, watch: console.Watch) -> Told:
-    words = [] if told.other is not None else fit_words(arguments, [Path(one).name for one in arguments.files])
-    source = replace(find_source(arguments, watch, words), training_rows=told.taught)
-    watch.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
-    second = None if told.other is None else replace(told.other, source=source)
-    return told._replace(audit=replace(told.audit, source=source), other=second)
+def _with_source(outcome: AuditOutcome, arguments: argparse.Namespace, progress: console.ProgressDisplay) -> AuditOutcome:
+    names = [Path(file).name for file in arguments.files]
+    words = [] if outcome.other is not None else fit_words(arguments, names)
+    source = replace(find_source(arguments, progress, words), training_rows=outcome.on_training_rows)
+    progress.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
+    other = None if outcome.other is None else replace(outcome.other, source=source)
+    return outcome._replace(audit=replace(outcome.audit, source=source), other=other)
 
 
-def _failing(found: Audit, arguments: argparse.Namespace) -> int:
-    """Count the segments for which the command fails: those off beyond chance, and by more than is tolerated.
+def _count_failing(audit: Audit, tolerance: float | None) -> int:
+    """Count the significantly miscalibrated segments whose ECCE exceeds the tolerance.
 
-    The error is ecce, the range of the cumulative differences: it is never below the size of the mean error, and sees
-    errors that cancel on average. Noise makes it larger and never smaller on average, so no error is talked away.
+    The ECCE, the range of the cumulative differences, is at least the absolute mean error, and also measures errors that
+    cancel on average. Noise increases it on average, so that no error is overlooked.
     """
-    if arguments.fail_if != "miscalibrated":
-        return 0
-    off = found.columns["p_adjusted"] <= found.settings.alpha
-    return int((off & (found.columns["ecce"] > (0.0 if arguments.tolerance is None else arguments.tolerance))).sum())
+    significant = audit.columns["p_adjusted"] <= audit.settings.alpha
+    return int((significant & (audit.columns["ecce"] > (tolerance or 0.0))).sum())
 
 
-def _show(told: Told, arguments: argparse.Namespace, exports: list[Export], *, hard: bool) -> None:
-    """Print the verdict, what it rests on, what was written, and what to do next."""
-    found = told.audit
-    remarks = [HARD] if hard else []
+# Output
+
+
+def _show(outcome: AuditOutcome, arguments: argparse.Namespace, exports: list[Export]) -> None:
+    """Print the verdict, the worst segments, the written files and the next commands."""
+    audit = outcome.audit
+    remarks = [HARD_PREDICTIONS] if outcome.hard_predictions else []
     if arguments.tolerance is not None:
-        remarks.append(f"{_failing(found, arguments):,} off by more than {arguments.tolerance:g}")
-    line = found.verdict + (f" ({'; '.join(remarks)})" if remarks else "")
+        remarks.append(f"{_count_failing(audit, arguments.tolerance):,} with an error above {arguments.tolerance:g}")
+    verdict = audit.verdict + (f" ({'; '.join(remarks)})" if remarks else "")
     if arguments.quiet:
-        console.say(line)
+        console.say(verdict)
         return
-    show_audit(found, top=arguments.top, verdict=line)
-    below: list[str | Grid] = [*_more(found, arguments.top), *_made_of(found, arguments)]
-    if told.other is not None:
-        below += ["", *_side_by_side(told)]
-    below += [f"wrote {one.place}" for one in exports]
-    below += next_commands(told, arguments, exports)
+    show_audit(audit, top=arguments.top, verdict=verdict)
+    below: list[str | TextTable] = [*_hidden_segments(audit, arguments.top), *_default_columns(audit, arguments)]
+    if outcome.other is not None:
+        below += ["", *_comparison(outcome)]
+    below += [f"wrote {export.path}" for export in exports]
+    below += after_audit(outcome, arguments, exports)
     if below:
         show_page(["", *below] if isinstance(below[0], str) and below[0] else below, first_bold=False)
 
 
-def _more(found: Audit, top: int) -> list[str]:
-    """Say how many segments the table does not show."""
+def _hidden_segments(audit: Audit, top: int) -> Iterator[str]:
+    """Count the segments that the table does not show."""
     if not top:
-        return []
-    beside = found.overall.segment not in {one.segment for one in found.worst(top)}  # all rows are shown in any case
-    left = found.tested - min(top, found.tested) - (beside and found.overall.testable)
-    if left <= 0:
-        return []
-    off = max(0, found.rejected - top - (beside and found.overall.p_adjusted <= found.settings.alpha))
-    also = f", {off:,} of them off beyond chance" if off else ""
-    return [f"{left:,} more segment{'' if left == 1 else 's'}{also}: --top {found.tested}, or -o segments.csv"]
+        return
+    overall_added = audit.overall.segment not in {finding.segment for finding in audit.worst(top)}
+    hidden = audit.tested - min(top, audit.tested) - (overall_added and audit.overall.testable)
+    if hidden <= 0:
+        return
+    overall_rejected = overall_added and audit.overall.p_adjusted <= audit.settings.alpha
+    rejected = max(0, audit.rejected - top - overall_rejected)
+    suffix = f", {rejected:,} of them significantly miscalibrated" if rejected else ""
+    yield f"{hidden:,} more segment{'' if hidden == 1 else 's'}{suffix}: --top {audit.tested}, or -o segments.csv"
 
 
-def _made_of(found: Audit, arguments: argparse.Namespace) -> list[str]:
-    """Say which columns made the segments, where nobody named them."""
-    names = [shorten(feature.name, 30) for feature in found.schema.features]
+def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[str]:
+    """List the segment columns if they were not named."""
+    names = [shorten(feature.name, 30) for feature in audit.schema.features]
     if arguments.by is not None or not names:
-        return []
-    left = len(names) - MOST_NAMES
-    *first, last = names if left <= 0 else [*names[: MOST_NAMES - 1], f"{left + 1:,} more"]
+        return
+    if len(names) > MAX_LISTED_COLUMNS:
+        names = [*names[: MAX_LISTED_COLUMNS - 1], f"{len(names) - MAX_LISTED_COLUMNS + 1:,} more"]
+    *first, last = names
     listed = f"{', '.join(first)} and {last}" if first else last
-    return [f"segments of {listed}: every column without a role; --by names others"]
+    yield f"segments of {listed}: all columns without a role; choose columns with --by"
 
 
-def _side_by_side(told: Told) -> list[str | Grid]:
-    """Compare two predictions of the same rows."""
-    assert told.other is not None
-    both = (told.other, told.audit)
+def _comparison(outcome: AuditOutcome) -> list[str | TextTable]:
+    """Compare the audits of two predictions of the same rows."""
+    assert outcome.other is not None
+    audits = (outcome.other, outcome.audit)
     rows: list[tuple[str, ...]] = [
-        ("segments off beyond chance", *(f"{one.rejected:,} of {one.tested:,}" for one in both)),
-        ("error of the worst segment, in sigma", *(number(one.worst_sigma) for one in both)),
+        ("significantly miscalibrated segments", *(f"{audit.rejected:,} of {audit.tested:,}" for audit in audits)),
+        ("error of the worst segment, in sigma", *(number(audit.worst_sigma) for audit in audits)),
     ]
-    scores = [one.portrait.scores for one in both]
-    rows += [
-        (text, *(number(one[name], 4) for one in scores))
-        for name, text in MEASURES.items()
-        if all(name in one for one in scores)
-    ]
-    heads = [shorten(name, 24) for name in (told.other_name, told.name)]
-    return [f"{told.other_name}: {told.other.verdict}", "", Grid(("on the same rows", *heads), rows), ""]
+    scores = [audit.portrait.scores for audit in audits]
+    for name, label in SCORES.items():
+        if all(name in values for values in scores):
+            rows.append((label, *(number(values[name], 4) for values in scores)))
+    headings = [shorten(name, 24) for name in (outcome.other_name, outcome.name)]
+    return [f"{outcome.other_name}: {outcome.other.verdict}", "", TextTable(("on the same rows", *headings), rows), ""]

@@ -1,17 +1,17 @@
-"""`trueup demo`: the main job on simulated loans, told plainly."""
+"""`trueup demo`: an audit and a correction of simulated loans."""
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import audit
 from trueup.audits.text import number, shorten
-from trueup.cli import console, reasons
-from trueup.cli.fit import counting
-from trueup.cli.output import file_size
-from trueup.cli.terminal import Grid, show_page
+from trueup.cli import console
+from trueup.cli.describe import audit_notes, fit_notes
+from trueup.cli.io import file_size
+from trueup.cli.next_steps import command
+from trueup.cli.tables import TextTable, show_page
 from trueup.data.frame import read
 from trueup.data.simulate import LENDING_SHIFTS, lending
 from trueup.metrics.scores import log_loss
@@ -22,105 +22,98 @@ from trueup.storage import check_writable
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-    from pathlib import Path
 
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
 
-    Watching = Callable[[], console.Watch]
+    MakeProgress = Callable[[], console.ProgressDisplay]
 
 BY = ("region", "product", "employment", "age", "income", "term", "opened")
+MAX_LISTED_SEGMENTS = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Audit, fit, audit again, write the page and the model; give the exit code."""
+    """Run the command and return the exit code."""
     check_writable(arguments.output)
-    watch = partial(console.Watch, quiet=arguments.quiet, verbose=arguments.verbose)
-    tell = _quietly if arguments.quiet else _tell
+    make_progress = partial(console.ProgressDisplay, quiet=arguments.quiet, verbose=arguments.verbose)
+
+    def say(*lines: str) -> None:
+        if not arguments.quiet:
+            console.say("\n".join(lines))
+
     loans = lending(arguments.rows, arguments.seed)
     half = arguments.rows // 2
-    first, second = ({name: column[part] for name, column in loans.items()} for part in (slice(half), slice(half, None)))
-    tell(f"{arguments.rows:,} simulated loans. The scores are overconfident, and wrong in places on top:", f"{_planted()}.")
-    before = _audit(second, "auditing the scores", watch)
-    tell("", f"audit: the scores as they are, on {len(second['outcome']):,} loans", f"  {before.verdict}")
-    model = _fit(first, watch)
-    tell("", f"fit: MCGrad, on the other {half:,} loans", f"  {model.history.reason}")
-    fixed = {**second, "prediction": model.predict(second)}
-    after = _audit(fixed, "auditing the corrected scores", watch)
-    tell("", "audit: the corrected scores, on the same loans as before", f"  {after.verdict}")
+    first, second = ({name: column[rows] for name, column in loans.items()} for rows in (slice(half), slice(half, None)))
+    say(f"{arguments.rows:,} simulated loans. The scores are overconfident, with additional errors in these segments:",
+        f"{_planted_segments()}.")  # fmt: skip
+    before = _audit(second, "auditing the scores", make_progress)
+    say("", f"audit: the original scores of {len(second['outcome']):,} loans", f"  {before.verdict}")
+    model = _fit(first, make_progress)
+    say("", f"fit: MCGrad, on the other {half:,} loans", f"  {model.history.reason}")
+    corrected = {**second, "prediction": model.predict(second)}
+    after = _audit(corrected, "auditing the corrected scores", make_progress)
+    say("", "audit: the corrected scores of the loans audited before", f"  {after.verdict}")
     if not arguments.quiet:
-        _conclude(before, after, second, fixed)
+        _show_comparison(before, after, second, corrected)
     page = report(
         {"before": before, "after MCGrad": after}, arguments.output, title="trueup demo: simulated loans", fix=model
     )
-    place = _beside(page)
-    save(model, place)
-    tell("", f"wrote {place} ({file_size(place)}): trueup explain {shlex.quote(str(place))} says what it corrects")
+    path = page.with_suffix(".trueup")
+    path = path if path != page else page.with_name(f"{page.name}.trueup")
+    save(model, path)
+    say("", f"wrote {path} ({file_size(path)}): {command('explain', str(path))} describes its corrections")
     console.say(f"wrote {page}: open it in a browser")
     return 0
 
 
-def _audit(rows: dict[str, Any], what: str, watching: Watching) -> Audit:
-    with watching() as watch:
-        watch.say(what)
-        found = audit(rows, outcome="outcome", prediction="prediction", by=BY, progress=watch.step)
-        watch.note(*reasons.of_audit(found))
-        return found
+def _audit(rows: dict[str, Any], phase: str, make_progress: MakeProgress) -> Audit:
+    with make_progress() as progress:
+        progress.start(phase)
+        result = audit(rows, outcome="outcome", prediction="prediction", by=BY, progress=progress.step)
+        progress.note(*audit_notes(result))
+        return result
 
 
-def _fit(rows: dict[str, Any], watching: Watching) -> Model:
-    with watching() as watch:
-        watch.say("fitting")
-        from trueup.calibrators.mcgrad.estimator import MCGrad  # scikit-learn and LightGBM come with it
+def _fit(rows: dict[str, Any], make_progress: MakeProgress) -> Model:
+    with make_progress() as progress:
+        progress.start("fitting")
+        from trueup.calibrators.mcgrad.estimator import MCGrad  # imports scikit-learn and LightGBM
 
         table = read(rows, outcome="outcome", prediction="prediction", features=BY)
-        recipe = MCGrad("prediction", list(BY)).fit_table(table, counting(watch, "fitting"))
-        watch.note(*reasons.of_fit(recipe.model_, recipe))
-        model: Model = recipe.model_
+        calibrator = MCGrad("prediction", list(BY)).fit_table(table, progress.counter())
+        progress.note(*fit_notes(calibrator.model_, calibrator))
+        model: Model = calibrator.model_
         return model
 
 
-def _beside(page: Path) -> Path:
-    """Name the model after the page."""
-    place = page.with_suffix(".trueup")
-    return place if place != page else page.with_name(f"{page.name}.trueup")
-
-
-def _tell(*lines: str) -> None:
-    console.say("\n".join(lines))
-
-
-def _quietly(*_: str) -> None:
-    """Say nothing."""
-
-
-def _conclude(before: Audit, after: Audit, rows: dict[str, Any], fixed: dict[str, Any]) -> None:
-    """Compare, and claim no more than was found."""
-    losses = [log_loss(rows["outcome"], scores) for scores in (rows["prediction"], fixed["prediction"], rows["truth"])]
-    grid = Grid(
-        ("on loans that the fit has not seen", "before", "after", "the truth"),
+def _show_comparison(before: Audit, after: Audit, rows: dict[str, Any], corrected: dict[str, Any]) -> None:
+    """Compare both audits with the truth, and list the segments that are still miscalibrated."""
+    losses = [log_loss(rows["outcome"], scores) for scores in (rows["prediction"], corrected["prediction"], rows["truth"])]
+    table = TextTable(
+        ("on loans that the model was not fitted on", "before", "after", "the truth"),
         [
-            ("segments off beyond chance", f"{before.rejected:,}", f"{after.rejected:,}", ""),
+            ("significantly miscalibrated segments", f"{before.rejected:,}", f"{after.rejected:,}", ""),
             ("error of the worst segment, in sigma", number(before.worst_sigma), number(after.worst_sigma), ""),
             ("log loss", *(f"{loss:.4f}" for loss in losses)),
         ],
     )
     console.say()
-    show_page([grid])
+    show_page([table])
     left = [finding.segment for finding in after.worst(after.rejected)]
     if left:
-        more = f" and {len(left) - 4} more" if len(left) > 4 else ""
-        console.say(f"still off: {', '.join(shorten(segment) for segment in left[:4])}{more}")
+        more = f" and {len(left) - MAX_LISTED_SEGMENTS} more" if len(left) > MAX_LISTED_SEGMENTS else ""
+        listed = ", ".join(shorten(segment) for segment in left[:MAX_LISTED_SEGMENTS])
+        console.say(f"still miscalibrated: {listed}{more}")
     if not before.rejected and not left:
-        console.say("none was found off, but so few rows show only large errors (try more with --rows)")
+        console.say("no segment is significantly miscalibrated: so few rows reveal only large errors (try more --rows)")
 
 
-def _planted() -> str:
-    """Name the segments in which the simulation has errors."""
+def _planted_segments() -> str:
+    """Return the segments in which the simulation has errors."""
     return "; ".join(
         " & ".join(
-            f"{name} from {wanted[0]} to below {wanted[1]}" if isinstance(wanted, tuple) else f"{name}={wanted}"
-            for name, wanted in shift.where.items()
+            f"{name} from {value[0]} to below {value[1]}" if isinstance(value, tuple) else f"{name}={value}"
+            for name, value in shift.where.items()
         )
         for shift in LENDING_SHIFTS
     )

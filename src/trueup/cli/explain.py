@@ -1,16 +1,26 @@
-"""`trueup explain`: what a model is and what it corrects, or why it moves one prediction."""
+"""`trueup explain`: describe the corrections of a model, or of one row."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.calibrators.maps.patches import Patches
-from trueup.cli import console, reasons
-from trueup.cli.following import predict_command
-from trueup.cli.output import check_output
-from trueup.cli.terminal import show_page
-from trueup.cli.told import LEAST_ROUNDS, correction_grid, history_grid, json_of, model_data, part_grid, patch_grid
+from trueup.cli import console
+from trueup.cli.describe import (
+    MIN_ROUNDS,
+    contributions_table,
+    corrections_table,
+    history_table,
+    model_data,
+    model_notes,
+    patches_table,
+)
+from trueup.cli.io import check_outputs, to_json
+from trueup.cli.next_steps import after_explain
+from trueup.cli.tables import show_page
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
 from trueup.storage import write_text
@@ -20,144 +30,131 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.model import Model
     from trueup.calibrators.rowwise import RowExplanation
-    from trueup.calibrators.stopping import History
-    from trueup.cli.terminal import Grid
+    from trueup.cli.tables import TextTable
     from trueup.data.schema import Feature
 
-FORM = """write it as --row '{"p": 0.2, "country": "BR"}'"""
+ROW_HINT = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain the model, or one row; give the exit code."""
-    if arguments.json not in (None, "-"):
-        check_output(arguments.json, [arguments.model], example="model.json")
-    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
-        watch.say("reading")
+    """Run the command and return the exit code."""
+    check_outputs([(arguments.json, "model.json")], [arguments.model])
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        progress.start("reading")
         model = load(arguments.model)
-        watch.note(*reasons.of_model(model))
+        progress.note(*model_notes(model))
     if arguments.row is None:
-        found, page = model_data(model), [*_model_page(model, arguments.top), *_next(arguments.model)]
+        data, page = model_data(model), [*_model_page(model, arguments.top), *after_explain(arguments.model)]
         line = model.history.reason
     else:
-        row = _typed(_parse(arguments.row), model)
-        told: Any = model.explain(row)
-        found, page = {"row": _parse(arguments.row), **told.to_dict()}, _row_page(model, row, told, arguments.top)
-        line, page = str(page[0]), [*page, *(_next(arguments.model) if told.parts else [])]
+        given = _parse_row(arguments.row)
+        row = _convert_row(given, model)
+        explanation: Any = model.explain(row)
+        data, page = {"row": given, **explanation.to_dict()}, _row_page(model, row, explanation, arguments.top)
+        line = str(page[0])
+        page += after_explain(arguments.model) if explanation.parts else []
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
+        console.emit(lambda stream: stream.writelines(to_json(data)), data=True)
     else:
-        write_text(arguments.json, json_of(found))
+        write_text(arguments.json, to_json(data))
         console.say(line if arguments.quiet else f"wrote {arguments.json}")
     return 0
 
 
-def _next(model: str) -> list[str]:
-    return ["", "next:", f"  {predict_command(model)}"]
-
-
-def _model_page(model: Model, top: int) -> list[str | Grid]:
-    found, history = model.explanation, model.history
-    parts: list[str | Grid] = [*repr(model.info()).splitlines(), ""]
-    if found.corrections:
+def _model_page(model: Model, top: int) -> list[str | TextTable]:
+    explanation, history = model.explanation, model.history
+    parts: list[str | TextTable] = [*repr(model.info()).splitlines(), ""]
+    count = len(explanation.corrections)
+    if count:
         parts += [
-            f"corrections, largest first: scores moved by {found.moved:.2g} on average;"
-            f" all {len(found.corrections)} account for {100 * found.accounted:.0f}% of the squared changes",
-            correction_grid(found, top),
+            f"largest corrections: mean absolute change of the score {explanation.moved:.2g}; all {count} explain "
+            f"{100 * explanation.accounted:.0f}% of the squared changes",
+            corrections_table(explanation, top),
         ]
-        if len(found.corrections) > top:
-            parts.append(f"{len(found.corrections) - top} more: --top {len(found.corrections)}")
+        parts += [f"{count - top} more: --top {count}"] if count > top else []
     else:
-        parts.append("nothing was corrected: the model leaves every score as it is")
+        parts.append("no corrections: the model leaves every score unchanged")
     if isinstance(model.map, Patches) and model.map.patches:
-        listed = model.map.listed
-        parts += ["", "patches, in order; each reads the scores that those above it left", patch_grid(listed, top)]
-        parts += [f"{len(listed) - top} more: --top {len(listed)}"] if len(listed) > top else []
-    return [
-        *parts,
-        "",
-        f"{history.measure} by {history.evaluated_on}; {history.reason}",
-        history_grid(history, top),
-        *_left(history, top),
-    ]
-
-
-def _left(history: History, top: int) -> list[str]:
-    """Say how many rounds the table leaves out of its middle."""
-    left = len(history.rounds) - max(top, LEAST_ROUNDS)
-    return [f"{left} more rounds between these: --top {len(history.rounds)}"] if left > 0 else []
-
-
-def _row_page(model: Model, row: dict[str, Any], told: RowExplanation, top: int) -> list[str | Grid]:
-    scale = told.scale
-    if isinstance(told.before, tuple):
-        assert isinstance(told.after, tuple)
-        moves = zip(model.schema.prediction, told.before, told.after, strict=True)
-        parts: list[str | Grid] = [f"{name}: {before:.6g} -> {after:.6g}" for name, before, after in moves]
-        parts.append(f"the parts of the change of each {scale}, largest first:")
-    else:
-        parts = [
-            f"{told.before:.6g} -> {told.after:.6g}",
-            f"the {scale} changed by {told.change:+.4f}, in these parts:",
-        ]
-    if not told.parts:
-        return [parts[0], "the model leaves every score as it is"]
-    known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
-    absent = [feature.name for feature in model.schema.features if row.get(feature.name) is None]
-    idle = [name for name in row if name not in known]
-    parts += ["", part_grid(told, top)]
-    parts += [""] if absent or idle else []
-    parts += [f"not given, taken as missing: {', '.join(absent)}"] if absent else []
-    parts += [f"not used by the model: {', '.join(idle)}"] if idle else []
+        patches = model.map.listed
+        parts += ["", "patches, in order; each applies to the scores left by those above it", patches_table(patches, top)]
+        parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
+    parts += ["", f"{history.measure} by {history.evaluated_on}; {history.reason}", history_table(history, top)]
+    hidden = len(history.rounds) - max(top, MIN_ROUNDS)
+    if hidden > 0:
+        parts.append(f"{hidden} more rounds between these: --top {len(history.rounds)}")
     return parts
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(text)
+def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, top: int) -> list[str | TextTable]:
+    scale = explanation.scale
+    if isinstance(explanation.before, tuple):
+        assert isinstance(explanation.after, tuple)
+        changes = zip(model.schema.prediction, explanation.before, explanation.after, strict=True)
+        parts: list[str | TextTable] = [f"{name}: {before:.6g} -> {after:.6g}" for name, before, after in changes]
+        parts.append(f"contributions to the change of each {scale}, largest first:")
+    else:
+        parts = [
+            f"{explanation.before:.6g} -> {explanation.after:.6g}",
+            f"the {scale} changed by {explanation.change:+.4f}; contributions:",
+        ]
+    if not explanation.parts:
+        return [parts[0], "the model leaves every score unchanged"]
+    known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
+    missing = [feature.name for feature in model.schema.features if row.get(feature.name) is None]
+    unused = [name for name in row if name not in known]
+    parts += ["", contributions_table(explanation, top)]
+    parts += [""] if missing or unused else []
+    parts += [f"not given, treated as missing: {', '.join(missing)}"] if missing else []
+    parts += [f"not used by the model: {', '.join(unused)}"] if unused else []
+    return parts
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse_row(text: str) -> dict[str, Any]:
+    def reject_constant(constant: str) -> None:
+        raise ValueError(constant)
+
     try:
-        row = json.loads(text, parse_constant=_no_constant)
+        row = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
-        raise ArgumentError(f"--row is not JSON: {text[:80]}", hint=FORM) from None
+        raise ArgumentError(f"--row is not JSON: {text[:80]}", hint=ROW_HINT) from None
     if not isinstance(row, dict):
-        raise ArgumentError(f"--row must be one JSON object; got {text[:80]}", hint=FORM)
+        raise ArgumentError(f"--row must be one JSON object; got {text[:80]}", hint=ROW_HINT)
     return row
 
 
-def _typed(row: dict[str, Any], model: Model) -> dict[str, Any]:
-    """Give every value the type that the model knows the column by: numbers and dates may be written as texts."""
+def _convert_row(row: dict[str, Any], model: Model) -> dict[str, Any]:
+    """Convert every value to the type of its column: numbers and dates may be given as text."""
     schema = model.schema
     for name in schema.prediction:
         if row.get(name) is None:
-            raise ArgumentError(f"--row has no value for the prediction {name!r}", hint=FORM.replace('"p"', f'"{name}"'))
-    numbers = {name: _number(row[name]) for name in schema.prediction}
-    return {**row, **numbers, **{one.name: _value(row[one.name], one) for one in schema.features if one.name in row}}
+            hint = ROW_HINT.replace('"p"', f'"{name}"')
+            raise ArgumentError(f"--row has no value for the prediction {name!r}", hint=hint)
+    converted = {name: _to_number(row[name]) for name in schema.prediction}
+    converted |= {feature.name: _to_type(row[feature.name], feature) for feature in schema.features if feature.name in row}
+    return {**row, **converted}
 
 
-def _value(value: Any, feature: Feature) -> Any:
+def _to_type(value: Any, feature: Feature) -> Any:
     if isinstance(value, (list, dict)):
         raise DataError(f"--row has several values for {feature.name!r}", hint="give one: a text, a number or null")
     if feature.kind == "numeric":
-        return _number(value)
+        return _to_number(value)
     if feature.kind == "date" and isinstance(value, str):
-        import numpy as np
-
         try:
             return np.datetime64(value)
         except ValueError:
             raise DataError(
-                f"--row has {value!r} for {feature.name!r}, which is a date", hint="write it as 2024-01-31"
+                f"--row: {feature.name!r} must be a date; got {value!r}", hint="write it as 2024-01-31"
             ) from None
     return value
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return float(value)
         except ValueError:
-            return value  # refused where it is read, with the column
+            return value  # raises later, with the name of the column
     return value

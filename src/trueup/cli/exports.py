@@ -1,39 +1,61 @@
-"""What an audit leaves behind: a page, a summary, a table, or everything as JSON; chosen by an option or an ending."""
+"""Files that an audit writes: a page, a summary, a table of segments or JSON, with the source of the rows."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trueup.audits.result import Source
 from trueup.cli import console
-from trueup.cli.output import check_output, files_in_query
+from trueup.cli.io import STANDARD_OUTPUT, check_outputs, source_files
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, FileError
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
 
-ENDINGS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
+EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
 EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
 OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}
-STANDARD = "-"
+MAX_DIGEST_BYTES = 4_000_000_000  # the digest of a larger file would take longer than the audit
+NO_DIGEST = f"not computed: more than {MAX_DIGEST_BYTES // 10**9} GB"
+READ_BYTES = 1 << 22
+# A query with credentials must not appear on a page: it is omitted entirely.
+CREDENTIALS = re.compile(
+    r"""(?:passw|passphrase|\bpass\b|\bpw\b|pwd|secret|token|credential|cookie|key_id|signature
+        |(?:api|access|account|private|encryption|parquet|master|shared)[-_]?key)[\w-]*
+        (?:\s|/\*(?:[^*]|\*(?!/))*\*/)*(?:to\b\s*)?e?[=:'"($]
+    |[?&][^\s'"&=]*(?:key|auth|sig)[^\s'"&=]*=           # in a URL
+    |\bsig=|authorization|bearer\s|connection_?string
+    |\bA[KS]IA[0-9A-Z]{16}\b                            # an AWS access key
+    |://[^\s/'"]*@|://[^\s/'":]+:[^\s'"]*@              # user and password before a host
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+OMITTED_QUERY = "(omitted: it may contain a password or a key)"
 
 
 class Export(NamedTuple):
-    """Something to be written, and where; - is standard output."""
+    """A kind of output and the path to write it to; - is standard output."""
 
     kind: str
-    place: str
+    path: str
 
 
-class Told(NamedTuple):
-    """What was found: of the prediction, and of another one of the same rows, each by its name."""
+class AuditOutcome(NamedTuple):
+    """The audit of a prediction and, if two are compared, that of the other one, with their display names.
+
+    ``on_training_rows``: the rows look like those that the model ``fix`` between the two scores was fitted on.
+    """
 
     audit: Audit
     name: str
@@ -41,113 +63,167 @@ class Told(NamedTuple):
     other_name: str = ""
     fix: Model | None = None
     title: str | None = None
-    taught: bool = False
-    """Whether the rows look like those that taught the fix."""
+    on_training_rows: bool = False
+    hard_predictions: bool = False
 
     @property
     def results(self) -> Audit | dict[str, Audit]:
-        """Give the audit, or both by name, the one to compare with first."""
+        """The audit, or both by name, the one to compare with first."""
         return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
 
 def find_exports(arguments: argparse.Namespace) -> list[Export]:
-    """List what is to be written; refuse before the work what could not be written after it."""
-    found = [Export(_kind(place), place) for place in arguments.output or ()]
+    """Return the files to write; raise before the work if one cannot be written."""
+    exports = [Export(_kind(path), path) for path in arguments.output or ()]
     named = ((kind, getattr(arguments, option)) for option, kind in OPTIONS.items())
-    found += [Export(kind, place) for kind, place in named if place is not None]
-    if sum(one.place == STANDARD for one in found) > 1:
-        raise ArgumentError("only one thing can go to standard output", hint="name a file for the others")
-    if Export("page", STANDARD) in found:
-        raise ArgumentError("--report - : the page goes to a file", hint="name one, such as --report report.html")
-    sources: list[str | Path] = [*find_files(arguments.files).paths] if arguments.files and found else []
-    sources += [*files_in_query(arguments.sql), *(one for one in (arguments.fix, arguments.profile) if one is not None)]
-    seen: list[Path] = []
-    for one in found:
-        if one.place == STANDARD:
-            continue
-        check_output(one.place, sources, example=EXAMPLES[one.kind])
-        if Path(one.place).resolve() in seen:
-            raise ArgumentError(f"{one.place} would be written twice", hint="name another file")
-        seen.append(Path(one.place).resolve())
-    return found
+    exports += [Export(kind, path) for kind, path in named if path is not None]
+    if sum(export.path == STANDARD_OUTPUT for export in exports) > 1:
+        raise ArgumentError("only one output can go to standard output", hint="name a file for the others")
+    if Export("page", STANDARD_OUTPUT) in exports:
+        raise ArgumentError("--report cannot be standard output", hint="name a file, such as --report report.html")
+    if exports:
+        sources = [*source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
+        check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
+    return exports
 
 
-def _kind(place: str) -> str:
-    """Say by the ending of a file what it is to hold."""
-    ending = Path(place).suffix.lower()
-    kind = ENDINGS.get(ending)
-    if kind is None and place != STANDARD and Path(place).is_dir():
-        raise ArgumentError(f"-o {place} is a directory", hint=f"name a file in it, such as {Path(place) / 'report.html'}")
-    if ending == ".pdf":
-        raise ArgumentError(f"-o {place}: trueup writes no PDF", hint="write .html and print it to PDF in a browser")
+def _kind(path: str) -> str:
+    """Return the kind of output that an extension stands for."""
+    extension = Path(path).suffix.lower()
+    kind = EXTENSIONS.get(extension)
+    if kind is None and path != STANDARD_OUTPUT and Path(path).is_dir():
+        raise ArgumentError(f"-o {path} is a directory", hint=f"name a file in it, such as {Path(path) / 'report.html'}")
+    if extension == ".pdf":
+        raise ArgumentError(f"-o {path}: PDF is not supported", hint="write .html and print it to PDF in a browser")
     if kind is None:
         raise ArgumentError(
-            f"-o {place} does not say by its ending what to write",
-            hint="-o report.html is the page, summary.md a summary, segments.csv every segment, audit.json everything",
+            f"-o {path} has no known extension",
+            hint="-o report.html is the page, summary.md a summary, segments.csv all segments, audit.json all results",
         )
     return kind
 
 
-def write_export(one: Export, told: Told, profile: str) -> None:
-    """Write one of them, with the words and tables of a profile."""
-    if one.kind == "page":
+def write_export(export: Export, outcome: AuditOutcome, profile: str) -> None:
+    """Write one output with the vocabulary and tables of a profile."""
+    if export.kind == "page":
         from trueup.reports.page import report
 
-        report(told.results, one.place, title=told.title, profile=profile, fix=told.fix)
+        report(outcome.results, export.path, title=outcome.title, profile=profile, fix=outcome.fix)
         return
-    parts = {"markdown": _markdown_parts, "csv": _csv_parts, "json": _json_parts}[one.kind](told, profile)
-    if one.place == STANDARD:
-        console.emit(lambda stream: stream.writelines(parts), data=True)
+    chunks = {"markdown": _markdown, "csv": _csv, "json": _json}[export.kind](outcome, profile)
+    if export.path == STANDARD_OUTPUT:
+        console.emit(lambda stream: stream.writelines(chunks), data=True)
     else:
-        write_text(one.place, parts)
+        write_text(export.path, chunks)
 
 
-def _markdown_parts(told: Told, profile: str) -> Iterator[str]:
+def _markdown(outcome: AuditOutcome, profile: str) -> Iterator[str]:
     from trueup.reports.markdown import markdown
 
-    yield markdown(told.results, profile=profile, fix=told.fix, title=told.title)
+    yield markdown(outcome.results, profile=profile, fix=outcome.fix, title=outcome.title)
 
 
-def _csv_parts(told: Told, profile: str) -> Iterator[str]:  # noqa: ARG001
+def _csv(outcome: AuditOutcome, profile: str) -> Iterator[str]:  # noqa: ARG001
     from trueup.reports.tables import csv_lines
 
-    return csv_lines(told.results)
+    return csv_lines(outcome.results)
 
 
-def _json_parts(told: Told, profile: str) -> Iterator[str]:
-    yield from _parts_of(told.audit, profile)
-    if told.other is not None:
+def _json(outcome: AuditOutcome, profile: str) -> Iterator[str]:
+    yield from _audit_json(outcome.audit, profile)
+    if outcome.other is not None:
         yield ',\n"against": '
-        yield from _parts_of(told.other, profile)
+        yield from _audit_json(outcome.other, profile)
         yield "}"
-    if told.fix is not None:
-        yield f',\n"fix": {json.dumps(_fix_parts(told, profile), allow_nan=False)}'
-        yield f',\n"training_rows": {json.dumps(told.taught)}'
+    if outcome.fix is not None:
+        yield f',\n"fix": {json.dumps(_fix_sections(outcome, profile), allow_nan=False)}'
+        yield f',\n"training_rows": {json.dumps(outcome.on_training_rows)}'
     yield "}\n"
 
 
-def _fix_parts(told: Told, profile: str) -> list[dict[str, Any]]:
-    """Give what a fix corrected as data."""
+def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
+    """Write an audit as strict JSON, one segment per line, without the last brace; segments are not held in memory."""
+    from trueup.reports.profiles import sections
+    from trueup.reports.tables import section_dict
+
+    head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}
+    if audit.source is not None:
+        files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
+        head["source"] = {"files": files, "command": audit.source.command}
+    head["portrait"] = audit.portrait.to_dict()
+    head["sections"] = [section_dict(section) for section in sections(audit, profile)]
+    yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
+    for index in range(len(audit)):
+        yield (",\n" if index else "\n") + json.dumps(audit.finding(index).to_dict(), allow_nan=False)
+    yield "\n]"
+
+
+def _fix_sections(outcome: AuditOutcome, profile: str) -> list[dict[str, Any]]:
+    """Return the corrections of a model as data."""
     from trueup.reports.fix import view_fix
     from trueup.reports.profiles import load_profile
     from trueup.reports.tables import section_dict
 
-    audits = [told.audit] if told.other is None else [told.other, told.audit]
-    return [section_dict(one) for one in view_fix(told.fix, audits, load_profile(profile).words, taught=told.taught)]
+    audits = [outcome.audit] if outcome.other is None else [outcome.other, outcome.audit]
+    sections = view_fix(outcome.fix, audits, load_profile(profile).words, taught=outcome.on_training_rows)
+    return [section_dict(section) for section in sections]
 
 
-def _parts_of(found: Audit, profile: str) -> Iterator[str]:
-    """Write an audit as strict JSON, one segment a line, without holding them all; the last brace is left to the caller."""
-    from trueup.reports.profiles import sections
-    from trueup.reports.tables import section_dict
+# The source of the rows
 
-    head = {key: value for key, value in found.to_dict(most=0).items() if key != "findings"}
-    if found.source is not None:
-        files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in found.source.files]
-        head["source"] = {"files": files, "command": found.source.command}
-    head["portrait"] = found.portrait.to_dict()
-    head["sections"] = [section_dict(one) for one in sections(found, profile)]
-    yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
-    for at in range(len(found)):
-        yield ("\n" if at == 0 else ",\n") + json.dumps(found.finding(at).to_dict(), allow_nan=False)
-    yield "\n]"
+
+def find_source(arguments: argparse.Namespace, progress: console.ProgressDisplay, fit: Sequence[str] = ()) -> Source:
+    """Return the names, sizes and digests of the files, and the command; ``fit`` are the words of a suggested fit."""
+    paths = find_files(arguments.files).paths if arguments.files else []
+    sizes = [path.stat().st_size for path in paths]
+    files = []
+    for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        digest = NO_DIGEST if size > MAX_DIGEST_BYTES else _digest(path, progress, sum(sizes[:index]), sum(sizes))
+        files.append((path.name, size, digest))
+    return Source(tuple(files), shareable_command(arguments.words), shareable_command(fit) if fit else "")
+
+
+def _digest(path: Path, progress: console.ProgressDisplay, done: int, total: int) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(READ_BYTES):
+                digest.update(chunk)
+                done += len(chunk)
+                progress.step(min(done, total), total)
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"cannot read {path}: {reason}", hint="check the path and its permissions") from error
+    return digest.hexdigest()
+
+
+def shareable_command(words: Sequence[str]) -> str:
+    """Return a command without queries that may contain credentials, and without the path of the home directory.
+
+    Examples
+    --------
+    >>> shareable_command(["audit", "my scores.csv", "--outcome", "y"])
+    "trueup audit 'my scores.csv' --outcome y"
+    >>> shareable_command(["audit", "--sql", "ATTACH 'host=db password=x' AS db; FROM db.scores"])
+    "trueup audit --sql '(omitted: it may contain a password or a key)'"
+    """
+    shown = []
+    previous = ""
+    for word in words:
+        if previous == "--sql" and CREDENTIALS.search(word):
+            shown.append(OMITTED_QUERY)
+        elif word.startswith("--sql=") and CREDENTIALS.search(word):
+            shown.append(f"--sql={OMITTED_QUERY}")
+        else:
+            shown.append(word)
+        previous = word
+    return " ".join(["trueup", *map(_quote_below_home, shown)])
+
+
+def _quote_below_home(word: str) -> str:
+    """Quote a word for the shell; a path below the home directory starts with ~."""
+    try:
+        home = f"{Path.home()}/"
+    except RuntimeError:  # no home directory is known
+        return shlex.quote(word)
+    return f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)

@@ -1,226 +1,322 @@
-"""`trueup fit`: files or a query to a model that corrects scores."""
+"""`trueup fit`: fit a correction of the scores in files or a query."""
 
 from __future__ import annotations
 
 import contextlib
-import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup.calibrators.maps.patches import Patches
-from trueup.cli import console, reasons
-from trueup.cli.heldout import check_held_out, need_held_out, write_held_out
-from trueup.cli.methods import feature_names, make_recipe
-from trueup.cli.output import check_output, file_size, files_in_query
-from trueup.cli.reading import check_positive, find_columns, name_scan, need_rows, read_table
-from trueup.cli.terminal import show_page
-from trueup.cli.told import correction_grid, json_of, model_data, patch_grid
-from trueup.cli.validation import check_validation, read_validation
+from trueup.cli import console
+from trueup.cli.describe import corrections_table, fit_notes, model_data, patches_table, table_notes
+from trueup.cli.io import (
+    Columns,
+    check_has_rows,
+    check_outputs,
+    check_positive,
+    check_spill,
+    encode_positive,
+    file_size,
+    find_columns,
+    load_table,
+    no_positive_rows,
+    open_scan,
+    replacing,
+    source_files,
+    to_json,
+)
+from trueup.cli.methods import CURVES, check_supports, feature_lists, make_calibrator
+from trueup.cli.next_steps import after_fit
+from trueup.cli.predict import model_columns, text_columns
+from trueup.cli.tables import show_page
+from trueup.data.export import add_columns, format_to_write
 from trueup.data.paths import find_files
-from trueup.errors import ArgumentError, DataError
+from trueup.data.sql import column_names, read_files
+from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
+    from trueup._types import FloatArray
     from trueup.calibrators.model import Model
-    from trueup.cli.terminal import Grid
+    from trueup.cli.tables import TextTable
     from trueup.data.table import Table
 
-EXAMPLE = "model.trueup"
-IN_PIECES = "mcgrad"  # what --memory is for
-SHOWN = 5
+CHUNKED_METHOD = "mcgrad"  # the method that supports --memory
+MAX_SHOWN = 5
+HELD_OUT_EXAMPLE = "held.parquet"
+MIN_DISTINCT_SHARE = 0.9  # equal scores identify rows if at least this share of scores is distinct
+MAX_KNOWN_SHARE = 0.5  # of validation rows with the score of a training row
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit, save, say what was done; give the exit code."""
-    need_rows(arguments)
-    _check_together(arguments)
-    sources = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
-    sources += check_validation(arguments)
-    check_output(arguments.output, sources, example=EXAMPLE)
-    if arguments.json not in (None, "-"):
-        check_output(arguments.json, [*sources, arguments.output], example="fit.json")
-        if Path(arguments.json).resolve() == Path(arguments.output).resolve():
-            raise ArgumentError(f"--json {arguments.json} would overwrite the model", hint="name another file")
-    check_held_out(arguments, sources)
-    _check_resume(arguments, sources)
-    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
-        watch.say("reading")
-        with _keeping(arguments, watch):
-            recipe, table = (_fit if arguments.memory is None else _fit_in_pieces)(arguments, watch)
-        watch.note(*reasons.of_fit(recipe.model_, recipe))
-        need_held_out(recipe, arguments)
-        watch.say("writing")
-        held = None if arguments.held_out is None else write_held_out(recipe, table, arguments)
-        save(recipe, arguments.output)
+    """Run the command and return the exit code."""
+    check_has_rows(arguments)
+    _check_options(arguments)
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        progress.start("reading")
+        with _checkpoint_messages(arguments, progress):
+            fit = _fit if arguments.memory is None else _fit_in_chunks
+            calibrator, table = fit(arguments, progress)
+        progress.note(*fit_notes(calibrator.model_, calibrator))
+        progress.start("writing")
+        held_out_rows = None if arguments.held_out is None else _write_held_out(calibrator, table, arguments)
+        save(calibrator, arguments.output)
         model = load(arguments.output)
     if arguments.json is not None:
-        found = {"file": arguments.output, **model_data(model), **_more_data(recipe)}
-        found |= {} if held is None else {"held_out": {"file": arguments.held_out, "rows": held}}
+        data = {"file": arguments.output, **model_data(model)}
+        for name in ("choice", "saturation"):
+            if getattr(calibrator, f"{name}_", None) is not None:
+                data[name] = getattr(calibrator, f"{name}_").to_dict()
+        if held_out_rows is not None:
+            data["held_out"] = {"file": arguments.held_out, "rows": held_out_rows}
         if arguments.json == "-":
-            console.emit(lambda stream: stream.writelines(json_of(found)), data=True)
+            console.emit(lambda stream: stream.writelines(to_json(data)), data=True)
             return 0
-        write_text(arguments.json, json_of(found))
+        write_text(arguments.json, to_json(data))
     if arguments.quiet:
         console.say(model.history.reason)
-    else:
-        show_page([*_page(model, table, recipe), *_next(arguments, model, held)])
+        return 0
+    written = [f"wrote {arguments.output} ({model.info().map}; {file_size(arguments.output)})"]
+    if held_out_rows is not None:
+        written.append(f"wrote {arguments.held_out}: {held_out_rows:,} rows with held-out corrected scores")
+    if arguments.json is not None:
+        written.append(f"wrote {arguments.json}")
+    show_page([*_page(model, table, calibrator), "", *written, *after_fit(arguments, model)])
     return 0
 
 
-@contextlib.contextmanager
-def _keeping(arguments: argparse.Namespace, watch: console.Watch) -> Iterator[None]:
-    """Say that finished rounds are taken from a file, and after Ctrl-C that they are kept in it."""
-    if arguments.resume is not None and Path(arguments.resume).exists():
-        watch.note(f"rounds that were finished before are taken from {arguments.resume}")
-    try:
-        yield
-    except KeyboardInterrupt:
-        if arguments.resume is not None and Path(arguments.resume).exists():
-            console.complain(f"finished rounds are kept in {arguments.resume}: the same command goes on from there")
-        raise
+# Checks before the work
 
 
-def _fit(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
-    table = read_table(arguments, feature_names(arguments), "feature")
-    validation = read_validation(arguments, table)
-    watch.note(*reasons.of_table(arguments, table))
-    watch.say("fitting")
-    recipe = make_recipe(arguments, table.schema, validation)
-    # How many steps there will be, only a choice among methods knows.
-    recipe.fit_table(table, watch.step if arguments.method == "auto" else counting(watch, "fitting"))
-    return recipe, table
-
-
-def _check_together(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    if arguments.memory is None:
-        if arguments.spill is not None:
-            raise ArgumentError("--spill goes with --memory", hint="say how much may be held at once, such as --memory 2GB")
-        return
-    if arguments.method != IN_PIECES:
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise if options do not belong together or files cannot be written."""
+    check_spill(arguments)
+    if arguments.memory is not None and arguments.method != CHUNKED_METHOD:
         raise ArgumentError(
-            f"--memory is for the method {IN_PIECES}; {arguments.method} takes rows in memory",
-            hint="leave --memory out, or fit a sample of the rows with --sql",
+            f"--memory is for the method {CHUNKED_METHOD}; {arguments.method} needs all rows in memory",
+            hint="leave --memory out, or fit on a sample of the rows with --sql",
         )
+    if arguments.memory is not None and arguments.held_out is not None:
+        raise ArgumentError(
+            "--held-out and --memory cannot be combined: held-out rows are not kept in memory",
+            hint="pass validation rows with --validation, and score them with trueup predict",
+        )
+    sources = [*source_files(arguments), *_validation_files(arguments)]
+    outputs = [(arguments.output, "model.trueup"), (arguments.json, "fit.json"), (arguments.resume, "fit.rounds")]
+    if arguments.held_out is not None:
+        _check_held_out(arguments)
+        outputs.append((arguments.held_out, HELD_OUT_EXAMPLE))
+    check_outputs(outputs, sources)
+
+
+def _validation_files(arguments: argparse.Namespace) -> list[Path]:
+    if arguments.validation is None:
+        return []
+    message = f"--validation is not for {arguments.method}, which does not use validation rows"
+    check_supports(arguments.method, "stopping", message)
     if arguments.held_out is not None:
         raise ArgumentError(
-            "--held-out and --memory exclude each other: the rows that judged are not held in memory",
-            hint="name rows that judge with --validation, and score them with trueup predict",
+            "--held-out and --validation cannot be combined: the validation rows are in a file already",
+            hint="score that file with trueup predict: the model was not fitted on its rows",
         )
+    paths = find_files(arguments.validation).paths
+    training = find_files(arguments.files).paths if arguments.files else []
+    for path in paths:
+        if any(path.samefile(other) for other in training):
+            raise ArgumentError(
+                f"--validation {path} is also a file to fit on",
+                hint="name other rows, or leave --validation out: rows are then held out",
+            )
+    return paths
 
 
-def _check_resume(arguments: argparse.Namespace, sources: Sequence[str | Path]) -> None:
-    """Refuse to keep finished rounds in a file that something else is read from or written to."""
-    if arguments.resume is None:
-        return
-    check_output(arguments.resume, sources, example="fit.rounds")
-    for other, what in ((arguments.output, "the model"), (arguments.json, "what --json writes")):
-        if other not in (None, "-") and Path(other).resolve() == Path(arguments.resume).resolve():
-            raise ArgumentError(f"--resume {arguments.resume} would overwrite {what}", hint="name another file")
+def _check_held_out(arguments: argparse.Namespace) -> None:
+    if arguments.method in CURVES and not arguments.judge:
+        raise ArgumentError(
+            f"--held-out: {arguments.method} holds no rows out",
+            hint="add --judge, which fits it by cross-validation, or use another --method",
+        )
+    format_to_write(arguments.held_out)
+    columns = Columns(column_names(arguments.files or None, arguments.sql))
+    prediction = columns.find_all(arguments.prediction, "prediction")
+    if len(prediction) > 1 or arguments.task == "regression":
+        raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
+    for name in prediction:
+        if f"{name}_trueup".lower() in {known.lower() for known in columns.known}:
+            raise ColumnError(
+                f"column '{name}_trueup' exists already, and --held-out writes one with this name",
+                hint="use the rows from before they were scored, or omit that column with --sql",
+            )
 
 
-def _fit_in_pieces(arguments: argparse.Namespace, watch: console.Watch) -> tuple[Any, Table]:
-    """Fit files that need not fit in memory; give a sample of their rows, too."""
+# The fit
+
+
+def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
+    table = load_table(arguments, feature_lists(arguments), "feature")
+    validation = _read_validation(arguments, table)
+    progress.note(*table_notes(arguments, table))
+    progress.start("fitting")
+    calibrator = make_calibrator(arguments, table.schema, validation)
+    # Only the choice among methods knows its number of steps in advance.
+    calibrator.fit_table(table, progress.step if arguments.method == "auto" else progress.counter())
+    return calibrator, table
+
+
+def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
+    """Fit on files that need not fit in memory; return the calibrator and a sample of the rows."""
     from trueup.calibrators.mcgrad.apart import check_room, fit_apart
     from trueup.calibrators.mcgrad.facts import facts_of
     from trueup.cluster.files import open_scan_partitions
 
     columns = find_columns(arguments)
-    prediction = columns.several(arguments.prediction, "prediction")
+    prediction = columns.find_all(arguments.prediction, "prediction")
     check_positive(arguments, prediction)
-    rows = name_scan(arguments, columns, prediction, feature_names(arguments), "feature")
-    features = rows.roles.pop("by")
-    with open_scan_partitions(rows.scan, prediction=rows.score(prediction), features=features, **rows.roles) as parts:
+    scan, roles = open_scan(arguments, columns, prediction, feature_lists(arguments), "feature")
+    features = roles.pop("by")
+    score: Any = prediction[0] if len(prediction) == 1 else prediction
+    with open_scan_partitions(scan, prediction=score, features=features, **roles) as partitions:
         if arguments.validation is None:
-            check_room(parts, make_recipe(arguments, parts.schema).stopping, to_allow=_to_allow)
-        facts = facts_of(parts, arguments.seed)
+            check_room(partitions, make_calibrator(arguments, partitions.schema).stopping, to_allow=_memory_hint)
+        facts = facts_of(partitions, arguments.seed)
         table = facts.sample
         if arguments.positive is not None and facts.seen.highest == 0:
+            raise no_positive_rows(arguments.positive, roles["outcome"])
+        validation = _read_validation(arguments, table)
+        progress.note(*table_notes(arguments, table, len(facts)))
+        progress.start("fitting")
+        calibrator = make_calibrator(arguments, table.schema, validation)
+        fit_apart(calibrator, partitions, progress.counter(), facts, _memory_hint)
+    return calibrator, table
+
+
+def _memory_hint(memory: str, models: int) -> str:
+    """Return the hint for rows that exceed the memory budget."""
+    fewer = f", evaluate one model instead of {models} (--validation)" if models > 1 else ""
+    return f"allow more (--memory {memory}){fewer}, or fit on a sample of the rows (--sql)"
+
+
+@contextlib.contextmanager
+def _checkpoint_messages(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> Iterator[None]:
+    """Print where finished rounds are read from and, after Ctrl-C, where they are saved."""
+    if arguments.resume is not None and Path(arguments.resume).exists():
+        progress.note(f"continuing from the finished rounds in {arguments.resume}")
+    try:
+        yield
+    except KeyboardInterrupt:
+        if arguments.resume is not None and Path(arguments.resume).exists():
+            console.complain(f"finished rounds are saved in {arguments.resume}: the same command continues from there")
+        raise
+
+
+def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
+    """Read the validation rows with the columns of the training rows; None if there are none."""
+    if arguments.validation is None:
+        return None
+    from trueup.calibrators.stopping import Validation
+
+    schema = table.schema
+    try:
+        columns = Columns(column_names(arguments.validation))
+        names = [columns.find(name, "prediction") for name in schema.prediction]
+        names += [columns.find(feature.name, "feature") for feature in schema.features]
+        outcome = columns.find(str(schema.outcome), "outcome")
+        weight = None if schema.weight is None else columns.find(schema.weight, "weight")
+        needed = list(dict.fromkeys([*names, outcome, *([weight] if weight else [])]))
+        data: dict[str, Any] = read_files(
+            arguments.validation, columns=needed, text=text_columns(schema), threads=arguments.threads
+        )
+        if arguments.positive is not None:
+            data = {**data, outcome: encode_positive(data[outcome], arguments.positive, outcome)}
+    except TrueupError as error:
+        error.message = f"--validation: {error.message}"
+        raise
+    _check_differ(table, data[schema.prediction[0]])
+    return Validation(data, outcome, weight)
+
+
+def _check_differ(table: Table, scores: Any) -> None:
+    """Raise if all validation rows have the scores of training rows, and warn if most have.
+
+    Scores that many rows share, such as rounded ones, do not identify rows.
+    """
+    training = np.unique(table.prediction.reshape(len(table), -1)[:, 0])
+    if len(training) < MIN_DISTINCT_SHARE * len(table) or np.ma.getdata(scores).dtype.kind not in "fiu":
+        return
+    known = np.isin(np.ma.getdata(scores).astype(np.float64), training)
+    hint = "results on training rows are optimistic: name other rows"
+    if known.all():
+        raise DataError("--validation: every row has the score of a training row: they are the same rows", hint=hint)
+    if known.mean() >= MAX_KNOWN_SHARE:
+        warnings.warn(
+            f"--validation: {int(known.sum()):,} of {len(known):,} rows have the score of a training row; {hint}",
+            TrainingRowsWarning,
+            stacklevel=2,
+        )
+
+
+# Output
+
+
+def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace) -> int:
+    """Write the held-out rows as in the files, with their held-out corrected score, and return their number.
+
+    Files are read and queries run again; rows whose predictions differ from those of the fit raise an error.
+    """
+    if calibrator.held_out_ is None or calibrator.held_out_rows_ is None:
+        raise DataError(
+            f"--held-out: {type(calibrator).__name__} held no rows out", hint="use more rows, or leave --held-out out"
+        )
+    rows, before = calibrator.held_out_rows_, calibrator.held_out_before_
+    (prediction,) = table.schema.prediction
+
+    def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
+        scores = np.ma.getdata(columns[prediction]).astype(np.float64)
+        if len(scores) <= rows.max() or not np.array_equal(scores[rows], before):
             raise DataError(
-                f"no row that counts has the outcome {arguments.positive!r} in column {rows.roles['outcome']!r}",
-                hint="is it written in another way there?",
+                "--held-out reads the rows again, and they differ from those of the fit",
+                hint="give the rows of a query a fixed order with ORDER BY, and do not change files meanwhile",
             )
-        validation = read_validation(arguments, table)
-        watch.note(*reasons.of_table(arguments, table, len(facts)))
-        watch.say("fitting")
-        recipe = make_recipe(arguments, table.schema, validation)
-        fit_apart(recipe, parts, counting(watch, "fitting"), facts, _to_allow)
-    return recipe, table
+        corrected = np.full(len(scores), np.nan)
+        corrected[rows] = calibrator.held_out_.p
+        return {f"{prediction}_trueup": corrected}
+
+    with replacing(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
+        return add_columns(
+            arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(calibrator.model_),
+            text=text_columns(calibrator.model_.schema), written=format_to_write(arguments.held_out), some=rows,
+            threads=arguments.threads,
+        )  # fmt: skip
 
 
-def _to_allow(memory: str, models: int) -> str:
-    """Say what to do where rows do not fit."""
-    fewer = f", judge by one model in place of {models} (--validation)" if models > 1 else ""
-    return f"allow more (--memory {memory}){fewer}, or fit some of the rows (--sql)"
-
-
-def counting(watch: console.Watch, what: str) -> Callable[[int, int], None]:
-    """Make a progress that shows the steps so far, over all rounds: how many there will be, nobody knows before."""
-    before = last = 0
-
-    def progress(done: int, _: int) -> None:
-        nonlocal before, last
-        before += last if done < last else 0
-        last = done
-        watch.say(f"{what}: {before + done:,} steps")
-
-    return progress
-
-
-def _more_data(recipe: Any) -> dict[str, Any]:
-    """Give as plain data what only the fit knows: the methods that were compared, and what is left to be had."""
-    told = {"choice": getattr(recipe, "choice_", None), "saturation": getattr(recipe, "saturation_", None)}
-    return {name: found.to_dict() for name, found in told.items() if found is not None}
-
-
-def _page(model: Model, table: Table, recipe: Any) -> list[str | Grid]:
+def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
     info, history, explanation = model.info(), model.history, model.explanation
-    features = f"{len(info.features)} feature{'' if len(info.features) == 1 else 's'}"
-    patched = isinstance(model.map, Patches)
-    by = "each patch by rows that did not set its size" if patched else "every row by a model that has not seen it"
-    judged = f"{history.evaluated_on}: {by}"
-    parts: list[str | Grid] = [
+    count = len(info.features)
+    features = f"{count} feature{'' if count == 1 else 's'}" if count else "the score alone"
+    parts: list[str | TextTable] = [
         history.reason,
-        f"{info.method} on {info.rows:,} rows and {features if info.features else 'the score alone'}; judged by "
-        f"{judged if history.evaluated_on == 'cross-validation' else history.evaluated_on}",
+        f"{info.method} on {info.rows:,} rows and {features}; evaluated by {history.evaluated_on}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
     if table.unlabelled:
-        parts.append(f"{table.unlabelled:,} rows without an outcome were set aside")
+        parts.append(f"{table.unlabelled:,} rows without an outcome were dropped")
     if explanation.corrections:
-        shown = min(SHOWN, len(explanation.corrections))
-        some = "" if explanation.rows == info.rows else f" (figures of {explanation.rows:,} rows, drawn at random)"
-        parts += [
-            f"scores moved by {explanation.moved:.2g} on average{some}; the "
-            f"{'largest correction' if shown == 1 else f'{shown} largest corrections'}:",
-            "",
-            correction_grid(explanation, SHOWN),
-        ]
+        shown = min(MAX_SHOWN, len(explanation.corrections))
+        sample = "" if explanation.rows == info.rows else f" (on a random sample of {explanation.rows:,} rows)"
+        largest = "largest correction" if shown == 1 else f"{shown} largest corrections"
+        parts += [f"mean absolute change of the score {explanation.moved:.2g}{sample}; the {largest}:", ""]
+        parts.append(corrections_table(explanation, MAX_SHOWN))
     if isinstance(model.map, Patches) and model.map.patches:
-        parts += ["", "patches, in order:", patch_grid(model.map.listed, SHOWN)]
-    if getattr(recipe, "choice_", None) is not None:
-        lines = repr(recipe.choice_).splitlines()
-        table_at = next((at for at, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))
-        parts += ["", *lines[table_at:]]  # the sentence above the table is said already
+        parts += ["", "patches, in order:", patches_table(model.map.listed, MAX_SHOWN)]
+    if getattr(calibrator, "choice_", None) is not None:
+        lines = repr(calibrator.choice_).splitlines()
+        start = next((index for index, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))
+        parts += ["", *lines[start:]]  # the sentence above the table is the reason, printed above
     return parts
-
-
-def _next(arguments: argparse.Namespace, model: Model, held: int | None) -> list[str]:
-    """Say what was written, and name the commands that go on with it, on rows that are new."""
-    file = shlex.quote(arguments.output)
-    lines = ["", f"wrote {arguments.output} ({model.info().map}; {file_size(arguments.output)})"]
-    if held is not None:
-        lines.append(f"wrote {arguments.held_out}: {held:,} rows, each scored by a model that has not seen it")
-    if arguments.json is not None:
-        lines.append(f"wrote {arguments.json}")
-    lines += ["next:", f"  trueup predict {file} new.parquet -o scored.parquet"]
-    if held is not None:
-        roles = f"--prediction {shlex.quote(f'{model.schema.prediction[0]}_trueup')} --cost-fn X --cost-fp Y"
-        weight = "" if arguments.weight is None else f" --weight {shlex.quote(arguments.weight)}"
-        known = f"--labelled {shlex.quote(arguments.held_out)} --outcome {shlex.quote(arguments.outcome)}{weight}"
-        lines.append(f"  trueup decide scored.parquet {roles} {known}")
-    return [*lines, f"  trueup explain {file}"]

@@ -1,4 +1,4 @@
-"""Ctrl-C that always works: compiled code that does not listen is left behind after a moment."""
+"""Ctrl-C that always works: compiled code that does not react is terminated after a grace period."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GRACE_S = 3.0
-unfinished: set[Path] = set()  # files to be removed should the process have to end in the midst of work
+unfinished: set[Path] = set()  # temporary files to remove if the process has to be terminated
 
 
 @contextlib.contextmanager
-def last_resort() -> Iterator[None]:
-    """End the process with 130 if, a while after Ctrl-C, the work has not stopped by itself.
+def exit_after_interrupt() -> Iterator[None]:
+    """Exit the process with code 130 if the work has not stopped a grace period after Ctrl-C.
 
-    Python raises KeyboardInterrupt only between its own instructions. A long query or kernel may not come back to it
-    for hours; the system, however, writes to the wakeup descriptor at once, and a thread of ours reads that.
+    Python raises KeyboardInterrupt only between its own instructions, which a long query or kernel may not reach for
+    hours. The operating system writes to the wakeup descriptor at once, and a thread reads it.
     """
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         yield
         return
-    inner, outer = os.pipe()
-    os.set_blocking(outer, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
     done = threading.Event()
-    before = signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_listen, args=(inner, done), daemon=True)
+    previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    thread = threading.Thread(target=_listen, args=(read_end, done), daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
-        signal.set_wakeup_fd(before)
-        os.close(outer)  # which ends the thread's reading
+        signal.set_wakeup_fd(previous)
+        os.close(write_end)  # ends the thread
         thread.join()
-        os.close(inner)
+        os.close(read_end)
 
 
-def _listen(inner: int, done: threading.Event) -> None:
-    while numbers := os.read(inner, 64):
-        if signal.SIGINT in numbers and not done.wait(GRACE_S):
+def _listen(read_end: int, done: threading.Event) -> None:
+    while signals := os.read(read_end, 64):
+        if signal.SIGINT in signals and not done.wait(GRACE_S):
             if sys.stderr is not None and sys.stderr.isatty():
-                sys.stderr.write("\x1b[?25h\n")  # the cursor, which a progress bar hides
+                sys.stderr.write("\x1b[?25h\n")  # show the cursor, which a progress bar hides
             for path in list(unfinished):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""The calibrators by the names that `trueup fit --method` takes, and the recipe that a command asks for."""
+"""The calibrators by the names of `trueup fit --method`, and the calibrator that a command asks for.
+
+Imports nothing heavy: the help of the command line lists the methods.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from trueup.data.schema import Schema
 
-CLASSICS = ("isotonic", "platt", "temperature", "beta", "histogram")
-LOCAL = "lore"  # reads features, or with --by the group of a row
-# Name -> class; importing the package of each costs seconds, so it is done when one is asked for.
+CURVES = ("isotonic", "platt", "temperature", "beta", "histogram")
+LORE = "lore"  # uses features or, with --by, the group of a row
 METHODS = {
     "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
     "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
@@ -23,74 +26,84 @@ METHODS = {
 }  # fmt: skip
 
 
-def feature_names(arguments: argparse.Namespace) -> list[str] | None:
-    """Say which columns the method reads beside the prediction; None is every one without a role."""
-    method = arguments.method
-    if method not in (*CLASSICS, *([LOCAL] if arguments.by is not None else [])):
-        if arguments.by is not None:
+def find_class(method: str) -> Any:
+    """Import the calibrator class of a method, which takes a second for some."""
+    return getattr(importlib.import_module("trueup"), METHODS[method])
+
+
+def check_supports(method: str, parameter: str, message: str) -> None:
+    """Raise with this message, and the methods that have the parameter, unless the method has it."""
+    if parameter not in _parameters(find_class(method)):
+        methods = [name for name in METHODS if parameter in _parameters(find_class(name))]
+        raise ArgumentError(message, hint=f"the methods with it are {', '.join(methods)}")
+
+
+def _parameters(calibrator: Any) -> Mapping[str, Any]:
+    return inspect.signature(calibrator).parameters
+
+
+def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the lists of columns that the method reads besides the prediction; None means all without a role."""
+    method, by, features = arguments.method, arguments.by, arguments.features
+    if method not in CURVES and (method != LORE or by is None):
+        if by is not None:
             raise ArgumentError(
-                f"--by is for the methods {', '.join((*CLASSICS, LOCAL))}; {method} finds segments by itself",
+                f"--by is for the methods {', '.join((*CURVES, LORE))}; {method} finds segments itself",
                 hint="name the columns with --features",
             )
-        found: list[str] | None = arguments.features
-        return found
-    if arguments.features is not None and method == LOCAL:
+        return None if features is None else list(features)
+    if features is not None and method == LORE:
         raise ArgumentError(
-            "lore takes --features or --by, not both",
-            hint="--features are what makes rows similar; with --by rows are similar that are of one group",
+            "--features and --by cannot be combined with lore",
+            hint="--features define similarity; with --by, rows of the same group are similar",
         )
-    if arguments.features is not None:
+    if features is not None:
         raise ArgumentError(
-            f"{method} reads the prediction alone: --features is for other methods",
-            hint="name the columns with --by to correct each group by itself, or use --method mcgrad",
+            f"--features is not for {method}, which reads the prediction alone",
+            hint="fit one curve per group with --by, or use --method mcgrad",
         )
-    if arguments.by is not None and not any(names.strip(" ,") for names in arguments.by):
+    if by is not None and not any(names.strip(" ,") for names in by):
         raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
-    return list(arguments.by or [])
+    return list(by or [])
 
 
-def make_recipe(arguments: argparse.Namespace, schema: Schema, validation: Any = None) -> Any:
-    """Make the calibrator that a command asks for, with the roles of the rows that were read.
-
-    ``validation`` are rows of their own that judge it.
-    """
-    from trueup.cli.names import split_names  # with NumPy, which `trueup --help` does without
+def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: Any = None) -> Any:
+    """Return the calibrator of a command, with the roles of the rows; ``validation`` is its stopping rule, if given."""
+    from trueup.cli.io import split_names  # imports NumPy
 
     method = arguments.method
     names = [feature.name for feature in schema.features]
-    given = {
+    settings: dict[str, Any] = {
         "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],
-        "features": names, "by": names, "task": arguments.task, "unlabelled": arguments.unlabelled,
+        "features": names,
+        "by": names,
+        "task": arguments.task,
+        "unlabelled": arguments.unlabelled,
         "categorical": [name for name in split_names(arguments.categorical or []) if name in names],
-        "classes": list(schema.classes) or None, "random_state": arguments.seed, "threads": arguments.threads,
-    }  # fmt: skip
-    made = getattr(importlib.import_module("trueup"), METHODS[method])
-    if arguments.by is not None and method == LOCAL:
-        given["embedding"] = "groups"
+        "classes": list(schema.classes) or None,
+        "random_state": arguments.seed,
+        "threads": arguments.threads,
+    }
+    calibrator = find_class(method)
+    if arguments.by is not None and method == LORE:
+        settings["embedding"] = "groups"
     elif arguments.by is not None:
         from trueup.calibrators.curves.grouped import Grouped
 
-        given["calibrator"], made = made(), Grouped
+        settings["calibrator"], calibrator = calibrator(), Grouped
     if validation is not None:
-        given["stopping"] = validation
+        settings["stopping"] = validation
     elif arguments.judge:
         from trueup.calibrators.stopping import CrossValidation
 
-        given["stopping"] = CrossValidation()
-    known = inspect.signature(made).parameters
-    told = (("depth", arguments.depth), ("monotone", arguments.monotone or None), ("resume", arguments.resume))
-    for option, value in told:
-        if value is not None and option not in known:
-            takers = [name for name, kind in METHODS.items() if option in parameters_of(kind)]
-            raise ArgumentError(f"--{option} is not for {method}", hint=f"it is for {', '.join(takers)}")
+        settings["stopping"] = CrossValidation()
+    known = _parameters(calibrator)
+    optional = {"depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume}
+    for parameter, value in optional.items():
         if value is not None:
-            given[option] = value
+            if parameter not in known:
+                check_supports(method, parameter, f"--{parameter} is not for {method}")
+            settings[parameter] = value
     if schema.classes and "classes" not in known:
-        takers = [name for name, kind in METHODS.items() if "classes" in parameters_of(kind)]
-        raise ArgumentError(f"{method} corrects one prediction column", hint=f"several classes are for {', '.join(takers)}")
-    return made(**{name: value for name, value in given.items() if name in known})
-
-
-def parameters_of(kind: str) -> Any:
-    """Give the parameters that a calibrator takes."""
-    return inspect.signature(getattr(importlib.import_module("trueup"), kind)).parameters
+        check_supports(method, "classes", f"{method} corrects one prediction column; got several classes")
+    return calibrator(**{name: value for name, value in settings.items() if name in known})

@@ -1,4 +1,4 @@
-"""`trueup predict`: a model and files to the same files with corrected scores."""
+"""`trueup predict`: write files with corrected scores."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trueup.cli import console, reasons
-from trueup.cli.following import name_options
-from trueup.cli.names import split_names
-from trueup.cli.output import check_output, file_size, files_in_query, whole_file
-from trueup.cli.reading import need_rows
+from trueup.cli import console
+from trueup.cli.describe import model_notes
+from trueup.cli.io import check_has_rows, check_outputs, file_size, replacing, source_files, split_names
+from trueup.cli.next_steps import after_predict
 from trueup.data.checks import RowPosition
 from trueup.data.chunks import ChunkSettings
 from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read_like
-from trueup.data.paths import find_files
 from trueup.data.scan import parse_memory
 from trueup.data.schema import sort_levels
 from trueup.errors import ArgumentError, FileError
@@ -30,135 +28,124 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 EXAMPLE = "scored.parquet"
-MODEL_ENDING = ".trueup"
-AT_ONCE = 1_000_000  # rows
-MOST_VALUES = 100_000  # distinct values that the model has not seen, and that are counted one by one
-FLAGS = {"false", "true"}
+MODEL_EXTENSION = ".trueup"
+CHUNK_ROWS = 1_000_000
+MAX_UNSEEN_LEVELS = 100_000  # counted per column
+BOOLEAN_LEVELS = {"false", "true"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score, write, say what was written; give the exit code."""
-    need_rows(arguments)
-    _not_swapped(arguments)
-    written = format_to_write(arguments.output)
-    paths = [*(find_files(arguments.files).paths if arguments.files else []), *files_in_query(arguments.sql)]
-    check_output(arguments.output, [arguments.model, *paths], example=EXAMPLE)
-    strange = _Strange()
-    with console.Watch(quiet=arguments.quiet, verbose=arguments.verbose) as watch:
-        watch.say("reading")
+    """Run the command and return the exit code."""
+    check_has_rows(arguments)
+    _check_model_first(arguments)
+    output_format = format_to_write(arguments.output)
+    check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *source_files(arguments)])
+    unseen = _UnseenLevels()
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        progress.start("reading")
         model = load(arguments.model)
-        watch.note(*reasons.of_model(model))
-        names = _names(model, arguments.name)
-        portions = _portions(model, arguments, strange, watch)
+        progress.note(*model_notes(model))
+        names = _output_names(model, arguments.name)
+        chunks = _chunk_settings(model, arguments, unseen, progress)
         first = 0
 
         def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
             nonlocal first
             if not first:
-                watch.say("scoring")
+                progress.start("scoring")
             table = read_like(columns, model.schema, RowPosition(first))
-            found = model.predict_table(table, threads=arguments.threads)
-            first += len(found)
-            return dict(zip(names, found.reshape(len(found), len(names)).T, strict=True))
+            scores = model.predict_table(table, threads=arguments.threads)
+            first += len(scores)
+            return dict(zip(names, scores.reshape(len(scores), len(names)).T, strict=True))
 
-        with whole_file(arguments.output, example=EXAMPLE) as place:
+        with replacing(arguments.output, example=EXAMPLE) as temporary:
             rows = add_columns(
-                arguments.files or None, place, make, sql=arguments.sql, roles=roles_of(model), text=texts_of(model.schema),
-                written=written, only=arguments.only, threads=arguments.threads, portions=portions,
+                arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
+                text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,
+                portions=chunks,
             )  # fmt: skip
-    notes = strange.notes()
-    for note in notes:
+    for note in unseen.notes():
         console.complain(f"note: {note}")
     if not arguments.quiet:
-        listed = ", ".join(names)
-        console.say(f"wrote {arguments.output}: {rows:,} rows with {listed} ({file_size(arguments.output)})")
-        for line in _next(model, names, arguments):
+        size = file_size(arguments.output)
+        console.say(f"wrote {arguments.output}: {rows:,} rows with {', '.join(names)} ({size})")
+        for line in after_predict(arguments, model, names):
             console.say(line)
     return 0
 
 
-def _not_swapped(arguments: argparse.Namespace) -> None:
-    """Refuse rows in place of the model, where a model is among the rows."""
-    swapped = [one for one in arguments.files if Path(one).suffix == MODEL_ENDING]
-    if swapped and Path(arguments.model).suffix != MODEL_ENDING:
-        rows = [arguments.model, *(one for one in arguments.files if one != swapped[0])]
-        words = shlex.join(["trueup", "predict", swapped[0], *rows, "-o", arguments.output])
-        raise ArgumentError(f"{swapped[0]} is named among the rows; the model comes first", hint=f"write {words}")
+def _check_model_first(arguments: argparse.Namespace) -> None:
+    """Raise if a model is named among the rows, and rows in place of the model."""
+    models = [file for file in arguments.files if Path(file).suffix == MODEL_EXTENSION]
+    if models and Path(arguments.model).suffix != MODEL_EXTENSION:
+        rows = [arguments.model, *(file for file in arguments.files if file != models[0])]
+        command = shlex.join(["trueup", "predict", models[0], *rows, "-o", arguments.output])
+        raise ArgumentError(f"{models[0]} is named among the rows; the model comes first", hint=f"write {command}")
 
 
-def _portions(model: Model, arguments: argparse.Namespace, strange: _Strange, watch: console.Watch) -> ChunkSettings:
-    """Settle how many rows are held at once: so many that there is progress to tell of; no score depends on the others."""
+def _chunk_settings(
+    model: Model, arguments: argparse.Namespace, unseen: _UnseenLevels, progress: console.ProgressDisplay
+) -> ChunkSettings:
+    """Return the number of rows to hold in memory and the spill directory."""
     spill = None if arguments.spill is None else Path(arguments.spill)
     if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK | os.X_OK)):
-        what = "no permission to write in" if spill.is_dir() else "there is no folder"
-        raise FileError(f"cannot spill to {spill}: {what} {spill}", hint="make it, or name another folder")
+        reason = "no permission to write there" if spill.is_dir() else "no such directory"
+        raise FileError(f"cannot spill to {spill}: {reason}", hint="create it, or name another directory")
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
-    known = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
+    levels = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
 
-    def progress(done: int, total: int) -> None:
-        watch.step(done, total)
+    def show_progress(done: int, total: int) -> None:
+        progress.step(done, total)
         if done == total:
-            watch.say("writing")
+            progress.start("writing")
 
-    return ChunkSettings(AT_ONCE, memory, spill, known, strange.add, progress)
-
-
-def _next(model: Model, names: list[str], arguments: argparse.Namespace) -> list[str]:
-    """Name the command that checks the scores, once it is known what happened."""
-    schema = model.schema
-    if arguments.only or not schema.prediction or not schema.outcome:
-        return []
-    words = ["trueup", "audit", arguments.output, "--outcome", schema.outcome, *name_options("--prediction", names)]
-    words += [*name_options("--against", schema.prediction), "--fix", arguments.model]
-    words += ["--weight", schema.weight] if schema.weight else []
-    words += ["--task", "regression"] if schema.task == "regression" else []
-    words += name_options("--classes", schema.classes) + name_options("--by", [one.name for one in schema.features])
-    return ["next, once outcomes are known:", f"  {shlex.join(words)}"]
+    return ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress)
 
 
-def _names(model: Model, given: list[str] | None) -> list[str]:
-    """Name the new columns."""
-    base = model.schema.prediction or ("prediction",)  # a model that predicts from the features alone
-    if given is None:
+def _output_names(model: Model, names: list[str] | None) -> list[str]:
+    """Return the names of the columns to write."""
+    if names is None:
         return list(model.schema.scored)
-    names = given if len(base) == 1 and len(given) == 1 else split_names(given)
-    if len(names) != len(base) or len({name.lower() for name in names}) < len(names) or not all(names):
-        what = "one name" if len(base) == 1 else f"{len(base)} names, one for each of {', '.join(base)}"
-        raise ArgumentError(f"--as needs {what}; got {', '.join(given)!r}", hint="separate names by commas")
-    return names
+    base = model.schema.prediction or ("prediction",)  # a model may predict from the features alone
+    split = names if len(base) == 1 and len(names) == 1 else split_names(names)
+    if len(split) != len(base) or len({name.lower() for name in split}) < len(split) or not all(split):
+        expected = "one name" if len(base) == 1 else f"{len(base)} names, one each for {', '.join(base)}"
+        raise ArgumentError(f"--as needs {expected}; got {', '.join(names)!r}", hint="separate names by commas")
+    return split
 
 
-def roles_of(model: Model) -> dict[str, list[str]]:
-    """Name the columns that a model reads, the prediction first."""
+def model_columns(model: Model) -> dict[str, list[str]]:
+    """Return the columns that a model reads, by role."""
     schema = model.schema
     return {"prediction": list(schema.prediction), "feature": [feature.name for feature in schema.features]}
 
 
-def texts_of(schema: Schema) -> list[str]:
-    """Name the columns to be read as text, so that 01234 stays as it is; true and True are one, however."""
-    found = (feature for feature in schema.features if feature.kind == "categorical")
-    return [feature.name for feature in found if not set(feature.levels) <= FLAGS]
+def text_columns(schema: Schema) -> list[str]:
+    """Return the columns to read as text, so that 01234 stays as it is; booleans are not among them."""
+    categorical = (feature for feature in schema.features if feature.kind == "categorical")
+    return [feature.name for feature in categorical if not set(feature.levels) <= BOOLEAN_LEVELS]
 
 
-class _Strange:
-    """Values that the model has not seen, counted portion by portion."""
+class _UnseenLevels:
+    """Counts levels that the model has not seen, over all chunks."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._values: dict[str, set[str]] = {}
+        self._levels: dict[str, set[str]] = {}
 
-    def add(self, name: str, rows: int, values: list[str]) -> None:
-        """Count rows of a column; of very many values only the first are kept."""
+    def add(self, name: str, rows: int, levels: list[str]) -> None:
+        """Count the rows of a column; at most MAX_UNSEEN_LEVELS levels are kept."""
         self._rows[name] = self._rows.get(name, 0) + rows
-        kept = self._values.setdefault(name, set())
-        kept.update(values[: max(MOST_VALUES - len(kept), 0)])
+        kept = self._levels.setdefault(name, set())
+        kept.update(levels[: max(MAX_UNSEEN_LEVELS - len(kept), 0)])
 
     def notes(self) -> list[str]:
-        """Tell how many rows there are, and give an example."""
+        """Return a line per column with the number of rows and an example."""
         notes = []
         for name, rows in self._rows.items():
-            values = sort_levels(self._values[name])
-            more = f"at least {MOST_VALUES - 1:,}" if len(values) >= MOST_VALUES else f"{len(values) - 1:,}"
-            example = f"{values[0]!r}" + (f" and {more} more" if len(values) > 1 else "")
-            notes.append(f"{name}: {rows:,} rows have a value the model has not seen ({example}), taken as missing")
+            levels = sort_levels(self._levels[name])
+            limited = len(levels) >= MAX_UNSEEN_LEVELS
+            more = f"at least {MAX_UNSEEN_LEVELS - 1:,}" if limited else f"{len(levels) - 1:,}"
+            example = f"{levels[0]!r}" + (f" and {more} more" if len(levels) > 1 else "")
+            notes.append(f"{name}: {rows:,} rows have a level that the model has not seen ({example}), treated as missing")
         return notes

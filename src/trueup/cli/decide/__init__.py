@@ -1,0 +1,241 @@
+"""`trueup decide`: find the cheapest rule for scores without outcomes, and estimate its cost."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._optional import require
+from trueup.cli import console
+from trueup.cli.decide.problem import parse_problem
+from trueup.cli.decide.text import decision_data, decision_line, decision_page, input_notes, result_notes
+from trueup.cli.io import (
+    Columns,
+    check_has_rows,
+    check_outputs,
+    encode_positive,
+    parse_bins,
+    replacing,
+    source_files,
+    to_json,
+)
+from trueup.cli.next_steps import PICTURES, after_decide
+from trueup.cli.tables import show_page
+from trueup.data.bins import DEFAULT_BINS
+from trueup.data.export import add_columns, format_to_write
+from trueup.data.frame import read
+from trueup.data.paths import find_files
+from trueup.data.sql import column_names, read_files
+from trueup.decisions.evaluate import evaluate_rule, segment_alike
+from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
+from trueup.storage import write_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from trueup._types import AnyArray
+    from trueup.data.table import Table
+    from trueup.decisions.evaluate import RuleEvaluation
+
+PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
+ACTION_COLUMN = "action"
+MAX_DEPTH = 3
+CORRECTED_SUFFIX = "_trueup"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code."""
+    check_has_rows(arguments)
+    problem = parse_problem(arguments)
+    _check_options(arguments)
+    _check_outputs(arguments)
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        progress.start("reading")
+        table, labelled = _read_rows(arguments)
+        default_bins, bins = parse_bins(arguments.bins)
+        bins_by_column: dict[Any, Any] = {**bins, ...: DEFAULT_BINS if default_bins is None else default_bins}
+        segmentations = segment_alike(table, labelled, bins_by_column, arguments.depth or 1)
+        progress.note(*input_notes(table, labelled, segmentations, problem))
+        progress.start("deciding")
+        evaluation = evaluate_rule(
+            table, problem, labelled=labelled, segmentations=segmentations, level=arguments.level,
+            target=arguments.target, cross_fitted=table.schema.prediction[0].endswith(CORRECTED_SUFFIX),
+        )  # fmt: skip
+        progress.note(*result_notes(evaluation))
+        if arguments.output:
+            progress.start("writing")
+        written = [_write(evaluation, path, arguments) for path in arguments.output or ()]
+    if arguments.json is not None and arguments.json != "-":
+        write_text(arguments.json, to_json(decision_data(evaluation)))
+        written.append(f"wrote {arguments.json}")
+    if arguments.json == "-":
+        console.emit(lambda stream: stream.writelines(to_json(decision_data(evaluation))), data=True)
+    elif arguments.quiet:
+        console.say(decision_line(evaluation))
+    else:
+        below = ["", *written] if written else []
+        show_page([*decision_page(evaluation, arguments), *below, *after_decide(evaluation, arguments)])
+    return 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise if options are combined that do not belong together."""
+    if arguments.labelled is not None and arguments.outcome is None:
+        raise ArgumentError("--labelled needs --outcome", hint="name the outcome column of the labelled rows: --outcome y")
+    if arguments.positive is not None and arguments.outcome is None:
+        raise ArgumentError("--positive needs --outcome", hint="name the outcome column of the labelled rows: --outcome y")
+    if arguments.labelled is None and arguments.outcome is not None:
+        raise ArgumentError(
+            "--outcome needs --labelled: the rows to decide on have no outcome",
+            hint="name a file of rows with outcomes: --labelled old.parquet --outcome y",
+        )
+    if arguments.by is not None and not any(names.strip(" ,") for names in arguments.by):
+        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
+    for option, value in (("--bins", arguments.bins), ("--depth", arguments.depth)):
+        if value and arguments.by is None:
+            raise ArgumentError(f"{option} needs --by", hint="name the columns that form segments: --by age")
+    if (arguments.depth or 1) > MAX_DEPTH:
+        raise ArgumentError(f"--depth must be 1, 2 or 3; got {arguments.depth}", hint="2 combines two columns")
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Raise before the work if an output cannot be written; warn if labelled rows are decided on."""
+    labelled = find_files(arguments.labelled).paths if arguments.labelled else []
+    sources = source_files(arguments)
+    for path in find_files(arguments.files).paths if arguments.files else []:
+        if any(path.samefile(other) for other in labelled):
+            warnings.warn(
+                f"{path} is both labelled and to be decided on: the cost of its rows is known, and the interval is for "
+                "other rows of the same kind",
+                TrueupWarning,
+                stacklevel=2,
+            )
+    outputs = list(arguments.output or ())
+    for path in outputs:
+        _check_format(path, arguments)
+    if arguments.name is not None and all(map(_is_picture, outputs)):
+        raise ArgumentError("--as needs -o: it names a column of the written rows", hint=f"add -o {ROWS_EXAMPLE}")
+    check_outputs([(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)], [*sources, *labelled])
+
+
+def _is_picture(path: str) -> bool:
+    return Path(path).suffix.lower() in PICTURES
+
+
+def _check_format(path: str, arguments: argparse.Namespace) -> None:
+    """Raise if the extension is unknown, or if the column to be written exists."""
+    if _is_picture(path):
+        require("matplotlib", extra="plots")
+        return
+    try:
+        format_to_write(path)
+    except FileError as error:
+        raise ArgumentError(
+            f"-o {path} has the extension neither of a picture ({', '.join(PICTURES)}) nor of rows (.parquet, .csv, .json)",
+            hint=f"-o {PICTURE_EXAMPLE} draws the cost of each threshold; -o {ROWS_EXAMPLE} writes the rows with their "
+            "actions; --json FILE writes all figures",
+        ) from error
+    name = _action_column(arguments)
+    if not name.strip() or len(arguments.name or ()) > 1:
+        raise ArgumentError("--as needs one name", hint="write it as --as todo")
+    if name.lower() in {known.lower() for known in column_names(arguments.files or None, arguments.sql)}:
+        raise ColumnError(f"column {name!r} exists already", hint="name the new column with --as")
+
+
+def _action_column(arguments: argparse.Namespace) -> str:
+    return ACTION_COLUMN if arguments.name is None else str(arguments.name[0])
+
+
+# Rows
+
+
+def _read_rows(arguments: argparse.Namespace) -> tuple[Table, Table | None]:
+    """Read the rows to decide on, and the labelled rows."""
+    table = _read(arguments, arguments.files or None, arguments.sql, None)
+    if arguments.labelled is None:
+        return table, None
+    with _about("labelled rows"):
+        return table, _read(arguments, arguments.labelled, None, arguments.outcome)
+
+
+def _read(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None, outcome_name: str | None) -> Table:
+    """Read and validate the needed columns."""
+    columns = Columns(column_names(paths, sql))
+    prediction = columns.find_all(arguments.prediction, "prediction")
+    if len(prediction) != 1:
+        raise ArgumentError(
+            f"--prediction must name one column; got {len(prediction)}: {', '.join(prediction[:6])}",
+            hint="name the column with the probability of the positive outcome",
+        )
+    by = columns.find_all(arguments.by or [], "segment column")
+    outcome = None if outcome_name is None else columns.find(outcome_name, "outcome")
+    weight = None if arguments.weight is None else columns.find(arguments.weight, "weight")
+    needed = list(dict.fromkeys(name for name in (*prediction, outcome, weight, *by) if name is not None))
+    text = [name for name in columns.find_all(arguments.categorical or [], "categorical") if name in by]
+    data: dict[str, Any] = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
+    if outcome is not None and arguments.positive is not None:
+        data = {**data, outcome: encode_positive(data[outcome], arguments.positive, outcome)}
+    with _without_other_tasks(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentifierWarning)  # an error below
+        table = read(
+            data, outcome=outcome, prediction=prediction[0], weight=weight, features=by, task="binary", categorical=text,
+            unlabelled=arguments.unlabelled,
+        )  # fmt: skip
+    for name, reason in table.left_out.items():
+        raise ColumnError(f"column {name!r} cannot form segments: {reason}", hint="leave it out of --by")
+    return table
+
+
+@contextlib.contextmanager
+def _about(what: str) -> Iterator[None]:
+    """Prefix the message of an error."""
+    try:
+        yield
+    except TrueupError as error:
+        error.message = f"{what}: {error.message}"
+        raise
+
+
+@contextlib.contextmanager
+def _without_other_tasks() -> Iterator[None]:
+    """Replace hints that suggest another task: a decision needs probabilities and binary outcomes."""
+    try:
+        yield
+    except TrueupError as error:
+        if "task" in error.settings or "task=" in (error.hint or ""):
+            raise type(error)(error.message, hint="a decision needs probabilities, and outcomes that are 0 or 1") from error
+        raise
+
+
+# Output
+
+
+def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace) -> str:
+    """Write a picture or the rows, and return a line about it."""
+    if _is_picture(path):
+        from trueup.reports.figures import draw_cost_curve
+
+        figure = draw_cost_curve(evaluation.best).figure
+        with replacing(path, example=PICTURE_EXAMPLE) as temporary:
+            figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)  # type: ignore[union-attr]
+        return f"wrote {path}"
+    name = _action_column(arguments)
+
+    def make(columns: dict[str, Any]) -> dict[str, AnyArray]:
+        score = np.ma.filled(np.ma.asarray(columns[evaluation.prediction], np.float64), np.nan)
+        known = ~np.isnan(score)
+        actions = np.full(len(score), None, object)
+        actions[known] = evaluation.rule.apply(score[known])
+        return {name: actions}
+
+    with replacing(path, example=ROWS_EXAMPLE) as temporary:
+        rows = add_columns(
+            arguments.files or None, temporary, make, sql=arguments.sql, roles={"prediction": [evaluation.prediction]},
+            written=format_to_write(path), threads=arguments.threads,
+        )  # fmt: skip
+    return f"wrote {path}: {rows:,} rows with column {name}"

@@ -1,0 +1,180 @@
+"""Descriptions of tables, audits and models: tables to print, notes for --verbose, plain data for JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trueup.audits.text import number, shorten
+from trueup.cli.tables import TextTable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from trueup.audits.result import Audit
+    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.maps.patches import PatchList
+    from trueup.calibrators.model import Model
+    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.stopping import History
+    from trueup.data.table import Table
+
+MAX_BIN_LABELS = 4
+MAX_ROUNDS = 30
+MIN_ROUNDS = 4  # always shown: two at either end
+CONTRIBUTION_WIDTH = 120
+KINDS = {"numeric": "numeric", "date": "dates", "categorical": "categorical"}
+ADJUST_REASONS = {
+    "holm": "controls the familywise error rate under any dependence of the segments",
+    "max": "controls the familywise error rate, by simulation from the scores",
+    "bh": "controls the false discovery rate if segments depend positively",
+    "by": "controls the false discovery rate under any dependence of the segments",
+}
+
+
+# Tables
+
+
+def corrections_table(explanation: Explanation, top: int) -> TextTable:
+    """Return the largest corrections."""
+    rows: list[tuple[str, ...]] = [
+        (
+            correction.segment,
+            f"{number(correction.low)} to {number(correction.high)}",
+            f"{correction.rows:,}",
+            number(correction.before),
+            number(correction.after),
+            number(correction.observed),
+        )
+        for correction in explanation.corrections[:top]
+    ]
+    return TextTable(("segment", "scores", "rows", "before", "after", "observed"), rows, ("rows", "observed"))
+
+
+def patches_table(patches: PatchList, top: int) -> TextTable:
+    """Return the first patches."""
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{index}  {patch.group}",
+            patch.cell,
+            f"{patch.rows:,}",
+            number(patch.before),
+            number(patch.observed),
+            f"{patch.shift:+.4g}",
+        )
+        for index, patch in enumerate(patches.patches[:top], start=1)
+    ]
+    headings = ("patch", "scores", "rows", "predicted", "observed", f"change of {patches.scale}")
+    return TextTable(headings, rows, ("rows", "observed"))
+
+
+def history_table(history: History, top: int = 20) -> TextTable:
+    """Return the first and, if there are many, the last rounds with their losses."""
+    has_trees = any(step.trees for step in history.rounds)
+    limit = max(top, MIN_ROUNDS)
+    rounds = history.rounds
+    if len(rounds) > limit:
+        rounds = (*rounds[: limit // 2], *rounds[-(limit - limit // 2) :])
+    rows: list[tuple[str, ...]] = []
+    for step in rounds:
+        trees = (f"{step.trees:,}", f"{step.theta:.3f}") if step.number else ("", "")
+        name = f"round {step.number}{'' if step.kept else ' (rejected)'}" if step.number else "original scores"
+        change = (f"{-step.gain:+.3g}", f"{step.error:.2g}") if step.number else ("", "")
+        rows.append((name, *(trees if has_trees else ()), f"{step.loss:.6g}", *change))
+    headings = ("round", *(("trees", "theta") if has_trees else ()), "loss", "change", "s.e.")
+    return TextTable(headings, rows, ("theta", "s.e."))
+
+
+def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
+    """Return the contributions to the change of one prediction; those beyond ``top`` are summed."""
+    if isinstance(explanation.change, tuple):
+        headings: tuple[str, ...] = ("contribution", "class", "change")
+        return TextTable(headings, [*explanation.lines()[:top]], name_width=CONTRIBUTION_WIDTH)
+    rows: list[tuple[str, ...]] = [(part.condition, f"{part.change:+.4f}") for part in explanation.parts[:top]]
+    rest = explanation.parts[top:]
+    if rest:
+        rows.append((f"{len(rest):,} more", f"{sum(part.change for part in rest):+.4f}"))
+    return TextTable(("contribution", "change"), rows, name_width=CONTRIBUTION_WIDTH)
+
+
+def model_data(model: Model) -> dict[str, Any]:
+    """Return all that is known of a model as plain data."""
+    patches = getattr(model.map, "listed", None)
+    return {
+        "model": model.info().to_dict(),
+        "history": model.history.to_dict(),
+        "explanation": model.explanation.to_dict(),
+        **({} if patches is None else {"patches": patches.to_dict()}),
+    }
+
+
+# Notes for --verbose
+
+
+def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = None) -> Iterator[str]:
+    """Describe how the rows were read; ``rows`` is their number if the table is a sample."""
+    schema = table.schema
+    if arguments.task != "auto":
+        reason = "given by --task"
+    elif schema.task == "binary":
+        reason = "auto: one prediction column is a probability"
+    else:
+        reason = "auto: several prediction columns are classes"
+    yield f"task: {schema.task} ({reason})"
+    roles = [f"outcome {schema.outcome}", f"prediction {', '.join(schema.prediction)}"]
+    yield "roles: " + "; ".join([*roles, *([f"weight {schema.weight}"] if schema.weight else [])])
+    if arguments.positive is not None:
+        yield f"outcome: {arguments.positive} counts as 1, every other as 0 (--positive)"
+    if schema.classes:
+        source = "given by --classes" if arguments.classes else "found by their names"
+        yield f"classes: {', '.join(schema.classes[:12])} ({source})"
+    dropped = [f"{table.unlabelled:,} without an outcome dropped"] if table.unlabelled else []
+    dropped += [f"{table.weightless:,} of weight 0 dropped"] if table.weightless else []
+    yield "rows: " + "; ".join([f"{len(table) if rows is None else rows:,}", *dropped])
+    for feature in schema.features:
+        levels = f", {len(feature.levels):,} levels" if feature.kind == "categorical" else ""
+        yield f"column {shorten(feature.name)}: {KINDS[feature.kind]}{levels}"
+    for name, reason in table.left_out.items():
+        yield f"column {shorten(name)} left out: {reason}"
+
+
+def audit_notes(audit: Audit) -> Iterator[str]:
+    """Describe the bins, the tested segments and the adjustment."""
+    for feature, labels in zip(audit.schema.features, audit.keys.labels, strict=False):
+        if feature.kind != "categorical":
+            shown = ", ".join(shorten(label) for label in labels[:MAX_BIN_LABELS])
+            shown += ", ..." if len(labels) > MAX_BIN_LABELS else ""
+            yield f"bins of {shorten(feature.name)}: {len(labels)} ({shown})"
+    settings = audit.settings
+    dropped = f"{len(audit.dropped):,} combinations dropped by the limit of {settings.max_cells:,} segments"
+    yield f"combinations: up to {settings.depth} columns; {dropped}"
+    small = f"{audit.thin:,} not tested with fewer than {settings.min_rows:,} rows"
+    yield f"segments: {len(audit):,}, {audit.tested:,} tested; {small}"
+    yield f"adjustment: {settings.adjust} at {settings.alpha:g}; {ADJUST_REASONS[settings.adjust]}"
+    yield f"significantly miscalibrated: {audit.rejected:,}"
+
+
+def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
+    """Describe the parameters, the rounds and the stopping of a fit."""
+    history = model.history
+    parameters = calibrator.get_params(deep=False)
+    shown = {name: value for name, value in parameters.items() if name not in ("features", "by")}
+    if hasattr(shown.get("stopping"), "data"):
+        shown["stopping"] = "rows of --validation"  # instead of the data
+    listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+    yield f"method: {type(calibrator).__name__}({shorten(listed, 400)})"
+    yield f"evaluated by {history.evaluated_on}, on {history.measure}"
+    for step in history.rounds[:MAX_ROUNDS]:
+        gain = ""
+        if step.number:
+            gain = f", gain {step.gain:.3g} (s.e. {step.error:.3g}): {'kept' if step.kept else 'rejected'}"
+        yield f"round {step.number}: {history.measure} {step.loss:.6g}{gain}"
+    yield f"stopped: {history.reason}"
+
+
+def model_notes(model: Model) -> Iterator[str]:
+    """Describe a model and the columns it reads."""
+    yield from repr(model.info()).splitlines()
+    for feature in model.schema.features:
+        levels = f", {len(feature.levels):,} levels" if feature.kind == "categorical" else ""
+        yield f"reads {shorten(feature.name)}: {KINDS[feature.kind]}{levels}"

@@ -1,0 +1,193 @@
+"""Suggested next commands: the only place that writes command lines for users to copy."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from trueup.calibrators.model import Model
+    from trueup.cli.exports import AuditOutcome, Export
+    from trueup.decisions.evaluate import RuleEvaluation
+
+OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
+COMMA_LISTS = {"against", "by", "categorical", "classes", "features", "prediction"}
+DEFAULTS = {"task": ("auto",), "unlabelled": ("error",), "level": (0.9,), "target": ("rows",)}
+ROLES = ("outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
+DECISION_SETTINGS = (
+    "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
+    "categorical", "level", "target",
+)  # fmt: skip
+PICTURES = (".svg", ".png", ".pdf")
+
+
+def option_name(parameter: str) -> str:
+    """Return the option of a parameter.
+
+    Examples
+    --------
+    >>> option_name("min_rows"), option_name("random_state")
+    ('--min-rows', '--seed')
+    """
+    return f"--{OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
+
+
+def option_words(parameter: str, value: Any) -> list[str]:
+    """Return a setting as words of a command line; column lists are joined by commas unless a name contains one.
+
+    Examples
+    --------
+    >>> option_words("by", ["age", "sex"]), option_words("by", ["age", "b,c"]), option_words("cost_tp", -2.0)
+    (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], ['--cost-tp=-2'])
+    """
+    if value is None or value in DEFAULTS.get(parameter, ()):
+        return []
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    texts = [f"{item:.17g}" if isinstance(item, float) else str(item) for item in values]
+    if parameter in COMMA_LISTS and texts and not any("," in text for text in texts):
+        texts = [",".join(texts)]
+    option = option_name(parameter)
+    return [word for text in texts for word in ([f"{option}={text}"] if text.startswith("-") else [option, text])]
+
+
+def command_words(verb: str, *places: str, output: str | None = None, **settings: Any) -> list[str]:
+    """Return the words of a command after `trueup`; a path that starts with a hyphen is written as ./-path."""
+    words = [verb, *(f"./{place}" if place.startswith("-") else place for place in places)]
+    words += [word for parameter, value in settings.items() for word in option_words(parameter, value)]
+    return [*words, "-o", output] if output is not None else words
+
+
+def command(verb: str, *places: str, output: str | None = None, **settings: Any) -> str:
+    """Return a command line."""
+    return shlex.join(["trueup", *command_words(verb, *places, output=output, **settings)])
+
+
+def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(arguments, name, None) for name in names}
+
+
+# After an audit
+
+
+def after_audit(outcome: AuditOutcome, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
+    """Suggest a page, and a correction where segments are miscalibrated."""
+    lines = [] if any(export.kind == "page" for export in exports) else [f"  {_with_page(arguments.words)}"]
+    if outcome.other is not None:
+        return _after_comparison(outcome, arguments, lines)
+    if outcome.audit.miscalibrated:
+        lines.append(f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}")
+    return ["next:", *lines] if lines else []
+
+
+def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
+    """Return the words that fit a correction with the roles and columns of an audit."""
+    settings = _as_given(arguments, ("sql", *ROLES)) | {"features": arguments.by}
+    return command_words(
+        "fit", *files, **settings, **_as_given(arguments, ("categorical", "memory")), output="model.trueup"
+    )
+
+
+def _after_comparison(outcome: AuditOutcome, arguments: argparse.Namespace, page: list[str]) -> list[str]:
+    """Suggest what to do after the audits of two scores of the same rows."""
+    from trueup.reports.compare import step_after
+
+    assert outcome.other is not None
+    if outcome.on_training_rows:
+        return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
+    step = step_after({outcome.other_name: outcome.other, outcome.name: outcome.audit})
+    text = " ".join(part for part in (step.text, step.after) if part)
+    lines = [f"  {step.command}"] if step.command else []
+    if outcome.fix is not None and outcome.audit.miscalibrated:
+        settings = _as_given(arguments, ROLES) | {"prediction": outcome.other.schema.prediction, "features": arguments.by}
+        again = command("fit", "more.parquet", **settings, categorical=arguments.categorical, output="again.trueup")
+        lines.append(f"  {again}")
+    elif outcome.fix is not None and outcome.other.miscalibrated and outcome.audit.tested:
+        lines.append(f"  {predict_command(arguments.fix)}")
+    return [f"{text[:1].lower()}{text[1:]}", *lines, *page]
+
+
+def _with_page(words: list[str]) -> str:
+    """Return the same command with a page: other settings would give another verdict."""
+    end = words.index("--") if "--" in words else len(words)
+    again = [word for word in words[:end] if word not in ("--verbose", "--debug")]
+    return shlex.join(["trueup", *again, "-o", "report.html", *words[end:]])
+
+
+# After a fit, a prediction and an explanation
+
+
+def predict_command(model: str, rows: str = "new.parquet") -> str:
+    """Return the command that corrects the scores of other rows."""
+    return command("predict", model, rows, output="scored.parquet")
+
+
+def after_fit(arguments: argparse.Namespace, model: Model) -> list[str]:
+    """Suggest to correct new rows, to decide with held-out rows as evidence, and to explain the model."""
+    lines = ["next:", f"  {predict_command(arguments.output)}"]
+    if arguments.held_out is not None:
+        decide = command(
+            "decide", "scored.parquet", prediction=f"{model.schema.prediction[0]}_trueup", cost_fn="X", cost_fp="Y",
+            labelled=arguments.held_out, outcome=arguments.outcome, weight=arguments.weight,
+        )  # fmt: skip
+        lines.append(f"  {decide}")
+    return [*lines, f"  {command('explain', arguments.output)}"]
+
+
+def after_predict(arguments: argparse.Namespace, model: Model, names: list[str]) -> list[str]:
+    """Suggest to compare the corrected with the original scores once outcomes are known."""
+    schema = model.schema
+    if arguments.only or not schema.prediction or not schema.outcome:
+        return []
+    audit = command(
+        "audit", arguments.output, outcome=schema.outcome, prediction=names, against=schema.prediction,
+        fix=arguments.model, weight=schema.weight, task="regression" if schema.task == "regression" else None,
+        classes=schema.classes, by=[feature.name for feature in schema.features],
+    )  # fmt: skip
+    return ["next, once outcomes are known:", f"  {audit}"]
+
+
+def after_explain(model: str) -> list[str]:
+    """Suggest to correct new rows."""
+    return ["", "next:", f"  {predict_command(model)}"]
+
+
+# After a decision
+
+
+def correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
+    """Suggest to correct miscalibrated scores and to decide again.
+
+    The new decision is evaluated on the held-out predictions of the fit, not on the rows it was fitted on.
+    """
+    if not evaluation.miscalibrated or evaluation.reversed_scores:
+        return []
+    score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
+    columns = _as_given(arguments, ("weight", "categorical", "unlabelled"))
+    features = [feature.name for feature in evaluation.table.schema.features]
+    fit = command(
+        "fit", *arguments.labelled, outcome=arguments.outcome, prediction=score, features=features or None, **columns,
+        held_out="held.parquet", output="model.trueup",
+    )  # fmt: skip
+    decide = command(
+        "decide", "scored.parquet", prediction=corrected, **_as_given(arguments, DECISION_SETTINGS),
+        labelled="held.parquet", outcome=arguments.outcome,
+    )  # fmt: skip
+    predict = command("predict", "model.trueup", *(arguments.files or ["FILE"]), output="scored.parquet")
+    return [f"the scores are miscalibrated; correct them, then decide with {corrected}:", f"  {fit}", f"  {predict}",
+            f"  {decide}"]  # fmt: skip
+
+
+def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
+    """Suggest to audit the scores once outcomes are known, unless they must be corrected first."""
+    if correction_steps(evaluation, arguments):
+        return []
+    rows = [path for path in arguments.output or () if not path.lower().endswith(PICTURES)][:1]
+    audit = command(
+        "audit", *(rows or arguments.files or ["FILE"]), outcome=arguments.outcome or "Y",
+        prediction=evaluation.prediction, by=[feature.name for feature in evaluation.table.schema.features] or None,
+        **_as_given(arguments, ("positive", "weight", "categorical")),
+    )  # fmt: skip
+    return ["", "next, once outcomes are known:", f"  {audit}"]
