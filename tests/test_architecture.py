@@ -24,6 +24,7 @@ HOMES = {
     "numba": {"kernels"},
     "jinja2": {"reports"},
     "rich": {"cli"},
+    "shtab": {"cli/completion.py"},
     "sklearn": {"calibrators"},
     "lightgbm": {"learners/lightgbm.py"},
     "matplotlib": {"reports"},

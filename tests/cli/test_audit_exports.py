@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import hashlib
 import io
@@ -69,26 +68,26 @@ def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, opt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "report.docx"], "-o report.docx does not say by its ending what to write\nhint: -o report.html is the page"),
-        (["-o", "-"], "-o - does not say by its ending"),
+        (["-o", "report.docx"], "-o report.docx has no known extension\nhint: -o report.html is the page"),
+        (["-o", "-"], "-o - has no known extension"),
         (["-o", "."], "-o . is a directory\nhint: name a file in it, such as report.html"),
-        (["-o", "report.pdf"], "-o report.pdf: trueup writes no PDF\nhint: write .html and print it to PDF in a browser"),
-        (["--title", "Loans", "-o", "a.csv"], "--title goes with a page or a summary, above the verdict\nhint: add -o"),
-        (["--title", "  "], "--title has no letters\nhint: leave it out for the usual one"),
+        (["-o", "report.pdf"], "-o report.pdf: PDF is not supported\nhint: write .html and print it to PDF in a browser"),
+        (["--title", "Loans", "-o", "a.csv"], "--title needs a page or a summary to be written\nhint: add -o"),
+        (["--title", "  "], "--title is empty\nhint: leave it out for the default title"),
         (["-o", "a.csv", "--csv", "a.csv"], "a.csv would be written twice"),
-        (["--csv", "-", "--json", "-"], "only one thing can go to standard output"),
+        (["--csv", "-", "--json", "-"], "only one output can go to standard output"),
         (["--profile", "credits"], "there is no profile 'credits'\nhint: did you mean 'credit'?"),
         (["--profile", "none.toml"], "cannot read the profile 'none.toml'"),
-        (["--tolerance", "0.1"], "--tolerance goes with --fail-if"),
+        (["--tolerance", "0.1"], "--tolerance needs --fail-if"),
         (["--fail-if", "miscalibrated", "--tolerance", "-1"], "got '-1'"),
-        (["--against", "prediction"], "--against prediction is the prediction itself"),
-        (["--against", "age,term"], "--against must name as many columns as --prediction: 1; got 2"),
+        (["--against", "prediction"], "--against prediction is also the --prediction"),
+        (["--against", "age,term"], "--against must name as many columns as --prediction, 1; got 2"),
         (["--against", "p_old"], "no column 'p_old' to use as other prediction\nhint: the columns are "),  # not product
         (["--against", "agee"], "no column 'agee' to use as other prediction\nhint: did you mean 'age'?"),
-        (["--fix", "m.trueup"], "--fix goes with --against"),
+        (["--fix", "m.trueup"], "--fix needs --against"),
         (["--fix", "m.trueup", "--against", "age"], "m.trueup"),
         (["--positive", "2"], "no row has the outcome '2' in column 'outcome'\nhint: its values are '0', '1'"),
-        (["--positive", "1", "--task", "regression"], "--positive and --task regression exclude each other"),
+        (["--positive", "1", "--task", "regression"], "--positive cannot be combined with --task regression"),
         (["--outcome", "region", "--positive", "harbor"], "did you mean 'harbour'?"),
     ],
 )  # fmt: skip
@@ -126,7 +125,7 @@ def test_a_file_too_large_to_digest_says_so(at, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exports, "MAX_DIGEST_BYTES", 10)
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.json")
     (file,) = json.loads((tmp_path / "a.json").read_text())["source"]["files"]
-    assert file["sha256"] == exports.NOT_TAKEN
+    assert file["sha256"] == exports.NO_DIGEST
 
 
 def test_nothing_is_digested_where_nothing_is_written(at, monkeypatch, capsys):
@@ -192,7 +191,7 @@ def test_a_positive_outcome_in_words_counts_as_1(scored, capsys):
     assert words["findings"] == numbers["findings"]
     assert words["roles"]["outcome"] == "status"
     _, _, err = run(capsys, *given, "--outcome", "status")
-    assert err.endswith("hint: name the event, such as --positive paid\n")
+    assert err.endswith("hint: name the positive outcome, such as --positive paid\n")
 
 
 def test_what_a_profile_proposes_gives_way_to_what_is_said(at, tmp_path, capsys):
@@ -225,11 +224,11 @@ def test_a_tolerance_passes_over_small_errors_but_not_over_those_that_cancel(tmp
     assert run(capsys, *given)[0] == 1
     code, out, _ = run(capsys, *given, "--tolerance", "0.03", "--quiet")
     assert code == 1
-    assert out.endswith("(3 off by more than 0.03)\n")
+    assert out.endswith("(3 with an error above 0.03)\n")
     code, out, _ = run(capsys, *given, "--tolerance", "0.2", "--quiet")
     assert code == 0
     assert out.startswith("miscalibrated: 3 of 3 ")
-    assert out.endswith("(0 off by more than 0.2)\n")
+    assert out.endswith("(0 with an error above 0.2)\n")
 
 
 def test_scores_that_are_labels_are_called_so_in_the_verdict(tmp_path, capsys):
@@ -253,7 +252,8 @@ def test_the_segments_that_are_not_shown_are_counted(at, capsys):
     off = sum(one.p_adjusted <= 0.05 for one in hidden)
     assert off > 0
     assert (
-        f"\n{len(hidden)} more segments, {off} of them off beyond chance: --top {len(whole)}, or -o segments.csv\n" in out
+        f"\n{len(hidden)} more segments, {off} of them significantly miscalibrated: --top {len(whole)}, or -o segments.csv\n"
+        in out
     )
     assert "more segment" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
 
@@ -280,8 +280,8 @@ def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
     code, out, err = run(capsys, "loans.parquet", *ROLES, "--by", "region,age", "--top", "3", "--verbose")
     assert (code, out) == plain[:2]
     assert plain[2] == ""
-    for said in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: names, 12",
-                 "bins of age: 10 (", "adjusted by holm at 0.05: ", "segments under 50 rows", "auditing: "):  # fmt: skip
+    for said in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: categorical, 12 levels",
+                 "bins of age: 10 (", "adjustment: holm at 0.05; ", "with fewer than 50 rows", "auditing: "):  # fmt: skip
         assert f"  {said}" in err or said in err
     _, _, err = run(capsys, "loans.parquet", *ROLES, *BY, "--verbose", "--profile", "credit", "-o", tmp_path / "a.html")
     assert "SHA-256" in err
@@ -290,10 +290,10 @@ def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fit", "rows.parquet", "--outcome", "y", "--prediction", "p", "--method", "platt", "--judge", "-o", "m.trueup"],
-         ["method: Platt(", "judged by cross-validation", "round 0: log loss", "why it stopped: "]),
-        (["predict", "binary.trueup", "rows.parquet", "-o", "s.parquet"], ["reads country: names, 3 known", "scoring: "]),
-        (["explain", "binary.trueup"], ["reads age: numbers"]),
+        (["fit", "rows.parquet", "--outcome", "y", "--prediction", "p", "--method", "platt", "--cross-validate", "-o", "m.trueup"],
+         ["method: Platt(", "evaluated by cross-validation", "round 0: log loss", "stopped: "]),
+        (["predict", "binary.trueup", "rows.parquet", "-o", "s.parquet"], ["reads country: categorical, 3 levels", "scoring: "]),
+        (["explain", "binary.trueup"], ["reads age: numeric"]),
         (["decide", "rows.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "1", "--by", "country"],
          ["costs: a miss costs 5", "no labelled rows", "segments by country: 3", "rule: the cheapest"]),
     ],
@@ -321,9 +321,9 @@ def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
 def test_a_password_in_a_query_is_on_no_page(before, equals):
     query = f"{before}; FROM 'loans.parquet'"
     words = [f"--sql={query}"] if equals else ["--sql", query]
-    told = exports.command_of(argparse.Namespace(words=["audit", *words, *ROLES]))
+    told = exports.shareable_command(["audit", *words, *ROLES])
     assert "hunter2" not in told
-    assert "left out" in told
+    assert "omitted" in told
     assert told.endswith(" ".join(ROLES))
 
 
@@ -338,10 +338,10 @@ def test_a_query_with_a_password_leaves_none_in_what_is_written(at, tmp_path, ca
 def test_a_query_without_secrets_and_a_path_at_home_can_be_run_again(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
-    told = exports.command_of(argparse.Namespace(words=words))
+    told = exports.shareable_command(words)
     assert told == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
     for query in ("FROM data WHERE customer_key = 5", "FROM data WHERE passed = 1", "SELECT * FROM 'https://x/y.csv?v=2'"):
-        assert "left out" not in exports.command_of(argparse.Namespace(words=["audit", "--sql", query]))
+        assert "omitted" not in exports.shareable_command(["audit", "--sql", query])
 
 
 @pytest.mark.parametrize("named", ["loans.csv", "./loans.csv", "lo*.csv"])
@@ -364,7 +364,7 @@ def test_a_text_in_a_query_is_no_pattern_of_files(at, tmp_path, monkeypatch, cap
 def test_the_page_does_not_go_to_standard_output(at, capsys):
     code, out, err = run(capsys, "loans.parquet", *ROLES, *BY, "--report", "-")
     assert (code, out) == (2, "")
-    assert "the page goes to a file" in err
+    assert "--report cannot be standard output" in err
     assert not Path("-").exists()
 
 

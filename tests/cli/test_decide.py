@@ -506,7 +506,7 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (COSTS, "required: FILE"),
+        (COSTS, "no FILE was named"),
         (["new.parquet", "--cost-fn", "5", "--cost-fp", "1"], "required: --prediction"),
         (["new.parquet", "--prediction", "p"], "no costs were given\nhint: write --cost-fn 500 --cost-fp 20"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "5"], "--cost-fp is missing"),

@@ -34,7 +34,7 @@ def test_the_demo_says_both_verdicts_and_writes_the_page_and_the_model(tmp_path,
 
 def test_the_demo_counts_what_was_off_and_what_still_is(tmp_path, capsys):
     _, out, _ = run(capsys, "--output", str(tmp_path / "page.html"))
-    was, now = map(int, re.search(r"segments off beyond chance +(\d+) +(\d+)", out).groups())
+    was, now = map(int, re.search(r"significantly miscalibrated segments +(\d+) +(\d+)", out).groups())
     assert [was, now] == [int(count) for count in re.findall(r": (\d+) of [\d,]+ segments", out)]
     assert now < was
     before, after, truth = map(float, re.search(r"log loss +([\d.]+) +([\d.]+) +([\d.]+)", out).groups())
@@ -50,8 +50,8 @@ def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
 def test_a_small_demo_claims_nothing_it_did_not_find(tmp_path, capsys):
     code, out, _ = run(capsys, "--rows", "1000", "--output", str(tmp_path / "page.html"))
     assert code == 0
-    assert "none was found off, but so few rows show only large errors" in out
-    assert "still off" not in out
+    assert "no segment is significantly miscalibrated: so few rows reveal only large errors" in out
+    assert "still miscalibrated" not in out
 
 
 def test_the_seed_fixes_the_page(tmp_path, capsys):
@@ -65,8 +65,8 @@ def test_the_seed_fixes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "10"], "a whole number of at least 1000 is needed; got '10'"),
-        (["--seed", "-1"], "a whole number of at least 0 is needed; got '-1'"),
+        (["--rows", "10"], "must be an integer of at least 1000; got '10'"),
+        (["--seed", "-1"], "must be an integer of at least 0; got '-1'"),
         (["--output", "no/page.html"], "there is no directory no"),
         (["--output", "."], "it is a directory"),
     ],

@@ -22,8 +22,8 @@ def test_a_model_is_described(here, capsys):
     assert (code, err) == (0, "")
     assert out.startswith(repr(model.info()) + "\n")
     assert "country=BR" in out
-    assert f"loss by cross-validation; {model.history.reason}\n" in out
-    assert "the scores as they were" in out
+    assert f"evaluated by cross-validation, log loss; {model.history.reason}\n" in out
+    assert "original scores" in out
     assert len(re.findall(r"^round \d", out, re.MULTILINE)) == len(model.history.rounds) - 1
     _, out, _ = call(capsys, "explain", "binary.trueup", "--top", "1")
     assert f"{len(model.explanation.corrections) - 1} more: --top {len(model.explanation.corrections)}\n" in out
@@ -46,7 +46,7 @@ def test_the_parts_of_one_row_add_up(here, capsys):
     code, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3")
     told = model.explain({**ROW, "day": np.datetime64("2024-05-01")})
     assert code == 0
-    assert out.startswith(f"0.2 -> {told.after:.6g}\nthe logit changed by {told.change:+.4f}, in these parts:\n")
+    assert out.startswith(f"0.2 -> {told.after:.6g}\nthe logit changed by {told.change:+.4f}; contributions:\n")
     parts = [float(one) for one in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
     assert len(parts) == 4  # three, and the rest as one
     assert sum(parts) == pytest.approx(told.change, abs=3e-4)
@@ -65,7 +65,7 @@ def test_texts_are_taken_for_what_the_column_is_and_the_rest_is_told(here, capsy
         == json.loads(plain)["parts"]
     )
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": null, "x": [1]}')
-    assert "not given, taken as missing: age, new, zip, day\nnot used by the model: x\n" in out
+    assert "not given, treated as missing: age, new, zip, day\nnot used by the model: x\n" in out
 
 
 def test_several_classes_and_amounts_are_explained(here, capsys):
@@ -93,7 +93,7 @@ def test_several_classes_and_amounts_are_explained(here, capsys):
         (["binary.trueup", "--row", '{"p": "high"}'], "prediction 'p' must be a finite number; got 'high'"),
         (["binary.trueup", "--row", '{"p": 0.2, "age": "old"}'], "age"),
         (["binary.trueup", "--row", '{"p": 0.2, "age": [1]}'], "--row has several values for 'age'"),
-        (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row has 'May' for 'day', which is a date"),
+        (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row: 'day' must be a date; got 'May'"),
         (["classes.trueup", "--row", '{"q0": 0.2, "q1": 0.2, "q2": 0.2}'], "0.6"),
         (["binary.trueup", "--json", "no/e.json"], "there is no directory no"),
         (["binary.trueup", "--json", "binary.trueup"], "would overwrite an input file"),

@@ -24,9 +24,9 @@ MANY = "SELECT random() AS p, (random() < 0.3)::INT AS y, random() AS a, random(
 def test_files_and_queries_give_one_model_and_say_so(here, capsys):
     code, out, err = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "one.trueup", "--json", "one.json", "--verbose")
     assert code == 0
-    assert "MCGrad on 4,000 rows and 4 features; judged by cross-validation" in out
-    assert "scores moved by" in out
-    assert "drawn at random" not in out
+    assert "MCGrad on 4,000 rows and 4 features; evaluated by cross-validation" in out
+    assert "mean absolute change of the score" in out
+    assert "random sample" not in out
     assert "rows: 4,000" in err
     assert json.loads((here / "one.json").read_text())["model"]["rows"] == 4000
     assert call(capsys, "fit", "rows.csv", *LARGE, "-o", "two.trueup", "--quiet")[0] == 0
@@ -45,7 +45,7 @@ def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
     code, out, _ = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "o.trueup")
     assert code == 0
     assert "MCGrad on 4,000 rows" in out
-    assert "on average (figures of 1,000 rows, drawn at random); the" in out
+    assert "(on a random sample of 1,000 rows); the" in out
 
 
 def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
@@ -57,23 +57,23 @@ def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
     words = ["fit.parquet", *roles, "--memory", "1GB", "--validation", "judge.csv", "-o", "o.trueup"]
     code, out, _ = call(capsys, "fit", *words)
     assert code == 0
-    assert "MCGrad on 3,000 rows and 2 features; judged by given rows" in out
+    assert "MCGrad on 3,000 rows and 2 features; evaluated on given rows" in out
     code, _, err = call(capsys, "fit", *words[:3], "--positive", "never", *words[5:])
     assert code == 2
-    assert "no row that counts has the outcome 'never' in column 'status'" in err
+    assert "no labelled row has the outcome 'never' in column 'status'" in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--spill", "."], "error: --spill goes with --memory"),
+        (["--spill", "."], "error: --spill needs --memory"),
         (["--memory", "much"], "error: memory must be a number of bytes, or as 2GB; got 'much'"),
         (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
-        (["--memory", "1GB", "--method", "lsboost"], "error: --memory is for the method mcgrad; lsboost takes rows in memory"),
-        (["--memory", "1GB", "--held-out", "h.csv"], "error: --held-out and --memory exclude each other"),
+        (["--memory", "1GB", "--method", "lsboost"], "error: --memory is for the method mcgrad; lsboost needs all rows in memory"),
+        (["--memory", "1GB", "--held-out", "h.csv"], "error: --held-out and --memory cannot be combined"),
         (["--memory", "1GB", "--resume", "rows.parquet"], "error: rows.parquet would overwrite an input file"),
-        (["--resume", "o.trueup"], "error: --resume o.trueup would overwrite the model"),
-        (["--resume", "r.rounds", "--method", "lsboost"], "error: --resume is not for lsboost\nhint: it is for mcgrad"),
+        (["--resume", "o.trueup"], "error: o.trueup would be written twice"),
+        (["--resume", "r.rounds", "--method", "lsboost"], "error: --resume is not for lsboost\nhint: supported by mcgrad"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(here, capsys, words, message):
@@ -91,7 +91,7 @@ def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command
     code, _, err = call(capsys, *words, "--unlabelled", "drop")
     assert code == 2
     assert refused in err
-    assert "GB), judge by one model in place of 5 (--validation), or fit some of the rows (--sql)" in err
+    assert "GB), evaluate one model instead of 5 (--validation), or fit on a sample of the rows (--sql)" in err
     monkeypatch.setattr("trueup.calibrators.mcgrad.facts.facts_of", None)  # where all rows count they need not be read
     code, _, err = call(capsys, *words)
     assert code == 2
@@ -114,13 +114,13 @@ def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")
     assert (code, err) == (
         130,
-        "finished rounds are kept in fit.rounds: the same command goes on from there\ninterrupted\n",
+        "finished rounds are saved in fit.rounds: the same command continues from there\ninterrupted\n",
     )
     assert not (here / "o.trueup").exists()
     assert (here / "fit.rounds").exists()
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds", "--verbose")
     assert code == 0
-    assert "rounds that were finished before are taken from fit.rounds" in err
+    assert "continuing from the finished rounds in fit.rounds" in err
     assert begun == [0, 1, 1]
     assert not (here / "fit.rounds").exists()
     frame = pl.read_parquet("rows.parquet")

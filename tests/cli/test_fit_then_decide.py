@@ -32,7 +32,7 @@ def test_held_out_rows_have_all_their_columns_and_the_score_of_a_fix_that_has_no
     np.testing.assert_array_equal(found["p_trueup"], fix.held_out_.p)
     assert found["code"].to_list() == frame["code"].to_list()
     assert np.abs(found["p_trueup"] - fix.predict(frame)).max() > 0.001  # not those of the model, which has seen them
-    assert f"\nwrote {held}: 4,000 rows, each scored by a model that has not seen it\nnext:\n" in out
+    assert f"\nwrote {held}: 4,000 rows with held-out corrected scores\nnext:\n" in out
     decide = f"--prediction p_trueup --cost-fn X --cost-fp Y --labelled {held} --outcome y"
     assert f"  trueup predict m.trueup new.parquet -o scored.parquet\n  trueup decide scored.parquet {decide}\n" in out
 
@@ -59,7 +59,7 @@ def test_only_the_rows_that_judged_are_written(here, capsys, monkeypatch):
 
 
 def test_a_curve_of_the_score_holds_rows_out_where_it_is_judged(here, capsys):
-    given = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--judge", "-o", "m.trueup"]
+    given = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--cross-validate", "-o", "m.trueup"]
     code, out, _ = call(capsys, "fit", "rows.csv", *given, "--held-out", "h.csv", "--json", "-")
     assert code == 0
     assert json.loads(out)["held_out"] == {"file": "h.csv", "rows": 4000}
@@ -94,7 +94,7 @@ def test_scores_that_come_in_steps_have_not_moved_where_other_models_gave_them(h
     frame = pl.DataFrame({"p": 1 / (1 + np.exp(-z)), "y": 1 * (random.random(6000) < 1 / (1 + np.exp(-0.6 * z)))})
     frame.head(2000).write_parquet("old.parquet")
     frame.tail(4000).drop("y").write_parquet("new.parquet")
-    given = ["--outcome", "y", "--prediction", "p", "--method", "histogram", "--judge"]
+    given = ["--outcome", "y", "--prediction", "p", "--method", "histogram", "--cross-validate"]
     assert call(capsys, "fit", "old.parquet", *given, "-o", "m.trueup", "--held-out", "h.parquet")[0] == 0
     assert call(capsys, "predict", "m.trueup", "new.parquet", "-o", "s.parquet")[0] == 0
     decide = ["--cost-fn", "5", "--cost-fp", "1", "--labelled", "h.parquet", "--outcome", "y"]

@@ -25,7 +25,7 @@ def halves(here):
 def test_the_rows_of_another_file_judge_the_fix(halves, capsys):
     code, out, err = call(capsys, *FIT, "--validation", "second.csv", "-o", "m.trueup", "--json", "fit.json")
     assert (code, err) == (0, "")
-    assert "judged by given rows" in out
+    assert "evaluated on given rows" in out
     second = halves[2500:]
     recipe = tu.MCGrad("p", ["country", "zip"], stopping=tu.Validation(second, second["y"]))
     recipe.fit(halves[:2500], halves[:2500]["y"])
@@ -39,15 +39,15 @@ def test_a_positive_outcome_counts_in_both_files(halves, capsys):
     words = words[:-2]
     code, out, _ = call(capsys, *words, "--validation", "second.csv", "--method", "platt", "-o", "m.trueup")
     assert code == 0
-    assert "judged by given rows" in out
+    assert "evaluated on given rows" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--validation", "first.csv"], "first.csv is fitted on, and cannot judge the fit"),
+        (["--validation", "first.csv"], "--validation first.csv is also a file to fit on"),
         (["--validation", "none.csv"], "none.csv"),
-        (["--validation", "second.csv", "--held-out", "h.csv"], "--held-out and --validation exclude each other"),
+        (["--validation", "second.csv", "--held-out", "h.csv"], "--held-out and --validation cannot be combined"),
         (["--validation", "second.csv", "--method", "auto"], "--validation is not for auto"),
         (["--validation", "bare.csv"], "--validation: no column 'country' to use as feature"),
         (["--validation", "second.csv", "--json", "second.csv"], "second.csv would overwrite an input file"),
@@ -113,13 +113,13 @@ def test_the_rows_of_the_fit_under_another_name_cannot_judge_it(halves, capsys):
     halves[:2500].sample(fraction=1, shuffle=True, seed=0).write_csv("copy.csv")
     code, out, err = call(capsys, *FIT, "--validation", "copy.csv", "-o", "m.trueup")
     assert (code, out) == (2, "")
-    assert "every row has the score of a row that is fitted" in err
+    assert "every row has the score of a training row" in err
     query = ["fit", "--sql", "FROM 'first.csv'", *FIT[2:]]
     assert call(capsys, *query, "--validation", "first.csv", "-o", "m.trueup")[0] == 2
     halves[1000:3000].write_csv("mixed.csv")
     code, _, err = call(capsys, *FIT, "--validation", "mixed.csv", "-o", "m.trueup")
     assert code == 0
-    assert "1,500 of 2,000 rows have the score of a row that is fitted" in err
+    assert "1,500 of 2,000 rows have the score of a training row" in err
 
 
 def test_equal_scores_of_few_values_say_nothing_about_rows(halves, capsys):

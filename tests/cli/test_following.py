@@ -12,7 +12,6 @@ import pytest
 
 from commands import ROLES, call, run
 from trueup.cli import exports
-from trueup.cli.completion import completion_script
 from trueup.cli.console import ProgressDisplay
 from trueup.cli.next_steps import fit_words
 from trueup.cli.parser import build_parser
@@ -43,7 +42,7 @@ def halves(here, capsys):
 def test_columns_that_nobody_named_are_told(halves, capsys):
     roles = ["--outcome", "y", "--prediction", "p"]
     _, out, err = run(capsys, "old.csv", *roles)
-    assert "\nsegments of country and age: every column without a role; --by names others\n" in out
+    assert "\nsegments of country and age: all columns without a role; choose columns with --by\n" in out
     assert err == ""
     assert "segments of" not in run(capsys, "old.csv", *roles, "--by", "country")[1]
     assert run(capsys, "old.csv", *roles, "--quiet")[1].count("\n") == 1
@@ -51,7 +50,7 @@ def test_columns_that_nobody_named_are_told(halves, capsys):
 
 def test_many_columns_are_counted(at, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--depth", "1")
-    assert "\nsegments of region, product, employment, age, income and 4 more: every column" in out
+    assert "\nsegments of region, product, employment, age, income and 4 more: all columns" in out
 
 
 def test_what_is_too_thin_is_not_counted_among_those_left_out(at, capsys):
@@ -69,8 +68,8 @@ def test_a_fix_of_another_score_is_refused(halves, capsys):
     code, out, err = run(capsys, *given, "--fix", "m.trueup")
     assert (code, out) == (2, "")
     assert err == (
-        "error: m.trueup corrects 'p', which is not what --against names ('age')\n"
-        "hint: name the score that it was fitted to with --against, or leave --fix out\n"
+        "error: --fix m.trueup corrects 'p', but --against names 'age'\n"
+        "hint: name the score that it corrects with --against, or leave --fix out\n"
     )
 
 
@@ -82,9 +81,12 @@ def test_rows_that_taught_the_fix_are_recognised_in_any_order(halves, capsys, en
     code, out, err = run(capsys, f"t.{ending}", *TWO, "--fix", "m.trueup")
     assert code == 0
     assert err.startswith(
-        "warning: these look like the rows that taught the fix: 2,000, moved by it as far as those were; "
+        "warning: these 2,000 rows look like those the model was fitted on; results on them are optimistic"
     )
-    assert "\nnext, on rows that the fix has not seen:\n  trueup predict m.trueup other.parquet -o scored.parquet\n" in out
+    assert (
+        "\nnext, on rows that the model was not fitted on:\n  trueup predict m.trueup other.parquet -o scored.parquet\n"
+        in out
+    )
 
 
 def test_rows_that_taught_a_fix_of_classes_are_recognised_too(here, capsys):
@@ -92,7 +94,7 @@ def test_rows_that_taught_a_fix_of_classes_are_recognised_too(here, capsys):
     words = ["--prediction", "q0_trueup,q1_trueup,q2_trueup", "--against", "q0,q1,q2", "--classes", "cat,dog,fox"]
     words = ["--outcome", "species", *words, "--by", "country"]
     _, _, err = run(capsys, "s.parquet", *words, "--fix", "classes.trueup")
-    assert err.startswith("warning: these look like the rows that taught the fix: 4,000")
+    assert err.startswith("warning: these 4,000 rows look like those the model was fitted on")
 
 
 def test_as_many_other_rows_are_not_taken_for_those_of_the_fit(halves, capsys):
@@ -205,7 +207,7 @@ def test_the_fit_command_of_a_page_has_no_folder_and_no_secret(at, tmp_path, mon
     words = [at / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
     assert run(capsys, *words)[0] == 0
     (source,) = seen
-    assert source.fit.startswith("trueup fit loans.parquet --sql '(left out: ")
+    assert source.fit.startswith("trueup fit loans.parquet --sql '(omitted: ")
     assert "hunter2" not in source.fit
 
 
@@ -229,9 +231,4 @@ def test_scores_of_a_weighted_fix_are_checked_with_the_weights(halves, capsys):
     assert " --weight w " in command
     code, _, err = call(capsys, *shlex.split(command)[1:])
     assert code == 0
-    assert err.startswith("warning: these look like the rows that taught the fix: 2,000")
-
-
-def test_fish_offers_files_where_a_profile_may_be_one():
-    (line,) = (line for line in completion_script("fish").splitlines() if " -l profile " in line)
-    assert " -r -a 'general credit ads health' " in line
+    assert err.startswith("warning: these 2,000 rows look like those the model was fitted on")

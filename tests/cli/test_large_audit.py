@@ -96,7 +96,7 @@ def test_a_page_of_pieces_can_be_written(here, capsys):
     [
         (["--memory", "much"], "error: memory must be a number of bytes, or as 2GB; got 'much'"),
         (["--memory", "5MB"], "error: memory must be at least 400 MB"),
-        (["--spill", "."], "error: --spill goes with --memory"),
+        (["--spill", "."], "error: --spill needs --memory"),
         (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
         (["--memory", "1GB", "--adjust", "max"], "needs them in memory"),
     ],
@@ -110,4 +110,4 @@ def test_what_cannot_be_is_refused(here, capsys, words, message):
 def test_an_outcome_that_no_row_has_is_told(here, capsys):
     words = ["--outcome", "status", "--positive", "o'k", "--prediction", "prediction", "--by", "region", "--memory", "1GB"]
     assert main(["audit", "loans.parquet", *words]) == 2
-    assert "no row that counts has the outcome" in capsys.readouterr().err
+    assert "no labelled row has the outcome" in capsys.readouterr().err

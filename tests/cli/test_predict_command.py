@@ -90,7 +90,7 @@ def test_a_column_of_values_the_model_has_not_seen_is_told_once(here, capsys):
     pl.DataFrame({"country": ["XX"] * 200, "forecast": np.linspace(0, 99, 200)}).write_csv("strange.csv")
     code, _, err = call(capsys, "predict", "amounts.trueup", "strange.csv", "-o", "strange-out.csv")
     assert code == 0
-    assert err == "note: country: 200 rows have a value the model has not seen ('XX'), taken as missing\n"
+    assert err == "note: country: 200 rows have a level that the model has not seen ('XX'), treated as missing\n"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -108,7 +108,7 @@ def test_every_row_of_many_files_gets_its_own_score(here, capsys, ending):
     assert code == 0
     assert "270,000 rows" in out
     assert "note: country: " in err
-    assert "rows have a value the model has not seen ('XX'), taken as missing" in err
+    assert "rows have a level that the model has not seen ('XX'), treated as missing" in err
     found = getattr(pl, f"read_{ending}")(f"all.{ending}")
     assert (found["id"].to_numpy() == np.arange(3 * n)).all()
     assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
@@ -153,9 +153,9 @@ def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, cap
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["binary.trueup", "-o", "o.csv"], "no FILE to read was named"),
+        (["binary.trueup", "-o", "o.csv"], "no FILE was named"),
         (["binary.trueup", "rows.csv"], "required: -o/--output"),
-        ([], "required: MODEL, FILE, -o/--output\nhint: trueup predict --help"),
+        ([], "required: MODEL, FILE, -o/--output\nhint: see trueup predict --help"),
         (["binary.trueup", "rows.csv", "-o", "o.xlsx"], "cannot tell by its name how to write 'o.xlsx'\nhint: let it end in .parq"),
         (["binary.trueup", "rows.csv", "-o", "o.parquet.gz"], "cannot tell by its name how to write"),
         (["binary.trueup", "rows.csv", "-o", "no/o.csv"], "there is no directory no"),
@@ -166,7 +166,7 @@ def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, cap
         (["binary.trueup", "none.csv", "-o", "o.csv"], "no file 'none.csv'"),
         (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", "AGE"], "there is a column 'AGE' already\nhint: name the new one with --as"),
         (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", ""], "--as needs one name; got ''"),
-        (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q"], "--as needs 3 names, one for each of q0, q1, q2; got 'q'"),
+        (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q"], "--as needs 3 names, one each for q0, q1, q2; got 'q'"),
         (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q,r,Q"], "--as needs 3 names"),
         (["binary.trueup", "lacks.csv", "-o", "o.csv"], "no column 'age' to use as feature\nhint: did you mean 'aged'?"),
         (["binary.trueup", "other.csv", "-o", "o.csv"], "age"),
@@ -206,9 +206,9 @@ def test_rows_that_change_between_two_readings_are_noticed(here, capsys, monkeyp
     frame = pl.read_parquet("rows.parquet")
     frame.write_parquet("changing.parquet")
 
-    def change(columns, schema):
+    def change(*arguments):
         frame.reverse().write_parquet("changing.parquet")
-        return usual(columns, schema)
+        return usual(*arguments)
 
     usual = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
@@ -224,7 +224,7 @@ import sys, threading, time, os
 from trueup.cli import main
 from trueup.data import export
 
-usual = output._run
+usual = export._run
 def slowly(con, query):
     def tell():
         while not any(name.startswith(".trueup") and os.path.getsize(name) for name in os.listdir()):
@@ -232,7 +232,7 @@ def slowly(con, query):
         print("ready", flush=True)
     threading.Thread(target=tell, daemon=True).start()
     usual(con, query)
-output._run = slowly
+export._run = slowly
 query = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FROM range(3000000) AS r(i)"
 sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
 """

@@ -108,10 +108,13 @@ def test_values_that_the_model_has_not_seen_are_counted_over_all_portions(here, 
     pl.DataFrame({"country": country, "forecast": np.linspace(0, 99, 2400)}).write_parquet("new.parquet")
     some_at_once()
     _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
-    assert err == "note: country: 2,398 rows have a value the model has not seen ('X0' and 1,199 more), taken as missing\n"
+    assert (
+        err
+        == "note: country: 2,398 rows have a level that the model has not seen ('X0' and 1,199 more), treated as missing\n"
+    )
     monkeypatch.setattr("trueup.cli.predict.MAX_UNSEEN_LEVELS", 500)
     _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
-    assert "2,398 rows have a value the model has not seen ('X0' and at least 499 more)" in err
+    assert "2,398 rows have a level that the model has not seen ('X0' and at least 499 more)" in err
 
 
 def test_a_bad_row_is_told_by_its_place_in_the_file(here, capsys, some_at_once):
@@ -131,9 +134,9 @@ def test_a_file_that_gets_shorter_between_two_portions_is_noticed(here, capsys, 
     frame = pl.read_parquet("rows.parquet")
     frame.write_parquet("changing.parquet")
 
-    def change(columns, schema):
+    def change(*arguments):
         frame.head(100).write_parquet("changing.parquet")
-        return usual(columns, schema)
+        return usual(*arguments)
 
     usual = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
@@ -163,8 +166,8 @@ def test_a_model_that_reads_features_alone_is_applied(here, capsys, some_at_once
     [
         (["--memory", "lots"], "memory must be a number of bytes, or as 2GB; got 'lots'"),
         (["--memory", "1MB"], "memory must be at least"),
-        (["--spill", "nowhere"], "cannot spill to nowhere: there is no folder nowhere\nhint: make it"),
-        (["--spill", "rows.csv"], "there is no folder rows.csv"),
+        (["--spill", "nowhere"], "cannot spill to nowhere: no such directory\nhint: create it"),
+        (["--spill", "rows.csv"], "cannot spill to rows.csv: no such directory"),
     ],
 )
 def test_bad_limits_are_told(here, capsys, arguments, message):
@@ -213,10 +216,10 @@ import sys
 from trueup.cli import main, predict
 
 usual = predict.read_like
-def tell(columns, schema):
-    print("portion", flush=True)
-    return usual(columns, schema)
-predict.read_like, predict.AT_ONCE = tell, 20_000
+def announce(*arguments):
+    print("chunk", flush=True)
+    return usual(*arguments)
+predict.read_like, predict.CHUNK_ROWS = announce, 20_000
 arguments = ["predict", "amounts.trueup", "many.parquet", "-o", "o.csv", "--memory", "300MB", "--spill", "spill"]
 sys.exit(main(arguments))
 """
@@ -236,7 +239,7 @@ def test_control_c_between_portions_leaves_no_file_and_no_process(here):
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(3)] == ["portion\n"] * 3
+        assert [process.stdout.readline() for _ in range(3)] == ["chunk\n"] * 3
         process.send_signal(signal.SIGINT)
         try:
             _, err = process.communicate(timeout=60)

@@ -79,7 +79,7 @@ def test_a_misspelt_choice_or_verb_is_guessed(capsys):
     roles = ["fit", "x.csv", "--outcome", "y", "--prediction", "p", "-o", "m.trueup"]
     assert call(capsys, *roles, "--method", "isotonik")[2].endswith("hint: did you mean --method isotonic?\n")
     assert call(capsys, "adit")[2].endswith("hint: did you mean audit?\n")
-    assert call(capsys, *roles, "--method", "zzz")[2].endswith("hint: trueup fit --help shows what it takes\n")
+    assert call(capsys, *roles, "--method", "zzz")[2].endswith("hint: see trueup fit --help\n")
 
 
 def test_the_profiles_that_help_names_are_those_there_are():
@@ -92,29 +92,23 @@ def test_the_profiles_that_help_names_are_those_there_are():
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_names_every_verb_and_option(capsys, shell):
+def test_a_script_contains_every_verb_and_option(capsys, shell):
     code, out, err = call(capsys, "completion", shell)
     assert (code, err) == (0, "")
-    assert out == completion_script(shell)
     for verb, name, _ in options():
         assert verb in out
-        spelt = name if shell != "fish" else f" -{'l' if name.startswith('--') else 's'} {name.lstrip('-')}"
-        assert spelt in out, name
+        assert (name.lstrip("-") if shell in ("fish", "tcsh") else name) in out, name
     assert "isotonic" in out
 
 
-def test_an_unknown_shell_is_refused(capsys):
+def test_an_unknown_shell_is_an_error(capsys):
     code, out, err = call(capsys, "completion", "fisch")
     assert (code, out) == (2, "")
     assert "did you mean fish?" in err
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_can_read_its_script(tmp_path, shell):
-    if shutil.which(shell) is None:
-        # Every quote that opens must close: what remains to be checked where the shell is not there.
-        shlex.split(completion_script(shell), comments=True)
-        return
+@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell) is not None])
+def test_a_shell_parses_its_script(tmp_path, shell):
     (tmp_path / "script").write_text(completion_script(shell))
     done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -124,47 +118,33 @@ def test_a_shell_can_read_its_script(tmp_path, shell):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["trueup", "au"], {"audit"}),
-        (["trueup", ""], {*verbs(), "--help", "--version"}),
-        (["trueup", "audit", "--out"], {"--outcome", "--output"}),
-        (["trueup", "fit", "x.csv", "--method", "m"], {"mcgrad", "multiaccuracy"}),
-        (["trueup", "audit", "--profile", "c"], {"credit"}),
-        (["trueup", "audit", "sc"], {"scores.csv"}),
-        (["trueup", "audit", "--report", "sc"], {"scores.csv"}),
-        (["trueup", "completion", ""], set(SHELLS)),
-        (["trueup", "completion", "-"], {"-h", "--help", "--quiet", "--verbose", "--debug"}),
-        (["trueup", "predict", ""], {"m.trueup"}),
-        (["trueup", "predict", "sc"], {"scores.csv"}),  # no model begins so
-        (["trueup", "predict", "m.trueup", "sc"], {"scores.csv"}),
-        (["trueup", "explain", ""], {"m.trueup"}),
-        (["trueup", "explain", "--js"], {"--json"}),
-        (["trueup", "audit", "x.csv", "--fix", ""], {"m.trueup"}),
-        (["trueup", "audit", "--task", "="], {"auto", "binary", "regression"}),  # as bash splits --task=
-        (["trueup", "audit", "--task", "=", "b"], {"binary"}),
-        (["trueup", "audit", "--task=b"], {"--task=binary"}),  # where COMP_WORDBREAKS has no =
-        (["trueup", "audit", "--report=sc"], {"--report=scores.csv"}),
+        ("au", {"audit"}),
+        ("-", {"-h", "--help", "--version"}),
+        ("''", set(verbs())),
+        ("audit --out", {"--outcome", "--output"}),
+        ("fit x.csv --method m", {"mcgrad", "multiaccuracy"}),
+        ("audit --profile c", {"credit"}),
+        ("audit sc", {"scores.csv"}),
+        ("audit scores.csv sc", {"scores.csv"}),
+        ("audit --report sc", {"scores.csv"}),
+        ("audit -o my", {"my scores.csv"}),
+        ("audit --outcome ''", set()),
+        ("audit x.csv --spill sp", {"spill"}),
+        ("completion ''", set(SHELLS)),
+        ("completion -", {"-h", "--help", "--quiet", "--verbose", "--debug"}),
+        ("predict m", {"m.trueup"}),
+        ("predict m.trueup sc", {"scores.csv"}),
+        ("explain m", {"m.trueup"}),
+        ("explain --js", {"--json"}),
+        ("audit x.csv --fix m", {"m.trueup"}),
     ],
 )
 def test_bash_offers_what_may_come_next(tmp_path, words, offered):
-    (tmp_path / "scores.csv").touch()
-    (tmp_path / "m.trueup").touch()
-    typed = " ".join(map(shlex.quote, words))
-    code = f"{completion_script('bash')}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _trueup; "
+    for name in ("scores.csv", "my scores.csv", "m.trueup"):
+        (tmp_path / name).touch()
+    (tmp_path / "spill").mkdir()
+    code = f"{completion_script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_trueup; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert set(done.stdout.split()) == offered
+    assert set(filter(None, done.stdout.split("\n"))) == offered
     assert done.stderr == ""
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [("audit my", "my scores.csv\n"), ("audit -o my", "my scores.csv\n"), ("audit --profile my", "my scores.csv\n"),
-     ("audit --outcome ''", "\n"), ("decide --cost-fn ''", "\n")],
-)  # fmt: skip
-def test_bash_keeps_names_with_spaces_whole_and_offers_files_only_where_files_go(tmp_path, words, offered):
-    (tmp_path / "my scores.csv").touch()
-    code = f"{completion_script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trueup; "
-    code += 'printf "%s\\n" "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == (offered, "")

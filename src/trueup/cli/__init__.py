@@ -6,6 +6,7 @@ Nothing heavy is imported before the arguments are parsed, so that `trueup --hel
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -74,12 +75,13 @@ def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> st
     def setting(name: str, value: Any) -> str:
         if name not in known:
             return f"{name}=..." if value is ... else f"{name}={value!r}"
-        return f"{option_name(name)} ..." if value is ... else " ".join(option_words(name, value) or [option_name(name)])
+        return f"{option_name(name)} ..." if value is ... else shlex.join(option_words(name, value, defaults=()))
 
-    message = error.message
+    message, hint = error.message, error.format_hint(setting)
     if error.parameter in known and message.startswith(str(error.parameter)):
         message = option_name(str(error.parameter)) + message.removeprefix(str(error.parameter))
-    hint = error.format_hint(setting)
+    if "positive" in error.settings and "positive" in known:  # in Python users encode the outcome themselves
+        hint = f"name the positive outcome, such as {setting('positive', error.settings['positive'])}"
     return f"error: {message}" + (f"\nhint: {hint}" if hint else "")
 
 

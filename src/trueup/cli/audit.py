@@ -14,7 +14,7 @@ from trueup.cli.describe import audit_notes, table_notes
 from trueup.cli.exports import AuditOutcome, find_exports, find_source, write_export
 from trueup.cli.io import (
     STANDARD_OUTPUT,
-    Columns,
+    InputColumns,
     check_has_rows,
     check_positive,
     check_spill,
@@ -160,7 +160,7 @@ def _single(names: list[str]) -> Any:
 
 
 def _apply_defaults(
-    arguments: argparse.Namespace, profile: Profile, columns: Columns, progress: console.ProgressDisplay
+    arguments: argparse.Namespace, profile: Profile, columns: InputColumns, progress: console.ProgressDisplay
 ) -> None:
     """Set options that were not given: to those of the profile, or to the defaults."""
     for name, value in profile.options(columns.known).items():

@@ -29,4 +29,6 @@ def completion_script(shell: str) -> str:
                 action.choices = PROFILE_NAMES
             elif action.metavar in FILE_TYPES:
                 action.complete = FILE_TYPES[action.metavar]
+            if action.dest == "model":
+                action.nargs = None  # exactly one, so that files follow it
     return shtab.complete(parser, shell)

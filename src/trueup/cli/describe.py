@@ -97,6 +97,12 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
     return TextTable(("contribution", "change"), rows, name_width=CONTRIBUTION_WIDTH)
 
 
+def evaluation(history: History) -> str:
+    """Return which rows a model was evaluated on."""
+    preposition = "by" if history.evaluated_on == "cross-validation" else "on"
+    return f"evaluated {preposition} {history.evaluated_on}"
+
+
 def model_data(model: Model) -> dict[str, Any]:
     """Return all that is known of a model as plain data."""
     patches = getattr(model.map, "listed", None)
@@ -163,7 +169,7 @@ def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
         shown["stopping"] = "rows of --validation"  # instead of the data
     listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())
     yield f"method: {type(calibrator).__name__}({shorten(listed, 400)})"
-    yield f"evaluated by {history.evaluated_on}, on {history.measure}"
+    yield f"{evaluation(history)}: {history.measure}"
     for step in history.rounds[:MAX_ROUNDS]:
         gain = ""
         if step.number:

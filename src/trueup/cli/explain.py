@@ -13,6 +13,7 @@ from trueup.cli.describe import (
     MIN_ROUNDS,
     contributions_table,
     corrections_table,
+    evaluation,
     history_table,
     model_data,
     model_notes,
@@ -80,7 +81,7 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
         patches = model.map.listed
         parts += ["", "patches, in order; each applies to the scores left by those above it", patches_table(patches, top)]
         parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
-    parts += ["", f"{history.measure} by {history.evaluated_on}; {history.reason}", history_table(history, top)]
+    parts += ["", f"{evaluation(history)}, {history.measure}; {history.reason}", history_table(history, top)]
     hidden = len(history.rounds) - max(top, MIN_ROUNDS)
     if hidden > 0:
         parts.append(f"{hidden} more rounds between these: --top {len(history.rounds)}")

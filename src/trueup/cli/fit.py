@@ -11,9 +11,9 @@ import numpy as np
 
 from trueup.calibrators.maps.patches import Patches
 from trueup.cli import console
-from trueup.cli.describe import corrections_table, fit_notes, model_data, patches_table, table_notes
+from trueup.cli.describe import corrections_table, evaluation, fit_notes, model_data, patches_table, table_notes
 from trueup.cli.io import (
-    Columns,
+    InputColumns,
     check_has_rows,
     check_outputs,
     check_positive,
@@ -138,13 +138,13 @@ def _validation_files(arguments: argparse.Namespace) -> list[Path]:
 
 
 def _check_held_out(arguments: argparse.Namespace) -> None:
-    if arguments.method in CURVES and not arguments.judge:
+    if arguments.method in CURVES and not arguments.cross_validate:
         raise ArgumentError(
             f"--held-out: {arguments.method} holds no rows out",
-            hint="add --judge, which fits it by cross-validation, or use another --method",
+            hint="add --cross-validate, which fits it by cross-validation, or use another --method",
         )
     format_to_write(arguments.held_out)
-    columns = Columns(column_names(arguments.files or None, arguments.sql))
+    columns = InputColumns(column_names(arguments.files or None, arguments.sql))
     prediction = columns.find_all(arguments.prediction, "prediction")
     if len(prediction) > 1 or arguments.task == "regression":
         raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
@@ -224,7 +224,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
 
     schema = table.schema
     try:
-        columns = Columns(column_names(arguments.validation))
+        columns = InputColumns(column_names(arguments.validation))
         names = [columns.find(name, "prediction") for name in schema.prediction]
         names += [columns.find(feature.name, "feature") for feature in schema.features]
         outcome = columns.find(str(schema.outcome), "outcome")
@@ -302,7 +302,7 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
     features = f"{count} feature{'' if count == 1 else 's'}" if count else "the score alone"
     parts: list[str | TextTable] = [
         history.reason,
-        f"{info.method} on {info.rows:,} rows and {features}; evaluated by {history.evaluated_on}",
+        f"{info.method} on {info.rows:,} rows and {features}; {evaluation(history)}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
     if table.unlabelled:

@@ -38,15 +38,15 @@ QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 MAX_LISTED_VALUES = 6
 
 
-# Columns and bins
+# InputColumns and bins
 
 
-class Columns:
+class InputColumns:
     """The columns of the input, to look up those named on the command line.
 
     Examples
     --------
-    >>> columns = Columns(["y", "p", "b,c"])
+    >>> columns = InputColumns(["y", "p", "b,c"])
     >>> columns.find_all(["b,c", "y, p"], "feature")
     ['b,c', 'y', 'p']
     """
@@ -89,14 +89,14 @@ def parse_bins(specs: Sequence[str] | None) -> tuple[int | None, dict[str, Any]]
     default: int | None = None
     by_column: dict[str, Any] = {}
     for spec in specs or ():
-        name, _, value = spec.rpartition("=")
+        name, equals, value = spec.rpartition("=")
         value = value.strip()
         if ":" in value:
             edges = [edge.strip() for edge in value.split(":") if edge.strip()]
             parsed: Any = edges or None
         else:
             parsed = int(value) if value.removeprefix("-").isdecimal() else value
-        if parsed is None or parsed == "" or (not name and not isinstance(parsed, int)):
+        if parsed is None or parsed == "" or (not name and (equals or not isinstance(parsed, int))):
             raise ArgumentError(
                 f"--bins {spec} is not a specification of bins",
                 hint="write --bins 10, --bins age=18:30:50 or --bins opened=month",
@@ -138,9 +138,9 @@ def check_spill(arguments: argparse.Namespace) -> None:
         raise ArgumentError("--spill needs --memory", hint="set the memory budget, such as --memory 2GB")
 
 
-def find_columns(arguments: argparse.Namespace) -> Columns:
+def find_columns(arguments: argparse.Namespace) -> InputColumns:
     """Return the columns of the files or the query."""
-    return Columns(column_names(arguments.files or None, arguments.sql))
+    return InputColumns(column_names(arguments.files or None, arguments.sql))
 
 
 class _Roles(NamedTuple):
@@ -151,7 +151,7 @@ class _Roles(NamedTuple):
     settings: dict[str, Any]
 
 
-def _find_roles(arguments: argparse.Namespace, columns: Columns, features: Sequence[str] | None, role: str) -> _Roles:
+def _find_roles(arguments: argparse.Namespace, columns: InputColumns, features: Sequence[str] | None, role: str) -> _Roles:
     """Look up the columns of all roles except the prediction; ``role`` names the features in messages."""
     settings = {
         "task": arguments.task,
@@ -181,7 +181,7 @@ class LoadedRows:
 
 
 def load_rows(
-    arguments: argparse.Namespace, columns: Columns, predictions: list[str], features: Sequence[str] | None, role: str
+    arguments: argparse.Namespace, columns: InputColumns, predictions: list[str], features: Sequence[str] | None, role: str
 ) -> LoadedRows:
     """Read the needed columns of the rows; no prediction forms segments unless it is named as a feature."""
     roles = _find_roles(arguments, columns, features, role)
@@ -210,7 +210,7 @@ def load_table(arguments: argparse.Namespace, features: Sequence[str] | None, ro
 
 
 def open_scan(
-    arguments: argparse.Namespace, columns: Columns, predictions: list[str], features: Sequence[str] | None, role: str
+    arguments: argparse.Namespace, columns: InputColumns, predictions: list[str], features: Sequence[str] | None, role: str
 ) -> tuple[Scan, dict[str, Any]]:
     """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
     roles = _find_roles(arguments, columns, features, role)

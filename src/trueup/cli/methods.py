@@ -35,7 +35,7 @@ def check_supports(method: str, parameter: str, message: str) -> None:
     """Raise with this message, and the methods that have the parameter, unless the method has it."""
     if parameter not in _parameters(find_class(method)):
         methods = [name for name in METHODS if parameter in _parameters(find_class(name))]
-        raise ArgumentError(message, hint=f"the methods with it are {', '.join(methods)}")
+        raise ArgumentError(message, hint=f"supported by {', '.join(methods)}")
 
 
 def _parameters(calibrator: Any) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: A
         settings["calibrator"], calibrator = calibrator(), Grouped
     if validation is not None:
         settings["stopping"] = validation
-    elif arguments.judge:
+    elif arguments.cross_validate:
         from trueup.calibrators.stopping import CrossValidation
 
         settings["stopping"] = CrossValidation()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
 COMMA_LISTS = {"against", "by", "categorical", "classes", "features", "prediction"}
-DEFAULTS = {"task": ("auto",), "unlabelled": ("error",), "level": (0.9,), "target": ("rows",)}
+DEFAULTS = (("task", "auto"), ("unlabelled", "error"), ("level", 0.9), ("target", "rows"))
 ROLES = ("outcome", "positive", "prediction", "classes", "weight", "task", "unlabelled")
 DECISION_SETTINGS = (
     "cost_fn", "cost_fp", "cost_tp", "cost_tn", "action", "capacity", "fixed_cost", "weight", "by", "depth", "bins",
@@ -35,15 +35,17 @@ def option_name(parameter: str) -> str:
     return f"--{OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
 
 
-def option_words(parameter: str, value: Any) -> list[str]:
-    """Return a setting as words of a command line; column lists are joined by commas unless a name contains one.
+def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]] = DEFAULTS) -> list[str]:
+    """Return a setting as words of a command line, none if it is None or the default.
+
+    Column lists are joined by commas unless a name contains one.
 
     Examples
     --------
     >>> option_words("by", ["age", "sex"]), option_words("by", ["age", "b,c"]), option_words("cost_tp", -2.0)
     (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], ['--cost-tp=-2'])
     """
-    if value is None or value in DEFAULTS.get(parameter, ()):
+    if value is None or (parameter, value) in defaults:
         return []
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     texts = [f"{item:.17g}" if isinstance(item, float) else str(item) for item in values]

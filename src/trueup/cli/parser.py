@@ -48,7 +48,8 @@ class Parser(argparse.ArgumentParser):
         missing = [action for action in needed if not getattr(parsed, action.dest)]
         if getattr(parsed, "sql", None) is not None:  # the rows come from the query
             missing = [action for action in missing if action.dest != "files"]
-        if missing and not (rest and self._similar_option()):
+        only_files = [action.dest for action in missing] == ["files"]  # reported later, with a better hint
+        if missing and not only_files and not (rest and self._similar_option()):
             names = ["/".join(action.option_strings) or str(action.metavar) for action in missing]
             self.error(f"the following arguments are required: {', '.join(names)}")
         return parsed, rest
@@ -65,7 +66,9 @@ class Parser(argparse.ArgumentParser):
         """Print the error and a hint, and exit with code 2."""
         console.complain(f"error: {message}")
         similar = self._similar_option() or self._similar_choice
-        console.complain(f"hint: did you mean {similar}?" if similar else f"hint: see {self.prog} --help")
+        verb = [word for word in self._words[:1] if word in self._verbs()]
+        help_command = " ".join([self.prog, *verb, "--help"])
+        console.complain(f"hint: did you mean {similar}?" if similar else f"hint: see {help_command}")
         self.exit(2)
 
     def _similar_option(self) -> str:
@@ -80,8 +83,12 @@ class Parser(argparse.ArgumentParser):
         """Return the options of this parser and of its verbs."""
         for action in self._actions:
             yield from (word for word in action.option_strings if word.startswith("--"))
-            for verb in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-                yield from verb._long_options()
+        for verb in self._verbs().values():
+            yield from verb._long_options()
+
+    def _verbs(self) -> dict[str, Parser]:
+        actions = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        return {name: verb for action in actions for name, verb in action.choices.items()}
 
 
 class _Version(argparse.Action):

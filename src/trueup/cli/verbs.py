@@ -193,7 +193,7 @@ def _add_fit(verbs: Verbs) -> None:
         description="""\
 Fit a small model that corrects scores on the segments formed by the features, and save it. It is
 evaluated on held-out rows: if nothing improves, it changes nothing (curves of the score alone,
-isotonic to histogram, only with --judge). Fit it on rows that the model of the scores was not trained on.
+isotonic to histogram, only with --cross-validate). Fit it on rows that the model of the scores was not trained on.
 """,
         epilog="""\
 examples:
@@ -229,7 +229,7 @@ examples:
     add(method, "--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the same "
         "group are the similar rows")  # fmt: skip
     method.add_argument(
-        "--judge",
+        "--cross-validate",
         action="store_true",
         help="keep a curve of the score only if it lowers the held-out loss (other methods always do)",
     )

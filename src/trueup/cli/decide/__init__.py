@@ -14,7 +14,7 @@ from trueup.cli import console
 from trueup.cli.decide.problem import parse_problem
 from trueup.cli.decide.text import decision_data, decision_line, decision_page, input_notes, result_notes
 from trueup.cli.io import (
-    Columns,
+    InputColumns,
     check_has_rows,
     check_outputs,
     encode_positive,
@@ -165,7 +165,7 @@ def _read_rows(arguments: argparse.Namespace) -> tuple[Table, Table | None]:
 
 def _read(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None, outcome_name: str | None) -> Table:
     """Read and validate the needed columns."""
-    columns = Columns(column_names(paths, sql))
+    columns = InputColumns(column_names(paths, sql))
     prediction = columns.find_all(arguments.prediction, "prediction")
     if len(prediction) != 1:
         raise ArgumentError(
