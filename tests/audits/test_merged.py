@@ -21,7 +21,7 @@ from trueup.audits.text import deviation, worst_deviation
 from trueup.cluster.partitions import open_cluster_frame
 from trueup.errors import ArgumentError, ColumnError, DataError, HardPredictionWarning, OneClassWarning
 from trueup.kernels import tails
-from trueup.reports.tables import csv_lines
+from trueup.reports.export import csv_lines
 
 BY = ["region", "product", "employment", "age", "opened"]
 ROLES = {"outcome": "outcome", "prediction": "prediction"}

@@ -8,7 +8,7 @@ import pytest
 
 import trueup as tu
 from browser.looks import MAP, TABLE, names, nothing, sticking_out
-from trueup.reports.advice import tell
+from trueup.reports.text import summarize
 
 PAGES = ("one", "two", "demo", "credit", "ads", "health", "wild_page", "many_page")
 LOADERS = "[src], link, object, embed, iframe, form, base, [background], [action]"
@@ -48,7 +48,7 @@ def test_what_a_bad_page_does_is_seen(browser, tmp_path):
 def test_without_scripts_the_verdict_and_the_table_are_there_and_no_dead_controls(browser, one, found):
     with browser.page(one, scripts=False) as page:
         assert "Miscalibrated" in page.do("return document.querySelector('h1').innerText;")
-        assert tell(found) in page.do("return document.body.innerText;")
+        assert summarize(found) in page.do("return document.body.innerText;")
         assert names(page) == [found.finding(at).segment for at in range(found.tested)]
         dead = "return [...document.querySelectorAll('input, select, button, [role=button]')].filter(one => one.checkVisibility()).length;"
         assert page.do(dead) == 0

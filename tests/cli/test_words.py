@@ -83,7 +83,7 @@ def test_a_misspelt_choice_or_verb_is_guessed(capsys):
 
 
 def test_the_profiles_that_help_names_are_those_there_are():
-    from trueup.reports.profiles import PROFILES
+    from trueup.reports.profiles.profile import PROFILES
 
     assert set(PROFILE_NAMES) == set(PROFILES)
 

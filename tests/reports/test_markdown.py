@@ -1,4 +1,4 @@
-"""The summary for a pull request: right numbers, and names that break nothing."""
+"""Markdown summaries: correct numbers, and safety against hostile names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import trueup as tu
 from trueup.audits.result import Source
 from trueup.errors import ArgumentError
-from trueup.reports.markdown import code, markdown, prose
-from trueup.reports.profiles import Profile, Words
+from trueup.reports.export import code, markdown, prose
+from trueup.reports.profiles.profile import Profile, Vocabulary
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 HOSTILE = (
@@ -29,7 +29,7 @@ def pair():
 
 
 def tables(text):
-    """Give every table as rows of cells, split as GitHub does: at bars without a backslash before them."""
+    """Return every table as rows of cells, split at unescaped bars as GitHub does."""
     found, last = [], False
     for line in text.split("\n"):
         inside = line.startswith("|")
@@ -41,61 +41,61 @@ def tables(text):
     return found
 
 
-def test_a_report_that_ends_with_md_is_the_summary(tmp_path):
+def test_a_path_that_ends_with_md_selects_the_summary(tmp_path):
     found = tu.audit(tu.simulate.lending(3_000, seed=0), outcome="outcome", prediction="prediction", by=["region"])
     path = tu.report(found, tmp_path / "audit.md", title="Loans *of* May")
     assert path.read_text() == markdown(found, title="Loans *of* May")
     assert path.read_text().startswith("## Loans &#42;of&#42; May\n")
 
 
-def test_a_summary_says_the_verdict_the_figures_the_worst_and_where_it_is_from(pair):
+def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
     audit = pair[0]
     text = markdown(audit, top=3)
     assert text.startswith(
         "## Calibration audit\n\n**miscalibrated: 4 of 78 segments at 5% (Holm)**, worst `region=harbour`"
     )
     figures, worst = tables(text)
-    assert ["segments off", "4"] in figures
+    assert ["segments miscalibrated", "4 (adjusted p at most 0.05)"] in figures
     assert ["rows", "20,000"] in figures
-    assert [row[0] for row in worst[2:]] == [f"`{one.segment}`" for one in audit.worst(3)]
-    assert worst[2][1] == "**off**"
-    assert "and 75 more tested" in text
+    assert [row[0] for row in worst[2:]] == [f"`{finding.segment}`" for finding in audit.worst(3)]
+    assert worst[2][1] == "**miscalibrated**"
+    assert "and 75 more" in text
     assert audit.portrait.fingerprint[:16] in text
     assert ".fit(" in text
     assert "`, then audit the corrected scores" in text
     assert text.count("\n") < 60
 
 
-def test_two_audits_are_set_side_by_side_with_what_moved(pair):
+def test_two_audits_are_compared(pair):
     text = markdown(list(pair), top=5)
-    assert "From `before` to `after`: 4 off before, 4 no longer found off, 0 still off, 0 newly off." in text
-    figures, moved = tables(text)
+    assert "4 segments miscalibrated before, 0 after. 0 of the 4 still miscalibrated, 4 no longer" in text
+    figures, compared = tables(text)
     assert figures[0] == ["", "`before`", "`after`"]
-    assert ["segments off", "4", "0"] in figures
-    harbour = next(row for row in moved if row[0] == "`region=harbour`")
-    assert harbour[2:4] == ["**off**", "within chance"]
-    assert harbour[4:6] == [f"{audit['region=harbour'].ratio:.2f}" for audit in pair]
-    assert len(moved) == 2 + 5
+    assert ["segments miscalibrated", "4 (adjusted p at most 0.05)", "0 (adjusted p at most 0.05)"] in figures
+    harbour = next(row for row in compared if row[0] == "`region=harbour`")
+    assert harbour[2] == " → ".join(f"{audit['region=harbour'].ratio:.2f}" for audit in pair)
+    assert (harbour[3], harbour[6]) == ("**miscalibrated**", "within noise")
+    assert len(compared) == 2 + 5
     back = markdown({"a": pair[1], "b": pair[0]})
-    assert "0 off before, 0 no longer found off, 0 still off, 4 newly off" in back
+    assert "0 segments miscalibrated with a, 4 with b. 4 newly miscalibrated." in back
 
 
-def test_a_segment_of_one_audit_alone_is_not_there_in_the_other(pair):
+def test_a_segment_of_only_one_audit_is_marked_as_absent(pair):
     other = tu.audit(tu.simulate.lending(5_000, seed=2), by=["product"], **ROLES)
     text = markdown({"one": pair[0], "other": other})
     harbour = next(row for row in tables(text)[1] if row[0] == "`region=harbour`")
-    assert harbour[2:] == ["**off**", "not there", "1.64", "-", "8.57", "-"]
+    assert harbour[2:7] == ["", "**miscalibrated**", "8.57", harbour[5], "absent"]
 
 
-def test_the_words_and_tables_of_a_profile_are_used(pair):
+def test_vocabulary_and_sections_of_a_profile_are_used(pair):
     text = markdown(pair[0], "credit", top=1)
     assert text.startswith("## Audit of probabilities of default")
     figures, worst, grades = tables(text)
-    assert any(row[0] == "default rate" for row in figures)
+    assert any(row[0] == "default rate, all rows" for row in figures)
     assert worst[0][3:5] == ["default rate", "mean PD"]
     assert grades[0][:4] == ["PD band", "rows", "defaults", "mean PD"]
     both = markdown(list(pair), "credit")
-    assert "### PD and default rate by grade, `after`" in both
+    assert "### PD and default rate by grade: after" in both
     assert both.count("### PD and default rate by grade") == 1
     assert "¼" not in markdown(pair[0], "ads")
 
@@ -134,27 +134,27 @@ def test_names_from_the_data_are_shown_as_text_and_break_no_table():
         ("a| www.b.c", "<code>a&#124; www&#46;b.c</code>"),
     ],
 )
-def test_names_are_code(text, shown):
+def test_names_are_shown_as_code(text, shown):
     assert code(text) == shown
 
 
-def test_prose_has_no_markup_mention_or_link():
+def test_prose_is_escaped():
     assert prose("*a* @me #12 [x](y) www.x.y") == "&#42;a&#42; @\u200bme #\u200b12 &#91;x&#93;(y) www&#46;x.y"
 
 
-def test_what_could_not_be_tested_is_told():
+def test_limits_of_the_audit_are_listed():
     random = np.random.default_rng(0)
     data = {"prediction": random.random(200), "outcome": random.integers(0, 2, 200).astype(float), "g": np.arange(200) % 9}
     audit = tu.audit(data, by=["g"], categorical=["g"], min_rows=100, **ROLES)
     text = markdown(audit)
-    assert "### What could not be tested" in text
-    assert "too thin to tell: 9 segments have fewer than 100 rows" in text
+    assert "### Limits of this audit" in text
+    assert "too small to test: 9 segments have fewer than 100 rows" in text
     none = markdown(tu.audit(data, by=["g"], min_rows=1_000, **ROLES))
     assert "**nothing could be tested: no segment has 1,000 rows**" in none
     assert "### Worst" not in none
 
 
-def test_real_outcomes_are_summed_up():
+def test_continuous_outcomes_are_summarized():
     random = np.random.default_rng(0)
     x = random.normal(0, 1, 500)
     text = markdown(tu.audit({"y": x + random.normal(0, 1, 500), "p": x}, outcome="y", prediction="p", task="regression"))
@@ -162,7 +162,7 @@ def test_real_outcomes_are_summed_up():
     assert "nan" not in text
 
 
-def test_a_summary_is_the_same_each_time(pair):
+def test_summaries_are_deterministic(pair):
     assert markdown(pair[0]) == markdown(pair[0])
     assert "### Worst" not in markdown(pair[0], top=0)
 
@@ -170,7 +170,7 @@ def test_a_summary_is_the_same_each_time(pair):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda audit: markdown(audit, top=-1), "top must be a whole number of at least 0; got -1"),
+        (lambda audit: markdown(audit, top=-1), "top must be an integer at least 0; got -1"),
         (lambda audit: markdown(audit, top=True), "top must be"),
         (lambda audit: markdown(audit, top=2.0), "top must be"),
         (lambda audit: markdown(audit, "medicine"), "there is no profile 'medicine'"),
@@ -179,12 +179,12 @@ def test_a_summary_is_the_same_each_time(pair):
         (lambda audit: markdown("audit"), "got str"),
     ],
 )
-def test_arguments_that_make_no_sense_are_named(pair, call, message):
+def test_invalid_arguments_are_rejected(pair, call, message):
     with pytest.raises(ArgumentError, match=message):
         call(pair[0])
 
 
-def test_segments_that_share_a_text_are_kept_apart():
+def test_segments_with_the_same_text_stay_separate():
     rng = np.random.default_rng(0)
     p = rng.random(3_000)
     columns = {"a": rng.choice(["x", "x & b=u"], 3_000), "b": rng.choice(["u", "v"], 3_000)}
@@ -192,31 +192,34 @@ def test_segments_that_share_a_text_are_kept_apart():
     found = tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
     text = markdown([found, found], top=100)
     assert [row[0] for row in tables(text)[1]].count("`a=x & b=u`") == 2
-    assert f"{found.rejected:,} still off" in text
+    assert f"{found.rejected:,} of the {found.rejected:,} still miscalibrated" in text
 
 
-def test_texts_stand_to_the_left_and_numbers_to_the_right(pair):
+def test_text_columns_are_aligned_left_and_numbers_right(pair):
     _, worst, scores, fields, values = tables(markdown(pair[0], "ads"))
-    assert worst[1] == ["---", "---", *["---:"] * 7]
+    assert worst[1] == ["---", "---", *["---:"] * 4, "---", *["---:"] * 4]
     assert scores[1] == ["---", "---:", "---"]
     assert dict(zip(fields[0], fields[1], strict=True))["worst value"] == "---"
     sides = dict(zip(values[0], values[1], strict=True))
     assert (sides["field"], sides["state"], sides["rows"]) == ("---", "---", "---:")
-    moved = tables(markdown(list(pair)))[1]
-    assert moved[1] == ["---", "---:", "---", "---", *["---:"] * 4]
+    compared = tables(markdown(list(pair)))[1]
+    assert compared[1] == ["---", "---:", "---", *["---", "---:", "---:"] * 2]
 
 
-def test_the_words_of_a_trade_are_used_throughout(pair):
-    words = Words(segment="tariff class", segments="tariff classes", rows="policies")
-    for text in (markdown(pair[0], Profile("own", words=words)), markdown(list(pair), Profile("own", words=words))):
-        own = re.sub("<sub>.*</sub>", lambda found: found[0].partition("made again")[0], text)
+def test_the_vocabulary_is_used_throughout(pair):
+    vocabulary = Vocabulary(segment="tariff class", segments="tariff classes", rows="policies")
+    for text in (
+        markdown(pair[0], Profile("own", vocabulary=vocabulary)),
+        markdown(list(pair), Profile("own", vocabulary=vocabulary)),
+    ):
+        own = re.sub("<sub>.*</sub>", lambda found: found[0].partition("reproduce with")[0], text)
         assert "tariff classes tested" in own
         assert "### Worst tariff classes" in own
         assert not re.search(r"classs|\bsegments?\b", own)
     assert "**miscalibrated: 4 of 78 tariff classes at 5% (Holm)**" in text
 
 
-def test_a_long_table_keeps_the_worst_and_counts_the_rest():
+def test_long_tables_list_the_worst_and_count_the_others():
     rng = np.random.default_rng(0)
     p = rng.random(30_000)
     group = rng.integers(0, 60, 30_000).astype(str)
@@ -228,11 +231,11 @@ def test_a_long_table_keeps_the_worst_and_counts_the_rest():
     assert "\nand 20 more\n" in text
 
 
-def test_what_a_fix_corrected_is_told(pair):
+def test_a_summary_states_what_a_fix_corrected(pair):
     data = tu.simulate.lending(20_000, seed=1)
     fix = tu.MCGrad("prediction", ["region", "product"]).fit(data, data["outcome"])
     text = markdown(list(pair), fix=fix)
-    assert "### What the fix corrected\n\nMCGrad moved scores by" in text
+    assert "### What the fix corrected\n\nMCGrad changed scores by" in text
     corrected = tables(text)[2]
     assert corrected[2][0].startswith("`")
     assert 3 <= len(corrected) <= 2 + 10

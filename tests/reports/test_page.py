@@ -1,4 +1,4 @@
-"""The page: one file, everything shown as text, written whole or not at all."""
+"""The HTML page: its contents, its safety against hostile names, and comparisons."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trueup.audits.result import Source
 from trueup.audits.text import number
 from trueup.errors import ArgumentError
 from trueup.reports.compare import compare
+from trueup.reports.model import map_columns
 from trueup.reports.page import render
-from trueup.reports.pairs import view_map
-from trueup.reports.profiles import load_profile
+from trueup.reports.profiles.profile import Vocabulary, load_profile
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -35,7 +35,7 @@ HOSTILE = (
 
 
 class Reader(html.parser.HTMLParser):
-    """Collects what a page is made of, and whether every element is closed."""
+    """Collects tags, attributes and texts of a page, and asserts that elements are closed in order."""
 
     EMPTY = frozenset({"meta", "br", "input", "link", "img", "line", "circle", "rect", "path", "polyline", "polygon"})
 
@@ -103,16 +103,16 @@ def hostile():
     return audit(data, by=["<b>column</b>"])
 
 
-def test_the_page_begins_with_the_verdict_in_words(before, after):
+def test_the_page_starts_with_the_verdict(before, after):
     page = Reader(render(before)).text
     assert "Miscalibrated" in page
-    assert f"5 of {before.tested} segments are off beyond chance, at 5% (Holm). The evidence is strongest on " in page
+    assert f"5 of {before.tested} segments are miscalibrated at 5% (Holm). The evidence is strongest on " in page
     assert "No miscalibration found" in Reader(render(after)).text
 
 
-def test_a_page_of_nothing_testable_says_so():
-    found = audit(loans(40), by=["region"])
-    page = Reader(render(found)).text
+def test_a_page_without_testable_segments_states_it():
+    result = audit(loans(40), by=["region"])
+    page = Reader(render(result)).text
     assert "Nothing could be tested" in page
     assert "No segment has 50 rows" in page
 
@@ -121,14 +121,14 @@ def test_the_page_shows_key_figures_table_notes_settings_and_definitions(before)
     page = Reader(render(before)).text
     for words in (
         "rows 20,000", f"segments tested {before.tested:,}", "strongest evidence", "observed/expected, all rows", "Worst segments",
-        "95% interval", "adjusted p", "would have been found with 80% power", "Settings", "How to read this", "Holm",
+        "95% interval", "adjusted p", "would have been detected with 80% power", "Settings", "How to read this page", "Holm",
     ):  # fmt: skip
         assert words in page, words
     assert before.worst(1)[0].segment in page
 
 
 def rows_of(page):
-    """Give the rows of the table of segments: their columns by number, their rows of data, and their names."""
+    """Return the rows of the table of segments: indices of their columns, number of rows, and name."""
     table = page.partition('id="segments"')[2].partition("</table>")[0]
     found = re.findall(r'<tr[^>]*data-by="([\d ]*)" data-n="(\d+)"><th scope="row"[^>]*><bdi>(.*?)</bdi>', table)
     return [(by, int(n), html_module.unescape(name)) for by, n, name in found]
@@ -142,7 +142,7 @@ def data_of(page):
     return json.loads(page.partition('<script type="application/json" id="page-data">')[2].partition("</script>")[0])
 
 
-def test_the_table_holds_all_segments_worst_first_with_what_they_are_filtered_by(before):
+def test_the_table_has_all_segments_worst_first_with_their_filter_keys(before):
     rows = rows_of(render(before))
     assert [name for _, _, name in rows] == [finding.segment for finding in before.worst(before.tested)]
     assert [n for _, n, _ in rows] == [finding.n for finding in before.worst(before.tested)]
@@ -151,7 +151,7 @@ def test_the_table_holds_all_segments_worst_first_with_what_they_are_filtered_by
         assert {columns[int(at)] for at in by.split()} == columns_of(name)
 
 
-def test_a_table_of_many_segments_holds_the_worst_thousand_and_stays_under_two_megabytes():
+def test_a_long_table_has_the_worst_thousand_segments_and_stays_under_two_megabytes():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.05, 0.6, 60_000)
     names = np.array([f"{text}{at}" for at in range(40) for text in ("👩‍🚀 a name that is rather long ", "עברית ")], object)
@@ -163,82 +163,84 @@ def test_a_table_of_many_segments_holds_the_worst_thousand_and_stays_under_two_m
     assert len(page.encode()) < 2_000_000
 
 
-def test_every_row_opens_its_own_figures_and_curve(before):
-    told = data_of(render(before))
-    for entry, finding in zip(told["rows"], before.worst(before.tested), strict=True):
+def test_every_row_has_its_own_figures_and_curve(before):
+    details = data_of(render(before))
+    for entry, finding in zip(details["rows"], before.worst(before.tested), strict=True):
         ((figures, curve),) = entry
-        said = dict(zip(told["labels"], figures, strict=True))
-        assert said["rows"] == f"{finding.n:,}"
-        assert float(said["observed"]) == pytest.approx(finding.observed, rel=1e-3)
-        assert float(said["events, observed"].replace(",", "")) == pytest.approx(finding.n * finding.observed, abs=0.51)
+        shown = dict(zip(details["labels"], figures, strict=True))
+        assert shown["rows"] == f"{finding.n:,}"
+        assert float(shown["observed"]) == pytest.approx(finding.observed, rel=1e-3)
+        assert float(shown["events, observed"].replace(",", "")) == pytest.approx(finding.n * finding.observed, abs=0.51)
         assert curve[0] == pytest.approx(finding.curve.predicted, rel=1e-3)
         assert curve[4] == finding.curve.rows.tolist()
 
 
-def test_a_page_says_what_to_do_next(before, after):
+def test_a_page_recommends_the_next_step(before, after):
     page = render(before)
     line = 'trueup.MCGrad("prediction", ["region", "product", "employment"]).fit(rows, rows["outcome"])'
     assert f"<code>{line}</code>" in html_module.unescape(page)
-    assert "nothing was found to fix" in Reader(render(after)).text
-    assert "gather more rows" in Reader(render(audit(loans(40), by=["region"]))).text
+    assert "no correction is needed" in Reader(render(after)).text
+    assert "collect more rows" in Reader(render(audit(loans(40), by=["region"]))).text
 
 
-def test_the_whole_has_a_band_a_histogram_and_its_cumulative_differences(before):
+def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(before):
     page = render(before)
     assert page.count('class="band"') == 2
-    whole = before.portrait.histogram
+    histogram = before.portrait.histogram
     top = float(re.search(r'class="curve large" viewBox="0 0 \d+ ([\d.]+)"', page)[1])
     assert top > 500
-    assert 1 <= page.count('class="rows"') <= int((whole.weight > 0).sum())
+    assert 1 <= page.count('class="rows"') <= int((histogram.weight > 0).sum())
     assert f"{number(before.overall.sigma)} sigma" in page
     assert "Cumulative differences of all rows" in page
 
 
-def test_the_map_shows_the_worst_sigma_of_each_pair_of_columns(before):
+def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(before):
     page = render(before)
-    fields = re.findall(r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.]+)</b><span>(\d+) of (\d+) off', page)
+    fields = re.findall(
+        r'data-first="(\d)" data-second="(\d)" title="[^"]*"><b>([\d.]+)</b><span>(\d+) of (\d+)</span>', page
+    )
     assert len(fields) == 6
     columns = ["region", "product", "employment"]
-    for first, second, sigma, off, tested in fields:
+    for first, second, sigma, flagged, tested in fields:
         used = {columns[int(first)], columns[int(second)]}
         found = [
             f for f in before.worst(before.tested)
             if columns_of(f.segment) == used
         ]  # fmt: skip
         assert float(sigma) == pytest.approx(max(f.sigma for f in found), rel=0.06)
-        assert int(off) == sum(f.p_adjusted <= 0.05 for f in found)
+        assert int(flagged) == sum(f.p_adjusted <= 0.05 for f in found)
         assert int(tested) == len(found)
 
 
-def test_the_parts_of_the_brier_score_add_up_on_the_page(before):
+def test_the_terms_of_the_brier_score_are_shown(before):
     scores = before.portrait.scores
     page = Reader(render(before)).text
     for name in ("brier", "miscalibration", "discrimination", "uncertainty"):
         assert number(scores[name], 4) in page, name
 
 
-def test_a_page_tells_where_it_comes_from(before):
+def test_a_page_states_its_provenance(before):
     page = Reader(render(before)).text
     assert before.portrait.fingerprint in page
     assert "trueup.audit(data, outcome='outcome', prediction='prediction', by=['region', 'product', 'employment'])" in page
-    told = replace(before, source=Source((("scores.csv", 1234, "ab" * 32),), "trueup audit scores.csv --outcome outcome"))
-    page = Reader(render(told)).text
+    source = Source((("scores.csv", 1234, "ab" * 32),), "trueup audit scores.csv --outcome y", "trueup fit scores.csv")
+    page = Reader(render(replace(before, source=source))).text
     for words in (
         "scores.csv (1,234 bytes)",
         "ab" * 32,
-        "trueup audit scores.csv --outcome outcome",
+        "trueup audit scores.csv --outcome y",
         "trueup fit scores.csv",
     ):
         assert words in page, words
 
 
-def test_what_would_have_been_found_is_said_in_words(after):
+def test_detectable_shifts_are_stated(after):
     page = Reader(render(after)).text
     points = number(100 * after.overall.mde, 2)
-    assert f"a shift of {points} percentage points between observed and expected would have been found" in page
+    assert f"a shift of {points} percentage points between observed and expected would have been detected" in page
 
 
-def test_a_profile_adds_its_sections_and_words(before):
+def test_a_profile_adds_its_sections_and_vocabulary(before):
     page = Reader(render(before, profile="credit")).text
     assert "default rate" in page
     with pytest.raises(ArgumentError):
@@ -246,29 +248,28 @@ def test_a_profile_adds_its_sections_and_words(before):
 
 
 @pytest.mark.parametrize("name", ["ads", "health"])
-def test_a_page_speaks_the_words_of_its_profile_throughout(before, after, name):
-    words = load_profile(name).words
+def test_a_page_uses_the_vocabulary_of_its_profile_throughout(before, after, name):
+    words = load_profile(name).vocabulary
     for results in (before, [before, after]):
         page = render(results, profile=name)
-        told = Reader(page).text
+        shown = Reader(page).text
         for text in (
-            f"{words.segments} tested", f"only {words.segments} that are off", f"{words.observed}, all {words.rows}",
+            f"{words.segments} tested", f"only miscalibrated {words.segments}", f"{words.observed}, all {words.rows}",
             f"{words.rows} 20,000", f"· 20,000 {words.rows}",
         ):  # fmt: skip
-            assert text in told, text
+            assert text in shown, text
         assert f'text-anchor="middle">{words.observed}</text>' in page
-        shown = re.sub(r"too thin to tell: .*? rows", "", told.partition("Settings")[0])  # a note of the audit itself
-        assert "segment" not in shown.lower()
+        assert "segment" not in shown.partition("Settings")[0].lower()
         assert data_of(page)["axes"] == [words.observed, words.expected]
 
 
-def test_axes_keep_their_usual_names_where_those_of_a_profile_are_long(before):
-    words = replace(load_profile("health").words, observed="rate of what was observed")
-    page = render(before, profile=replace(load_profile("health"), words=words))
+def test_axes_have_default_labels_if_those_of_the_profile_are_long(before):
+    vocabulary = replace(load_profile("health").vocabulary, observed="rate of what was observed")
+    page = render(before, profile=replace(load_profile("health"), vocabulary=vocabulary))
     assert 'text-anchor="middle">observed</text>' in page
 
 
-def test_parts_of_a_profile_come_after_the_whole_and_after_a_comparison(before, after):
+def test_sections_of_a_profile_follow_the_overall_plot_or_the_comparison(before, after):
     page = render(before, profile="health")
     assert page.index('id="whole"') < page.index('<section class="profile') < page.index('id="scores"')
     both = render({"pctr": before, "pctr_trueup": after}, profile="health")
@@ -278,33 +279,33 @@ def test_parts_of_a_profile_come_after_the_whole_and_after_a_comparison(before, 
     assert both.index("<tbody>") < both.index('id="segments"') < both.index('<section class="profile')
 
 
-def test_a_page_says_what_it_is_about(before):
+def test_a_page_names_its_files_and_rows(before):
     files = tuple((f"part {at}.csv", 1, "ab" * 32) for at in range(5))
     eyebrow = Reader(render(replace(before, source=Source(files, "trueup audit")))).text
     assert "Calibration audit · part 0.csv, part 1.csv and 3 more · 20,000 rows" in eyebrow
     assert "Calibration audit · 20,000 rows" in Reader(render(before)).text
 
 
-def test_the_settings_list_the_columns_that_were_taken_as_names():
+def test_settings_list_the_categorical_columns():
     data = loans(2_000)
     found = tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "age"])
-    assert "columns that form segments region, age columns taken as names region columns" in Reader(render(found)).text
+    assert "columns that form segments region, age categorical columns region maximum" in Reader(render(found)).text
 
 
-def test_the_multicalibration_error_is_among_the_measures(before):
+def test_the_multicalibration_error_is_among_the_metrics(before):
     page = Reader(render(before)).text
     assert f"lower is better {number(before.mce_absolute, 4)}" in page
     assert f"strongest evidence {number(before.worst_sigma)} sigma" in page
 
 
-def test_a_comparison_shows_movement_and_what_the_fix_corrected(before, after):
+def test_a_comparison_shows_changes_and_what_the_fix_corrected(before, after):
     fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(loans(3000), "outcome")
     page = render([before, after], fix=fix)
     first, second = before.worst(1)[0], after[before.worst(1)[0].segment]
     text = Reader(page).text
     assert f"{number(first.ratio)} → {number(second.ratio)}" in text
     assert "What the fix corrected" in text
-    assert "Scores side by side" in text
+    assert "Metrics side by side" in text
     assert number(before.portrait.scores["brier"], 4) in text
     assert number(after.portrait.scores["brier"], 4) in text
     assert len(data_of(page)["rows"][0]) == 2
@@ -314,38 +315,39 @@ def other_scores(data, name, scores):
     return tu.audit({**data, name: scores}, outcome="outcome", prediction=name, by=["region", "product"])
 
 
-def test_a_page_says_of_which_rows_the_figures_of_a_fix_are_and_what_it_was_fitted_to_correct():
-    taught, judged = loans(6_000, seed=1), loans(6_000, seed=2)
-    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(taught, "outcome")
+def test_a_page_states_which_rows_and_score_a_fix_was_fitted_on():
+    training, held_out = loans(6_000, seed=1), loans(6_000, seed=2)
+    fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(training, "outcome")
     was, now = (
-        other_scores(judged, name, p) for name, p in (("prediction", judged["prediction"]), ("q", fix.predict(judged)))
+        other_scores(held_out, name, p)
+        for name, p in (("prediction", held_out["prediction"]), ("q", fix.predict(held_out)))
     )
     page = Reader(render([was, now], fix=fix)).text
-    assert "those of the 6,000 rows that it was fitted on, not of the rows of this page." in page
+    assert "those of the 6,000 rows the model was fitted on, not of the rows on this page." in page
     assert re.search(r"account for \d+% of the squared changes", page)
     assert "share of rows" in page
     assert "It was fitted to correct" not in page
-    other = other_scores(judged, "old", judged["prediction"])
+    other = other_scores(held_out, "old", held_out["prediction"])
     page = Reader(render([other, now], fix=fix)).text
-    assert "It was fitted to correct 'prediction', which is not the score before it here ('old')." in page
+    assert "It was fitted to correct 'prediction', which is not the score it is compared with here ('old')." in page
 
 
-def test_a_page_warns_where_its_rows_look_like_those_that_taught_the_fix():
+def test_a_page_warns_if_its_rows_look_like_the_training_rows_of_the_fix():
     data = loans(6_000, seed=1)
     fix = tu.MCGrad(prediction="prediction", features=["region", "product"]).fit(data, "outcome")
     both = [other_scores(data, "prediction", p) for p in (data["prediction"], fix.predict(data))]
-    told = Reader(render(both, fix=fix)).text
-    assert "that it was fitted on, and the rows of this page look like the same: what is right on them need not be" in told
-    assert "Next: compare on rows that the fix has not seen. These look like the ones that taught it" in told
+    page = Reader(render(both, fix=fix)).text
+    assert "and the rows on this page look like the same rows: results on them are optimistic" in page
+    assert "Next: compare on rows that were not used for the fit. These look like the rows the model was fitted on" in page
     fresh = loans(6_000, seed=2)
-    told = Reader(
+    page = Reader(
         render([other_scores(fresh, "prediction", p) for p in (fresh["prediction"], fix.predict(fresh))], fix=fix)
     ).text
-    assert "not of the rows of this page" in told
-    assert "that taught it" not in told
+    assert "not of the rows on this page" in page
+    assert "optimistic" not in page
 
 
-def test_a_fix_that_was_not_fitted_is_refused(before, after):
+def test_an_unfitted_fix_is_rejected(before, after):
     for fix in (tu.MCGrad(), "model.trueup"):
         with pytest.raises(ArgumentError, match="fitted calibrator"):
             render([before, after], fix=fix)
@@ -364,7 +366,7 @@ def test_a_page_loads_nothing(before, after, hostile):
         assert not re.search(r"url\(|@import|https?://", page)
 
 
-def test_the_policy_of_a_page_lets_its_own_script_run_and_no_other(before):
+def test_the_content_security_policy_allows_only_the_script_of_the_page(before):
     import base64
     import hashlib
 
@@ -398,7 +400,7 @@ def test_hostile_names_are_shown_as_text(hostile):
     assert "\x1b" not in page
 
 
-def test_a_name_of_ten_thousand_characters_is_cut_and_its_title_is_capped(hostile):
+def test_a_name_of_ten_thousand_characters_and_its_tooltip_are_shortened(hostile):
     page = render(hostile)
     assert max(len(word) for word in page.split()) < 2000
     titles = [value for _, name, value in Reader(page).attributes if name == "title" and "xxxx" in value]
@@ -406,16 +408,16 @@ def test_a_name_of_ten_thousand_characters_is_cut_and_its_title_is_capped(hostil
     assert all(90 < len(title) <= 1000 for title in titles)
 
 
-def test_every_curve_is_named_and_every_point_says_its_numbers(before):
+def test_curves_have_titles_and_points_have_tooltips(before):
     page = render(before)
-    whole = before.overall.curve
+    curve = before.overall.curve
     assert page.partition("<script")[0].count('role="img"') == 1 + page.count("<title>Reliability curve of ") == 6
-    first = f"predicted {whole.predicted[0]:.3g}, observed {whole.observed[0]:.3g}"
+    first = f"predicted {curve.predicted[0]:.3g}, observed {curve.observed[0]:.3g}"
     assert first[:20] in page
     assert "<title>Reliability curve of all rows: " in page
 
 
-def test_values_that_are_not_finite_are_shown_and_break_nothing(before):
+def test_non_finite_values_are_shown_and_break_nothing(before):
     columns = {name: column.copy() for name, column in before.columns.items()}
     for name, value in (
         ("sigma", math.inf),
@@ -445,7 +447,7 @@ def test_a_regression_with_negative_values_has_a_page():
     assert read.open == []
     assert "Miscalibrated" in read.text
     assert "observed - expected, all rows +0.4" in read.text
-    assert "observed/expected" not in read.text.partition("How to read this")[0]
+    assert "observed/expected" not in read.text.partition("How to read this page")[0]
 
 
 def test_several_classes_have_a_page():
@@ -464,18 +466,18 @@ def test_several_classes_have_a_page():
     assert "classes a, b, c" in page
 
 
-def test_weights_have_a_column_only_where_there_are_weights(before):
+def test_the_weight_column_appears_only_with_weights(before):
     data = loans(2000)
     data["w"] = np.full(2000, 2.0)
-    weighed = audit(data, by=["region"], weight="w")
-    assert ">weight</th>" in render(weighed)
+    weighted = audit(data, by=["region"], weight="w")
+    assert ">weight</th>" in render(weighted)
     assert ">weight</th>" not in render(before)
 
 
-def test_two_audits_stand_side_by_side_as_before_and_after(before, after):
+def test_two_audits_are_named_before_and_after(before, after):
     page = Reader(render([before, after])).text
-    assert f"{before.rejected} segments off before, 0 after" in page
-    assert f"0 of the {before.rejected} still off, {before.rejected} no longer found off, 0 newly found off" in page
+    assert f"{before.rejected} segments miscalibrated before, 0 after" in page
+    assert f"0 of the {before.rejected} still miscalibrated, {before.rejected} no longer miscalibrated, 0 newly" in page
     assert "Miscalibrated" in page
     assert "No miscalibration found" in page
 
@@ -486,15 +488,15 @@ def test_a_mapping_names_the_audits(before, after):
     assert "mended: all rows" in page
 
 
-def test_a_segment_that_only_one_audit_has_is_told_apart(before):
+def test_a_segment_of_only_one_audit_is_marked_as_absent(before):
     other = audit(loans(4000, seed=3), by=["region", "term"])
     page = Reader(render([before, other])).text
-    assert "not there" in page
+    assert "absent" in page
     assert "Settings: before" in page
 
 
 def test_settings_that_are_the_same_are_shown_once(before, after):
-    assert Reader(render([before, after])).text.count("least rows of a segment") == 1
+    assert Reader(render([before, after])).text.count("minimum rows per segment") == 1
 
 
 def test_the_same_results_give_the_same_page(before, after):
@@ -502,13 +504,13 @@ def test_the_same_results_give_the_same_page(before, after):
 
 
 @pytest.mark.parametrize("results", [[], {}, "audit", 3, [1], {"a": "b"}])
-def test_a_report_of_anything_but_audits_is_refused(results, tmp_path):
+def test_a_report_of_anything_but_audits_is_rejected(results, tmp_path):
     with pytest.raises(ArgumentError, match="audit"):
         tu.report(results, tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_cannot_be_told_apart_are_refused(before):
+def test_names_that_look_the_same_are_rejected(before):
     with pytest.raises(ArgumentError, match="same name"):
         render({"a\x00": before, "a\x01": before})
 
@@ -520,11 +522,11 @@ def test_report_returns_the_path_it_wrote(before, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_single_audit_in_a_list_is_a_page_of_one(before):
+def test_a_list_of_one_audit_gives_the_page_of_that_audit(before):
     assert render([before]) == render(before)
 
 
-def test_audits_under_different_rules_do_not_share_a_page():
+def test_audits_with_different_alpha_are_rejected():
     data = tu.simulate.lending(2000, 0)
     roles = {"outcome": "outcome", "prediction": "prediction", "by": ["region"]}
     with pytest.raises(ArgumentError, match="must share alpha and adjust"):
@@ -532,7 +534,7 @@ def test_audits_under_different_rules_do_not_share_a_page():
 
 
 def same_text():
-    """Two segments with one text: a value of column a is written like a pair of values."""
+    """Audit rows with two segments of the same text: a value of column a reads like a pair of values."""
     rng = np.random.default_rng(0)
     p = rng.random(3_000)
     columns = {"a": rng.choice(["x", "x & b=u"], 3_000), "b": rng.choice(["u", "v"], 3_000)}
@@ -540,57 +542,56 @@ def same_text():
     return tu.audit(data, outcome="y", prediction="p", by=["a", "b"])
 
 
-def test_a_comparison_shows_the_curves_of_segments_that_are_off_in_one_of_the_audits(before):
+def test_a_comparison_plots_segments_that_are_miscalibrated_in_one_of_the_audits(before):
     good = replace(before, columns=before.columns | {"p_adjusted": np.ones(len(before))})
-    words = load_profile("general").words
-    off = [one.segment for one in before.worst(before.rejected) if one.segment != "all rows"]
+    flagged = [finding.segment for finding in before.worst(before.rejected) if finding.segment != "all rows"]
     for pair in ({"a": before, "b": good}, {"a": good, "b": before}):
-        assert [name.short for name, _ in compare(pair, words).pairs] == off[:4]
+        assert [name.short for name, _ in compare(pair, Vocabulary()).pairs] == flagged[:4]
     without = replace(before, curves={at: curve for at, curve in before.curves.items() if at != 0})
-    shown = compare({"a": before, "b": without}, words).pairs
+    shown = compare({"a": before, "b": without}, Vocabulary()).pairs
     assert before.finding(0).segment not in [name.short for name, _ in shown]
     assert all(curve.plot is not None for _, curves in shown for curve in curves)
-    assert len(compare({"a": good, "b": good}, words).pairs) == 4  # nothing is off: the strongest
+    assert len(compare({"a": good, "b": good}, Vocabulary()).pairs) == 4  # no finding: the strongest evidence
 
 
-def test_a_curve_that_was_not_kept_is_told_from_one_that_has_no_bins(before):
+def test_a_curve_that_was_not_kept_differs_from_a_curve_without_bins(before):
     empty = replace(before.curves[1], **{name: getattr(before.curves[1], name)[:0] for name in vars(before.curves[1])})
     found = replace(before, curves={2: before.curves[2], 1: empty})
     page = render(found)
     rows = data_of(page)["rows"]
     assert [rows[at][0][1] if at < 2 else len(rows[at][0][1]) for at in range(3)] == [None, [], 5]
-    assert "kept for the worst thousand" in page
+    assert "kept for the worst 1,000" in page
 
 
-def test_segments_that_share_a_text_are_kept_apart_in_a_comparison():
+def test_segments_with_the_same_text_stay_separate_in_a_comparison():
     found = same_text()
-    table = compare({"before": found, "after": found}, load_profile("general").words).table
+    table = compare({"before": found, "after": found}, Vocabulary()).table
     texts = [row[0].text for row in table.rows]
     assert len(texts) == found.tested
     assert texts.count("a=x & b=u") == 2
-    assert sorted(row[1].text for row in table.rows) == sorted(f"{one.n:,}" for one in found.worst(found.tested))
+    assert sorted(row[1].text for row in table.rows) == sorted(f"{finding.n:,}" for finding in found.worst(found.tested))
 
 
-def test_a_page_where_nothing_is_off_does_not_ask_where_scores_are_wrong():
+def test_a_page_without_findings_does_not_ask_where_the_miscalibration_is():
     rng = np.random.default_rng(4)
     p = rng.random(4_000)
     data = {"y": (rng.random(4_000) < p).astype(int), "p": p, "a": rng.choice(["x", "z"], 4_000)}
     found = tu.audit(data, outcome="y", prediction="p", by=["a"])
     assert not found.miscalibrated
-    assert "most wrong" not in Reader(render(found)).text
+    assert "Where is the miscalibration" not in Reader(render(found)).text
 
 
-def test_the_page_says_how_many_scores_its_axis_does_not_show():
+def test_the_share_of_scores_outside_the_axis_is_stated():
     rng = np.random.default_rng(4)
     p = np.append(rng.random(4_000) / 20, np.full(40, 0.9))
     data = {"y": (rng.random(4_040) < p).astype(int), "p": p, "a": np.full(4_040, "x")}
     found = tu.audit(data, outcome="y", prediction="p", by=["a"])
-    assert "0.99% of the rows have scores beyond this axis." in Reader(render(found)).text
+    assert "0.99% of the rows have scores outside this axis." in Reader(render(found)).text
 
 
-def test_the_map_has_the_worst_and_the_counts_of_every_pair():
+def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
     found = same_text()
-    view = view_map(found)
+    view = map_columns(found)
     names = [name.short for name in view.names]
     frame = found.to_frame()
     for row, first in zip(view.rows, names, strict=True):
@@ -599,7 +600,7 @@ def test_the_map_has_the_worst_and_the_counts_of_every_pair():
             at = [k for k in range(len(found)) if {c for c in found.keys.columns[k].tolist() if c >= 0} == mine]
             assert field.tested == len(at)
             assert field.sigma == number(float(frame["sigma"][at].max()), 2 if frame["sigma"][at].max() < 10 else 3)
-            assert field.off == int((frame["p_adjusted"][at] <= 0.05).sum())
+            assert field.flagged == int((frame["p_adjusted"][at] <= 0.05).sum())
 
 
 def test_an_infinite_sigma_sorts_above_every_other():
@@ -611,7 +612,7 @@ def test_an_infinite_sigma_sorts_above_every_other():
     assert '<td data-sort="Infinity">inf</td>' in page
 
 
-def test_drawings_of_weighted_rows_speak_of_weight():
+def test_plots_of_weighted_rows_are_labelled_with_weight():
     rng = np.random.default_rng(1)
     p = rng.random(1_000)
     data = {"y": (rng.random(1_000) < p).astype(int), "p": p, "w": 0.5 + rng.random(1_000)}
@@ -621,8 +622,8 @@ def test_drawings_of_weighted_rows_speak_of_weight():
 
 
 @pytest.fixture(scope="module")
-def wordy():
-    """A thousand segments of one column, whose names take six bytes a letter in a page."""
+def long_names():
+    """Audit a thousand segments of one column, whose names take six bytes per character in a page."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.05, 0.6, 20_000)
     quotes = 3_000 * '"'
@@ -631,14 +632,14 @@ def wordy():
 
 
 @pytest.mark.parametrize("profile", ["general", "credit", "ads"])
-def test_names_that_are_long_and_heavy_leave_a_page_under_two_megabytes(wordy, profile):
-    assert wordy.tested > 1_000
-    assert len(render(wordy, profile=profile).encode()) < 2_000_000
+def test_long_names_with_escapes_leave_a_page_under_two_megabytes(long_names, profile):
+    assert long_names.tested > 1_000
+    assert len(render(long_names, profile=profile).encode()) < 2_000_000
 
 
-def test_a_page_tells_of_limits_and_bands_only_where_it_shows_some(before):
+def test_confidence_intervals_and_bands_are_explained_only_if_shown(before):
     shown, without = Reader(render(before)).text, Reader(render(replace(before, whole_rows=[]))).text
-    assert "± are 95% limits" in shown
+    assert "± is a 95% confidence interval" in shown
     assert "The grey band is where the points" in shown
     assert "±" not in without
     assert "The grey band is where the points" not in without
@@ -647,17 +648,17 @@ def test_a_page_tells_of_limits_and_bands_only_where_it_shows_some(before):
     assert "±" not in Reader(render([both, both])).text
 
 
-def test_a_page_of_amounts_explains_amounts():
+def test_a_regression_page_explains_continuous_outcomes():
     rng = np.random.default_rng(0)
     p = rng.normal(-5, 1, 500)
     data = {"g": rng.choice(["a", "b"], 500), "outcome": p + rng.normal(0, 1, 500), "prediction": p}
     page = Reader(render(audit(data, task="regression"))).text
-    assert "when the mean outcome of its rows with a score is that score, and so for every score" in page
-    assert "where the expected is below 0, the other way round" in page
-    assert not any(words in page for words in ("turn out positive", "±", "Brier"))
+    assert "if the mean outcome of its rows with a given score equals that score, and likewise for every score" in page
+    assert "the reverse if the expected is negative" in page
+    assert not any(words in page for words in ("are positive", "±", "Brier"))
 
 
-def test_the_call_that_makes_a_page_again_names_the_users_own_segments():
+def test_the_reproducing_call_names_user_defined_segments():
     data = loans(2_000)
     found = audit(data, by=["region"], segments={"it's new": data["prediction"] > 0.1})
     assert """by=['region'], segments={"it's new": ...})""" in Reader(render(found)).text

@@ -1,4 +1,4 @@
-"""Profiles change words, tables and defaults; a stranger's file is checked."""
+"""Profiles: vocabulary, sections and defaults; validation of profile files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,26 @@ import pytest
 
 import trueup as tu
 from trueup.errors import ArgumentError, FileError
-from trueup.reports.profiles import PROFILES, Profile, SectionPlan, Words, load_profile, sections
-from trueup.reports.profiles.benefit import best, clipped, leads, net_benefit
-from trueup.reports.profiles.declared import DEFAULTS, KINDS, MEASURES
-from trueup.reports.profiles.fields import _count_cell
-from trueup.reports.profiles.grades import jeffreys, jeffreys_below, tell_chance
-from trueup.reports.profiles.levels import levels_of
-from trueup.reports.profiles.risks import READINGS
+from trueup.reports.model import count_cell
+from trueup.reports.profiles.decision import best_strategy, clip_line, compare_strategies, net_benefit
+from trueup.reports.profiles.profile import (
+    DEFAULTS,
+    KINDS,
+    METRICS,
+    PROFILES,
+    Profile,
+    SectionPlan,
+    Vocabulary,
+    load_profile,
+)
+from trueup.reports.profiles.sections import (
+    build_sections,
+    column_levels,
+    interpret,
+    jeffreys_interval,
+    jeffreys_probability,
+    probability_text,
+)
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 
@@ -42,10 +55,10 @@ def heads(section):
     return [heading.text for heading in section.table.headings]
 
 
-# What comes with the package
+# Bundled profiles
 
 
-def test_the_profiles_are_the_files_of_the_folder():
+def test_profiles_are_the_toml_files_of_the_package():
     import trueup.reports.profiles as home
 
     files = {path.stem for path in Path(home.__file__).parent.glob("*.toml")}
@@ -54,28 +67,28 @@ def test_the_profiles_are_the_files_of_the_folder():
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_profile_loads_under_its_name_and_makes_its_sections(name, audited):
+def test_every_profile_has_its_name_and_builds_its_sections(name, audited):
     profile = load_profile(name)
     assert profile.name == name
-    made = sections(audited, name)
+    made = build_sections(audited, name)
     assert [section.title for section in made] == [plan.title for plan in profile.sections]
-    assert made == sections(audited, profile)
+    assert made == build_sections(audited, profile)
     for section in made:
         assert section.table is not None
         assert all(len(row) == len(section.table.headings) for row in section.table.rows)
 
 
-def test_defaults_are_arguments_of_an_audit_and_kinds_are_drawn(audited):
+def test_defaults_are_arguments_of_an_audit_and_kinds_are_built(audited):
     import inspect
 
     known = set(inspect.signature(tu.audit).parameters) | {"top"}
     assert set(DEFAULTS) <= known
     for kind in KINDS:
-        assert sections(audited, Profile("own", sections=(SectionPlan(kind, "a title"),)))[0].title == "a title"
-    assert set(audited.portrait.scores) - set(MEASURES) == {"slope_se", "intercept_se", "in the large_se"}
+        assert build_sections(audited, Profile("own", sections=(SectionPlan(kind, "a title"),)))[0].title == "a title"
+    assert set(audited.portrait.scores) - set(METRICS) == {"slope_se", "intercept_se", "in the large_se"}
 
 
-def test_options_are_cut_down_to_the_columns_that_are_there():
+def test_options_keep_only_existing_columns():
     profile = Profile("own", defaults={"depth": 1, "by": ("a", "B"), "categorical": ("zip",)})
     assert profile.options(["b", "c", "A"]) == {"depth": 1, "by": ["A", "b"]}
     assert profile.options([]) == {"depth": 1}
@@ -85,34 +98,38 @@ def test_options_are_cut_down_to_the_columns_that_are_there():
 # Grades
 
 
-def test_jeffreys_intervals_are_those_worked_by_hand():
+def test_jeffreys_intervals_equal_hand_computed_ones():
     # One row and its event: Beta(3/2, 1/2), whose distribution is (2/pi) (arcsin sqrt(x) - sqrt(x (1 - x))); the interval
     # ends with 1. At x = 1/2 that is (2/pi) (pi/4 - 1/2) = 1/2 - 1/pi.
-    assert jeffreys_below(1, 1, 0.5) == pytest.approx(0.5 - 1 / math.pi)
-    low, high = jeffreys(1, 1, 0.9)
+    assert jeffreys_probability(1, 1, 0.5) == pytest.approx(0.5 - 1 / math.pi)
+    low, high = jeffreys_interval(1, 1, 0.9)
     assert high == 1.0
     assert 2 / math.pi * (math.asin(math.sqrt(low)) - math.sqrt(low * (1 - low))) == pytest.approx(0.05)
     # No rows: the prior alone, the arcsine distribution, (2/pi) arcsin sqrt(x).
-    assert jeffreys_below(0, 0, math.sin(math.pi * 0.3 / 2) ** 2) == pytest.approx(0.3)
+    assert jeffreys_probability(0, 0, math.sin(math.pi * 0.3 / 2) ** 2) == pytest.approx(0.3)
     # No event among n rows begins with 0, and mirrors n events of n.
-    low, high = jeffreys(0, 20, 0.95)
+    low, high = jeffreys_interval(0, 20, 0.95)
     assert low == 0.0
-    assert jeffreys(20, 20, 0.95) == (pytest.approx(1 - high), 1.0)
+    assert jeffreys_interval(20, 20, 0.95) == (pytest.approx(1 - high), 1.0)
     # By adding up the density of Beta(3.5, 7.5): three events of ten.
     x = (np.arange(1_000_000) + 0.5) / 1_000_000
     share = np.cumsum(x**2.5 * (1 - x) ** 6.5)
-    assert jeffreys(3, 10, 0.95) == pytest.approx(x[np.searchsorted(share, share[-1] * np.array([0.025, 0.975]))], abs=2e-6)
+    assert jeffreys_interval(3, 10, 0.95) == pytest.approx(
+        x[np.searchsorted(share, share[-1] * np.array([0.025, 0.975]))], abs=2e-6
+    )
 
 
-def test_jeffreys_intervals_hold_about_as_often_as_they_say():
+def test_jeffreys_intervals_have_about_nominal_coverage():
     random = np.random.default_rng(0)
     rate, rows = 0.1, 200
-    held = [low <= rate <= high for low, high in (jeffreys(k, rows, 0.9) for k in random.binomial(rows, rate, 2_000))]
+    held = [
+        low <= rate <= high for low, high in (jeffreys_interval(k, rows, 0.9) for k in random.binomial(rows, rate, 2_000))
+    ]
     assert np.mean(held) == pytest.approx(0.9, abs=0.03)
 
 
-def test_grades_are_counted_in_their_order_with_a_total(audited):
-    (section,) = sections(audited, "credit")
+def test_grades_are_listed_in_order_with_a_total(audited):
+    (section,) = build_sections(audited, "credit")
     data = lending()
     assert heads(section) == [
         "Grade", "rows", "defaults", "mean PD", "default rate", "95% interval", "PD is", "p", "state", "adjusted p"
@@ -120,7 +137,7 @@ def test_grades_are_counted_in_their_order_with_a_total(audited):
     assert [row[0] for row in texts(section)] == ["0", "1", "2", "3", "4", "all rows"]
     here = data["Grade"] == 1
     rows, events = int(here.sum()), int(data["outcome"][here].sum())
-    low, high = jeffreys(events, rows, 0.95)
+    low, high = jeffreys_interval(events, rows, 0.95)
     mean = data["prediction"][here].mean()
     row = section.table.rows[1]
     assert (row[1].text, row[2].text) == (f"{rows:,}", f"{events:,}")
@@ -129,94 +146,94 @@ def test_grades_are_counted_in_their_order_with_a_total(audited):
     assert isinstance(row[2].value, int)
     assert row[3].value == pytest.approx(mean, rel=1e-12)
     assert row[6].text == ("too low" if mean < low else "too high" if mean > high else "inside")
-    assert "One line a value of column 'Grade', in the order of their numbers." in section.lead
+    assert "One row per value of column 'Grade', in numerical order." in section.lead
     assert row[5].text == f"{low:.4f} to {high:.4f}"
     assert row[5].value == [low, high]
 
 
-def test_the_last_columns_of_grades_are_the_audits_own_and_no_other_is_a_verdict(audited):
-    (section,) = sections(audited, "credit")
+def test_the_last_columns_of_grades_are_the_test_of_the_audit(audited):
+    (section,) = build_sections(audited, "credit")
     for row in section.table.rows:
         finding = audited.overall if row[0].text == "all rows" else audited[f"Grade={row[0].text}"]
-        assert row[8].text == ("off" if finding.p_adjusted <= 0.05 else "within chance")
+        assert row[8].text == ("miscalibrated" if finding.p_adjusted <= 0.05 else "within noise")
         assert row[9].value == finding.p_adjusted
         assert (row[6].kind, row[6].state) == ("interval", "")
-    assert "look at one line alone, at its mean only, and are not adjusted" in section.lead
-    assert "the last two columns are the audit's own test, adjusted for all segments" in section.lead
+    assert "consider the mean of one row of the table only, and are not adjusted" in section.lead
+    assert "the last two columns are the test of the audit, adjusted for all segments" in section.lead
 
 
 def graded(names, **more):
-    """Make grades by the score, the lowest first, and some rows without one."""
+    """Build the section of grades by score, the lowest first, with some rows without a grade."""
     data = lending()
     data["Grade"] = np.array([*names, None], object)[np.where(np.arange(4_000) % 50, np.clip(data["Grade"], 0, 4), 5)]
-    return sections(tu.audit(data, by=["Grade"], **more, **ROLES), "credit")[0]
+    return build_sections(tu.audit(data, by=["Grade"], **more, **ROLES), "credit")[0]
 
 
-def test_grades_of_letters_are_sorted_by_their_mean_score_and_the_missing_come_last():
+def test_grades_of_letters_are_sorted_by_mean_score_with_missing_last():
     section = graded(["AAA", "AA", "A", "BBB", "B"])
     assert [row[0] for row in texts(section)] == ["AAA", "AA", "A", "BBB", "B", "missing", "all rows"]
     assert "sorted by mean PD, lowest first" in section.lead
 
 
-def test_grades_of_numbers_are_sorted_as_numbers_and_bins_as_they_are():
+def test_grades_of_numbers_and_bins_are_in_numerical_order():
     section = graded(["10.5", "9", "2.5", "100", "-1"])
     assert [row[0] for row in texts(section)][:5] == ["-1", "2.5", "9", "10.5", "100"]
     data = lending(Grade=tu.simulate.lending(4_000, seed=1)["prediction"])
     bins = tu.audit(data, by=["Grade"], bins={"Grade": [0.02, 0.1]}, **ROLES)
-    (section,) = sections(bins, "credit")
+    (section,) = build_sections(bins, "credit")
     assert [row[0] for row in texts(section)] == ["< 0.02", "[0.02, 0.1)", ">= 0.1", "all rows"]
     assert "column 'Grade', lowest first" in section.lead
 
 
-def test_a_chance_that_is_nearly_certain_is_not_written_as_one():
-    assert [tell_chance(p) for p in (0.99991, 0.9999, 0.996, 0.5, 1e-17)] == [
+def test_a_probability_near_one_is_not_shown_as_one():
+    assert [probability_text(p) for p in (0.99991, 0.9999, 0.996, 0.5, 1e-17)] == [
         "> 0.9999", "0.9999", "0.9960", "0.50", "< 1e-16"
     ]  # fmt: skip
     data = lending()
     data["prediction"] = np.clip(data["prediction"] * 3, 0, 0.99)
-    (section,) = sections(tu.audit(data, by=[], **ROLES), "credit")
+    (section,) = build_sections(tu.audit(data, by=[], **ROLES), "credit")
     total = section.table.rows[-1]
     assert total[7].text == "> 0.9999"
     assert 0.9999 < total[7].value <= 1
 
 
-def test_a_level_that_is_called_missing_is_told_from_none():
+def test_a_level_named_missing_differs_from_missing_values():
     section = graded(["missing", "AA", "A", "BBB", "B"])
     assert [row[0] for row in texts(section)] == ["missing", "AA", "A", "BBB", "B", "is missing", "all rows"]
 
 
-def test_without_a_column_of_grades_there_are_bands_of_the_score():
+def test_without_a_column_of_grades_score_bands_are_shown():
     audit = tu.audit(lending(), by=["region"], **ROLES)
-    (section,) = sections(audit, "credit")
+    (section,) = build_sections(audit, "credit")
     assert heads(section)[0] == "PD band"
     assert "No column of grades" in section.lead
-    assert heads(section)[-1] == "p"  # a band is no segment: the audit has no verdict of it
+    assert heads(section)[-1] == "p"  # a band is not a segment of the audit
     assert [row[0] for row in texts(section)] == [*(f"band {k}" for k in range(1, 11)), "all rows"]
     counts = [int(row[2].replace(",", "")) for row in texts(section)]
     assert sum(counts[:-1]) == counts[-1] == int(lending()["outcome"].sum())
 
 
-def test_a_grade_with_few_rows_is_counted_all_the_same():
+def test_a_grade_with_few_rows_is_listed():
     data = lending()
     data["Grade"] = np.where(np.arange(len(data["Grade"])) < 3, "rare", "usual")
-    (section,) = sections(tu.audit(data, by=["Grade"], **ROLES), "credit")
+    (section,) = build_sections(tu.audit(data, by=["Grade"], **ROLES), "credit")
     assert ["rare", "3"] in [row[:2] for row in texts(section)]
 
 
-def test_weights_are_told_of():
+def test_weighted_grades_have_weighted_means():
     data = lending(w=np.full(4_000, 2.0))
     audit = tu.audit(data, by=["Grade"], categorical=["Grade"], weight="w", **ROLES)
-    (weighed,) = sections(audit, "credit")
-    (plain,) = sections(tu.audit(lending(), by=["Grade"], categorical=["Grade"], **ROLES), "credit")
-    assert "uneven the weights" in weighed.lead
-    assert [row[:5] for row in texts(weighed)] == [row[:5] for row in texts(plain)]
+    (weighted,) = build_sections(audit, "credit")
+    (plain,) = build_sections(tu.audit(lending(), by=["Grade"], categorical=["Grade"], **ROLES), "credit")
+    assert "Means are weighted" in weighted.lead
+    assert [row[:5] for row in texts(weighted)] == [row[:5] for row in texts(plain)]
 
 
 # Fields and values
 
 
 def test_fields_name_their_worst_value(audited):
-    scores, fields, values = sections(audited, "ads")
+    scores, fields, values = build_sections(audited, "ads")
     harbour = next(row for row in texts(fields) if row[0] == "region")
     worst = audited["region=harbour"]
     assert harbour[3] == "harbour"
@@ -229,9 +246,9 @@ def test_fields_name_their_worst_value(audited):
     assert [row[0] for row in texts(scores)] == ["normalised entropy", "log loss", "observed rate", "predicted rate"]
 
 
-def test_values_come_worst_first_in_the_words_of_the_trade(audited):
-    own = Profile("own", words=Words(outcomes="clicks", outcome="click"), sections=(SectionPlan("values", "t"),))
-    (section,) = sections(audited, own)
+def test_values_are_listed_worst_first_in_the_vocabulary(audited):
+    own = Profile("own", vocabulary=Vocabulary(outcomes="clicks", outcome="click"), sections=(SectionPlan("values", "t"),))
+    (section,) = build_sections(audited, own)
     assert heads(section)[:5] == ["value", "field", "rows", "clicks", "clicks predicted"]
     alone = [one for one in audited if one.depth == 1]
     assert [f"{row[1]}={row[0]}" for row in texts(section)] == [one.segment for one in alone]
@@ -246,40 +263,40 @@ def test_values_do_not_repeat_their_field():
     data = lending()
     data["age"] = np.where(np.arange(4_000) % 9 == 0, np.nan, data["age"])
     found = tu.audit(data, by=["age", "region"], bins={"age": [30, 50]}, segments={"young": data["age"] < 30}, **ROLES)
-    values = sections(found, "ads")[2]
+    values = build_sections(found, "ads")[2]
     ages = [row[0] for row in texts(values) if row[1] == "age"]
     assert sorted(ages) == ["< 30", ">= 50", "[30, 50)", "missing"]
 
 
-def test_of_many_values_the_worst_are_kept_and_the_rest_counted(audited):
-    plan = SectionPlan("values", "values", parameters={"most": 3, "fields": ("REGION", "product")})
-    (section,) = sections(audited, Profile("own", sections=(plan,)))
+def test_the_worst_of_many_values_are_listed_and_the_others_counted(audited):
+    plan = SectionPlan("values", "values", parameters={"max_rows": 3, "fields": ("REGION", "product")})
+    (section,) = build_sections(audited, Profile("own", sections=(plan,)))
     assert len(section.table.rows) == 3
     assert section.table.more == 12 + 5 - 3
     assert "harbour" in [row[0] for row in texts(section)]
 
 
-def test_without_fields_there_is_a_sentence_in_place_of_tables():
+def test_without_fields_a_sentence_replaces_the_tables():
     audit = tu.audit(lending(), by=[], **ROLES)
-    scores, fields, values = sections(audit, "ads")
+    scores, fields, values = build_sections(audit, "ads")
     assert fields.table is values.table is None
     assert "No field" in fields.lead
     assert "no field" in values.lead
     assert scores.table is not None
 
 
-# Risks
+# Calibration slope and decision curve
 
 
-def test_the_line_is_told_in_words(audited):
-    line, _ = sections(audited, "health")
+def test_slope_and_intercept_are_interpreted(audited):
+    line, _ = build_sections(audited, "health")
     found = {row[0]: row for row in texts(line)}
     assert list(found) == [
         "observed/expected (O/E)", "calibration in the large", "calibration slope", "calibration intercept"
     ]  # fmt: skip
     slope, error = (audited.portrait.scores[name] for name in ("slope", "slope_se"))
     assert slope + 1.96 * error < 1
-    assert "below 1: along the line of log odds the risks are more extreme" in found["calibration slope"][5]
+    assert "below 1: risks are too extreme on the logit scale" in found["calibration slope"][5]
     assert "robust (sandwich" in line.lead
     row = next(row for row in line.table.rows if row[0].text == "calibration slope")
     assert [cell.value for cell in row[1:3]] == [slope, error]
@@ -287,59 +304,59 @@ def test_the_line_is_told_in_words(audited):
     assert row[4].value == 1
     assert found["calibration slope"][3] == f"{slope - 1.959964 * error:.3f} to {slope + 1.959964 * error:.3f}"
     intercept = audited.portrait.scores["intercept"]
-    assert f"about {100 / (1 + math.exp(-intercept)):.3g}% happens" in found["calibration intercept"][5]
+    assert f"an observed {100 / (1 + math.exp(-intercept)):.3g}%" in found["calibration intercept"][5]
 
 
 @pytest.mark.parametrize(
     ("change", "name", "said"),
     [
-        (lambda p: p / 2, "calibration in the large", "too low as a whole: their odds would have to be multiplied by"),
-        (lambda p: np.sqrt(p), "calibration in the large", "too high as a whole: their odds would have to be divided by"),
-        (lambda p: p**0.4 / 3, "calibration slope", "more moderate than what happened"),
-        (lambda p: 0.3 - p / 4, "calibration slope", "upside down"),
-        (lambda p: p, "calibration slope", "1 is inside the limits"),
-        (lambda p: p / 2, "observed/expected (O/E)", "more happened"),
-        (lambda p: np.sqrt(p), "observed/expected (O/E)", "less happened"),
+        (lambda p: p / 2, "calibration in the large", "too low on average: the odds would have to be multiplied by"),
+        (lambda p: np.sqrt(p), "calibration in the large", "too high on average: the odds would have to be divided by"),
+        (lambda p: p**0.4 / 3, "calibration slope", "too moderate on the logit scale"),
+        (lambda p: 0.3 - p / 4, "calibration slope", "inverted"),
+        (lambda p: p, "calibration slope", "the interval contains 1"),
+        (lambda p: p / 2, "observed/expected (O/E)", "more was observed"),
+        (lambda p: np.sqrt(p), "observed/expected (O/E)", "less was observed"),
     ],
 )
-def test_readings_of_the_line_follow_the_scores(change, name, said):
+def test_interpretations_follow_the_scores(change, name, said):
     data = tu.simulate.lending(6_000, seed=3, calibrated=True)
     data["prediction"] = change(data["truth"])
-    line = sections(tu.audit(data, by=[], **ROLES), "health")[0]
+    line = build_sections(tu.audit(data, by=[], **ROLES), "health")[0]
     assert said in next(row[5] for row in texts(line) if row[0] == name)
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
-def test_where_no_line_is_best_it_is_said():
+def test_a_regression_without_solution_is_announced():
     data = {"outcome": np.zeros(200), "prediction": np.linspace(0.1, 0.2, 200)}
-    line, decision = sections(tu.audit(data, by=[], **ROLES), "health")
-    assert "No line is best" in line.lead
+    line, decision = build_sections(tu.audit(data, by=[], **ROLES), "health")
+    assert "no finite solution" in line.lead
     assert [row[0] for row in texts(line)] == ["observed/expected (O/E)"]
     assert all(row[5] == "treat none" for row in texts(decision)[5:])
 
 
-def test_net_benefit_is_that_of_decision_curves(audited):
+def test_net_benefit_equals_that_of_decision_curves(audited):
     data = lending()
     found = net_benefit(audited)
     curve = tu.decisions.decision_curve(data["outcome"], data["prediction"])
     (benefit,) = curve.benefit.values()
     np.testing.assert_allclose(found.threshold[1:], curve.threshold)
     np.testing.assert_allclose(found.model[1:], benefit, atol=1e-12)
-    np.testing.assert_allclose(found.all[1:], curve.all, atol=1e-12)
+    np.testing.assert_allclose(found.treat_all[1:], curve.treat_all, atol=1e-12)
 
 
-def test_net_benefit_worked_by_hand():
+def test_net_benefit_equals_hand_computed_values():
     # Of ten rows four are scored 0.5, two of them events; of the six scored 0.1 one is.
     data = {"prediction": [0.5] * 4 + [0.1] * 6, "outcome": [1, 1, 0, 0, 1, 0, 0, 0, 0, 0]}
     found = net_benefit(tu.audit(data, by=[], min_rows=1, **ROLES))
     assert found.model[20] == pytest.approx(0.2 - 0.2 * 0.25)
-    assert found.all[20] == pytest.approx(0.3 - 0.7 * 0.25)
+    assert found.treat_all[20] == pytest.approx(0.3 - 0.7 * 0.25)
     assert found.model[60] == 0.0
-    assert found.model[0] == found.all[0] == pytest.approx(0.3)
+    assert found.model[0] == found.treat_all[0] == pytest.approx(0.3)
 
 
-def test_the_decision_curve_is_drawn_and_names_the_best(audited):
-    section = sections(audited, "health")[1]
+def test_the_decision_curve_is_plotted_and_the_best_strategy_named(audited):
+    section = build_sections(audited, "health")[1]
     assert section.svg.startswith("<svg")
     assert section.svg.endswith("</svg>")
     assert section.svg.count("<polyline") == 2
@@ -347,138 +364,138 @@ def test_the_decision_curve_is_drawn_and_names_the_best(audited):
     found = {row[0]: row for row in texts(section)}
     assert found["0.10"][5] == "model"
     assert found["0.50"][4] == "0"
-    plan = SectionPlan("decision", "t", parameters={"thresholds": (0.25,), "highest": 0.3})
-    (own,) = sections(audited, Profile("own", sections=(plan,)))
+    plan = SectionPlan("decision", "t", parameters={"thresholds": (0.25,), "max_threshold": 0.3})
+    (own,) = build_sections(audited, Profile("own", sections=(plan,)))
     assert [row[0] for row in texts(own)] == ["0.25"]
     assert own.table.rows[0][0].value == 0.25
     assert "In the range shown, 0.01 to 0.30," in own.lead
 
 
-def test_net_benefit_leads_have_the_errors_of_paired_differences(audited):
+def test_differences_in_net_benefit_have_paired_standard_errors(audited):
     data = lending()
     y, p, found = data["outcome"], data["prediction"], net_benefit(audited)
     for at in (2, 10, 25):
         cost = found.threshold[at] / (1 - found.threshold[at])
         gain, called = y - (1 - y) * cost, p >= found.threshold[at]
         ways = {"model": gain * called, "treat all": gain, "treat none": 0 * gain}
-        for (one, other), lead in leads(found, at).items():
+        for (one, other), lead in compare_strategies(found, at).items():
             difference = ways[one] - ways[other]
             assert lead.value == pytest.approx(difference.mean(), abs=1e-12)
             assert lead.error == pytest.approx(difference.std() / math.sqrt(4_000), rel=1e-9)
 
 
-def test_a_way_is_best_only_beyond_noise():
+def test_a_strategy_is_best_only_if_significantly_better():
     # 1,000 rows, one event among ten; at a threshold of 0.02 leaving out ten rows without an event wins next to nothing.
     y = np.tile([1.0] + [0.0] * 9, 100)
     p = np.where((np.arange(1_000) < 100) & (y == 0) & (np.arange(1_000) % 10 == 5), 0.01, 0.1)
     found = net_benefit(tu.audit({"outcome": y, "prediction": p}, by=[], **ROLES))
-    assert found.model[2] > found.all[2]
-    assert best(found, 2) == "model"  # ten of ten rows without an event: that is more than noise
+    assert found.model[2] > found.treat_all[2]
+    assert best_strategy(found, 2) == "model"  # ten of ten rows without an event: that is more than noise
     p[5] = 0.1
     for at in (15, 25, 35, 45, 55, 65, 75, 85):
         p[at] = 0.1  # one row is left
     found = net_benefit(tu.audit({"outcome": y, "prediction": p}, by=[], **ROLES))
-    assert found.model[2] > found.all[2]
-    assert best(found, 2) == "no clear winner"
-    assert best(found, 1) == "treat all"  # so does the model: it treats all, and is no other way
-    assert best(found, 50) == "treat none"
+    assert found.model[2] > found.treat_all[2]
+    assert best_strategy(found, 2) == "no clear winner"
+    assert best_strategy(found, 1) == "treat all"  # so does the model: it treats all, and is no other way
+    assert best_strategy(found, 50) == "treat none"
 
 
-def test_noise_is_seldom_called_best():
+def test_no_strategy_is_called_best_under_the_null():
     # The score says nothing of the outcome, and the threshold is the rate: no way is better than another.
     random = np.random.default_rng(0)
     called = []
     for _ in range(300):
         data = {"outcome": (random.random(1_000) < 0.2).astype(float), "prediction": random.random(1_000) * 0.4}
-        called.append(best(net_benefit(tu.audit(data, by=[], **ROLES)), 20))
+        called.append(best_strategy(net_benefit(tu.audit(data, by=[], **ROLES)), 20))
     # A way must beat two others at once, so that each is called best in less than 2.5% of the times.
     assert np.mean([one != "no clear winner" for one in called]) < 0.075
 
 
-def test_with_weights_none_is_called_best(audited):
-    weighed = tu.audit(lending(w=np.linspace(1, 2, 4_000)), by=[], weight="w", **ROLES)
-    section = sections(weighed, "health")[1]
+def test_with_weights_no_strategy_is_called_best(audited):
+    weighted = tu.audit(lending(w=np.linspace(1, 2, 4_000)), by=[], weight="w", **ROLES)
+    section = build_sections(weighted, "health")[1]
     assert {row[5] for row in texts(section)} == {""}
-    assert "none is called best" in section.lead
-    assert "none is called best" not in sections(audited, "health")[1].lead
+    assert "no strategy is called best" in section.lead
+    assert "no strategy is called best" not in build_sections(audited, "health")[1].lead
 
 
-def test_the_lead_says_where_the_model_is_of_no_use():
+def test_the_lead_states_where_the_model_is_worse_than_treating_none():
     # Scores are twice the rates: from the rate of the highest on, treating by them does harm.
     p = np.repeat([0.1, 0.8], 1_000)
     y = np.concatenate([np.tile([1.0] + [0.0] * 19, 50), np.tile([1.0, 1.0, 0.0, 0.0, 0.0], 200)])
     data = {"outcome": y, "prediction": p}
-    lead = sections(tu.audit(data, by=[], **ROLES), "health")[1].lead
+    lead = build_sections(tu.audit(data, by=[], **ROLES), "health")[1].lead
     # At 0.05 < t <= 0.1 all are treated, as in treating all; 0.4 of the upper thousand have the outcome.
-    assert "In the range shown, 0.01 to 0.80, the model lies below treating none from 0.41 on, noise aside." in lead
+    assert "In the range shown, 0.01 to 0.80, the model lies below treating none from 0.41 on (significant or not)." in lead
     good = {"outcome": np.tile([1.0, 0.0], 1_000), "prediction": np.tile([0.9, 0.1], 1_000)}
-    assert "nowhere below treating none or all" in sections(tu.audit(good, by=[], **ROLES), "health")[1].lead
+    assert "nowhere below treating none or all" in build_sections(tu.audit(good, by=[], **ROLES), "health")[1].lead
 
 
-def test_the_curve_is_cut_where_it_leaves_the_frame():
+def test_curves_are_clipped_at_the_frame():
     t, values = np.array([0.0, 1.0, 2.0, 3.0]), np.array([3.0, 1.0, -3.0, -9.0])
-    assert clipped(t, values, -1.0) == [[(0.0, 3.0), (1.0, 1.0), (1.5, -1.0)]]
-    assert clipped(t, values, -10.0) == [list(zip(t, values, strict=True))]
-    assert clipped(t, values - 9, 0.0) == []
-    assert clipped(t, values[::-1].copy(), 0.0) == [[(1.75, 0.0), (2.0, 1.0), (3.0, 3.0)]]
+    assert clip_line(t, values, -1.0) == [[(0.0, 3.0), (1.0, 1.0), (1.5, -1.0)]]
+    assert clip_line(t, values, -10.0) == [list(zip(t, values, strict=True))]
+    assert clip_line(t, values - 9, 0.0) == []
+    assert clip_line(t, values[::-1].copy(), 0.0) == [[(1.75, 0.0), (2.0, 1.0), (3.0, 3.0)]]
 
 
-def test_words_in_a_drawing_are_no_markup(audited):
-    own = replace(load_profile("health"), words=Words(rows="<b>&"))
-    svg = sections(audited, own)[1].svg
+def test_vocabulary_in_a_plot_is_escaped(audited):
+    own = replace(load_profile("health"), vocabulary=Vocabulary(rows="<b>&"))
+    svg = build_sections(audited, own)[1].svg
     assert "<b>" not in svg
     assert "1,000 &lt;b&gt;&amp;" in svg
-    assert "per 1,000 patients" in sections(audited, "health")[1].svg
+    assert "per 1,000 patients" in build_sections(audited, "health")[1].svg
 
 
-def test_levels_of_all_columns_are_those_of_each(audited):
-    found = levels_of(audited)
+def test_levels_are_grouped_by_column(audited):
+    found = column_levels(audited)
     assert {at: len(ranks) for at, ranks in found.items()} == {0: 12, 1: 5, 2: 5}
     names = [audited.keys.name(at) for at in found[2]]
     assert names == [f"Grade={k}" for k in range(5)]
 
 
-# Other outcomes, other audits
+# Other outcomes
 
 
-def test_real_outcomes_and_classes_have_a_sentence_where_a_section_is_not_for_them():
+def test_sections_for_binary_outcomes_are_replaced_by_a_sentence_for_others():
     random = np.random.default_rng(0)
     x = random.normal(5, 1, 500)
     real = tu.audit({"y": x + random.normal(0, 1, 500), "p": x, "g": random.choice(["a", "b"], 500)}, outcome="y",
                     prediction="p", task="regression")  # fmt: skip
-    assert [s.table for s in (*sections(real, "credit"), *sections(real, "health"))] == [None] * 3
-    assert "amounts" in sections(real, "credit")[0].lead
-    scores, fields, values = sections(real, "ads")
+    assert [s.table for s in (*build_sections(real, "credit"), *build_sections(real, "health"))] == [None] * 3
+    assert "continuous" in build_sections(real, "credit")[0].lead
+    scores, fields, values = build_sections(real, "ads")
     assert heads(values)[3:5] == ["observed rate", "predicted rate"]
     assert [row[0] for row in texts(scores)] == ["observed rate", "predicted rate"]
     p = random.dirichlet([1, 1, 1], 500)
     classes = tu.audit({"y": random.integers(0, 3, 500), "p0": p[:, 0], "p1": p[:, 1], "p2": p[:, 2],
                         "g": random.choice(["a", "b"], 500)}, outcome="y", prediction=["p0", "p1", "p2"])  # fmt: skip
-    assert "several classes" in sections(classes, "credit")[0].lead
-    assert sorted(row[0] for row in texts(sections(classes, "ads")[2])) == ["a", "b"]
+    assert "multiclass" in build_sections(classes, "credit")[0].lead
+    assert sorted(row[0] for row in texts(build_sections(classes, "ads")[2])) == ["a", "b"]
     assert fields.table is not None
 
 
-def test_an_audit_without_its_rows_has_a_sentence_where_rows_are_needed(audited):
+def test_sections_that_need_rows_are_replaced_by_a_sentence_without_them(audited):
     bare = replace(audited, whole_rows=[])
-    assert all("does not have" in section.lead and section.table is None for section in sections(bare, "health"))
-    assert sections(bare, "credit") == sections(audited, "credit")
+    assert all("does not have" in section.lead and section.table is None for section in build_sections(bare, "health"))
+    assert build_sections(bare, "credit") == build_sections(audited, "credit")
 
 
-def test_a_kind_that_is_not_there_is_refused(audited):
+def test_an_unknown_kind_of_section_is_rejected(audited):
     with pytest.raises(ArgumentError, match="no section of kind 'pie'"):
-        sections(audited, Profile("own", sections=(SectionPlan("pie", "t"),)))
+        build_sections(audited, Profile("own", sections=(SectionPlan("pie", "t"),)))
 
 
-# A file of one's own
+# Profile files
 
 
 OWN = """
 name = "insurance"
 title = "Claims"
-about = "Claims against premiums."
+description = "Claims against premiums."
 
-[words]
+[vocabulary]
 outcomes = "claims"
 observed = "claim rate"
 
@@ -505,40 +522,49 @@ def written(tmp_path, text, name="own.toml"):
     return path
 
 
-def test_a_file_of_ones_own_is_a_profile(tmp_path, audited):
+def test_a_profile_is_read_from_a_file(tmp_path, audited):
     path = written(tmp_path, OWN)
     profile = load_profile(path)
     assert load_profile(str(path)) == profile
-    assert (profile.name, profile.title, profile.words.observed, profile.words.expected) == (
+    assert (profile.name, profile.title, profile.vocabulary.observed, profile.vocabulary.expected) == (
         "insurance", "Claims", "claim rate", "expected"
     )  # fmt: skip
     assert profile.options(["region"]) == {
         "depth": 1, "alpha": 0.01, "min_rows": 100, "adjust": "bh", "top": 5, "by": ["region"]
     }  # fmt: skip
-    (section,) = sections(audited, path)
+    (section,) = build_sections(audited, path)
     assert heads(section)[2:6] == ["claims", "expected", "claim rate", "50% interval"]
-    assert section.lead.startswith("As filed. One line a value of column 'region', sorted by expected, lowest first.")
+    assert section.lead.startswith("As filed. One row per value of column 'region', sorted by expected, lowest first.")
 
 
-def test_a_file_may_be_like_another(tmp_path):
+def test_a_profile_can_extend_another(tmp_path):
     credit = load_profile("credit")
-    own = load_profile(written(tmp_path, 'name = "own"\nlike = "credit"\n[words]\nscore = "risk"\n[defaults]\ndepth = 3'))
-    assert own == replace(
-        credit, name="own", words=replace(credit.words, score="risk"), defaults={**credit.defaults, "depth": 3}
+    own = load_profile(
+        written(tmp_path, 'name = "own"\nextends = "credit"\n[vocabulary]\nscore = "risk"\n[defaults]\ndepth = 3')
     )
-    none = load_profile(written(tmp_path, 'name = "own"\nlike = "credit"\nsections = []'))
+    assert own == replace(
+        credit, name="own", vocabulary=replace(credit.vocabulary, score="risk"), defaults={**credit.defaults, "depth": 3}
+    )
+    none = load_profile(written(tmp_path, 'name = "own"\nextends = "credit"\nsections = []'))
     assert none.sections == ()
 
 
-def test_what_is_many_follows_from_what_is_one(tmp_path):
-    words = load_profile(written(tmp_path, 'name = "own"\n[words]\nsegment = "tariff class"\noutcome = "claim"')).words
-    assert (words.segments, words.outcomes) == ("tariff classes", "claims")
-    words = load_profile(written(tmp_path, 'name = "own"\n[words]\nsegment = "cell"\nsegments = "cellae"')).words
-    assert (words.segments, words.outcomes) == ("cellae", "events")
-    assert load_profile(written(tmp_path, 'name = "own"\nlike = "ads"\n[words]\nscore = "p"')).words.segments == "slices"
+def test_plurals_are_derived_from_singulars(tmp_path):
+    vocabulary = load_profile(
+        written(tmp_path, 'name = "own"\n[vocabulary]\nsegment = "tariff class"\noutcome = "claim"')
+    ).vocabulary
+    assert (vocabulary.segments, vocabulary.outcomes) == ("tariff classes", "claims")
+    vocabulary = load_profile(
+        written(tmp_path, 'name = "own"\n[vocabulary]\nsegment = "cell"\nsegments = "cellae"')
+    ).vocabulary
+    assert (vocabulary.segments, vocabulary.outcomes) == ("cellae", "events")
+    assert (
+        load_profile(written(tmp_path, 'name = "own"\nextends = "ads"\n[vocabulary]\nscore = "p"')).vocabulary.segments
+        == "slices"
+    )
 
 
-def test_windows_files_are_read(tmp_path):
+def test_byte_order_marks_and_windows_line_ends_are_accepted(tmp_path):
     assert load_profile(written(tmp_path, b'\xef\xbb\xbfname = "own"\r\ntitle = "t"\r\n')).title == "t"
 
 
@@ -551,50 +577,50 @@ BAD = {
     "x = " + "9" * 5_000: "is not TOML",
     b"\xff\xfe": "not text in UTF-8",
     "#" * 70_000: "larger than 65,536 bytes",
-    "name = 3": "'name' in .* must be a text .*; got 3",
-    'name = ""': "'name' in .* must be a text",
+    "name = 3": "'name' in .* must be text .*; got 3",
+    'name = ""': "'name' in .* must be text",
     'name = "a\\nb"': "'name' in .* on one line",
-    f'name = "{"x" * 61}"': "of 1 to 60 letters",
-    'name = "a"\ntitel = "b"': "says 'titel', which no profile knows\nhint: did you mean 'title'",
-    'name = "a"\nqqq = 1': "says 'qqq', which no profile knows\nhint: known here are name",
-    'name = "a"\nlike = "own"': "'like' in .* must be one of general",
-    'name = "a"\nwords = 3': "'words' in .* must be a table; got 3\nhint: write \\[words\\]",
-    'name = "a"\n[words]\nscor = "b"': "says 'words.scor', .*\nhint: did you mean 'score'",
-    'name = "a"\n[words]\nscore = ["b"]': "'words.score' in .* must be a text",
+    f'name = "{"x" * 61}"': "of 1 to 60 characters",
+    'name = "a"\ntitel = "b"': "has an unknown key 'titel'\nhint: did you mean 'title'",
+    'name = "a"\nqqq = 1': "has an unknown key 'qqq'\nhint: known keys here are name",
+    'name = "a"\nextends = "own"': "'extends' in .* must be one of general",
+    'name = "a"\nvocabulary = 3': "'vocabulary' in .* must be a table; got 3\nhint: write \\[vocabulary\\]",
+    'name = "a"\n[vocabulary]\nscor = "b"': "unknown key 'vocabulary.scor'\nhint: did you mean 'score'",
+    'name = "a"\n[vocabulary]\nscore = ["b"]': "'vocabulary.score' in .* must be text",
     'name = "a"\n[defaults]\nalpha = 0': "'defaults.alpha' in .* must be a number between 0 and 1; got 0",
     'name = "a"\n[defaults]\nalpha = nan': "'defaults.alpha'",
     'name = "a"\n[defaults]\nalpha = true': "'defaults.alpha'",
-    'name = "a"\n[defaults]\ndepth = 4': "'defaults.depth' in .* must be a whole number from 1 to 3; got 4",
+    'name = "a"\n[defaults]\ndepth = 4': "'defaults.depth' in .* must be an integer from 1 to 3; got 4",
     'name = "a"\n[defaults]\ndepth = 2.0': "'defaults.depth'",
     'name = "a"\n[defaults]\ntop = true': "'defaults.top'",
     'name = "a"\n[defaults]\nadjust = "none"': "'defaults.adjust' in .* must be one of holm, max, bh, by; got 'none'",
     'name = "a"\n[defaults]\nby = "x"': "'defaults.by' in .* must be a list of at most 200 names; got 'x'",
     'name = "a"\n[defaults]\nby = [1]': "'defaults.by'",
-    'name = "a"\n[defaults]\ncommand = "rm"': "says 'defaults.command'",
+    'name = "a"\n[defaults]\ncommand = "rm"': "unknown key 'defaults.command'",
     'name = "a"\n[sections]\nkind = "grades"': "'sections' in .* must be tables; .*\nhint: write \\[\\[sections\\]\\]",
     'name = "a"\nsections = [1]': "'sections' in .* must be tables",
     'name = "a"\n[[sections]]\ntitle = "t"': "'sections\\[0\\]' in .* has no kind\nhint: kinds are grades",
     'name = "a"\n[[sections]]\nkind = "grades"': "has no title",
     'name = "a"\n[[sections]]\nkind = "pie"\ntitle = "t"': "'sections\\[0\\].kind' in .* must be one of grades",
-    SECTION + "most = 3": "says 'sections\\[0\\].most', .*",
+    SECTION + "most = 3": "unknown key 'sections\\[0\\].most'",
     SECTION + "column = ['a']": "hint: did you mean 'columns'",
     SECTION + "level = 95": "'sections\\[0\\].level' in .* must be a number between 0 and 1; got 95",
-    SECTION.replace("grades", "decision") + "thresholds = [0.005]": "must be a list of hundredths",
-    SECTION.replace("grades", "decision") + "thresholds = []": "must be a list of hundredths",
-    SECTION.replace("grades", "decision") + "thresholds = [1]": "must be a list of hundredths",
-    SECTION.replace("grades", "scores") + 'show = ["ece"]': "must be a list of these: normalized entropy",
-    SECTION.replace("grades", "values") + "most = 0": "whole number from 1 to 10,000",
+    SECTION.replace("grades", "decision") + "thresholds = [0.005]": "must be a list of multiples of 0.01",
+    SECTION.replace("grades", "decision") + "thresholds = []": "must be a list of multiples of 0.01",
+    SECTION.replace("grades", "decision") + "thresholds = [1]": "must be a list of multiples of 0.01",
+    SECTION.replace("grades", "metrics") + 'show = ["ece"]': "must be a list of these: normalized entropy",
+    SECTION.replace("grades", "values") + "max_rows = 0": "an integer from 1 to 10,000",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: str(text)[:60])
-def test_a_file_that_says_what_no_profile_can_say_is_refused(tmp_path, text):
+def test_an_invalid_profile_file_is_rejected(tmp_path, text):
     with pytest.raises(FileError, match=re.compile(BAD[text], re.DOTALL)):
         load_profile(written(tmp_path, text))
 
 
-def test_names_and_paths_that_lead_nowhere_are_told(tmp_path):
-    with pytest.raises(ArgumentError, match=r"no profile 'helth'\nhint: did you mean 'health'\? there are general"):
+def test_unknown_names_and_paths_are_rejected(tmp_path):
+    with pytest.raises(ArgumentError, match=r"no profile 'helth'\nhint: did you mean 'health'\? profiles are general"):
         load_profile("helth")
     with pytest.raises(ArgumentError, match="no profile ''"):
         load_profile("")
@@ -608,57 +634,57 @@ def test_names_and_paths_that_lead_nowhere_are_told(tmp_path):
         load_profile("a\0b/x.toml")
 
 
-def test_a_grade_without_events_has_an_interval_that_begins_with_nought():
+def test_a_grade_without_events_has_an_interval_that_starts_at_zero():
     rng = np.random.default_rng(0)
     grade = np.repeat(["a", "b"], 1_000)
     p = np.where(grade == "a", 0.3 * rng.random(2_000), 0.5)  # sums of such scores leave traces
     y = np.where(grade == "a", 0, rng.random(2_000) < 0.5).astype(int)
     found = tu.audit({"y": y, "p": p, "grade": grade}, outcome="y", prediction="p", by=["grade"])
-    row = texts(sections(found, "credit")[0])[0]
+    row = texts(build_sections(found, "credit")[0])[0]
     assert row[:3] == ["a", "1,000", "0"]
     assert row[5].startswith("0 to ")
 
 
-def test_a_slope_that_may_be_above_nought_is_not_called_upside_down():
-    assert "upside down" not in READINGS["slope"](-0.2, 0.5, -1)
-    assert "upside down" in READINGS["slope"](-0.8, -0.1, -1)
+def test_a_slope_that_may_be_positive_is_not_called_inverted():
+    assert "inverted" not in interpret("slope", -0.2, 0.5, -1)
+    assert "inverted" in interpret("slope", -0.8, -0.1, -1)
 
 
 @pytest.mark.parametrize("value", ["1" + "0" * 400, "0x" + "f" * 20_000, "-1e400", "nan", "[0x" + "f" * 20_000 + "]"])
 @pytest.mark.parametrize(
-    "line", ["[defaults]\nalpha = {}", "[defaults]\ndepth = {}", "words = {}", "sections = {}", "title = {}",
+    "line", ["[defaults]\nalpha = {}", "[defaults]\ndepth = {}", "vocabulary = {}", "sections = {}", "title = {}",
              '[[sections]]\nkind = "decision"\ntitle = "t"\nthresholds = {}',
              '[[sections]]\nkind = "decision"\ntitle = "t"\nthresholds = [{}]'],
 )  # fmt: skip
-def test_a_number_without_measure_is_refused_in_words(tmp_path, line, value):
+def test_a_number_too_large_to_print_is_rejected_with_a_message(tmp_path, line, value):
     file = tmp_path / "huge.toml"
     file.write_text(f'name = "huge"\n{line.format(value)}\n')
     with pytest.raises(FileError, match="must be"):
         load_profile(file)
 
 
-def test_of_more_grades_than_a_page_holds_the_worst_are_listed_in_their_order():
+def test_the_worst_of_many_grades_are_listed_in_order():
     random = np.random.default_rng(0)
     p = random.uniform(0.05, 0.4, 12_000)
     data = {"grade": np.arange(12_000) % 300, "outcome": (random.random(12_000) < p) * 1, "prediction": p}
     found = tu.audit(data, outcome="outcome", prediction="prediction", by=["grade"], categorical=["grade"], min_rows=10)
-    (section,) = sections(found, "credit")
+    (section,) = build_sections(found, "credit")
     listed = [row[0] for row in texts(section)]
     worst = [one.segment.removeprefix("grade=") for one in found if one.segment != "all rows"][:200]
     assert listed == [*sorted(worst, key=int), "all rows"]
     assert section.table.more == 100
-    assert "the 200 with the strongest evidence" in section.lead
+    assert "the 200 values with the strongest evidence" in section.lead
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
-def test_a_decision_curve_without_events_has_an_axis_that_can_be_read():
+def test_a_decision_curve_without_events_has_a_readable_axis():
     data = lending() | {"outcome": np.zeros(4_000, int)}
-    _, section = sections(tu.audit(data, outcome="outcome", prediction="prediction"), "health")
+    _, section = build_sections(tu.audit(data, outcome="outcome", prediction="prediction"), "health")
     assert re.findall(r">([-0-9.]+e[-0-9]+)<", section.svg) == []
     assert ">1.0<" in section.svg
     assert [row[5] for row in texts(section)] == ["treat none"] * len(section.table.rows)
 
 
-def test_a_large_sum_leaves_as_data_with_its_own_digits():
-    assert _count_cell(1_234_567.4).value == 1_234_567.4
-    assert (_count_cell(1_234_567 + 1e-7).value, _count_cell(1_234_567 + 1e-7).text) == (1_234_567, "1,234,567")
+def test_large_sums_keep_their_digits_as_data():
+    assert count_cell(1_234_567.4).value == 1_234_567.4
+    assert (count_cell(1_234_567 + 1e-7).value, count_cell(1_234_567 + 1e-7).text) == (1_234_567, "1,234,567")

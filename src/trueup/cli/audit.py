@@ -29,7 +29,7 @@ from trueup.cli.tables import TextTable, show_audit, show_page
 from trueup.data.checks import are_hard
 from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
-from trueup.reports.profiles import load_profile
+from trueup.reports.profiles.profile import load_profile
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trueup.cli.exports import Export
     from trueup.data.scan import Scan
     from trueup.data.table import Table
-    from trueup.reports.profiles import Profile
+    from trueup.reports.profiles.profile import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
 DEFAULT_BINS = 10

@@ -118,13 +118,13 @@ def write_export(export: Export, outcome: AuditOutcome, profile: str) -> None:
 
 
 def _markdown(outcome: AuditOutcome, profile: str) -> Iterator[str]:
-    from trueup.reports.markdown import markdown
+    from trueup.reports.export import markdown
 
     yield markdown(outcome.results, profile=profile, fix=outcome.fix, title=outcome.title)
 
 
 def _csv(outcome: AuditOutcome, profile: str) -> Iterator[str]:  # noqa: ARG001
-    from trueup.reports.tables import csv_lines
+    from trueup.reports.export import csv_lines
 
     return csv_lines(outcome.results)
 
@@ -143,15 +143,15 @@ def _json(outcome: AuditOutcome, profile: str) -> Iterator[str]:
 
 def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
     """Write an audit as strict JSON, one segment per line, without the last brace; segments are not held in memory."""
-    from trueup.reports.profiles import sections
-    from trueup.reports.tables import section_dict
+    from trueup.reports.export import section_dict
+    from trueup.reports.profiles.sections import build_sections
 
     head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}
     if audit.source is not None:
         files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
         head["source"] = {"files": files, "command": audit.source.command}
     head["portrait"] = audit.portrait.to_dict()
-    head["sections"] = [section_dict(section) for section in sections(audit, profile)]
+    head["sections"] = [section_dict(section) for section in build_sections(audit, profile)]
     yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
     for index in range(len(audit)):
         yield (",\n" if index else "\n") + json.dumps(audit.finding(index).to_dict(), allow_nan=False)
@@ -160,12 +160,13 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
 
 def _fix_sections(outcome: AuditOutcome, profile: str) -> list[dict[str, Any]]:
     """Return the corrections of a model as data."""
-    from trueup.reports.fix import view_fix
-    from trueup.reports.profiles import load_profile
-    from trueup.reports.tables import section_dict
+    from trueup.reports.compare import fix_sections
+    from trueup.reports.export import section_dict
+    from trueup.reports.profiles.profile import load_profile
 
     audits = [outcome.audit] if outcome.other is None else [outcome.other, outcome.audit]
-    sections = view_fix(outcome.fix, audits, load_profile(profile).words, taught=outcome.on_training_rows)
+    vocabulary = load_profile(profile).vocabulary
+    sections = fix_sections(outcome.fix, audits, vocabulary, training_rows=outcome.on_training_rows)
     return [section_dict(section) for section in sections]
 
 

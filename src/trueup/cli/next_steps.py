@@ -94,12 +94,12 @@ def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
 
 def _after_comparison(outcome: AuditOutcome, arguments: argparse.Namespace, page: list[str]) -> list[str]:
     """Suggest what to do after the audits of two scores of the same rows."""
-    from trueup.reports.compare import step_after
+    from trueup.reports.compare import compared_step
 
     assert outcome.other is not None
     if outcome.on_training_rows:
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
-    step = step_after({outcome.other_name: outcome.other, outcome.name: outcome.audit})
+    step = compared_step({outcome.other_name: outcome.other, outcome.name: outcome.audit})
     text = " ".join(part for part in (step.text, step.after) if part)
     lines = [f"  {step.command}"] if step.command else []
     if outcome.fix is not None and outcome.audit.miscalibrated:

@@ -1,276 +1,441 @@
-"""Several audits of the same rows side by side: what was off, what still is, what is newly so."""
+"""Several audits side by side: which segments were, still are or newly are miscalibrated, and what a fix corrected."""
 
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trueup.audits.text import deviation, number, shorten
-from trueup.reports.advice import USUAL, Step, next_after, next_step
-from trueup.reports.details import details
-from trueup.reports.drawing import Range, common_range, forest
-from trueup.reports.sheet import Sheet, view_sheet
-from trueup.reports.view import (
+import numpy as np
+
+from trueup.audits.result import Audit
+from trueup.audits.text import number, shorten
+from trueup.calibrators.maps.patches import Patches
+from trueup.calibrators.model import Model
+from trueup.errors import ArgumentError
+from trueup.kernels.tally import Rows
+from trueup.reports.model import (
+    SIGMA_MEANING,
+    STATE_MEANING,
     AuditView,
     Cell,
     CurveView,
     Heading,
     Name,
+    Section,
     TableView,
     column_names,
+    count_cell,
     finding_state,
-    name_cell,
+    interval_cell,
     number_cell,
-    scale_of,
+    p_cell,
+    ratio_cell,
+    ratio_scale,
     state_cell,
+    text_cell,
     view_audit,
     view_curve,
 )
+from trueup.reports.plots import RatioScale, curve_axis
+from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
+from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from trueup.audits.result import Audit, Finding
-    from trueup.reports.drawing import Scale
-    from trueup.reports.profiles import Words
+    from trueup._types import FloatArray
+    from trueup.audits.result import Finding
 
-    Parts = tuple[str, ...]
+    Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it
+    Results = Audit | Sequence[Audit] | Mapping[str, Audit]
 
-OTHER_ROWS = "These are audits of different rows: what moved may be the rows, not the scores."
-MOST_PAIRS = 4
-MOST_ROWS = 500
+DIFFERENT_ROWS = "These audits are of different rows: differences may come from the rows, not from the scores."
+MAX_PAIRS = 4
+MAX_TABLE_ROWS = 500
+MAX_PATCHES = 100
+
+
+def name_audits(results: Results) -> dict[str, Audit]:
+    """Return the audits by name: a mapping has names, one audit has none, two are "before" and "after"."""
+    hint = "pass the result of trueup.audit"
+    if isinstance(results, Audit):
+        return {"": results}
+    if isinstance(results, Mapping):
+        audits = {shorten(str(name), 40): audit for name, audit in results.items()}
+        if len(audits) < len(results):
+            raise ArgumentError("two audits have the same name", hint="names must differ in their first characters")
+    elif isinstance(results, (list, tuple)):
+        names = ["before", "after"] if len(results) == 2 else [f"audit {k}" for k in range(1, len(results) + 1)]
+        audits = dict(zip(names, results, strict=True))
+    else:
+        raise ArgumentError(f"a report is made of audits; got {type(results).__qualname__}", hint=hint)
+    if not audits:
+        raise ArgumentError("a report needs at least one audit; got none", hint=hint)
+    for name, audit in audits.items():
+        if not isinstance(audit, Audit):
+            raise ArgumentError(f"a report is made of audits; got {type(audit).__qualname__} as {name!r}", hint=hint)
+    return audits
+
+
+# Which rows, which segments
+
+
+def same_rows(before: Audit, after: Audit) -> bool:
+    """Return whether two audits may be of the same rows: equal number, weight and mean outcome."""
+    first, second = before.overall, after.overall
+    pairs = ((first.n, second.n), (first.weight, second.weight), (first.observed, second.observed))
+    return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
+
+
+def find_segment(audit: Audit, key: Key) -> Finding | None:
+    """Return the finding of a segment by its key; the text of a segment may be ambiguous if values contain "&"."""
+    rank = audit.ranks.get(key)
+    return None if rank is None else audit.finding(rank)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Numbers of segments that were miscalibrated before, and that are resolved, remaining and new after."""
+
+    before: int
+    resolved: int
+    remaining: int
+    new: int
+
+
+def count_changes(before: Audit, after: Audit) -> Changes:
+    """Compare the miscalibrated segments of two audits."""
+    was, now = ({audit.keys.parts(rank) for rank in range(audit.rejected)} for audit in (before, after))
+    return Changes(len(was), len(was - now), len(was & now), len(now - was))
+
+
+def compared_step(
+    audits: Mapping[str, Audit], vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
+) -> NextStep:
+    """Recommend a step after several audits; the first and the last are compared if they may be of the same rows."""
+    (_, before), *_, (name, after) = audits.items()
+    if not same_rows(before, after):
+        return next_step(after, vocabulary)
+    return next_step_after_fix(name, before, after, vocabulary, training_rows=training_rows)
+
+
+# The page
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything a page says of several audits."""
+    """Everything a page shows of several audits; ``findings`` has per table row the finding of each audit."""
 
     headline: str
-    sentence: str
-    step: Step
+    summary: str
+    step: NextStep
     audits: tuple[AuditView, ...]
     pairs: tuple[tuple[Name, tuple[CurveView, ...]], ...]
+    metrics: tuple[tuple[str, tuple[str, ...], str], ...]
     table: TableView
-    sheets: tuple[Sheet, ...]
-    measures: tuple[tuple[str, tuple[str, ...], str], ...]
-    details: str
+    findings: tuple[Sequence[Finding | None], ...]
 
     @property
     def same_settings(self) -> bool:
-        """Whether all audits were made alike, so that their settings can be shown once."""
+        """Whether all audits have the same settings, so that the page shows them once."""
         return all(view.settings == self.audits[0].settings for view in self.audits)
 
 
-def compare(audits: Mapping[str, Audit], words: Words, *, taught: bool = False) -> Comparison:
-    """Set audits side by side, in the order given; the first and the last are compared in words.
-
-    ``taught`` says that the rows look like those that taught the fix.
-    """
-    names, results = list(audits), list(audits.values())
-    chosen = _segments(results)
-    findings = {parts: [find(result, parts) for result in results] for parts in chosen}
-    sheets = tuple(view_sheet(result, words) for result in results)
-    real = any(result.schema.task == "regression" for result in results)
-    shown = common_range([result.overall.curve for result in results], probabilities=not real, marks=7)
-    pairs = tuple(
-        (Name.of(_text(found)), _curves(audits, found, words, real=real)) for found in _showcase(results, findings.values())
+def compare(
+    audits: Mapping[str, Audit], vocabulary: Vocabulary, *, training_rows: bool = False, max_rows: int | None = None
+) -> Comparison:
+    """Put audits side by side, in the given order; sentences compare the first and the last."""
+    results = list(audits.values())
+    ranks = _worst_segments(results, MAX_TABLE_ROWS if max_rows is None else max_rows)
+    findings = {key: [find_segment(result, key) for result in results] for key in ranks}
+    probabilities = all(result.schema.task != "regression" for result in results)
+    axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
+    views = tuple(view_audit(result, name, axis, vocabulary) for name, result in audits.items())
+    headline, summary = _sentences(audits, vocabulary)
+    return Comparison(
+        headline=headline,
+        summary=summary,
+        step=compared_step(audits, vocabulary, training_rows=training_rows),
+        audits=views,
+        pairs=tuple(
+            (Name.of(_segment(pair)), _curves(audits, pair, vocabulary, probabilities=probabilities))
+            for pair in _pairs_to_plot(results, findings.values())
+        ),
+        metrics=_metrics(views),
+        table=_table(audits, findings, ranks, vocabulary),
+        findings=tuple(findings.values()),
     )
-    headline, sentence = _words(names[0], results[0], names[-1], results[-1], words)
-    views = tuple(view_audit(result, name, shown, words) for name, result in audits.items())
-    most = max(result.tested for result in results)
-    table = _table(audits, findings, most, chosen, words)
-    told = details(audits, list(findings.values()), words)
-    step = step_after(audits, words, taught=taught)
-    return Comparison(headline, sentence, step, views, pairs, table, sheets, _measures(sheets), told)
 
 
-def _showcase(results: Sequence[Audit], found: Iterable[Sequence[Finding | None]]) -> list[Sequence[Finding | None]]:
-    """Choose whose curves to show: segments with a curve in every audit, if one is off anywhere only such, worst first."""
-    wholes = {result.overall.segment for result in results}
-    parts = [one for one in found if _text(one) not in wholes]
-    drawn = [one for one in parts if all(f is not None and f.curve is not None and len(f.curve) for f in one)]
-    off = [
-        one for one in drawn
-        if any(f is not None and finding_state(result, f) == "off" for result, f in zip(results, one, strict=True))
-    ]  # fmt: skip
-    return (off or drawn or parts)[:MOST_PAIRS]
+def _worst_segments(results: Sequence[Audit], count: int) -> dict[Key, tuple[int, int]]:
+    """Return the worst segments of any audit, as (best rank, index of the audit that has it)."""
+    ranks: dict[Key, tuple[int, int]] = {}
+    for index, result in enumerate(results):
+        for rank in range(min(count, result.tested)):
+            key = result.keys.parts(rank)
+            ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
+    return dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
 
 
-def _measures(sheets: Sequence[Sheet]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
-    """Set the measures side by side: name, one value an audit, meaning; the split of the Brier score among them."""
-    tables = [
-        {m.name: (m.value, m.meaning) for m in sheet.measures} | {p.name: (p.value, p.meaning) for p in sheet.split[1:3]}
-        for sheet in sheets
+def _segment(findings: Sequence[Finding | None]) -> str:
+    return next(finding.segment for finding in findings if finding is not None)
+
+
+def _pairs_to_plot(
+    results: Sequence[Audit], candidates: Iterable[Sequence[Finding | None]]
+) -> list[Sequence[Finding | None]]:
+    """Choose the segments whose curves are shown: miscalibrated somewhere and with a curve in every audit, if any."""
+    overall = {result.overall.segment for result in results}
+    segments = [findings for findings in candidates if _segment(findings) not in overall]
+    plotted = [
+        findings for findings in segments if all(f is not None and f.curve is not None and len(f.curve) for f in findings)
     ]
-    names = list(dict.fromkeys(name for table in tables for name in table))
-    meaning = {name: text for table in tables for name, (_, text) in table.items()}
-    return tuple(
-        (name, tuple(table[name][0].lstrip("−+ ") if name in table else "-" for table in tables), meaning[name])
-        for name in names
-    )
-
-
-def _segments(results: Sequence[Audit]) -> dict[Parts, tuple[int, int]]:
-    """List the worst segments of any audit by their best rank, then by the order of the audits: rank, and which audit."""
-    ranks: dict[Parts, tuple[int, int]] = {}
-    for at, result in enumerate(results):
-        for rank in range(min(MOST_ROWS, result.tested)):
-            parts = result.keys.parts(rank)
-            ranks[parts] = min(ranks.get(parts, (rank, at)), (rank, at))
-    return dict(sorted(ranks.items(), key=lambda item: item[1])[:MOST_ROWS])
-
-
-def find(audit: Audit, parts: Parts) -> Finding | None:
-    """Find a segment by its parts: its text may be that of another, where values hold "&" themselves."""
-    rank = audit.ranks.get(parts)
-    return None if rank is None else audit.finding(rank)
-
-
-def off_parts(audit: Audit) -> set[Parts]:
-    """Give the parts of every segment that is off. They come first, since segments come by adjusted p-value."""
-    return {audit.keys.parts(at) for at in range(audit.rejected)}
-
-
-def _text(found: Sequence[Finding | None]) -> str:
-    return next(finding.segment for finding in found if finding is not None)
-
-
-def _words(first: str, before: Audit, last: str, after: Audit, words: Words) -> tuple[str, str]:
-    """Say how many segments were off, still are, and newly are."""
-    same = same_rows(before, after)
-    many = words.segment if before.rejected == 1 else words.segments
-    headline = f"{before.rejected:,} {many} off {_where(first, same=same)}, {after.rejected:,} {_where(last, same=same)}"
-    if not same:
-        return headline, OTHER_ROWS
-    was, now = off_parts(before), off_parts(after)
-    still, new = len(was & now), len(now - was)
-    if not was and not now:
-        told = f"No {words.segment} was found off in either; see what could have been found before taking comfort."
-        return headline, told
-    parts = [f"{still:,} of the {len(was):,} still off"] if was else []
-    parts += [f"{len(was) - still:,} no longer found off"] if was else []
-    return headline, ", ".join([*parts, f"{new:,} newly found off"]) + "."
-
-
-def _where(name: str, *, same: bool) -> str:
-    """Say where a number was found: "before" and "after" say it themselves, scores are used, other rows are looked into.
-
-    Examples
-    --------
-    >>> _where("after MCGrad", same=True), _where("pctr", same=True), _where("March", same=False)
-    ('after MCGrad', 'with pctr', 'in March')
-    """
-    if re.match(r"(before|after|now|then)\b", name, re.IGNORECASE):
-        return name
-    return f"with {name}" if same and not name.startswith("audit ") else f"in {name}"
-
-
-def step_after(audits: Mapping[str, Audit], words: Words = USUAL, *, taught: bool = False) -> Step:
-    """Say what to do after several audits: the first and the last are compared, if they may be of the same rows."""
-    (_, before), *_, (name, after) = audits.items()
-    if not same_rows(before, after):
-        return next_step(after, words)
-    return next_after(name, before, after, words, taught=taught)
-
-
-def same_rows(before: Audit, after: Audit) -> bool:
-    """Say whether two audits may be of the same rows: as many, of the same weight and the same mean outcome."""
-    one, other = before.overall, after.overall
-    pairs = ((one.n, other.n), (one.weight, other.weight), (one.observed, other.observed))
-    return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
+    flagged = [
+        findings for findings in plotted
+        if any(finding_state(*pair) == "flagged" for pair in zip(results, findings, strict=True))
+    ]  # fmt: skip
+    return (flagged or plotted or segments)[:MAX_PAIRS]
 
 
 def _curves(
-    audits: Mapping[str, Audit], findings: Sequence[Finding | None], words: Words, *, real: bool
+    audits: Mapping[str, Audit], findings: Sequence[Finding | None], vocabulary: Vocabulary, *, probabilities: bool
 ) -> tuple[CurveView, ...]:
-    """Draw one segment in every audit that has it, on the same axes."""
-    shown: Range = common_range([f.curve for f in findings if f is not None], probabilities=not real, marks=5)
+    axis = curve_axis([f.curve for f in findings if f is not None], probabilities=probabilities)
     return tuple(
-        view_curve(audit, finding, shown, name=name, words=words)
+        view_curve(audit, finding, axis, name=name, vocabulary=vocabulary)
         for (name, audit), finding in zip(audits.items(), findings, strict=True)
         if finding is not None
     )
 
 
+def _metrics(views: Sequence[AuditView]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
+    tables = [{item.name: item for item in (*view.metrics, *view.brier[1:3])} for view in views]
+    meanings = {name: item.meaning for table in tables for name, item in table.items()}
+    return tuple(
+        (name, tuple(table[name].value.lstrip("−+ ") if name in table else "-" for table in tables), meaning)
+        for name, meaning in meanings.items()
+    )
+
+
+def _sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
+    """Return the headline and the sentence below it."""
+    (first, before), *_, (last, after) = audits.items()
+    same = same_rows(before, after)
+
+    def phrase(name: str) -> str:
+        if TIME_WORD.match(name):
+            return name
+        return f"with {name}" if same and not name.startswith("audit ") else f"in {name}"
+
+    count = count_segments(before.rejected, vocabulary)
+    headline = f"{count} miscalibrated {phrase(first)}, {after.rejected:,} {phrase(last)}"
+    if not same:
+        return headline, DIFFERENT_ROWS
+    changes = count_changes(before, after)
+    if not changes.before and not changes.new:
+        return headline, f"No {vocabulary.segment} was found miscalibrated in either; see which errors could be detected."
+    parts = [
+        f"{changes.remaining:,} of the {changes.before:,} still miscalibrated",
+        f"{changes.resolved:,} no longer miscalibrated",
+    ]
+    return headline, ", ".join([*(parts if changes.before else []), f"{changes.new:,} newly miscalibrated"]) + "."
+
+
 def _table(
     audits: Mapping[str, Audit],
-    findings: Mapping[Parts, Sequence[Finding | None]],
-    most: int,
-    ranks: Mapping[Parts, tuple[int, int]],
-    words: Words,
+    findings: Mapping[Key, Sequence[Finding | None]],
+    ranks: Mapping[Key, tuple[int, int]],
+    vocabulary: Vocabulary,
 ) -> TableView:
-    each = (
-        Heading("state", "off: the adjusted p-value is at most alpha", "state"),
-        *([Heading("obs/exp", "observed/expected")] if len(audits) > 2 else []),
-        Heading("sigma", "largest cumulative deviation in units of its noise"),
-        Heading("adjusted p", f"p-value adjusted for the number of {words.segments}"),
+    names, results = list(audits), list(audits.values())
+    scale, with_ratio = ratio_scale(*results), len(results) > 2
+    per_audit = (
+        Heading("state", STATE_MEANING, "state"),
+        *([Heading("obs/exp", "observed/expected")] if with_ratio else []),
+        Heading("sigma", SIGMA_MEANING),
+        Heading("adjusted p", f"p-value adjusted for the number of {vocabulary.segments}"),
     )
-    names, scale = list(audits), scale_of(*audits.values())
-    moved = (
+    headings = (
+        Heading(vocabulary.segment, "", "name"),
+        Heading(vocabulary.rows),
         Heading("obs/exp", f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
-        Heading(scale.text, "the same on a line, logarithmic: hollow before, filled after, with its interval", "forest"),
+        Heading(scale.text, "on a logarithmic axis: hollow before, filled after, with its interval", "forest"),
+        *(per_audit * len(results)),
     )
-    rows = tuple(_row(audits, found, len(findings), scale) for found in findings.values())
-    headings = (Heading(words.segment, "", "name"), Heading(words.rows), *moved, *(each * len(audits)))
-    groups = (("", 2), ("movement", 2), *((name, len(each)) for name in audits))
-    marks, columns = _marks(list(audits.values()), findings, ranks)
-    return TableView(headings, rows, max(most - len(rows), 0), groups, marks, columns)
-
-
-def _marks(
-    results: Sequence[Audit], findings: Mapping[Parts, Sequence[Finding | None]], ranks: Mapping[Parts, tuple[int, int]]
-) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[int, str], ...]]:
-    """Say which columns each segment uses, by numbers that all audits share, and how many rows it has."""
-    names = [column_names(result) for result in results]
-    shared = {name: at for at, name in enumerate(dict.fromkeys(name for some in names for name in some))}
-    marks, used = [], set()
-    for parts, found in findings.items():
-        rank, which = ranks[parts]
-        by = [shared[names[which][column]] for column in results[which].keys.columns[rank] if column >= 0]
-        used.update(by)
-        marks.append((" ".join(map(str, by)), _most_rows(found)))
-    return tuple(marks), tuple((at, shorten(name, 60)) for name, at in shared.items() if at in used)
-
-
-def _most_rows(found: Sequence[Finding | None]) -> int:
-    return max(f.n for f in found if f is not None)
-
-
-def _row(audits: Mapping[str, Audit], found: Sequence[Finding | None], many: int, scale: Scale) -> tuple[Cell, ...]:
-    rows = _most_rows(found)
-    return (
-        name_cell(_text(found), many),
-        number_cell(rows, f"{rows:,}"),
-        *_movement(list(audits.values())[-1], found[0], found[-1], scale),
-        *(
-            cell
-            for audit, f in zip(audits.values(), found, strict=True)
-            for cell in _cells(audit, f, ratio=len(audits) > 2)
-        ),
+    rows, filters = [], []
+    columns = [column_names(result) for result in results]
+    indices = {name: index for index, name in enumerate(dict.fromkeys(name for listed in columns for name in listed))}
+    for key, row in findings.items():
+        count = max(finding.n for finding in row if finding is not None)
+        rank, audit = ranks[key]
+        used = [indices[columns[audit][column]] for column in results[audit].keys.columns[rank] if column >= 0]
+        filters.append((" ".join(map(str, used)), count))
+        rows.append(
+            (
+                text_cell(_segment(row), rows=len(findings)),
+                count_cell(count),
+                *_change_cells(results[-1], row[0], row[-1], scale),
+                *(
+                    cell
+                    for result, finding in zip(results, row, strict=True)
+                    for cell in _audit_cells(result, finding, with_ratio=with_ratio)
+                ),
+            )
+        )
+    used_columns = {int(index) for used, _ in filters for index in used.split()}
+    return TableView(
+        headings,
+        tuple(rows),
+        max(max(result.tested for result in results) - len(rows), 0),
+        groups=(("", 2), ("change", 2), *((name, len(per_audit)) for name in names)),
+        filters=tuple(filters),
+        columns=tuple((index, shorten(name, 60)) for name, index in indices.items() if index in used_columns),
     )
 
 
-def _movement(audit: Audit, first: Finding | None, last: Finding | None, scale: Scale) -> tuple[Cell, ...]:
-    """Show where observed/expected was and is, sorted by how much nearer to 1 it came."""
+def _change_cells(audit: Audit, first: Finding | None, last: Finding | None, scale: RatioScale) -> tuple[Cell, ...]:
+    """Show how observed/expected changed, sorted by how much closer to 1 it came."""
     if first is None or last is None:
         return Cell("", "moved"), Cell("", "forest")
+    distances = [abs(math.log(f.ratio)) if f.ratio > 0 and math.isfinite(f.ratio) else math.nan for f in (first, last)]
+    closer = distances[0] - distances[1]
+    sort = f"{closer:.7g}" if math.isfinite(closer) else ""
     text = f"{number(first.ratio)} → {number(last.ratio)}"
-    far = [abs(math.log(f.ratio)) if f.ratio > 0 and math.isfinite(f.ratio) else math.nan for f in (first, last)]
-    nearer = far[0] - far[1]
-    drawn = forest(last.ratio, last.ratio_low, last.ratio_high, first.ratio, widest=scale.widest)
-    sort = f"{nearer:.7g}" if math.isfinite(nearer) else ""
-    return Cell(text, "moved", sort), Cell("", "forest", state=finding_state(audit, last), forest=drawn)
+    return Cell(text, "moved", sort), ratio_cell(audit, last, scale, before=first.ratio)
 
 
-def _cells(audit: Audit, finding: Finding | None, *, ratio: bool) -> tuple[Cell, ...]:
-    """Show one segment in one audit; of two audits the movement shows the ratios."""
+def _audit_cells(audit: Audit, finding: Finding | None, *, with_ratio: bool) -> tuple[Cell, ...]:
     if finding is None:
-        return (state_cell("absent"), *(Cell("") for _ in range(3 if ratio else 2)))
+        return (state_cell(audit, None), *(Cell("") for _ in range(3 if with_ratio else 2)))
     return (
-        state_cell(finding_state(audit, finding), finding.note),
-        *([number_cell(finding.ratio)] if ratio else []),
-        number_cell(finding.sigma, deviation(finding.sigma, finding.sigma_bound)),
-        number_cell(finding.p_adjusted, number(finding.p_adjusted, 2)),
+        state_cell(audit, finding),
+        *([number_cell(finding.ratio)] if with_ratio else []),
+        number_cell(finding.sigma),
+        p_cell(finding.p_adjusted),
     )
+
+
+# The fix between two audits
+
+
+def fix_sections(
+    fix: Any, audits: Sequence[Audit] = (), vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
+) -> tuple[Section, ...]:
+    """Describe what a fitted calibrator or a model corrected; ``training_rows`` if the audits are of its training rows."""
+    if fix is None:
+        return ()
+    model = _model_of(fix)
+    if model is None:
+        raise ArgumentError(
+            f"fix must be a fitted calibrator or a model; got {type(fix).__qualname__}",
+            hint="pass a fitted calibrator, such as trueup.MCGrad().fit(...), or the result of trueup.load",
+        )
+    sections = [_corrections(model, audits, vocabulary, training_rows=training_rows)]
+    if isinstance(model.map, Patches) and model.map.patches:
+        sections.append(_patches(model.map))
+    return tuple(sections)
+
+
+def _model_of(fix: Any) -> Model | None:
+    model = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
+    return model if isinstance(model, Model) else None
+
+
+def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
+    """Return whether the rows of two audits look like the training rows of the fix between them, as far as is known.
+
+    Audits made by the command line carry the answer; others are asked for their rows, which they may have released.
+    """
+    model = _model_of(fix)
+    if model is None or len(audits) < 2:
+        return False
+    if any(audit.source is not None and audit.source.training_rows for audit in audits):
+        return True
+    before, after = (audit.whole_rows[0] if audit.whole_rows else None for audit in (audits[0], audits[-1]))
+    if not isinstance(before, Rows) or not isinstance(after, Rows) or len(before) != len(after):
+        return False
+    weight = _original_order(after, after.w) if len(after.w) else None
+    return model.looks_like_training_data(_original_order(before, before.p), _original_order(after, after.p), weight)
+
+
+def _original_order(rows: Rows, values: FloatArray) -> FloatArray:
+    """Undo the sorting of rows by score."""
+    original = np.empty_like(values)
+    original[rows.order] = values
+    return original
+
+
+def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, *, training_rows: bool) -> Section:
+    title, explanation, method, rows = "What the fix corrected", model.explanation, model.about.method, vocabulary.rows
+    if not explanation.corrections:
+        lead = f"{method} corrected nothing: the scores are unchanged. {_other_score(model, audits)}"
+        return Section(title, lead.strip())
+    these = f", not of the {rows} on this page"
+    if training_rows:
+        these = f", and the {rows} on this page look like the same {rows}: results on them are optimistic"
+    lead = (
+        f"{method} changed scores by {number(explanation.moved, 2)} on average. {_other_score(model, audits)}The figures "
+        f"are those of the {explanation.rows:,} {rows} the model was fitted on{these}. The {vocabulary.segments} below "
+        f"account for {100 * explanation.accounted:.0f}% of the squared changes, largest first."
+    )
+    unit = "weight" if model.schema.weight else rows
+    headings = (
+        Heading(vocabulary.segment, "", "name"),
+        Heading("scores", "range of scores before the fix", "interval"),
+        Heading(rows),
+        Heading(f"share of {unit}", f"of the {unit} the model was fitted on"),
+        Heading("before", "mean score before the fix"),
+        Heading("after", "mean score after the fix"),
+        Heading(vocabulary.observed, "mean outcome"),
+    )
+    table = tuple(
+        (
+            text_cell(correction.segment),
+            interval_cell(correction.low, correction.high),
+            count_cell(correction.rows),
+            number_cell(correction.share, f"{100 * correction.share:.1f}%"),
+            number_cell(correction.before),
+            number_cell(correction.after),
+            number_cell(correction.observed),
+        )
+        for correction in explanation.corrections
+    )
+    return Section(title, lead, TableView(headings, table))
+
+
+def _other_score(model: Model, audits: Sequence[Audit]) -> str:
+    """Return a warning if the fix was fitted to another score than the one it is compared with."""
+    corrected = model.schema.prediction
+    before = audits[0].schema.prediction if len(audits) > 1 else ()
+    if not corrected or not before or corrected == before:
+        return ""
+    fitted, compared = (", ".join(repr(shorten(name, 60)) for name in names[:3]) for names in (corrected, before))
+    return f"It was fitted to correct {fitted}, which is not the score it is compared with here ({compared}). "
+
+
+def _patches(patches: Patches) -> Section:
+    listed = patches.listed
+    headings = (
+        Heading("patch", "", "name"),
+        Heading("scores", "", "interval"),
+        Heading("rows"),
+        Heading("predicted"),
+        Heading("observed"),
+        Heading(f"change of {listed.scale}"),
+    )
+    rows = tuple(
+        (
+            text_cell(f"{index}. {patch.group}"),
+            Cell(str(patch.cell), "interval"),
+            count_cell(patch.rows),
+            number_cell(patch.before),
+            number_cell(patch.observed),
+            number_cell(patch.shift, f"{patch.shift:+.4g}"),
+        )
+        for index, patch in enumerate(listed.patches[:MAX_PATCHES], start=1)
+    )
+    lead = "Each patch corrects the error left by the patches before it. Figures are those of the training rows."
+    return Section("Patches, in order", lead, TableView(headings, rows))

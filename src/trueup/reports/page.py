@@ -1,40 +1,48 @@
-"""report(): results to one HTML file that needs nothing else."""
+"""report(): one audit or several, written to a self-contained HTML file or a Markdown summary."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import math
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.result import Audit
-from trueup.audits.text import shorten
+import numpy as np
+
+import trueup
+from trueup.audits.text import number, shorten
 from trueup.errors import ArgumentError
-from trueup.reports.compare import compare
-from trueup.reports.details import details
-from trueup.reports.drawing import axes
-from trueup.reports.provenance import about
-from trueup.reports.sheet import view_sheet
-from trueup.reports.view import view_audit, view_table
+from trueup.reports.compare import Comparison, compare, fix_sections, looks_like_training_data, name_audits
+from trueup.reports.model import AuditView, view_audit, view_table
+from trueup.reports.plots import axis_labels
+from trueup.reports.profiles.profile import Profile, load_profile
+from trueup.reports.profiles.sections import build_sections
+from trueup.reports.text import count_text, interval_text, page_subject, percent
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from jinja2 import Environment
 
-    from trueup.reports.profiles import Profile, Words
-    from trueup.reports.view import Section
+    from trueup._types import FloatArray
+    from trueup.audits.result import Audit, Finding
+    from trueup.reports.model import Section, TableView
 
-CONTROL = {
-    "holm": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",
-    "max": "the chance that even one {one} is called off by mistake is at most {share}, over all {many} together",
-    "bh": "of the {many} called off, no more than {share} are mistakes on average, if {many} depend positively",
-    "by": "of the {many} called off, no more than {share} are mistakes on average",
+MAX_TITLE_LENGTH = 200
+FAMILYWISE = "the probability of flagging any calibrated {segment} is at most {alpha}, over all {segments} together"
+ERROR_CONTROL = {
+    "holm": FAMILYWISE,
+    "max": FAMILYWISE,
+    "bh": "at most {alpha} of the flagged {segments} are calibrated on average, if {segments} depend positively",
+    "by": "at most {alpha} of the flagged {segments} are calibrated on average",
 }
+# Characters that could end or open an element inside a script element.
+JSON_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def report(
@@ -45,25 +53,25 @@ def report(
     profile: Profile | str = "general",
     fix: Any = None,
 ) -> Path:
-    """Write one audit, or several side by side, to a single HTML file, or in short to a Markdown file.
+    """Write one audit, or several side by side, to a self-contained HTML page or a Markdown summary.
 
-    The page holds everything it shows: it loads nothing, needs no network, and can be read without scripts, in print,
-    and on a phone. The same results give the same file. It is written whole or not at all.
+    The page loads nothing, needs no network, and can be read without scripts, in print and on a phone. The same results
+    give the same file. The file is written atomically.
 
     Parameters
     ----------
     results : Audit, sequence of Audit, or mapping of str to Audit
-        Two audits in a sequence are named "before" and "after"; a mapping gives the names.
+        Two audits in a sequence are named "before" and "after"; a mapping provides the names.
     path : path
-        The file to write; an existing one is replaced. Its directory must exist. A name that ends with ``.md`` gets a
-        summary for a pull request, any other the page.
+        File to write; an existing file is replaced, and the directory must exist. A name that ends with ``.md`` selects
+        the Markdown summary for a pull request, any other name the page.
     title : str, optional
-        What stands above the verdict.
+        Title above the verdict; by default that of the profile.
     profile : str or Profile
-        "general", or whose words and tables to use: "credit", "ads", "health", or the file of a profile. No number
-        changes.
+        Vocabulary and sections of a domain: "general", "credit", "ads", "health", or the path of a profile. It changes no
+        number.
     fix : calibrator or Model, optional
-        What was fitted between two audits: the page tells what it corrected.
+        The model fitted between two audits; the page then shows what it corrected.
 
     Returns
     -------
@@ -73,8 +81,7 @@ def report(
     Raises
     ------
     ArgumentError
-        If there is no audit among the results, or something that is not one; if the profile is unknown; if the fix was
-        not fitted.
+        If the results are empty or contain anything but audits, if the profile is unknown, or if the fix is not fitted.
     FileError
         If the file cannot be written.
 
@@ -83,16 +90,68 @@ def report(
     >>> import tempfile
     >>> import trueup as tu
     >>> data = tu.simulate.lending(2_000, seed=1)
-    >>> found = tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "product"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     tu.report(found, f"{folder}/audit.html").name
+    >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "product"])
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     tu.report(audit, f"{directory}/audit.html").name
     'audit.html'
     """
     if os.fspath(path).lower().endswith(".md"):
-        from trueup.reports.markdown import markdown
+        from trueup.reports.export import markdown
 
         return write_text(path, [markdown(results, title=title, profile=profile, fix=fix)])
     return write_text(path, [render(results, title=title, profile=profile, fix=fix)])
+
+
+@dataclass(frozen=True)
+class Page:
+    """The contents of a page or a summary: ``view`` of one audit with its ``table``, or of several.
+
+    ``findings`` has per row of the table the finding of each audit; ``sections`` of a profile are those of the last audit.
+    """
+
+    title: str
+    audits: Mapping[str, Audit]
+    profile: Profile
+    view: AuditView | Comparison
+    table: TableView
+    findings: Sequence[Sequence[Finding | None]]
+    sections: tuple[Section, ...]
+    fix: tuple[Section, ...]
+
+
+def build_page(
+    results: Audit | Sequence[Audit] | Mapping[str, Audit],
+    *,
+    title: str | None = None,
+    profile: Profile | str = "general",
+    fix: Any = None,
+    max_rows: int | None = None,
+) -> Page:
+    """Collect the contents of a page; the parameters are those of `report`, ``max_rows`` limits the table of segments."""
+    named = name_audits(results)
+    audits = list(named.values())
+    if len({(audit.settings.alpha, audit.settings.adjust) for audit in audits}) > 1:
+        raise ArgumentError(
+            "audits on one page must share alpha and adjust", hint="audit again with the same settings, or write two pages"
+        )
+    profile = profile if isinstance(profile, Profile) else load_profile(profile)
+    vocabulary = profile.vocabulary
+    # First, since the views below make an audit release its rows.
+    training_rows = fix is not None and looks_like_training_data(fix, audits)
+    fix_parts = fix_sections(fix, audits, vocabulary, training_rows=training_rows)
+    sections = build_sections(audits[-1], profile)
+    view: AuditView | Comparison
+    if len(audits) > 1:
+        view = compare(named, vocabulary, training_rows=training_rows, max_rows=max_rows)
+        table, findings = view.table, view.findings
+        sections = tuple(replace(part, title=f"{part.title}: {list(named)[-1]}") for part in sections)
+        default_title = f"{profile.title}, compared" if profile.name != "general" else "Calibration audits compared"
+    else:
+        view, default_title = view_audit(audits[0], vocabulary=vocabulary), profile.title
+        table = view_table(audits[0], vocabulary, max_rows)
+        findings = tuple([finding] for finding in audits[0].worst(len(table.rows)))
+    title = shorten(default_title if title is None else str(title), MAX_TITLE_LENGTH)
+    return Page(title, named, profile, view, table, findings, sections, fix_parts)
 
 
 def render(
@@ -102,117 +161,120 @@ def render(
     profile: Profile | str = "general",
     fix: Any = None,
 ) -> str:
-    """Give the page of `report` as a text."""
-    named = name_audits(results)
-    if len({(audit.settings.alpha, audit.settings.adjust) for audit in named.values()}) > 1:
-        raise ArgumentError(
-            "audits on one page must share alpha and adjust", hint="audit again with the same, or make a page of each"
-        )
-    trade, house = _profile(profile), _environment()
-    words, found = trade.words, list(named.values())
-    taught = fix is not None and _has_taught(fix, found)  # asked first: later the rows of the audits are gone
-    shared = _shared(named, trade, title, house.get_template("script.html.j2").render())
-    shared["fix"] = _fix(fix, found, words, taught=taught)
-    if len(found) > 1:
-        both = compare(named, words, taught=taught)
-        return house.get_template("compare.html.j2").render(page=both, details=both.details, **shared)
-    (first,) = found
-    table = view_table(first, words)
-    told = details(named, [[finding] for finding in first.worst(len(table.rows))], words)
-    page, sheet = view_audit(first, words=words), view_sheet(first, words)
-    return house.get_template("audit.html.j2").render(page=page, sheet=sheet, table=table, details=told, **shared)
-
-
-def _shared(named: Mapping[str, Audit], trade: Profile, title: str | None, script: str) -> dict[str, Any]:
-    """Give what pages of one audit and of several show alike; parts of a profile are those of the last audit."""
-    several, words = len(named) > 1, trade.words
-    usual = (
-        ("Calibration audits" if trade.name == "general" else f"{trade.title},") + " compared" if several else trade.title
+    """Return the HTML page of `report`."""
+    page = build_page(results, title=title, profile=profile, fix=fix)
+    environment = _environment()
+    vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
+    script = environment.get_template("script.html.j2").render()
+    alpha = percent(last.settings.alpha)
+    template = "audit.html.j2" if isinstance(page.view, AuditView) else "compare.html.j2"
+    return environment.get_template(template).render(
+        title=page.title,
+        page=page.view,
+        table=page.table,
+        sections=page.sections,
+        fix=page.fix,
+        details=_row_details(page),
+        script=script,
+        # The policy has the digest of the script: a browser runs this script and no other, whatever the data contain.
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        subject=page_subject(page.audits.values(), vocabulary),
+        vocabulary=vocabulary,
+        axes=axis_labels(vocabulary),
+        regression=last.schema.task == "regression",
+        alpha=alpha,
+        level=percent(1 - last.settings.alpha),
+        error_control=ERROR_CONTROL[last.settings.adjust].format(
+            alpha=alpha, segment=vocabulary.segment, segments=vocabulary.segments
+        ),
+        version=trueup.__version__,
     )
-    name, last = list(named.items())[-1]
-    share = f"{100 * last.settings.alpha:g}%"
-    return {
-        "title": shorten(usual if title is None else str(title), 200),
-        "script": script,
-        # With the script's digest in the policy, a browser runs this script and no other, whatever the data holds.
-        "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "about": about(named.values(), words),
-        "words": words,
-        "axes": axes(words),
-        "amounts": last.schema.task == "regression",
-        "alpha": share,
-        "level": f"{100 * (1 - last.settings.alpha):g}%",
-        "control": CONTROL[last.settings.adjust].format(share=share, one=words.segment, many=words.segments),
-        "version": _version(),
-        "sections": _sections(last, name if several else "", trade),
-    }
-
-
-def _profile(profile: Profile | str) -> Profile:
-    from trueup.reports.profiles import Profile as Known
-    from trueup.reports.profiles import load_profile
-
-    return profile if isinstance(profile, Known) else load_profile(profile)
-
-
-def _sections(audit: Audit, name: str, profile: Profile) -> tuple[Section, ...]:
-    """Ask a profile for its parts of the page; the general one has none."""
-    from trueup.reports.profiles import sections
-
-    found = sections(audit, profile)
-    return tuple(replace(part, title=f"{part.title}: {name}") for part in found) if name else found
-
-
-def _has_taught(fix: Any, audits: Sequence[Audit]) -> bool:
-    from trueup.reports.fix import has_taught
-
-    return has_taught(fix, audits)
-
-
-def _fix(fix: Any, audits: Sequence[Audit], words: Words, *, taught: bool) -> tuple[Section, ...]:
-    if fix is None:
-        return ()
-    from trueup.reports.fix import view_fix
-
-    return view_fix(fix, audits, words, taught=taught)
-
-
-def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:
-    """Give every audit a name."""
-    if isinstance(results, Audit):
-        return {"": results}
-    if isinstance(results, Mapping):
-        found = {shorten(str(name), 40): audit for name, audit in results.items()}
-        if len(found) < len(results):
-            raise ArgumentError("two audits have the same name", hint="names are told apart by their first letters")
-    elif isinstance(results, (list, tuple)):
-        usual = ["before", "after"] if len(results) == 2 else [f"audit {at}" for at in range(1, len(results) + 1)]
-        found = dict(zip(usual, results, strict=True))
-    else:
-        raise ArgumentError(
-            f"a report is made of audits; got {type(results).__qualname__}", hint="pass what trueup.audit returned"
-        )
-    if not found:
-        raise ArgumentError("a report needs at least one audit; got none", hint="pass what trueup.audit returned")
-    for name, audit in found.items():
-        if not isinstance(audit, Audit):
-            raise ArgumentError(
-                f"a report is made of audits; got {type(audit).__qualname__} as {name!r}",
-                hint="pass what trueup.audit returned",
-            )
-    return found
 
 
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
-        loader=PackageLoader("trueup.reports"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("trueup.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
-def _version() -> str:
-    import trueup
+# What the script of the page draws when a table row is opened
 
-    return str(trueup.__version__)
+
+def _row_details(page: Page) -> str:
+    """Return the figures and curves behind each table row as JSON."""
+    audits, vocabulary = list(page.audits.values()), page.profile.vocabulary
+    regression = any(audit.schema.task == "regression" for audit in audits)
+    counts = [] if regression else [f"{vocabulary.outcomes}, observed", f"{vocabulary.outcomes}, expected"]
+    labels = [
+        vocabulary.rows, *counts, vocabulary.observed, vocabulary.expected, "observed/expected",
+        f"{percent(1 - audits[0].settings.alpha)} interval", "sigma", "p-value", "adjusted p", "detectable", "note",
+    ]  # fmt: skip
+    details = {
+        "names": [name if len(audits) > 1 else "" for name in page.audits],
+        "regression": regression,
+        "axes": axis_labels(vocabulary),
+        "segments": vocabulary.segments,
+        "labels": labels,
+        "rows": [
+            [None if f is None else [_detail_figures(f, regression=regression), _detail_curve(f)] for f in row]
+            for row in page.findings
+        ],
+    }
+    return safe_json(details)
+
+
+def safe_json(value: Any) -> str:
+    r"""Return JSON that can stand in a script element of a page: ASCII, without <, > and &.
+
+    Examples
+    --------
+    >>> safe_json(["</script>"])
+    '["\\u003c/script\\u003e"]'
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
+
+
+def _detail_figures(finding: Finding, *, regression: bool) -> list[str]:
+    sums = [] if regression else [count_text(finding.weight * mean) for mean in (finding.observed, finding.expected)]
+    largest_shift = math.inf if regression else max(finding.expected, 1 - finding.expected)  # a rate lies in [0, 1]
+    shift = f"a shift of {number(finding.mde, 2)} or more" if finding.mde <= largest_shift else "no shift"
+    return [
+        f"{finding.n:,}", *sums, number(finding.observed, 4), number(finding.expected, 4), number(finding.ratio),
+        interval_text(finding.ratio_low, finding.ratio_high), number(finding.sigma), number(finding.p_value, 2),
+        number(finding.p_adjusted, 2), "" if math.isnan(finding.mde) else shift, shorten(finding.note, 200),
+    ]  # fmt: skip
+
+
+def _detail_curve(finding: Finding) -> list[list[float | None]] | None:
+    """Return predicted, observed, interval ends and rows per bin; None if no curve was kept, [] if it has no bins."""
+    curve = finding.curve
+    if curve is None:
+        return None
+    if not len(curve):
+        return []
+    digits = _digits(np.concatenate([curve.predicted, curve.observed]))
+
+    def rounded(values: FloatArray) -> list[float | None]:
+        return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
+
+    columns = (curve.predicted, curve.observed, curve.low, curve.high)
+    return [*(rounded(column) for column in columns), curve.rows.tolist()]
+
+
+def _digits(values: FloatArray) -> int:
+    """Return the significant digits that a plot needs: four, and more for large values that lie close together.
+
+    Examples
+    --------
+    >>> _digits(np.array([0.1, 0.7])), _digits(np.array([2021.2, 2021.7])), _digits(np.array([5.0, 5.0]))
+    (4, 7, 4)
+    """
+    known = values[np.isfinite(values)]
+    span = float(np.ptp(known)) if len(known) else 0.0
+    return min(4 + max(math.floor(math.log10(float(np.abs(known).max()) / span)), 0), 16) if span > 0 else 4

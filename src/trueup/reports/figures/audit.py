@@ -22,7 +22,7 @@ from trueup.reports.figures.style import (
     seen_alone,
     shade,
 )
-from trueup.reports.whole import portrait_of
+from trueup.reports.text import portrait_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Every segment leaves as CSV, and sections as plain values."""
+"""Segments as CSV, and sections as plain data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 import trueup as tu
 from trueup.cli.exports import AuditOutcome, Export, write_export
 from trueup.errors import ArgumentError
-from trueup.reports.profiles import Profile, SectionPlan, Words, sections
-from trueup.reports.tables import csv_lines, section_dict
-from trueup.reports.view import Heading, Section, TableView, number_cell
+from trueup.reports.export import csv_lines, section_dict
+from trueup.reports.model import Heading, Section, TableView, number_cell
+from trueup.reports.profiles.profile import Profile, SectionPlan, Vocabulary
+from trueup.reports.profiles.sections import build_sections
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 HOSTILE = ('comma, "quote"', "line\nbreak\r\n", "=1+1", "+1", "-1", "@SUM(A1)", "\tx", "＝1", "plain", "\ud800 lone", "'x")
@@ -26,7 +27,7 @@ def named_segments(names, rows=600):
     p = random.random(rows)
     data = {"prediction": p, "outcome": (random.random(rows) < p).astype(float)}
     return tu.audit(
-        data, by=[], segments={name: np.arange(rows) % len(names) != at for at, name in enumerate(names)}, **ROLES
+        data, by=[], segments={name: np.arange(rows) % len(names) != index for index, name in enumerate(names)}, **ROLES
     )
 
 
@@ -34,7 +35,7 @@ def read(lines):
     return list(csv.DictReader(io.StringIO("".join(lines), newline="")))
 
 
-def test_csv_has_every_segment_and_every_digit():
+def test_csv_has_all_segments_with_all_digits():
     audit = tu.audit(tu.simulate.lending(3_000, seed=1), by=["region", "product"], **ROLES)
     found, frame = read(csv_lines(audit)), audit.to_frame()
     assert list(found[0]) == list(frame)
@@ -50,7 +51,7 @@ def test_csv_has_every_segment_and_every_digit():
     assert "nan" not in "".join(csv_lines(audit))
 
 
-def test_csv_is_quoted_as_rfc_4180_and_names_are_not_formulas():
+def test_csv_is_quoted_and_names_are_not_formulas():
     audit = named_segments(HOSTILE)
     text = "".join(csv_lines(audit))
     assert all(line.endswith("\r\n") for line in csv_lines(audit))
@@ -61,19 +62,19 @@ def test_csv_is_quoted_as_rfc_4180_and_names_are_not_formulas():
     assert {"'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\tx", "'＝1", "plain", "? lone", "'x", "all rows"} <= names
     assert not any(name[0] in "=+-@\t" for name in names)
     text.encode("utf-8")
-    assert all(float(row["bias"]) == audit.to_frame()["bias"][at] for at, row in enumerate(read(csv_lines(audit))))
+    assert all(float(row["bias"]) == audit.to_frame()["bias"][rank] for rank, row in enumerate(read(csv_lines(audit))))
 
 
-def test_csv_comes_a_line_at_a_time_and_in_batches_alike(monkeypatch):
+def test_csv_does_not_depend_on_the_batch_size(monkeypatch):
     audit = tu.audit(tu.simulate.lending(2_000, seed=1), by=["region", "product"], **ROLES)
-    whole = list(csv_lines(audit))
-    monkeypatch.setattr("trueup.reports.tables.BATCH", 7)
+    all_lines = list(csv_lines(audit))
+    monkeypatch.setattr("trueup.reports.export.CSV_BATCH", 7)
     lines = csv_lines(audit)
-    assert next(lines) == whole[0]
-    assert [whole[0], *lines] == whole
+    assert next(lines) == all_lines[0]
+    assert [all_lines[0], *lines] == all_lines
 
 
-def test_several_audits_say_which_is_which():
+def test_csv_of_several_audits_has_their_names():
     audit = named_segments(("a", "b"))
     found = read(csv_lines({"=before": audit, "after": audit}))
     assert [row["prediction"] for row in found] == ["'=before"] * len(audit) + ["after"] * len(audit)
@@ -81,7 +82,7 @@ def test_several_audits_say_which_is_which():
     assert "prediction" in read(csv_lines({"one": audit}))[0]
 
 
-def test_what_is_no_audit_is_refused_before_a_line_is_written():
+def test_anything_but_audits_is_rejected_before_the_first_line():
     with pytest.raises(ArgumentError, match="needs at least one audit"):
         csv_lines([])
     with pytest.raises(ArgumentError, match="made of audits; got ndarray"):
@@ -92,60 +93,60 @@ def test_sections_are_plain_values():
     data = tu.simulate.lending(3_000, seed=1)
     audit = tu.audit(data, by=["region"], **ROLES)
     for name in ("credit", "ads", "health"):
-        for section in sections(audit, name):
+        for section in build_sections(audit, name):
             plain = section_dict(section)
             assert json.loads(json.dumps(plain, allow_nan=False)) == plain
             assert len(plain["rows"]) == len(section.table.rows)
-    (grades,) = (section_dict(section) for section in sections(audit, "credit"))
+    (grades,) = (section_dict(section) for section in build_sections(audit, "credit"))
     total = grades["rows"][-1]
     assert total["grade" if "grade" in total else "PD band"] == "all rows"
     assert total["rows"] == 3_000
     assert math.isclose(total["default rate"], data["outcome"].mean(), rel_tol=1e-12)
-    assert section_dict(sections(tu.audit(data, by=[], **ROLES), "ads")[1])["rows"] == []
+    assert section_dict(build_sections(tu.audit(data, by=[], **ROLES), "ads")[1])["rows"] == []
 
 
-def test_nothing_that_is_a_number_leaves_as_text():
+def test_numbers_are_exported_as_numbers():
     audit = tu.audit(tu.simulate.lending(3_000, seed=1), by=["region", "age"], **ROLES)
-    kept = {"value", "field", "worst value", "state", "measure", "what it says", "best", "PD is", "PD band"}
+    texts = {"value", "field", "worst value", "state", "measure", "metric", "meaning", "interpretation", "best", "PD is"}
     for name in ("credit", "ads", "health"):
-        for section in sections(audit, name):
+        for section in build_sections(audit, name):
             for row in section_dict(section)["rows"]:
                 for key, value in row.items():
-                    named = key in kept and not (key == "value" and "measure" in row)
+                    named = key in texts | {"PD band"} and not (key == "value" and {"measure", "metric"} & set(row))
                     assert named == isinstance(value, str), (key, value)
                     if key.endswith("% interval"):
                         assert len(value) == 2
                         assert value[0] <= value[1]
-                    if key in ("rows", "defaults", "events", "values", "off"):
+                    if key in ("rows", "defaults", "events", "values", "miscalibrated"):
                         assert isinstance(value, int)
 
 
-def test_a_long_name_leaves_whole_and_columns_of_one_name_are_told_apart():
+def test_long_names_are_exported_in_full_and_equal_headings_are_numbered():
     random, long = np.random.default_rng(0), "x" * 500
     p = random.random(600)
     data = {"prediction": p, "outcome": (random.random(600) < p).astype(float), long: np.where(p > 0.5, "y" * 300, "z")}
-    profile = Profile("own", words=Words(observed="rate", expected="rate"), sections=(
+    profile = Profile("own", vocabulary=Vocabulary(observed="rate", expected="rate"), sections=(
         SectionPlan("values", "v"), SectionPlan("grades", "g", parameters={"columns": (long,)})))  # fmt: skip
-    values, grades = (section_dict(section) for section in sections(tu.audit(data, by=[long], **ROLES), profile))
+    values, grades = (section_dict(section) for section in build_sections(tu.audit(data, by=[long], **ROLES), profile))
     assert {(row["value"], row["field"]) for row in values["rows"]} == {("y" * 300, long), ("z", long)}
     assert {"rate", "rate (2)"} <= set(grades["rows"][0])
     assert values["more"] == 0
 
 
-def test_json_has_what_a_fix_corrected(tmp_path):
+def test_json_states_what_a_fix_corrected(tmp_path):
     data = tu.simulate.lending(20_000, seed=1)
     fix = tu.MCGrad("prediction", ["region", "product"]).fit(data, data["outcome"])
     before = tu.audit(data, by=["region"], **ROLES)
     after = tu.audit(data | {"prediction": fix.predict(data)}, by=["region"], **ROLES)
     path = tmp_path / "audit.json"
     write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction", fix.model_), "general")
-    told = json.loads(path.read_text(encoding="utf-8"))
-    assert told["fix"][0]["title"] == "What the fix corrected"
-    assert all(isinstance(row["after"], float) for row in told["fix"][0]["rows"])
+    exported = json.loads(path.read_text(encoding="utf-8"))
+    assert exported["fix"][0]["title"] == "What the fix corrected"
+    assert all(isinstance(row["after"], float) for row in exported["fix"][0]["rows"])
     write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction"), "general")
     assert "fix" not in json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_what_is_infinite_is_left_out_of_plain_values():
+def test_infinite_values_are_exported_as_none():
     table = TableView((Heading("x"),), ((number_cell(float("inf")),), (number_cell(2.0),)), 0)
     assert section_dict(Section("t", "", table))["rows"] == [{"x": None}, {"x": 2.0}]

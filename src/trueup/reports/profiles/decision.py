@@ -1,0 +1,290 @@
+"""The decision curve: net benefit of acting on the scores against treating all and treating none."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.audits.text import number
+from trueup.decisions.gains import odds
+from trueup.reports.model import Cell, Heading, Section, TableView, number_cell
+from trueup.reports.plots import choose_axis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trueup._types import BoolArray, FloatArray
+    from trueup.audits.result import Audit
+    from trueup.reports.profiles.profile import SectionPlan, Vocabulary
+
+DEFAULT_THRESHOLDS = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+MIN_TREATED_SHARE = 0.005  # the curve ends where fewer rows would be treated
+MIN_CURVE_END = 0.1
+MAX_DEPTH = 0.25  # how far below 0 the curve is drawn, as a share of its maximum
+SIGNIFICANT = 1.96  # standard errors that a difference must exceed
+MAX_STRETCHES = 3  # of thresholds, in a sentence
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 62, 12, 30, 40
+SPACE_BELOW = 18
+TEXT_STYLE = 'fill="currentColor" font-size="11"'
+MODEL_STYLE = 'class="path" stroke="currentColor" stroke-width="2"'
+ALL_STYLE = 'class="ideal" stroke="currentColor" stroke-dasharray="4 4"'
+NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
+
+
+class NetBenefit(NamedTuple):
+    """Net benefit per row at each threshold: of the model and of treating all; that of treating none is 0.
+
+    ``treated`` and ``events`` count the rows at or above the threshold and the events among them.
+    """
+
+    threshold: FloatArray
+    share: FloatArray
+    model: FloatArray
+    treat_all: FloatArray
+    treated: FloatArray
+    events: FloatArray
+
+
+def net_benefit(audit: Audit) -> NetBenefit:
+    """Compute net benefit at thresholds 0, 0.01, ..., 0.99: tp - fp t / (1 - t), per row (Vickers & Elkin 2006)."""
+    called = audit.portrait.called
+    assert called is not None  # the section is built for binary outcomes only
+    t, treated, events = called.threshold[:-1], called.rows[:-1], called.positives[:-1]
+    total, rate = treated[0], events[0] / treated[0]
+    share, hits = treated / total, events / total
+    return NetBenefit(t, share, hits - (share - hits) * odds(t), rate - (1 - rate) * odds(t), treated, events)
+
+
+def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
+    """Plot the decision curve and tabulate it at some thresholds."""
+    benefit, weighted = net_benefit(audit), audit.schema.weight is not None
+    end = plan.parameters.get("max_threshold") or _curve_end(benefit)
+    thresholds = plan.parameters.get("thresholds", DEFAULT_THRESHOLDS)
+    indices = dict.fromkeys(int(np.argmin(np.abs(benefit.threshold - t))) for t in thresholds)
+    unit = f"net benefit per 1,000 {vocabulary.rows}"
+    headings = (
+        Heading("threshold", "", "name"),
+        Heading("treated", f"share of the {vocabulary.rows} at or above the threshold"),
+        Heading("model", unit),
+        Heading("treat all", unit),
+        Heading("treat none", unit),
+        Heading("best", "the strategy significantly better than both others, at this threshold alone", "interval"),
+    )
+    best = (
+        f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
+        "difference."
+    )
+    lead = (
+        f"{plan.lead} Figures in the table are net true positives per 1,000 {vocabulary.rows}. "
+        f"{_describe_losses(benefit, end)} {NO_BEST if weighted else best}"
+    )
+    rows = tuple(_row(benefit, index, weighted=weighted) for index in indices)
+    return Section(plan.title, lead.strip(), TableView(headings, rows), _svg(benefit, end, unit))
+
+
+def _curve_end(benefit: NetBenefit) -> float:
+    enough = np.flatnonzero(benefit.share >= MIN_TREATED_SHARE)
+    return max(float(benefit.threshold[enough[-1]]) if len(enough) else 0.0, MIN_CURVE_END)
+
+
+# Which strategy is best
+
+
+class BenefitDifference(NamedTuple):
+    """The difference in net benefit per row between two strategies, and its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the first strategy is significantly better."""
+        return self.value > SIGNIFICANT * self.error
+
+
+def treatment_gain(rows: float, events: float, total: float, cost: float) -> BenefitDifference:
+    """Compute what treating some rows gains over not treating them: the mean of y - (1 - y) cost over them, 0 elsewhere.
+
+    Both strategies treat the other rows alike, so the difference is paired and its standard error is that of a mean; for
+    outcomes between 0 and 1 it is an upper bound.
+
+    Examples
+    --------
+    >>> treatment_gain(rows=4, events=2, total=10, cost=0.25).value  # (2 - 2 / 4) / 10
+    0.15
+    """
+    mean = (events - (rows - events) * cost) / total
+    mean_square = (events + (rows - events) * cost**2) / total
+    return BenefitDifference(mean, math.sqrt(max(mean_square - mean**2, 0.0) / total))
+
+
+def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str], BenefitDifference]:
+    """Compare the model, treating all and treating none at a threshold, in pairs."""
+    total, total_events = float(benefit.treated[0]), float(benefit.events[0])
+    rows, events, cost = (
+        float(benefit.treated[index]), float(benefit.events[index]), float(odds(benefit.threshold[index]))
+    )  # fmt: skip
+    pairs = {
+        ("model", "treat none"): treatment_gain(rows, events, total, cost),
+        ("treat all", "model"): treatment_gain(total - rows, total_events - events, total, cost),
+        ("treat all", "treat none"): treatment_gain(total, total_events, total, cost),
+    }
+    return pairs | {(b, a): BenefitDifference(-gain.value, gain.error) for (a, b), gain in pairs.items()}
+
+
+def best_strategy(benefit: NetBenefit, index: int) -> str:
+    """Name the strategy that is significantly better than the others; a model that treats all or none is that strategy."""
+    differences = compare_strategies(benefit, index)
+    degenerate = benefit.treated[index] in (0.0, benefit.treated[0])
+    strategies = ["treat none", "treat all", *([] if degenerate else ["model"])]
+    for strategy in strategies:
+        if all(differences[strategy, other].significant for other in strategies if other != strategy):
+            return strategy
+    return "no clear winner"
+
+
+def _row(benefit: NetBenefit, index: int, *, weighted: bool) -> tuple[Cell, ...]:
+    threshold, share = float(benefit.threshold[index]), float(benefit.share[index])
+    model, treat_all = 1000 * float(benefit.model[index]), 1000 * float(benefit.treat_all[index])
+    differences = compare_strategies(benefit, index)
+    tooltip = "; ".join(
+        f"model - {other}: {_per_1000(1000 * gain.value)} ± {_per_1000(1000 * SIGNIFICANT * gain.error)}"
+        for other, gain in ((other, differences["model", other]) for other in ("treat all", "treat none"))
+    )
+    return (
+        Cell(f"{threshold:.2f}", "name", f"{threshold:.2f}", value=round(threshold, 2)),
+        number_cell(share, f"{100 * share:.1f}%"),
+        number_cell(model, _per_1000(model)),
+        number_cell(treat_all, _per_1000(treat_all)),
+        number_cell(0, "0"),
+        Cell("" if weighted else best_strategy(benefit, index), "interval", title="" if weighted else tooltip),
+    )
+
+
+def _per_1000(value: float) -> str:
+    return f"{round(value, 1) + 0.0:,.1f}" if abs(value) < 1e6 else number(value)  # + 0.0 removes the sign of -0.0
+
+
+# Where the model is worse than treating all or none
+
+
+def _describe_losses(benefit: NetBenefit, end: float) -> str:
+    shown = (benefit.threshold > 0) & (benefit.threshold <= end + 1e-12)
+    t, model = benefit.threshold[shown], benefit.model[shown]
+    parts = [
+        f"below {name} {stretches}"
+        for name, other in (("treating none", 0.0 * model), ("treating all", benefit.treat_all[shown]))
+        if (stretches := describe_stretches(t, model < other - 1e-12))
+    ]
+    shown_range = f"In the range shown, {t[0]:.2f} to {t[-1]:.2f}," if len(t) else "In the range shown"
+    if not parts:
+        return f"{shown_range} the model lies nowhere below treating none or all."
+    return f"{shown_range} the model lies {', and '.join(parts)} (significant or not)."
+
+
+def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
+    """Describe where a condition holds along increasing thresholds.
+
+    Examples
+    --------
+    >>> describe_stretches(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([True, True, False, True, False]))
+    'up to 0.20 and at 0.40'
+    """
+    changes = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]]))).tolist()
+    stretches = []
+    for first, stop in zip(changes[::2], changes[1::2], strict=True):
+        to_end = stop == len(t)
+        if first == 0 and to_end:
+            stretches.append("throughout")
+        elif to_end:
+            stretches.append(f"from {t[first]:.2f} on")
+        elif first == stop - 1:
+            stretches.append(f"at {t[first]:.2f}")
+        else:
+            stretches.append(f"up to {t[stop - 1]:.2f}" if first == 0 else f"from {t[first]:.2f} to {t[stop - 1]:.2f}")
+    more = len(stretches) - MAX_STRETCHES
+    stretches = [*stretches[:MAX_STRETCHES], *([f"in {more:,} more places"] if more > 0 else [])]
+    return " and ".join([part for part in (", ".join(stretches[:-1]), *stretches[-1:]) if part])
+
+
+# The plot
+
+
+def _svg(benefit: NetBenefit, end: float, unit: str) -> str:
+    shown = benefit.threshold <= end + 1e-12
+    t, model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
+    highest = max(float(model.max()), float(treat_all.max()))
+    highest = highest if highest > 0 else 1.0  # without events there is nothing to gain
+    x_axis = choose_axis(0.0, max(end, 0.01), 6)
+    y_axis = choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
+    bottom = HEIGHT - BOTTOM
+
+    def x(value: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * x_axis.position(value), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (bottom - TOP) * (1 - y_axis.position(value)), 1)
+
+    def text(content: str, anchor: str, place: str) -> str:
+        return f'<text {TEXT_STYLE} text-anchor="{anchor}" {place}>{html.escape(content)}</text>'
+
+    def horizontal(style: str, start: float, stop: float, height: float) -> str:
+        return f'<line {style} x1="{start}" x2="{stop}" y1="{height}" y2="{height}"/>'
+
+    def polylines(values: FloatArray, style: str) -> str:
+        pieces = clip_line(t, values, y_axis.low)
+        points = (" ".join(f"{x(a)},{y(b)}" for a, b in piece) for piece in pieces)
+        return "".join(f'<polyline {style} points="{piece}"/>' for piece in points)
+
+    legend: Sequence[tuple[float, str, str]] = (
+        (LEFT, MODEL_STYLE, "model"),
+        (LEFT + 90, ALL_STYLE, "treat all"),
+        (LEFT + 190, 'stroke="currentColor"', "treat none"),
+    )
+    title = html.escape(f"Decision curve: {unit} of the model, of treating all and none, by threshold")
+    parts = [
+        f'<svg class="curve large" viewBox="0 0 {WIDTH} {HEIGHT + SPACE_BELOW}" role="img" fill="none" stroke="none">',
+        f"<title>{title}</title>",
+        *(
+            horizontal('class="grid" stroke="#ddd"', LEFT, WIDTH - RIGHT, y(tick))
+            + text(y_axis.label(tick), "end", f'x="{LEFT - 6}" y="{y(tick) + 3.5}"')
+            for tick in y_axis.ticks
+        ),
+        *(text(x_axis.label(tick), "middle", f'x="{x(tick)}" y="{bottom + 15}"') for tick in x_axis.ticks),
+        horizontal('stroke="currentColor"', LEFT, WIDTH - RIGHT, y(0.0)),
+        polylines(treat_all, ALL_STYLE),
+        polylines(model, MODEL_STYLE),
+        text("treatment threshold", "middle", f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{bottom + 33}"'),
+        text(unit, "middle", f'transform="translate(12 {(TOP + bottom) / 2}) rotate(-90)"'),
+        *(
+            horizontal(style, start, start + 24, 12) + text(name, "start", f'x="{start + 30}" y="16"')
+            for start, style, name in legend
+        ),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def clip_line(t: FloatArray, values: FloatArray, floor: float) -> list[list[tuple[float, float]]]:
+    """Cut a line where it crosses the floor, and return the pieces above it.
+
+    Examples
+    --------
+    >>> clip_line(np.array([0.0, 1.0, 2.0, 3.0]), np.array([4.0, -4.0, -4.0, 4.0]), 0.0)
+    [[(0.0, 4.0), (0.5, 0.0)], [(2.5, 0.0), (3.0, 4.0)]]
+    """
+    pieces: list[list[tuple[float, float]]] = [[]]
+    before = None
+    for point in zip(t.tolist(), values.tolist(), strict=True):
+        if before is not None and (point[1] < floor) != (before[1] < floor):
+            share = (floor - before[1]) / (point[1] - before[1])
+            crossing = (before[0] + share * (point[0] - before[0]), floor)
+            pieces += [[]] if before[1] < floor and pieces[-1] else []
+            pieces[-1].append(crossing)
+        if point[1] >= floor:
+            pieces[-1].append(point)
+        before = point
+    return [piece for piece in pieces if piece]
