@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
     from trueup.audits.run import audit
-    from trueup.calibrators.choosing.auto import Auto
+    from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.binning import Histogram, Isotonic
     from trueup.calibrators.curves.grouped import Grouped
     from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
     from trueup.calibrators.depthtwo import DepthTwo
-    from trueup.calibrators.local.lore import LoRe
+    from trueup.calibrators.lore.estimator import LoRe
     from trueup.calibrators.lsboost.estimator import LSBoost
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.model import Model
-    from trueup.calibrators.patches.patching import HKRR, Multiaccuracy
+    from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
     from trueup.calibrators.stopping import CrossValidation, Holdout, Validation
-    from trueup.calibrators.wrapping.wrapper import CalibratedClassifier, CalibratedRegressor
+    from trueup.calibrators.wrapper import CalibratedClassifier, CalibratedRegressor
     from trueup.data.scan import scan
     from trueup.modelfile import load, save
     from trueup.reports.page import report
@@ -68,23 +68,23 @@ __all__ = [
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
     "Audit": "trueup.audits.result",
-    "Auto": "trueup.calibrators.choosing.auto",
+    "Auto": "trueup.calibrators.auto",
     "Beta": "trueup.calibrators.curves.scaling",
-    "CalibratedClassifier": "trueup.calibrators.wrapping.wrapper",
-    "CalibratedRegressor": "trueup.calibrators.wrapping.wrapper",
+    "CalibratedClassifier": "trueup.calibrators.wrapper",
+    "CalibratedRegressor": "trueup.calibrators.wrapper",
     "CrossValidation": "trueup.calibrators.stopping",
     "DepthTwo": "trueup.calibrators.depthtwo",
     "Finding": "trueup.audits.result",
     "Grouped": "trueup.calibrators.curves.grouped",
-    "HKRR": "trueup.calibrators.patches.patching",
+    "HKRR": "trueup.calibrators.patches.estimators",
     "Histogram": "trueup.calibrators.curves.binning",
     "Holdout": "trueup.calibrators.stopping",
     "Isotonic": "trueup.calibrators.curves.binning",
     "LSBoost": "trueup.calibrators.lsboost.estimator",
-    "LoRe": "trueup.calibrators.local.lore",
+    "LoRe": "trueup.calibrators.lore.estimator",
     "MCGrad": "trueup.calibrators.mcgrad.estimator",
     "Model": "trueup.calibrators.model",
-    "Multiaccuracy": "trueup.calibrators.patches.patching",
+    "Multiaccuracy": "trueup.calibrators.patches.estimators",
     "Platt": "trueup.calibrators.curves.scaling",
     "Temperature": "trueup.calibrators.curves.scaling",
     "Validation": "trueup.calibrators.stopping",

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
+from trueup.calibrators import auto
+from trueup.calibrators.auto import Candidate, choose_simplest, compare_losses, explain_choice
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.choosing import auto
-from trueup.calibrators.choosing.choice import Candidate, choose_simplest, margin, tell
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.splits import split_rows
@@ -58,12 +58,12 @@ def test_the_simplest_within_one_standard_error_is_chosen():
     a, b, c = np.full(40, 0.5), np.array([0.3, 0.5] * 20), np.array([0.2, 0.59] * 20)
     # b - c is 0.1 and -0.09 in turn: a mean of 0.005, deviations of 0.095 each, which all 40 rows carry alike. The error is
     # 0.095 / sqrt(39), and 10 / 39 more of it is allowed since there are so few.
-    found = margin(b, c, None)
-    assert found.behind == pytest.approx(0.005)
+    found = compare_losses(b, c, None)
+    assert found.mean == pytest.approx(0.005)
     assert found.error == pytest.approx(0.095 / np.sqrt(39))
-    assert found.allowed == pytest.approx(0.095 / np.sqrt(39) * (1 + 10 / 39))
+    assert found.tolerance == pytest.approx(0.095 / np.sqrt(39) * (1 + 10 / 39))
     # a - c is 0.3 and -0.09 in turn: 0.105, more than 0.195 / sqrt(39) * 49 / 39 = 0.0392.
-    assert margin(a, c, None).allowed == pytest.approx(0.0392, abs=1e-4)
+    assert compare_losses(a, c, None).tolerance == pytest.approx(0.0392, abs=1e-4)
     assert choose_simplest([a, b, c], None) == (1, 2)
     assert choose_simplest([b, a, c], None) == (0, 2)
     assert choose_simplest([a, c], None) == (1, 1)
@@ -81,8 +81,9 @@ def test_a_few_rows_of_huge_loss_are_no_excuse():
     best, first = np.full(1000, 0.3), np.full(1000, 0.3) + np.array([0.02, 0.04] * 500)
     wild = best.copy()
     wild[[3, 500]] = 20.0
-    assert margin(wild, best, None).tied
-    assert not margin(first, best, None).tied
+    behind, first_behind = compare_losses(wild, best, None), compare_losses(first, best, None)
+    assert behind.mean < behind.tolerance
+    assert first_behind.mean > first_behind.tolerance
     assert np.mean(wild) > np.mean(first)
     assert choose_simplest([first, wild, best], None) == (2, 2)
     assert choose_simplest([wild, first, best], None) == (0, 2)
@@ -111,27 +112,29 @@ def test_sentences_say_which_and_why():
 
     none = candidate("identity", 0.4302, 0.0091, 0.0011)
     platt, best = candidate("Platt", 0.4213, 0.0002, 0.0004), candidate("MCGrad", 0.4211, 0.0, 0.0)
-    assert tell([none, replace(platt, chosen=True), best], 2, 0.4302, "log loss") == (
+    assert explain_choice([none, replace(platt, chosen=True), best], 2, 0.4302, "log loss") == (
         "chose Platt: its cross-validated log loss 0.4213 is within one standard error (0.0004) of the best, "
-        "MCGrad's 0.4211, and it is simpler; the scores as they are have 0.4302"
+        "MCGrad's 0.4211, and it is simpler; that of the uncorrected scores is 0.4302"
     )
-    assert tell([none, replace(best, chosen=True)], 1, 0.4302, "log loss") == (
-        "chose MCGrad: its cross-validated log loss 0.4211 is lower than that of anything simpler, beyond noise; "
-        "the scores as they are have 0.4302"
+    assert explain_choice([none, replace(best, chosen=True)], 1, 0.4302, "log loss") == (
+        "chose MCGrad: its cross-validated log loss 0.4211 is significantly lower than that of any simpler method; "
+        "that of the uncorrected scores is 0.4302"
     )
     near = replace(none, behind=0.0003, behind_error=0.0004, chosen=True)
-    assert tell([near, best], 1, 0.4302, "squared error") == (
-        "you do not need this: no method lowers the cross-validated squared error (0.4302) by more than its standard error"
+    assert explain_choice([near, best], 1, 0.4302, "squared error") == (
+        "no correction is needed: no method lowers the cross-validated squared error (0.4302) by more than its standard error"
     )
     few = replace(near, behind=0.0005)
-    assert tell([few, best], 1, 0.4302, "log loss").endswith("(0.4302) beyond noise: few rows carry what is gained")
+    assert explain_choice([few, best], 1, 0.4302, "log loss").endswith(
+        "(0.4302) significantly: a few rows dominate the gain"
+    )
     few = replace(platt, behind=0.0005, chosen=True)
-    assert "is within the noise of a few rows of the best, MCGrad's 0.4211" in tell(
+    assert "is within the noise of a few dominant rows of the best, MCGrad's 0.4211" in explain_choice(
         [none, few, best], 2, 0.4302, "log loss"
     )
-    assert "Platt, the only method to choose from: " in tell([replace(platt, chosen=True)], 0, 0.4302, "log loss")
+    assert "Platt, the only method to choose from: " in explain_choice([replace(platt, chosen=True)], 0, 0.4302, "log loss")
     first = replace(best, chosen=True)
-    assert "0.4211 is the lowest, and it is the simplest;" in tell([first, platt], 0, 0.4302, "log loss")
+    assert "0.4211 is the lowest, and it is the simplest;" in explain_choice([first, platt], 0, 0.4302, "log loss")
 
 
 # ------------------------------------------------------------------ what is chosen
@@ -309,11 +312,11 @@ def test_what_is_hopeless_is_judged_no_further():
 
 def test_many_rows_are_judged_by_fewer_folds(monkeypatch):
     data = _rows("line")
-    monkeypatch.setattr(auto, "ENOUGH", 300)
+    monkeypatch.setattr(auto, "MAX_EVALUATION_ROWS", 300)
     fix = _fit(data, CURVES)
     assert fix.choice_.rows == 360  # three folds of 120 hold 300
     assert {one.folds for one in fix.choice_.candidates} == {3}
-    monkeypatch.setattr(auto, "ENOUGH", 1)
+    monkeypatch.setattr(auto, "MAX_EVALUATION_ROWS", 1)
     assert _fit(data, CURVES).choice_.rows == 240
 
 
@@ -321,17 +324,17 @@ def test_too_few_rows_to_choose_by_leave_scores_alone():
     data = {name: column[:11] for name, column in _rows("line").items()}
     fix = _fit(data)
     assert fix.choice_.method == "identity"
-    assert fix.choice_.sentence == "11 rows are too few to choose by: scores are left unchanged"
+    assert fix.choice_.sentence == "11 rows are too few to choose: scores are left unchanged"
     assert fix.choice_.candidates == ()
     assert repr(fix.choice_) == f"Choice: {fix.choice_.sentence}"
     loss = task_loss("binary")
     assert fix.history_.loss_after == pytest.approx(np.mean(loss.per_row(data["y"], loss.apply_link(data["p"]))))
     fix = _fit(data, ["platt", "isotonic"])
-    assert fix.choice_.sentence == "11 rows are too few to choose by: took the simplest, Platt"
+    assert fix.choice_.sentence == "11 rows are too few to choose: chose the simplest, Platt"
     assert np.array_equal(fix.predict(data), tu.Platt("p").fit(data, data["y"]).predict(data))
     with pytest.raises(DataError, match="9 rows are too few to fit a correction"):
         _fit({name: column[:9] for name, column in data.items()})
-    with pytest.raises(DataError, match=r"cannot be divided(.|\n)*fewer folds"):
+    with pytest.raises(DataError, match=r"cannot be split(.|\n)*fewer folds"):
         _fit(data, folds=50)
 
 
@@ -373,13 +376,14 @@ def test_methods_may_be_calibrators_with_parameters():
     assert [one.name for one in fix.choice_.candidates] == ["identity", "mcgrad", "mcgrad 2"]
     assert [one.title for one in fix.choice_.candidates] == ["identity", "MCGrad", "MCGrad 2"]
     assert (own.prediction, own.threads, hasattr(own, "model_")) == (None, None, False)
-    _, (_, _, first), (_, _, second) = fix._resolve("binary")
+    _, first, second = (method.calibrator for method in fix._resolve_methods("binary"))
     assert (first.random_state, second.random_state) == (2, 5)
     assert (first.threads, second.threads, second.depth, second.features) == (1, 1, 3, ["country"])
 
 
 def test_the_check_of_depthtwo_is_left_out():
-    (_, _, named), (_, _, given) = tu.Auto("p", methods=["depthtwo", tu.DepthTwo(patience=9)])._resolve("binary")
+    methods = tu.Auto("p", methods=["depthtwo", tu.DepthTwo(patience=9)])._resolve_methods("binary")
+    named, given = (method.calibrator for method in methods)
     assert (named.saturation, given.saturation, given.patience) == (False, False, 9)
 
 
@@ -388,20 +392,20 @@ def test_the_check_of_depthtwo_is_left_out():
     [
         ("platt", r"methods must be a list of names and calibrators; got 'platt'\nhint: write it as methods="),
         ([], r"methods must be a list of names and calibrators; got \[\]"),
-        (["plat"], r"methods has no method 'plat'\nhint: did you mean 'platt'\?"),
-        (["MCGrad"], r"methods has no method 'MCGrad'\nhint: did you mean 'mcgrad'\?"),
-        (["svm"], r"methods has no method 'svm'\nhint: there are identity, temperature"),
-        (["platt", "platt"], "methods has 'platt' twice"),
-        ([tu.Platt], r"methods must hold names and calibrators; got <class.*\nhint: write it as"),
+        (["plat"], r"methods contains an unknown method, 'plat'\nhint: did you mean 'platt'\?"),
+        (["MCGrad"], r"methods contains an unknown method, 'MCGrad'\nhint: did you mean 'mcgrad'\?"),
+        (["svm"], r"methods contains an unknown method, 'svm'\nhint: the methods are identity, temperature"),
+        (["platt", "platt"], "methods contains 'platt' twice"),
+        ([tu.Platt], r"methods must contain names and calibrators; got <class.*\nhint: write it as"),
         (
             [tu.Platt("p")],
-            r"must not be told its prediction; got Platt\(prediction='p'\)\nhint: pass prediction= to Auto itself",
+            r"contains a calibrator that sets prediction: Platt\(prediction='p'\)\nhint: pass prediction= to Auto itself",
         ),
-        ([tu.MCGrad(features=["age"])], "must not be told its features"),
-        ([tu.MCGrad(categorical=["age"])], "must not be told its categorical"),
-        ([tu.Auto()], r"got Auto\(\)\nhint: an Auto cannot choose itself"),
-        ([tu.Grouped(tu.Platt(), by=["country"])], "a Grouped asks for columns of its own"),
-        ([tu.MCGrad(depth=0)], "depth must be a whole number"),
+        ([tu.MCGrad(features=["age"])], "a calibrator that sets features"),
+        ([tu.MCGrad(categorical=["age"])], "a calibrator that sets categorical"),
+        ([tu.Auto()], r"got Auto\(\)\nhint: Auto cannot be nested"),
+        ([tu.Grouped(tu.Platt(), by=["country"])], "Grouped needs columns of its own"),
+        ([tu.MCGrad(depth=0)], "depth must be"),
     ],
 )
 def test_methods_that_make_no_sense_are_refused(methods, message):

@@ -171,7 +171,7 @@ def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path)
         store(tmp_path / "forged", {key: value for key, value in parts.items() if key != name})
         refused(tmp_path / "forged")
     store(tmp_path / "forged", parts | {"curves/more": b""})
-    refused(tmp_path / "forged", "parts that it does not speak of")
+    refused(tmp_path / "forged", "arrays that the manifest does not list")
 
 
 def forge(name, tmp_path, **arrays):
@@ -187,22 +187,26 @@ def forge(name, tmp_path, **arrays):
 @pytest.mark.parametrize(
     ("name", "arrays", "message"),
     [
-        ("isotonic", {"curves_x": lambda x: x[::-1]}, "knots are out of order"),
-        ("isotonic", {"curves_value": lambda v: v[::-1]}, "a curve falls"),
-        ("isotonic", {"curves_value": lambda v: v + 0.5}, "a value is no probability"),
-        ("isotonic", {"curves_x": lambda x: 0 * x}, "knots are out of order"),
-        ("histogram", {"curves_value": lambda v: -v}, "a value is no probability"),
-        ("histogram", {"curves_at": lambda a: a[::-1]}, "knots and curves do not fit"),
+        ("isotonic", {"curves_x": lambda x: x[::-1]}, "knots are not in ascending order"),
+        ("isotonic", {"curves_value": lambda v: v[::-1]}, "an isotonic curve decreases"),
+        ("isotonic", {"curves_value": lambda v: v + 0.5}, "a value is not a probability"),
+        ("isotonic", {"curves_x": lambda x: 0 * x}, "knots are not in ascending order"),
+        ("histogram", {"curves_value": lambda v: -v}, "a value is not a probability"),
+        ("histogram", {"curves_at": lambda a: a[::-1]}, "the number of knots does not fit the curves"),
         ("histogram", {"curves_at": lambda a: np.array([0, 0, 7, a[-1]])}, "a curve has no knots"),
         ("histogram", {"curves_at": lambda a: np.array([0, 20, 3, a[-1]])}, "a curve has no knots"),
-        ("platt", {"curves_coefficients": lambda c: c * 1e300}, "a coefficient is wrong"),
-        ("line", {"curves_coefficients": lambda c: c * 1e210}, "a coefficient is wrong"),  # times 1e100 it is infinite
-        ("temperature", {"curves_coefficients": lambda c: -c}, "a temperature is wrong"),
-        ("grouped", {"groups_cells": lambda c: c[::-1]}, "the groups are wrong"),
-        ("grouped", {"groups_cells": lambda c: c + 10**6}, "the groups are wrong"),
-        ("grouped", {"groups_share": lambda s: s + 1.0}, "a share is wrong"),
-        ("grouped", {"groups_share": lambda s: s + 0.1}, "a share is wrong"),
-        ("grouped-real", {"groups_edges": lambda e: e * np.nan}, "edges are out of order"),
+        ("platt", {"curves_coefficients": lambda c: c * 1e300}, "a curve coefficient is invalid"),
+        (
+            "line",
+            {"curves_coefficients": lambda c: c * 1e210},
+            "a curve coefficient is invalid",
+        ),  # times 1e100 it is infinite
+        ("temperature", {"curves_coefficients": lambda c: -c}, "a temperature is invalid"),
+        ("grouped", {"groups_cells": lambda c: c[::-1]}, "the group numbers are invalid"),
+        ("grouped", {"groups_cells": lambda c: c + 10**6}, "the group numbers are invalid"),
+        ("grouped", {"groups_share": lambda s: s + 1.0}, "a share is not between 0 and 1"),
+        ("grouped", {"groups_share": lambda s: s + 0.1}, "a share is not between 0 and 1"),
+        ("grouped-real", {"groups_edges": lambda e: e * np.nan}, "bin edges are not in ascending order"),
     ],
 )
 def test_what_is_out_of_order_is_refused_by_name(name, arrays, message, tmp_path):

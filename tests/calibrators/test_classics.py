@@ -452,7 +452,7 @@ def test_calibrated_scores_are_mostly_left_unchanged_by_a_judge(method):
         kept += fix.history_.chosen
         if not fix.history_.chosen:
             np.testing.assert_array_equal(fix.predict(p), p)
-            assert "nothing beyond noise: scores are left unchanged" in fix.history_.reason
+            assert "within noise: scores are left unchanged" in fix.history_.reason
     # Of 200 other runs of each method none was kept: even at a rate of 1 in 100, more than 2 of 40 has a chance of 1 in 100.
     assert kept <= 2
 
@@ -509,14 +509,16 @@ def test_the_parts_of_a_row_add_up_to_its_change(method, task):
         change = np.atleast_1d(found.change)
         labels = CLASSES if task == "multiclass" else [""]
         for at, label in enumerate(labels):
-            assert sum(part.change for part in found.parts if part.output == label) == pytest.approx(change[at], abs=1e-9)
+            assert sum(part.change for part in found.contributions if part.output == label) == pytest.approx(
+                change[at], abs=1e-9
+            )
         assert np.array_equal(np.atleast_1d(found.after), np.atleast_1d(fix.predict_one(row)))
 
 
 def test_parts_are_named_by_what_they_are():
     p, y = sample(2000)
     told = {kind: tu_fix.explain({"x0": 0.3}) for kind, tu_fix in ((k, k().fit(p, y)) for k in METHODS.values())}
-    names = {kind: sorted(part.condition for part in one.parts) for kind, one in told.items()}
+    names = {kind: sorted(part.condition for part in one.contributions) for kind, one in told.items()}
     assert [text.split(" ")[0] for text in names[tu.Platt]] == ["intercept", "slope"]
     assert len(names[tu.Beta]) == 3
     assert "of the logit" in names[tu.Temperature][0]

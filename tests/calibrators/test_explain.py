@@ -11,8 +11,7 @@ import pytest
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.explain import find_corrections
-from trueup.calibrators.rowwise import DAYS, NUMBERS, RESCALING, SCORES, _interval
+from trueup.calibrators.explain import DATES, NUMBERS, RESCALING, SCORES, find_corrections, interval_text
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
@@ -167,16 +166,16 @@ def test_the_parts_add_up_to_the_change(fitted):
             assert found.after == tuple(after.tolist())
             raw = np.log(np.maximum(found.before, 1e-6)) + found.change
             np.testing.assert_allclose(np.exp(raw) / np.exp(raw).sum(), after, atol=1e-12)
-            sums = [sum(part.change for part in found.parts if part.output == name) for name in CLASSES]
+            sums = [sum(part.change for part in found.contributions if part.output == name) for name in CLASSES]
             np.testing.assert_allclose(sums, found.change, atol=1e-12)
             continue
         assert (found.before, found.after) == (row["p"], after)
         scale = 1.0 if task == "binary" else max(1.0, abs(after))
         change = logit(after) - logit(row["p"]) if task == "binary" else after - row["p"]
-        assert sum(part.change for part in found.parts) == pytest.approx(found.change, abs=1e-12 * scale)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12 * scale)
         assert found.change == pytest.approx(change, abs=1e-12 * scale)
-        assert sum(part.condition == RESCALING for part in found.parts) == 1
-        sizes = [abs(part.change) for part in found.parts]
+        assert sum(part.condition == RESCALING for part in found.contributions) == 1
+        sizes = [abs(part.change) for part in found.contributions]
         assert sizes == sorted(sizes, reverse=True)
 
 
@@ -190,7 +189,7 @@ def test_every_condition_holds_for_its_row(fitted):
         for number in range(1, len(cascade.rounds)):
             first = type(cascade)(cascade.link, cascade.levels, cascade.outputs, cascade.rounds[:number])
             after.append(dict(zip(after[0], first.apply_one(values, prediction), strict=True)))
-        for part in fix.explain(row).parts:
+        for part in fix.explain(row).contributions:
             if part.condition in (RESCALING, "every row"):
                 continue
             for text in part.condition.split(" & "):
@@ -228,12 +227,12 @@ def _holds(text, row, after):
 
 
 def test_a_bound_has_the_digits_it_takes():
-    assert _interval("x", 0.123456789, np.inf, 0.12345679, SCORES) == "x > 0.123456789"
-    assert _interval("x", 0.123456789, 0.9, 0.2, SCORES) == "0.1235 < x <= 0.9"
-    assert _interval("x", -np.inf, 1234567.5, 1234567.2, NUMBERS) == "x <= 1234570"
-    assert _interval("x", -np.inf, 1234564.5, 1234564.2, NUMBERS) == "x <= 1234564.5"
-    assert _interval("d", 19723.25, 19723.75, 19723.5, DAYS) == "2024-01-01T06:00:00 < d <= 2024-01-01T18:00:00"
-    assert _interval("d", -np.inf, 1e300, 5, DAYS) == "d <= day 1e+300"
+    assert interval_text("x", 0.123456789, np.inf, 0.12345679, SCORES) == "x > 0.123456789"
+    assert interval_text("x", 0.123456789, 0.9, 0.2, SCORES) == "0.1235 < x <= 0.9"
+    assert interval_text("x", -np.inf, 1234567.5, 1234567.2, NUMBERS) == "x <= 1234570"
+    assert interval_text("x", -np.inf, 1234564.5, 1234564.2, NUMBERS) == "x <= 1234564.5"
+    assert interval_text("d", 19723.25, 19723.75, 19723.5, DATES) == "2024-01-01T06:00:00 < d <= 2024-01-01T18:00:00"
+    assert interval_text("d", -np.inf, 1e300, 5, DATES) == "d <= day 1e+300"
 
 
 def test_zero_one_and_strangers_are_explained():
@@ -242,10 +241,10 @@ def test_zero_one_and_strangers_are_explained():
     for p in (0.0, 1.0, 1e-9):
         row = {"p": p, "country": "XX", "age": None, "day": dt.date(2030, 1, 1)}
         found = fix.explain(row)
-        assert sum(part.change for part in found.parts) == pytest.approx(found.change, abs=1e-12)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-12)
         assert found.after == pytest.approx(1 / (1 + np.exp(-logit(p) - found.change)), abs=1e-12)
         assert "country=XX" not in repr(found)
     with pytest.raises(ArgumentError, match="explain takes one row as a mapping"):
         fix.explain(data["p"])
     shown = fix.explain({"p": 0.2}).to_frame()
-    assert len(shown["condition"]) == len(fix.explain({"p": 0.2}).parts)
+    assert len(shown["condition"]) == len(fix.explain({"p": 0.2}).contributions)

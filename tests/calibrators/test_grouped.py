@@ -197,11 +197,11 @@ def test_a_row_is_moved_by_the_whole_and_by_its_group():
     data, y = population()
     fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=10).fit(data, y)
     found = fix.explain({"p": 0.4, "g": "g2"})
-    assert sorted(part.condition.split(" (")[0] for part in found.parts) == ["every row", "g=g2"]
-    assert sum(part.change for part in found.parts) == pytest.approx(found.change)
+    assert sorted(part.condition.split(" (")[0] for part in found.contributions) == ["all rows", "g=g2"]
+    assert sum(part.change for part in found.contributions) == pytest.approx(found.change)
     small = tu.Grouped(tu.Isotonic(), by="g", prediction="p", min_rows=10_000).fit(data, y)
-    assert [part.condition for part in small.explain({"p": 0.4, "g": "g2"}).parts] == ["every row"]
-    assert small.model_.map.describe().startswith("the whole and 0 groups")
+    assert [part.condition for part in small.explain({"p": 0.4, "g": "g2"}).contributions] == ["all rows"]
+    assert small.model_.map.describe().startswith("a pooled curve and 0 group curves")
 
 
 def test_what_was_moved_is_told_by_group():
@@ -219,14 +219,14 @@ def test_a_calibrator_that_has_roles_of_its_own_is_refused():
         (tu.Platt("p"), "prediction"), (tu.Platt(task="regression"), "task"), (tu.Platt(unlabelled="drop"), "unlabelled"),
         (tu.Platt(stopping=tu.Holdout()), "stopping"), (tu.Platt(classes=[1, 2]), "classes"),
     ]:  # fmt: skip
-        with pytest.raises(ArgumentError, match=rf"must not be told its {name}.*\nhint: pass {name}= to Grouped"):
+        with pytest.raises(ArgumentError, match=rf"calibrator must not set {name}.*\nhint: pass {name}= to Grouped"):
             tu.Grouped(inner, by="g", prediction="p").fit(data, y)
     for inner in (tu.MCGrad(), tu.Platt, None, tu.Grouped(tu.Platt(), by="g")):
         with pytest.raises(ArgumentError, match="calibrator must be an Isotonic, Platt"):
             tu.Grouped(inner, by="g", prediction="p").fit(data, y)
     with pytest.raises(ArgumentError, match="Beta corrects probabilities"):
         tu.Grouped(tu.Beta(), by="g", prediction="p", task="regression").fit(data, y)
-    with pytest.raises(ArgumentError, match="bins must be a whole number"):
+    with pytest.raises(ArgumentError, match="bins must be an integer"):
         tu.Grouped(tu.Histogram(bins=0), by="g", prediction="p").fit(data, y)
 
 
@@ -241,7 +241,7 @@ def test_more_combinations_than_there_are_numbers_are_refused():
     n = 2000
     data = {f"c{at}": random.integers(0, 300, n).astype(str).astype(object) for at in range(8)}
     data["p"] = random.random(n)
-    with pytest.raises(ArgumentError, match="the 8 columns of by have too many combinations"):
+    with pytest.raises(ArgumentError, match="the 8 columns that form groups have too many combinations"):
         tu.Grouped(tu.Platt(), by=[f"c{at}" for at in range(8)], prediction="p").fit(data, random.integers(0, 2, n))
 
 
@@ -256,9 +256,9 @@ def test_the_calibrator_inside_is_not_touched_and_its_parameters_can_be_searched
 def test_the_history_says_how_many_groups_there_are_and_how_far_they_are_drawn():
     data = rows(n=700)
     for own, said in (
-        ({"shrinkage": 50}, "groups of 50 rows or more are drawn to the whole as by 50 rows"),
-        ({"shrinkage": np.inf}, "groups of 50 rows or more go by the whole"),
-        ({"min_rows": 701}, "no group has 701 rows: all go by the whole"),
+        ({"shrinkage": 50}, "groups of at least 50 rows are shrunk towards the pooled curve by 50 rows"),
+        ({"shrinkage": np.inf}, "groups of at least 50 rows use the pooled curve"),
+        ({"min_rows": 701}, "no group has 701 rows: all use the pooled curve"),
         ({}, "(by cross-validation)"),
     ):
         fix = tu.Grouped(tu.Platt(), by=["country"], prediction="p", **own).fit(data, data["y"])

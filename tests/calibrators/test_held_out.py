@@ -217,9 +217,9 @@ def test_given_rows_are_no_rows_of_the_frame():
 
 @pytest.mark.parametrize("methods", [["identity"], ["platt"], ["multiaccuracy"]])
 def test_auto_and_local_fits_know_their_rows_too(methods, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.choosing.auto.ENOUGH", 100)
-    monkeypatch.setattr("trueup.calibrators.local.lore.ALL", 100)
-    monkeypatch.setattr("trueup.calibrators.local.lore.SOME", 200)
+    monkeypatch.setattr("trueup.calibrators.auto.MAX_EVALUATION_ROWS", 100)
+    monkeypatch.setattr("trueup.calibrators.lore.estimator.MAX_LEAVE_ONE_OUT", 100)
+    monkeypatch.setattr("trueup.calibrators.lore.estimator.HELD_OUT_ROWS", 200)
     data = rows(n=900)
     weight = np.where(np.arange(900) % 5 == 0, 0.0, 1.0)
     for fix in (tu.Auto("p", FEATURES, methods=methods, threads=1), tu.LoRe("p", ["country", "new"])):
@@ -266,8 +266,8 @@ def test_a_row_left_out_of_a_local_fit_is_scored_as_it_was_held_out():
 
 
 def test_of_many_rows_a_local_fit_holds_some_out(monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.local.lore.ALL", 100)
-    monkeypatch.setattr("trueup.calibrators.local.lore.SOME", 200)
+    monkeypatch.setattr("trueup.calibrators.lore.estimator.MAX_LEAVE_ONE_OUT", 100)
+    monkeypatch.setattr("trueup.calibrators.lore.estimator.HELD_OUT_ROWS", 200)
     for data, chosen in ((rows(n=900), 1), (right(900), 0)):
         fix = tu.LoRe("p", ["country", "new"]).fit(data, data["y"])
         assert fix.history_.chosen == chosen
@@ -290,7 +290,7 @@ def test_auto_has_the_rows_that_its_history_is_of(methods):
 
 
 def test_auto_has_the_folds_that_judged_and_no_others(monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.choosing.auto.ENOUGH", 100)
+    monkeypatch.setattr("trueup.calibrators.auto.MAX_EVALUATION_ROWS", 100)
     data = rows(n=900)
     data["p"] = data["p"] ** 3
     for methods in (["identity"], ["platt"]):

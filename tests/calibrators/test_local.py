@@ -14,10 +14,10 @@ from sklearn.random_projection import GaussianRandomProjection
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
-from trueup.calibrators.local import lore
-from trueup.calibrators.local.embedding import fit_embedding
-from trueup.calibrators.local.pooling import pool_rows
-from trueup.calibrators.maps.local import LocalMap
+from trueup.calibrators.lore import estimator, spaces
+from trueup.calibrators.lore.map import LocalMap
+from trueup.calibrators.lore.selection import pool_rows
+from trueup.calibrators.lore.spaces import fit_embedding
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from twins import three_se
@@ -236,9 +236,9 @@ def test_numbers_are_cut_into_groups():
 def embed(columns, told="pca", components=None, weight=None, **more):
     n = len(next(iter(columns.values())))
     table = read(columns | {"p": np.linspace(0.1, 0.9, n)}, outcome=np.arange(n) % 2, prediction="p", weight=weight, **more)
-    space = fit_embedding(told, components, table, pool_rows(table))
+    fitted = fit_embedding(told, components, table, pool_rows(table))
     names = [feature.name for feature in table.schema.features]
-    return space.place([table.columns[name] for name in names], n)[0]
+    return fitted.place([table.columns[name] for name in names], n)[0]
 
 
 def test_every_feature_weighs_the_same():
@@ -305,7 +305,7 @@ def test_huge_numbers_are_far_and_nothing_breaks():
 def test_infinite_numbers_are_refused_in_the_fit(own):
     data = plane(50)
     data["b"][[3, 7]] = np.inf, -np.inf
-    message = "feature 'b' is infinite in 2 of 50 rows(.|\n)*hint: write it as missing"
+    message = "feature 'b' is infinite in 2 of 50 rows(.|\n)*hint: replace it by missing"
     with pytest.raises(DataError, match=message):
         tu.LoRe("p", ["a", "b"], **own).fit(data, data["y"])
 
@@ -355,8 +355,6 @@ def test_points_are_those_that_neighbours_are_looked_for_by(own):
 
 
 def test_points_do_not_depend_on_what_was_done_to_scores(monkeypatch):
-    from trueup.calibrators.maps import spaces
-
     data = rows(n=300) | {"p": np.full(300, rows(n=300)["y"].mean())}
     left, told, whole = (tu.LoRe("p", FEATURES, **own).fit(data, data["y"]) for own in (
         {"shrinkage": 1e9}, {"gamma": 0.4}, {"gamma": math.inf},
@@ -364,7 +362,7 @@ def test_points_do_not_depend_on_what_was_done_to_scores(monkeypatch):
     assert left.history_.chosen == 0
     assert told.points(data).tobytes() == left.points(data).tobytes() == whole.points(data).tobytes()
     assert left.points({name: column[:0] for name, column in data.items()}).shape == (0, left.points(data).shape[1])
-    monkeypatch.setattr(spaces, "CHUNK", 500)  # some rows at a time
+    monkeypatch.setattr(spaces, "CHUNK_NUMBERS", 500)  # some rows at a time
     assert left.points(data).tobytes() == told.points(data).tobytes()
     assert (left.points(data)[5:6] == left.points({name: column[5:6] for name, column in data.items()})).all()
 
@@ -425,7 +423,7 @@ def test_calibrated_scores_are_left_alone():
     assert fix.history_.chosen == 0
     assert (fix.predict(data) == data["p"]).all()
     assert fix.gamma_ == fix.shrinkage_ == math.inf
-    assert "nothing beyond noise" in fix.history_.reason
+    assert "within noise" in fix.history_.reason
 
 
 def test_the_loss_is_that_of_rows_without_their_own_vote():
@@ -459,12 +457,12 @@ def test_the_loss_of_several_classes_is_that_of_the_true_class():
 
 def test_a_few_rows_more_than_judge_by_themselves_are_still_mostly_learned_from():
     random = np.random.default_rng(0)
-    for n in (20_005, lore.ALL + 5):
+    for n in (20_005, estimator.MAX_LEAVE_ONE_OUT + 5):
         p = random.random(n)
         fix = tu.LoRe("p", []).fit({"p": p}, random.random(n) < p**2)
         assert fix.history_.chosen == 1
         judges = fix.explain().rows
-        assert judges == n if n <= lore.ALL else judges <= n / 2
+        assert judges == n if n <= estimator.MAX_LEAVE_ONE_OUT else judges <= n / 2
 
 
 def test_a_copy_does_not_speak_for_its_original():
@@ -489,8 +487,8 @@ def test_rows_of_common_content_speak_for_each_other():
 def test_many_rows_are_judged_by_some_that_are_held_out(monkeypatch):
     data, new = plane(1500, drift=1.5), plane(2000, seed=1, drift=1.5)
     whole = tu.LoRe("p", ["a", "b"], gamma=0.3).fit(data, data["y"])
-    monkeypatch.setattr(lore, "ALL", 1000)
-    monkeypatch.setattr(lore, "SOME", 500)
+    monkeypatch.setattr(estimator, "MAX_LEAVE_ONE_OUT", 1000)
+    monkeypatch.setattr(estimator, "HELD_OUT_ROWS", 500)
     fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
     assert fix.history_.evaluated_on == "held-out rows"
     assert 0 < fix.gamma_ < math.inf
@@ -508,7 +506,7 @@ def test_many_rows_are_judged_by_some_that_are_held_out(monkeypatch):
 
 
 def test_how_rows_are_judged_does_not_depend_on_how_copies_are_written(monkeypatch):
-    monkeypatch.setattr(lore, "ALL", 450)
+    monkeypatch.setattr(estimator, "MAX_LEAVE_ONE_OUT", 450)
     data = plane(300, drift=1.5)
     twice = {name: np.repeat(column, 2) for name, column in data.items()}
     a = tu.LoRe("p", ["a", "b"]).fit(data, data["y"], np.full(300, 2.0))
@@ -536,12 +534,12 @@ def test_scores_crowded_at_an_end_keep_their_order():
 def test_all_that_was_tried_is_told():
     data = plane(400, drift=1.5)
     fix = tu.LoRe("p", ["a", "b"]).fit(data, data["y"])
-    assert len(fix.tried_) == 9 * 5 * 2
-    best = min(fix.tried_, key=lambda one: one.loss)
+    assert len(fix.candidates_) == 9 * 5 * 2
+    best = min(fix.candidates_, key=lambda one: one.loss)
     assert (best.gamma, best.shrinkage) == (fix.gamma_, fix.shrinkage_)
     assert fix.history_.loss_after == best.loss
-    assert len(tu.LoRe("p", ["a", "b"], gamma=0.4).fit(data, data["y"]).tried_) == 1
-    assert len(tu.LoRe("p", ["a", "b"], shrinkage=5, move="reset").fit(data, data["y"]).tried_) == 9
+    assert len(tu.LoRe("p", ["a", "b"], gamma=0.4).fit(data, data["y"]).candidates_) == 1
+    assert len(tu.LoRe("p", ["a", "b"], shrinkage=5, move="reset").fit(data, data["y"]).candidates_) == 9
 
 
 def test_bins_follow_the_number_of_rows():
@@ -585,22 +583,25 @@ def test_the_parts_of_an_explanation_add_up(own):
         row = {name: column[i] for name, column in data.items()}
         told = fix.explain(row)
         assert told.after == fix.predict_one(row)
-        assert sum(part.change for part in told.parts) == pytest.approx(told.change)
-        assert told.parts[0].condition.startswith("score from ")
+        assert sum(part.change for part in told.contributions) == pytest.approx(told.change)
+        assert " rows in " in told.contributions[0].condition
 
 
 def test_an_explanation_says_how_many_neighbours_there_are_and_what_came_of_them():
     data = {"a": np.repeat([0.0, 1.0], 20), "p": np.full(40, 0.3)}
     y = np.array([1.0] * 5 + [0.0] * 15 + [1.0] * 18 + [0.0] * 2)
     told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10).fit(data, y).explain({"a": 1.0, "p": 0.3})
-    assert [part.condition for part in told.parts] == [
-        "score from 0.2 to 0.3, worth 40 rows: 0.575 came true",
-        "its neighbours there, together as near as 20 rows at its own point (effective size 20): 0.9 came true",
+    assert [part.condition for part in told.contributions] == [
+        "40 rows in score 0.2 to 0.3: observed rate 0.575",
+        "its neighbours in that range (kernel weight of 20 rows, effective size 20): observed rate 0.9",
     ]
     told = tu.LoRe("p", ["a"], gamma=1e-3, bins=10, move="shift", shrinkage=1).fit(data, y).explain({"a": 1.0, "p": 0.3})
-    assert told.parts[1].condition.startswith("its neighbours there, together as near as 20 rows at its own point (")
-    assert told.parts[1].condition.endswith("): outcomes are +0.6 from scores")
-    assert told.parts[2].condition == "drawn to the score, which counts for 1 row beside 20: 4.8% of all"
+    assert told.contributions[1].condition.startswith("its neighbours in that range (kernel weight of 20 rows, ")
+    assert told.contributions[1].condition.endswith("): mean residual +0.6")
+    assert (
+        told.contributions[2].condition
+        == "shrinkage towards the score, which counts for 1 row against 20: 4.8% of the weight"
+    )
 
 
 def test_neighbours_and_the_score_are_counted_in_the_same_unit():
@@ -612,36 +613,37 @@ def test_neighbours_and_the_score_are_counted_in_the_same_unit():
     k = np.exp(-2 / 0.5) + np.exp(-4 / 0.5)
     rate = (0.5 * np.exp(-2 / 0.5) + 0.25 * np.exp(-4 / 0.5)) / k
     size = k**2 / (np.exp(-4 / 0.5) + np.exp(-8 / 0.5)) * 12_000
-    assert [part.condition for part in told.parts] == [
-        "score from 0 to 1, worth 24,000 rows: 0.375 came true",
-        f"its neighbours there, together as near as {12_000 * k:.4g} rows at its own point (effective size {size:,.0f}): "
-        f"{rate:.4g} came true",
-        f"drawn to the score, which counts for 1,500 rows beside {12_000 * k:.4g}: {1500 / (1500 + 12_000 * k):.1%} of all",
+    assert [part.condition for part in told.contributions] == [
+        "24,000 rows in score 0 to 1: observed rate 0.375",
+        f"its neighbours in that range (kernel weight of {12_000 * k:.4g} rows, effective size {size:,.0f}): "
+        f"observed rate {rate:.4g}",
+        f"shrinkage towards the score, which counts for 1,500 rows against {12_000 * k:.4g}: "
+        f"{1500 / (1500 + 12_000 * k):.1%} of the weight",
     ]
     assert told.after == pytest.approx((12_000 * k * rate + 1500 * 0.3) / (12_000 * k + 1500))
-    far = fix.explain({"a": 1e6, "p": 0.3}).parts
-    assert "together as near as less than 0.001 rows" in far[1].condition
-    assert far[2].condition.endswith("beside less than 0.001: 100.0% of all")
+    far = fix.explain({"a": 1e6, "p": 0.3}).contributions
+    assert "kernel weight of less than 0.001 rows" in far[1].condition
+    assert far[2].condition.endswith("against less than 0.001: 100.0% of the weight")
 
 
 def test_a_row_whose_group_is_not_there_is_told_of_the_whole_bin_only():
     data = {"g": ["a"] * 10 + ["b"] * 10, "p": np.repeat([0.2, 0.8], 10)}
     fix = tu.LoRe("p", ["g"], embedding="groups", gamma=1, bins=1, shrinkage=5).fit(data, np.arange(20) % 4 == 0)
-    known, new = (fix.explain({"g": name, "p": 0.2}).parts for name in ("a", "c"))
-    assert known[1].condition == "its group there, worth 10 rows: 0.3 came true"
+    known, new = (fix.explain({"g": name, "p": 0.2}).contributions for name in ("a", "c"))
+    assert known[1].condition == "10 rows of its group in that range: observed rate 0.3"
     assert [part.condition for part in new] == [
-        "score from 0 to 1, worth 20 rows: 0.25 came true",
-        "drawn to the score, which counts for 5 rows beside 20: 20.0% of all",
+        "20 rows in score 0 to 1: observed rate 0.25",
+        "shrinkage towards the score, which counts for 5 rows against 20: 20.0% of the weight",
     ]
 
 
 def test_an_explanation_says_where_the_fit_had_no_such_score():
     data = {"p": np.repeat([0.05, 0.45], 10)}
     fix = tu.LoRe("p", [], gamma=math.inf, bins=10).fit(data, np.arange(20) % 10 < 3)
-    told = [fix.explain({"p": p}).parts[0].condition for p in (0.45, 0.9)]
+    told = [fix.explain({"p": p}).contributions[0].condition for p in (0.45, 0.9)]
     assert told == [
-        "score from 0.4 to 0.5, worth 10 rows: 0.3 came true",
-        "no rows like it; nearest, score from 0.4 to 0.5, worth 10 rows: 0.3 came true",
+        "10 rows in score 0.4 to 0.5: observed rate 0.3",
+        "10 rows in the nearest range with rows, score 0.4 to 0.5: observed rate 0.3",
     ]
 
 
@@ -650,8 +652,8 @@ def test_an_explanation_of_several_classes_adds_up_for_each():
     fix = tu.LoRe(SEVERAL, FEATURES, gamma=0.4, shrinkage=3).fit(data, data["y"])
     told = fix.explain({name: column[3] for name, column in data.items()})
     for c, name in enumerate(CLASSES):
-        assert sum(part.change for part in told.parts if part.output == name) == pytest.approx(told.change[c])
-    assert any(part.condition.startswith("confidence from ") for part in told.parts)
+        assert sum(part.change for part in told.contributions if part.output == name) == pytest.approx(told.change[c])
+    assert any(" rows in confidence " in part.condition for part in told.contributions)
 
 
 def test_ten_classes_are_explained_in_a_few_lines():
@@ -668,14 +670,14 @@ def test_ten_classes_are_explained_in_a_few_lines():
         told = fix.explain({name: column[i] for name, column in data.items()})
         top = P[i].argmax()
         called, before, after = "ABCDEFGHIJ"[top], P[i].max(), told.after[top]
-        assert [part.output for part in told.parts[:3]] == [called] * 3
-        assert {part.output for part in told.parts[3:]} == set("ABCDEFGHIJ") - {called}
+        assert [part.output for part in told.contributions[:3]] == [called] * 3
+        assert {part.output for part in told.contributions[3:]} == set("ABCDEFGHIJ") - {called}
         for c, name in enumerate("ABCDEFGHIJ"):
-            assert sum(part.change for part in told.parts if part.output == name) == pytest.approx(told.change[c])
+            assert sum(part.change for part in told.contributions if part.output == name) == pytest.approx(told.change[c])
         lines = repr(told).splitlines()
         assert len(lines) == 5
         assert " and 6 more: " in lines[-1]
-        assert f"{called}, which was called, goes from {before:.4g} to {after:.4g}; others share the rest" in lines[-1]
+        assert f"{called}, predicted, changes from {before:.4g} to {after:.4g}; others share the rest" in lines[-1]
         assert ("is now the highest" in lines[-1]) == (np.argmax(told.after) != top)
         lost += np.argmax(told.after) != top
     assert 0 < lost < 20
@@ -717,7 +719,9 @@ def test_chance_within_a_pipeline_is_the_same_every_time():
 
 def test_what_has_no_place_for_new_rows_is_refused_and_the_way_out_named():
     data = plane(50)
-    with pytest.raises(ArgumentError, match=r"TSNE has no transform(.|\n)*embedding=\"columns\""):
+    with pytest.raises(
+        ArgumentError, match=r"must have a method transform, to place new rows; TSNE has none(.|\n)*embedding=\"columns\""
+    ):
         tu.LoRe("p", ["a", "b"], embedding=TSNE()).fit(data, data["y"])
 
 
@@ -725,8 +729,8 @@ def test_what_has_no_place_for_new_rows_is_refused_and_the_way_out_named():
     ("transformer", "message"),
     [
         (PCA(5), "PCA could not be fitted to 50 rows of 2 columns"),
-        (FunctionTransformer(lambda X: X[:10]), "must give a point for each row; got shape"),
-        (FunctionTransformer(lambda X: X.sum()), r"must give a point for each row; got shape \(\)"),
+        (FunctionTransformer(lambda X: X[:10]), "must return one point per row; got shape"),
+        (FunctionTransformer(lambda X: X.sum()), r"must return one point per row; got shape \(\)"),
         (FunctionTransformer(lambda X: X * np.nan), "the output of FunctionTransformer must be finite"),
     ],
 )
@@ -742,7 +746,7 @@ def test_a_transformer_that_gives_no_points_is_refused(transformer, message):
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"gamma": 0}, 'gamma must be "auto" or a number from 1e-06 to 1e\\+06, or infinity; got 0'),
+        ({"gamma": 0}, 'gamma must be a number at least 1e-06 and at most 1e\\+06; got 0\nhint: "auto" chooses it'),
         ({"gamma": "best"}, "gamma must be .* got 'best'"),
         ({"gamma": math.nan}, "gamma must be"),
         ({"gamma": True}, "gamma must be"),
@@ -750,13 +754,13 @@ def test_a_transformer_that_gives_no_points_is_refused(transformer, message):
         ({"shrinkage": math.inf}, "shrinkage must be"),
         ({"move": "jump"}, "move"),
         ({"strategy": "equal"}, "strategy"),
-        ({"bins": 0}, "bins must be a whole number from 1 to 4,096; got 0"),
+        ({"bins": 0}, "bins must be an integer from 1 to 4,096; got 0"),
         ({"bins": "many"}, "bins must be"),
         ({"components": 0}, "components must be"),
         ({"embedding": "umap"}, "embedding"),
         ({"embedding": PCA}, "embedding must be .*\nhint: write it as embedding=PCA"),
         ({"embedding": 7}, "embedding must be"),
-        ({"embedding": "columns", "features": ["country"]}, "column 'country' holds categories"),
+        ({"embedding": "columns", "features": ["country"]}, "column 'country' is categorical"),
         ({"task": "regression"}, "LoRe corrects probabilities: it has no meaning for task='regression'"),
     ],
 )
@@ -773,19 +777,15 @@ def test_a_handful_of_rows_is_refused():
 
 
 def test_too_many_categories_are_refused_before_memory_is_gone(monkeypatch):
-    from trueup.calibrators.local import embedding
-
-    monkeypatch.setattr(embedding, "MOST_NUMBERS", 500)
+    monkeypatch.setattr(spaces, "MAX_NUMBERS", 500)
     data = rows(n=100)
-    with pytest.raises(ArgumentError, match="100 rows of 8 columns, one for each category, are too many"):
+    with pytest.raises(ArgumentError, match="100 rows and 8 columns, one per category, is too large"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
 
 
 def test_too_many_categories_are_refused_before_their_components_take_minutes(monkeypatch):
-    from trueup.calibrators.local import embedding
-
-    monkeypatch.setattr(embedding, "MOST_TURNED", 7)
+    monkeypatch.setattr(spaces, "MAX_PCA_SIZE", 7)
     data = rows(n=100)
-    with pytest.raises(ArgumentError, match="100 rows of 8 columns, one for each category, are too many"):
+    with pytest.raises(ArgumentError, match="100 rows and 8 columns, one per category, is too large"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
     assert tu.LoRe("p", ["country", "new", "day"], components=None, gamma=0.4).fit(data, data["y"]).gamma_ == 0.4

@@ -18,9 +18,10 @@ import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from forged import changed, places, put, refused, store
 from trueup import storage
+from trueup.calibrators.lore.map import EDGE_DTYPES, NEIGHBOUR_DTYPES
+from trueup.calibrators.lore.spaces import GROUP_DTYPES, SPACE_DTYPES
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
-from trueup.modelfile.local import EDGES, GROUPS, ROWS, SPACE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "local"
 SEVERAL = [f"p_{name}" for name in CLASSES]
@@ -32,7 +33,7 @@ FITS = {
     "mass": ("binary", lambda: tu.LoRe("p", ["country", "new"], gamma=0.4, strategy="mass", bins=4)),
     "classes": ("multiclass", lambda: tu.LoRe(SEVERAL, ["country", "new"], gamma=0.4, bins=5)),
 }
-KINDS = ROWS | SPACE | EDGES | GROUPS
+KINDS = NEIGHBOUR_DTYPES | SPACE_DTYPES | EDGE_DTYPES | GROUP_DTYPES
 
 
 @pytest.fixture(autouse=True)
@@ -85,56 +86,56 @@ def in_part(parts, name, change):
 
 
 FORGED = [
-    ("pca", lambda p: in_map(p, "bins", value=0), "its bins are wrong"),
-    ("pca", lambda p: in_map(p, "bins", value=10**9), "its bins are wrong"),
-    ("pca", lambda p: in_map(p, "bins", value=2), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_map(p, "groups", value=2), "its groups are wrong"),
-    ("groups", lambda p: in_map(p, "groups", value=10**12), "its groups are wrong"),
-    ("pca", lambda p: in_map(p, "gamma", value=0.0), "its gamma is wrong"),
-    ("pca", lambda p: in_map(p, "gamma", value=None), "it has features that do not count"),
-    ("pca", lambda p: in_map(p, "shrinkage", value=-1), "its shrinkage is wrong"),
-    ("pca", lambda p: in_map(p, "shifts", value=1), "its move is wrong"),
-    ("pca", lambda p: in_map(p, "shifts", value=False), "its rates are wrong"),
-    ("pca", lambda p: in_map(p, "dimensions", value=3), "its dimensions are wrong"),
-    ("bins", lambda p: in_map(p, "dimensions", value=2), "its dimensions are wrong"),
-    ("pca", lambda p: in_map(p, "cuts", value=[]), "it has groups and a space"),
-    ("pca", lambda p: in_map(p, "space", "turned", value=False), "its dimensions are wrong"),
-    ("pca", lambda p: in_map(p, "space", "unit", value=0), "its space is wrong"),
-    ("pca", lambda p: {"local/more": b""}, "it has parts that it does not speak of"),
-    ("pca", lambda p: in_part(p, "local/keys", put(0, -1)), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/keys", put(1, 0)), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/keys", put(-1, 100)), "its bins do not fit its neighbours"),
-    ("groups", lambda p: in_part(p, "local/keys", lambda a: a + 1), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/place", put(0, 1)), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/place", put(-1, 10**6)), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/place", lambda a: a[::-1].copy()), "its bins do not fit its neighbours"),
-    ("pca", lambda p: in_part(p, "local/points", put(3, np.nan)), "its points are no numbers"),
-    ("pca", lambda p: in_part(p, "local/points", put(3, 1e300)), "its points are no numbers"),
-    ("pca", lambda p: in_part(p, "local/points", lambda a: a[:-1]), "its neighbours are cut off"),
-    ("pca", lambda p: in_part(p, "local/weight", put(0, 0.0)), "its weights are wrong"),
-    ("pca", lambda p: in_part(p, "local/weight", put(0, np.inf)), "its weights are wrong"),
-    ("columns", lambda p: in_part(p, "local/total", put(0, -0.5)), "its rates are wrong"),
-    ("classes", lambda p: in_part(p, "local/total", put(0, 1e6)), "its rates are wrong"),
-    ("bins", lambda p: dict.fromkeys(ROWS, b""), "it has no neighbours"),
-    ("pca", lambda p: in_part(p, "space/fill", put(0, 3.0)), "its space does not fit the features"),
-    ("pca", lambda p: in_part(p, "space/fill", put(1, np.nan)), "its space holds no numbers"),
-    ("pca", lambda p: in_part(p, "space/gaps", put(0, 1)), "its space does not fit the features"),
-    ("pca", lambda p: in_part(p, "space/gaps", put(1, 2)), "its space does not fit the features"),
-    ("pca", lambda p: in_part(p, "space/factor", put(0, -1.0)), "its space is wrong"),
-    ("pca", lambda p: in_part(p, "space/factor", lambda a: a[:-1]), "its space does not fit the features"),
-    ("pca", lambda p: in_part(p, "space/center", put(0, np.inf)), "its space is wrong"),
-    ("pca", lambda p: in_part(p, "space/scale", put(0, 0.0)), "its space is wrong"),
-    ("pca", lambda p: in_part(p, "space/rotation", put(0, 9.0)), "its space is no rotation"),
-    ("mass", lambda p: in_map(p, "bins", value=5), "its bins are wrong"),
-    ("mass", lambda p: in_part(p, "local/edges", put(0, -0.1)), "its bins are wrong"),
-    ("mass", lambda p: in_part(p, "local/edges", put(0, np.nan)), "its bins are wrong"),
-    ("mass", lambda p: in_part(p, "local/edges", put(1, 0.0)), "its bins are wrong"),
-    ("mass", lambda p: in_part(p, "local/edges", put(-1, 1.0)), "its bins are wrong"),
-    ("mass", lambda p: {"local/edges": b""}, "its bins are wrong"),
-    ("pca", lambda p: in_map(p, "uneven", value=True), "it has parts that it does not speak of"),
-    ("groups", lambda p: in_part(p, "groups/cells", put(0, -5)), "the groups are wrong"),
-    ("groups", lambda p: in_part(p, "groups/cells", put(-1, 10**9)), "the groups are wrong"),
-    ("groups", lambda p: in_part(p, "groups/edges", put(0, 1e9)), "edges are out of order"),
+    ("pca", lambda p: in_map(p, "bins", value=0), "the bins are invalid"),
+    ("pca", lambda p: in_map(p, "bins", value=10**9), "the bins are invalid"),
+    ("pca", lambda p: in_map(p, "bins", value=2), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_map(p, "groups", value=2), "the number of groups is invalid"),
+    ("groups", lambda p: in_map(p, "groups", value=10**12), "the number of groups is invalid"),
+    ("pca", lambda p: in_map(p, "gamma", value=0.0), "the gamma is invalid"),
+    ("pca", lambda p: in_map(p, "gamma", value=None), "it has features, but distances do not count"),
+    ("pca", lambda p: in_map(p, "shrinkage", value=-1), "the shrinkage is invalid"),
+    ("pca", lambda p: in_map(p, "shifts", value=1), "the kind of correction is invalid"),
+    ("pca", lambda p: in_map(p, "shifts", value=False), "the outcomes are invalid"),
+    ("pca", lambda p: in_map(p, "dimensions", value=3), "the number of dimensions is invalid"),
+    ("bins", lambda p: in_map(p, "dimensions", value=2), "the number of dimensions is invalid"),
+    ("pca", lambda p: in_map(p, "cuts", value=[]), "it has both groups and a space"),
+    ("pca", lambda p: in_map(p, "space", "turned", value=False), "the number of dimensions is invalid"),
+    ("pca", lambda p: in_map(p, "space", "unit", value=0), "the space has invalid numbers"),
+    ("pca", lambda p: {"local/more": b""}, "it has arrays that the manifest does not list"),
+    ("pca", lambda p: in_part(p, "local/keys", put(0, -1)), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/keys", put(1, 0)), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/keys", put(-1, 100)), "the bins do not fit the neighbours"),
+    ("groups", lambda p: in_part(p, "local/keys", lambda a: a + 1), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/place", put(0, 1)), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/place", put(-1, 10**6)), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/place", lambda a: a[::-1].copy()), "the bins do not fit the neighbours"),
+    ("pca", lambda p: in_part(p, "local/points", put(3, np.nan)), "a point is not a number"),
+    ("pca", lambda p: in_part(p, "local/points", put(3, 1e300)), "a point is not a number"),
+    ("pca", lambda p: in_part(p, "local/points", lambda a: a[:-1]), "the neighbours are incomplete"),
+    ("pca", lambda p: in_part(p, "local/weight", put(0, 0.0)), "the weights are invalid"),
+    ("pca", lambda p: in_part(p, "local/weight", put(0, np.inf)), "the weights are invalid"),
+    ("columns", lambda p: in_part(p, "local/total", put(0, -0.5)), "the outcomes are invalid"),
+    ("classes", lambda p: in_part(p, "local/total", put(0, 1e6)), "the outcomes are invalid"),
+    ("bins", lambda p: dict.fromkeys(NEIGHBOUR_DTYPES, b""), "it has no neighbours"),
+    ("pca", lambda p: in_part(p, "space/fill", put(0, 3.0)), "the space does not fit the features"),
+    ("pca", lambda p: in_part(p, "space/fill", put(1, np.nan)), "the space has invalid numbers"),
+    ("pca", lambda p: in_part(p, "space/gaps", put(0, 1)), "the space does not fit the features"),
+    ("pca", lambda p: in_part(p, "space/gaps", put(1, 2)), "the space does not fit the features"),
+    ("pca", lambda p: in_part(p, "space/factor", put(0, -1.0)), "the space has invalid numbers"),
+    ("pca", lambda p: in_part(p, "space/factor", lambda a: a[:-1]), "the space does not fit the features"),
+    ("pca", lambda p: in_part(p, "space/center", put(0, np.inf)), "the space has invalid numbers"),
+    ("pca", lambda p: in_part(p, "space/scale", put(0, 0.0)), "the space has invalid numbers"),
+    ("pca", lambda p: in_part(p, "space/rotation", put(0, 9.0)), "the rotation of the space is invalid"),
+    ("mass", lambda p: in_map(p, "bins", value=5), "the bins are invalid"),
+    ("mass", lambda p: in_part(p, "local/edges", put(0, -0.1)), "the bins are invalid"),
+    ("mass", lambda p: in_part(p, "local/edges", put(0, np.nan)), "the bins are invalid"),
+    ("mass", lambda p: in_part(p, "local/edges", put(1, 0.0)), "the bins are invalid"),
+    ("mass", lambda p: in_part(p, "local/edges", put(-1, 1.0)), "the bins are invalid"),
+    ("mass", lambda p: {"local/edges": b""}, "the bins are invalid"),
+    ("pca", lambda p: in_map(p, "uneven", value=True), "it has arrays that the manifest does not list"),
+    ("groups", lambda p: in_part(p, "groups/cells", put(0, -5)), "the group numbers are invalid"),
+    ("groups", lambda p: in_part(p, "groups/cells", put(-1, 10**9)), "the group numbers are invalid"),
+    ("groups", lambda p: in_part(p, "groups/edges", put(0, 1e9)), "bin edges are not in ascending order"),
 ]
 
 

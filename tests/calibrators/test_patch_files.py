@@ -14,9 +14,9 @@ import pytest
 import trueup as tu
 from checks import rows
 from trueup import storage
+from trueup.calibrators.patches.map import DTYPES
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
-from trueup.modelfile.patches import PARTS
 
 COLUMNS = ["country", "age", "new"]
 FITS = {
@@ -46,10 +46,10 @@ def test_patches_come_back_exactly(name, tmp_path):
     fix, data, parts = saved(name, tmp_path)
     again = tu.load(tmp_path / "model")
     assert again.predict(data).tobytes() == fix.predict(data).tobytes()
-    assert again.map.listed == fix.patches_
+    assert again.map.patch_list == fix.patches_
     assert (again.history, again.explanation) == (fix.history_, fix.explain())
     assert (len(fix.patches_) > 0) == (name != "none")
-    assert set(parts) == {MANIFEST, *PARTS}
+    assert set(parts) == {MANIFEST, *DTYPES}
     tu.save(again, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
 
@@ -83,36 +83,42 @@ def longer(array):
 
 
 FORGED = [
-    (lambda p: changed_map(p, link="softmax"), "the map does not fit"),
-    (lambda p: changed_map(p, link=None), "the map does not fit"),
-    (lambda p: changed_map(p, edges=[0, 0]), "its edges do not fit its features"),
-    (lambda p: changed_map(p, edges=[0, 10**30, -(10**30)]), "its edges are wrong"),
-    (lambda p: changed_map(p, edges=[1, 8, 0]), "a category has edges"),
-    (lambda p: changed_map(p, edges=[0, 8, 0]), "its edges are wrong"),
-    (lambda p: changed_map(p, groups=["a"]), "its patches are of unequal length"),
+    (lambda p: changed_map(p, link="softmax"), "the map does not fit the task"),
+    (lambda p: changed_map(p, link=None), "the map does not fit the task"),
+    (lambda p: changed_map(p, edges=[0, 0]), "the bin edges do not fit the features"),
+    (lambda p: changed_map(p, edges=[0, 10**30, -(10**30)]), "the bin edges are invalid"),
+    (lambda p: changed_map(p, edges=[1, 8, 0]), "a category has bin edges"),
+    (lambda p: changed_map(p, edges=[0, 8, 0]), "the bin edges are invalid"),
+    (lambda p: changed_map(p, groups=["a"]), "the patch arrays differ in length"),
     (lambda p: changed_map(p, groups=[1]), "groups must be texts"),
-    (lambda p: changed(p, "edges", "<f8", put(2, np.nan)), "its edges are wrong"),
-    (lambda p: changed(p, "edges", "<f8", lambda a: a[::-1].copy()), "its edges do not ascend"),
-    (lambda p: changed(p, "edges", "<f8", longer), "its edges are wrong"),
-    (lambda p: changed(p, "shift", "<f8", put(0, np.inf)), "a patch is wrong"),
-    (lambda p: changed(p, "shift", "<f8", put(0, -1.7e308)), "a patch is wrong"),  # two of them would be infinite
-    (lambda p: changed(p, "before", "<f8", put(0, np.nan)), "a patch is wrong"),
-    (lambda p: changed(p, "observed", "<f8", put(0, np.nan)), "a patch is wrong"),
-    (lambda p: changed(p, "rows", "<i8", put(0, -1)), "a patch is wrong"),
-    (lambda p: changed(p, "rows", "<i8", longer), "its patches are of unequal length"),
-    (lambda p: changed(p, "low", "<f8", put(0, np.nan)), "an empty score cell"),
-    (lambda p: changed(p, "low", "<f8", put(0, np.inf)), "an empty score cell"),
-    (lambda p: changed(p, "high", "<f8", put(0, -np.inf)), "an empty score cell"),
-    (lambda p: changed(p, "conditions", "<i4", longer), "its conditions do not fit its patches"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [3, 0, -1, -1])), "a condition names no group"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-2, 0, -1, -1])), "a condition names no group"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, 4, -1, -1])), "a condition names no group"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, -1, -1, -1])), "a condition names no group"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, 1, 0, 2])), "a feature is asked for twice"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, -1, 0, 2])), "a condition is wrong"),
-    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, 5, -1, -1])), "a condition is wrong"),
+    (lambda p: changed(p, "edges", "<f8", put(2, np.nan)), "the bin edges are invalid"),
+    (lambda p: changed(p, "edges", "<f8", lambda a: a[::-1].copy()), "bin edges are not in ascending order"),
+    (lambda p: changed(p, "edges", "<f8", longer), "the bin edges are invalid"),
+    (lambda p: changed(p, "shift", "<f8", put(0, np.inf)), "a patch has invalid numbers"),
+    (
+        lambda p: changed(p, "shift", "<f8", put(0, -1.7e308)),
+        "a patch has invalid numbers",
+    ),  # two of them would be infinite
+    (lambda p: changed(p, "before", "<f8", put(0, np.nan)), "a patch has invalid numbers"),
+    (lambda p: changed(p, "observed", "<f8", put(0, np.nan)), "a patch has invalid numbers"),
+    (lambda p: changed(p, "rows", "<i8", put(0, -1)), "a patch has invalid numbers"),
+    (lambda p: changed(p, "rows", "<i8", longer), "the patch arrays differ in length"),
+    (lambda p: changed(p, "low", "<f8", put(0, np.nan)), "an empty score range"),
+    (lambda p: changed(p, "low", "<f8", put(0, np.inf)), "an empty score range"),
+    (lambda p: changed(p, "high", "<f8", put(0, -np.inf)), "an empty score range"),
+    (lambda p: changed(p, "conditions", "<i4", longer), "the number of conditions does not fit the patches"),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [3, 0, -1, -1])), "a condition names an unknown group"),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-2, 0, -1, -1])), "a condition names an unknown group"),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, 4, -1, -1])), "a condition names an unknown group"),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, -1, -1, -1])), "a condition names an unknown group"),
+    (
+        lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [0, 1, 0, 2])),
+        "a patch has two conditions on one feature",
+    ),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, -1, 0, 2])), "a condition is invalid"),
+    (lambda p: changed(p, "conditions", "<i4", put(slice(0, 4), [-1, 5, -1, -1])), "a condition is invalid"),
     (lambda p: {"patches/shift": p["patches/shift"][:-1]}, "is not a model file of trueup"),
-    (lambda p: {"patches/more": b""}, "it has parts that it does not speak of"),
+    (lambda p: {"patches/more": b""}, "it has arrays that the manifest does not list"),
 ]
 
 
@@ -138,7 +144,7 @@ def test_a_patch_more_than_the_history_tells_is_refused(tmp_path):
 def test_real_scores_have_no_logits(tmp_path):
     _, _, parts = saved("regression", tmp_path)
     store(tmp_path / "forged", parts | changed_map(parts, link="logit"))
-    with pytest.raises(FileError, match="the map does not fit"):
+    with pytest.raises(FileError, match="the map does not fit the task"):
         tu.load(tmp_path / "forged")
 
 
@@ -174,5 +180,5 @@ def test_whatever_a_stranger_wrote_is_refused_or_harmless(name, tmp_path):
         with contextlib.suppress(TrueupError):
             found = model.predict(few)
             assert ((found >= 0) & (found <= 1)).all()
-            model.predict_one(row), repr(model.explain(row)), repr(model.map.listed), model.map.listed.to_dict()
+            model.predict_one(row), repr(model.explain(row)), repr(model.map.patch_list), model.map.patch_list.to_dict()
     assert refused > 80

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import trueup as tu
 from checks import CLASSES, rows, take
 from frames import MAKERS
-from trueup.calibrators.maps.patches import Patch, Patches, PatchList
-from trueup.calibrators.patches.search import Search
+from trueup.calibrators.patches.map import Patch, PatchList, PatchMap
+from trueup.calibrators.patches.search import PatchSearch
 from trueup.data.bins import fit_binner
 from trueup.data.frame import read_like
 from trueup.data.schema import Feature
@@ -148,7 +148,7 @@ def test_after_the_textbook_every_cell_is_within_alpha_on_its_rows(make):
                 checked += 1
                 assert abs(np.mean((data["y"] - p)[cell])) <= 0.02 + 1e-12
     assert checked > 20
-    assert "no cell of 20 rows or more is off by more than 0.02; nothing was held out" in fix.history_.reason
+    assert "no cell of at least 20 rows has an error above 0.02; no rows were held out" in fix.history_.reason
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
@@ -160,7 +160,7 @@ def test_no_patch_of_the_textbook_raises_squared_error(task):
     columns = [table.columns[name] for name in COLUMNS]
     errors = []
     for many in range(whole.steps + 1):
-        some = Patches(whole.link, whole.levels, whole.edges, whole.patches[:many], whole.clip)
+        some = PatchMap(whole.link, whole.levels, whole.edges, whole.patches[:many], whole.clip)
         errors.append(np.mean((data["y"] - some.apply(columns, table.prediction)) ** 2))
     assert whole.steps > 20
     assert (np.diff(errors) < 0).all()
@@ -170,11 +170,14 @@ def test_as_many_patches_as_are_allowed():
     data = rows()
     fix = tu.HKRR(**textbook(rounds=3)).fit(data, data["y"])
     assert len(fix.patches_) == fix.history_.chosen == 3
-    assert fix.history_.reason == "3 patches of 2 groups; the most that were allowed; nothing was held out to judge by"
+    assert (
+        fix.history_.reason
+        == "3 patches of 2 groups; stopped at the maximum number of rounds; no rows were held out to evaluate them"
+    )
     data = population(6000, 1, levels=(4, 4), shifts=[Shift({"c0": "c0_1"}, 1.5), Shift({"c1": "c1_2"}, -1.5)])
     fix = tu.Multiaccuracy("prediction", ["c0", "c1"], rounds=1).fit(data, data["outcome"])
     assert fix.history_.chosen == 1
-    assert fix.history_.reason.endswith("the most that were allowed")
+    assert fix.history_.reason.endswith("stopped at the maximum number of rounds")
 
 
 # ------------------------------------------------------------------ what is found
@@ -292,8 +295,8 @@ def test_the_search_ends_when_many_proposals_in_a_row_fail(monkeypatch):
     data = population(4000, 3, levels=(6, 6), numeric=2)
     names = ["c0", "c1", "x0", "x1"]
     told = []
-    monkeypatch.setattr(Search, "_judge", lambda self, cell: told.append(cell) or refuse(self, cell))
-    monkeypatch.setattr("trueup.calibrators.patches.search.REJECTED", 3)
+    monkeypatch.setattr(PatchSearch, "_validate", lambda self, cell: told.append(cell) or refuse(self, cell))
+    monkeypatch.setattr("trueup.calibrators.patches.search.MAX_REJECTED", 3)
     for patience in (1, 2):
         told.clear()
         fix = tu.HKRR("prediction", names, depth=2, stopping=tu.CrossValidation(patience=patience))
@@ -302,7 +305,7 @@ def test_the_search_ends_when_many_proposals_in_a_row_fail(monkeypatch):
         assert len(told) == len(set(told)) == 3 * patience  # no cell is asked for twice while nothing changes
 
 
-refuse = Search._judge
+refuse = PatchSearch._validate
 
 
 def test_judging_rows_of_your_own_decide():
@@ -371,7 +374,7 @@ def test_cells_of_too_few_rows_are_let_be():
         assert min(one.rows for one in fix.patches_.patches) >= least
     none = tu.HKRR(**textbook(min_rows=301)).fit(data, data["y"])
     assert len(none.patches_) == 0
-    assert none.history_.reason.startswith("no patch; no cell of 301 rows or more")
+    assert none.history_.reason.startswith("no patch; no cell of at least 301 rows")
 
 
 def test_missing_values_dates_and_indicators_are_groups():
@@ -423,15 +426,15 @@ LISTED = PatchList(
 
 def test_the_list_is_read_at_a_glance():
     assert repr(LISTED) == (
-        "Patches: 2 in order; each reads the scores that those above it left\n"
-        "     group                   score          rows  predicted  observed  prediction moved\n"
+        "Patches: 2 in order; each applies to the scores after those above it\n"
+        "     group                   score          rows  predicted  observed  prediction shift\n"
         "  1  country=BR & device=tv  0.1 to 0.25   1,234     0.1533    0.2145           +0.0612\n"
         "  2  all rows                below 0.1    20,000       0.06      0.05             -0.01"
     )
-    assert repr(PatchList((), "logit")) == "Patches: none; every score is as it was"
+    assert repr(PatchList((), "logit")) == "Patches: none; scores are left unchanged"
     long = PatchList((Patch("x" * 200, (), -np.inf, np.inf, 1.0, 9, 0.1, 0.2),) * 50, "logit")
     assert max(map(len, repr(long).splitlines())) <= 100
-    assert repr(long).endswith("and 30 more: to_frame() has them all")
+    assert repr(long).endswith("and 30 more: to_frame() returns all of them")
     assert "score" not in repr(long).splitlines()[1]
     assert repr(PatchList(LISTED.patches[:1], "logit")).startswith("Patches: one\n")
 
@@ -465,11 +468,11 @@ def test_the_parts_of_a_row_add_up(make, own):
     for at in range(150):
         found = fix.explain({name: data[name][at] for name in data})
         assert found.after == after[at]
-        assert sum(part.change for part in found.parts) == pytest.approx(found.change, abs=1e-9)
+        assert sum(part.change for part in found.contributions) == pytest.approx(found.change, abs=1e-9)
         moved = logit(after[at]) - logit(data["p"][at]) if found.scale == "logit" else after[at] - data["p"][at]
         assert found.change == pytest.approx(moved, abs=1e-6)
-        kept += any(part.condition == "kept within 0 and 1" for part in found.parts)
-        assert all("(patch " in part.condition or part.condition == "kept within 0 and 1" for part in found.parts)
+        kept += any(part.condition == "clipping to 0 and 1" for part in found.contributions)
+        assert all("(patch " in part.condition or part.condition == "clipping to 0 and 1" for part in found.contributions)
     assert (kept > 0) == (make is tu.HKRR and "stopping" in own)
 
 
@@ -489,7 +492,7 @@ def test_what_a_model_is_made_of_is_counted():
 def test_several_classes_are_refused_with_a_way_out():
     data = rows("multiclass")
     for make in (tu.HKRR, tu.Multiaccuracy):
-        with pytest.raises(ArgumentError, match="takes one prediction column; got 3, one a class") as caught:
+        with pytest.raises(ArgumentError, match="corrects one prediction column; got 3, one per class") as caught:
             make([f"p_{name}" for name in CLASSES], COLUMNS).fit(data, data["y"])
         assert "MCGrad" in caught.value.hint
 
@@ -497,8 +500,8 @@ def test_several_classes_are_refused_with_a_way_out():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"depth": 3}, "depth must be a whole number from 1 to 2; got 3"),
-        ({"levels": 0}, "levels must be a whole number from 1 to 1,000; got 0"),
+        ({"depth": 3}, "depth must be an integer from 1 to 2; got 3"),
+        ({"levels": 0}, "levels must be an integer from 1 to 1,000; got 0"),
         ({"alpha": -1}, "alpha must be a number at least 0; got -1"),
         ({"spacing": "even"}, "spacing must be one of 'mass', 'equal'; got 'even'"),
         ({"stopping": 5}, "stopping must be a CrossValidation, a Holdout, a Validation or None; got 5"),
@@ -550,7 +553,7 @@ def test_the_scorer_applies_one_patch_after_another(made, seed):
     codes = random.integers(-1, 5, n)
     numbers = np.where(random.random(n) < 0.2, np.nan, np.concatenate([random.uniform(-3, 3, n - len(edges)), edges]))
     p = np.concatenate([random.random(n - 2), [0.0, 1.0]])
-    found = Patches("identity", (3, -1), (np.empty(0), edges), patches, (0.0, 1.0)).apply([codes, numbers], p)
+    found = PatchMap("identity", (3, -1), (np.empty(0), edges), patches, (0.0, 1.0)).apply([codes, numbers], p)
     for i in range(n):
         own = {0: codes[i] if 0 <= codes[i] < 3 else 3,
                1: len(edges) + 1 if np.isnan(numbers[i]) else int(np.sum(edges <= numbers[i]))}  # fmt: skip

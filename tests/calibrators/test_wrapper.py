@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from threadpoolctl import threadpool_limits
 
 import trueup as tu
-from trueup.calibrators.wrapping.crossfit import Reading, divide_rows
+from trueup.calibrators.crossfit import ScoreReader, divide_rows
 from trueup.errors import ArgumentError, ColumnError, DataError, TrueupWarning
 
 
@@ -167,7 +167,7 @@ def test_order_of_rows_and_copies_do_not_matter_to_the_folds():
 def test_every_fold_has_its_share_of_each_class_and_no_copy_of_its_training_rows():
     X, y = population(103, 9, classes=3)
     twice, labels = np.vstack([X, X]), np.concatenate([y, y])
-    splits = divide_rows(5, twice, labels, labels.astype(float), list(twice.T), np.arange(206), {})
+    splits = divide_rows(5, twice, labels, labels.astype(float), np.arange(206), {})
     assert np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(206))
     for train, test in splits:
         assert not set(twice[train, 0]) & set(twice[test, 0])
@@ -224,10 +224,10 @@ def test_a_class_that_a_fold_has_not_seen_does_no_harm(estimator, classes):
 
 def test_a_class_that_was_not_seen_has_probability_zero():
     seen = LogisticRegression().fit([[0.0], [1.0]], ["a", "c"])
-    p = Reading("predict_proba", np.array(["a", "b", "c"])).of(seen, [[0.2]])
+    p = ScoreReader("predict_proba", np.array(["a", "b", "c"])).read(seen, [[0.2]])
     assert p[0, 1] == 0
     assert p.sum() == pytest.approx(1)
-    assert Reading("predict_proba", np.array(["a", "b"])).constant("b", 2).tolist() == [[0, 1], [0, 1]]
+    assert ScoreReader("predict_proba", np.array(["a", "b"])).constant("b", 2).tolist() == [[0, 1], [0, 1]]
 
 
 class Backwards(LogisticRegression):
@@ -421,7 +421,7 @@ def test_weights_go_to_both_where_both_take_them():
 
 def test_an_estimator_that_takes_no_weights_is_named_in_a_warning():
     X, y = population(100, 24)
-    with pytest.warns(TrueupWarning, match="KNeighborsClassifier takes no sample_weight"):
+    with pytest.warns(TrueupWarning, match="KNeighborsClassifier does not accept sample_weight"):
         tu.CalibratedClassifier(KNeighborsClassifier(), tu.Platt()).fit(X, y, sample_weight=np.ones(100))
 
 
@@ -523,34 +523,34 @@ X60, Y60 = population(60, 31)
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"calibrator": LogisticRegression()}, "one of trueup's calibrators; got LogisticRegression"),
+        ({"calibrator": LogisticRegression()}, "a calibrator of trueup; got LogisticRegression"),
         ({"calibrator": tu.MCGrad}, "got the class MCGrad"),
-        ({"calibrator": tu.MCGrad("p")}, "names a prediction column, 'p'"),
-        ({"calibrator": tu.MCGrad(task="regression")}, "task 'regression' does not go with"),
+        ({"calibrator": tu.MCGrad("p")}, "must not name a prediction column; got 'p'"),
+        ({"calibrator": tu.MCGrad(task="regression")}, "must not have task 'regression' with this estimator"),
         ({"calibrator": tu.MCGrad(features=[0]), "features": [1]}, "named twice, here and in the calibrator"),
-        ({"calibrator": tu.Platt(), "features": [1]}, "Platt reads no features"),
+        ({"calibrator": tu.Platt(), "features": [1]}, "features are not used by Platt"),
         ({"cv": 1}, "cv must be a number of folds, at least 2"),
         ({"cv": True}, "cv must be a number of folds"),
         ({"cv": "five"}, "cv must be a number of folds"),
         ({"cv": None}, "cv must be a number of folds"),
         ({"cv": RepeatedKFold(n_splits=2, n_repeats=2)}, "predicts some rows more than once"),
         ({"cv": [(np.arange(0), np.arange(60))]}, "cannot be divided"),
-        ({"cv": [(np.arange(60), np.arange(30))]}, "predicts rows that it has learned from"),
-        ({"cv": [(np.arange(30), np.arange(30, 61))]}, r"two lists of row numbers.*from 0 to 59; got \(array"),
-        ({"cv": [(np.arange(30), np.arange(-30, 0))]}, "two lists of row numbers"),
-        ({"cv": [(np.arange(60) < 30, np.arange(60) >= 30)]}, "two lists of row numbers"),
-        ({"cv": [1, 2]}, r"two lists of row numbers.*got 1\nhint: write it as cv=\[\(train, test\), ...\]"),
-        ({"cv": []}, r"cv gives no rows to predict\nhint: an iterator is spent after one fit"),
-        ({"cv": "prefit"}, "needs an estimator that is fitted"),
-        ({"cv": "prefit", "estimator": LogisticRegression()}, "this LogisticRegression is not"),
+        ({"cv": [(np.arange(60), np.arange(30))]}, "predicts training rows"),
+        ({"cv": [(np.arange(30), np.arange(30, 61))]}, r"pairs of lists of row numbers.*from 0 to 59; got \(array"),
+        ({"cv": [(np.arange(30), np.arange(-30, 0))]}, "pairs of lists of row numbers"),
+        ({"cv": [(np.arange(60) < 30, np.arange(60) >= 30)]}, "pairs of lists of row numbers"),
+        ({"cv": [1, 2]}, r"pairs of lists of row numbers.*got 1\nhint: write it as cv=\[\(train, test\), ...\]"),
+        ({"cv": []}, r"cv contains no rows to predict\nhint: an iterator is exhausted after one fit"),
+        ({"cv": "prefit"}, "needs a fitted estimator"),
+        ({"cv": "prefit", "estimator": LogisticRegression()}, "this LogisticRegression is not fitted"),
         ({"cv": "prefit", "estimator": LogisticRegression().fit(X60, Y60 + 1)}, "does not know: 0"),
         ({"calibrator": tu.MCGrad(), "features": ["colour"]}, r"no column 'colour' to use as feature(.|\n)*x0, x1, x2"),
         ({"calibrator": tu.MCGrad(), "features": [3]}, "no column 3 to use as feature"),
         ({"calibrator": tu.MCGrad(), "features": [0, "x0"]}, "'x0' appears more than once"),
         ({"calibrator": tu.MCGrad(categorical=["colour"])}, "no column 'colour' to use as categorical"),
         ({"method": "predict"}, "method must be one of"),
-        ({"estimator": LinearSVC(), "method": "predict_proba"}, "LinearSVC has no predict_proba"),
-        ({"estimator": LinearRegression()}, "LinearRegression has no predict_proba and no decision_function"),
+        ({"estimator": LinearSVC(), "method": "predict_proba"}, "method predict_proba; LinearSVC has none"),
+        ({"estimator": LinearRegression()}, "method predict_proba or decision_function; LinearRegression has none"),
     ],
 )  # fmt: skip
 def test_a_bad_argument_is_refused(told, message):
@@ -576,7 +576,7 @@ def test_bad_data_is_refused(change, message):
 
 def test_one_margin_for_each_pair_of_classes_is_refused():
     X, y = population(200, 32, classes=4)
-    with pytest.raises(DataError, match="gives 6 columns for 4 classes"):
+    with pytest.raises(DataError, match="returns 6 columns for 4 classes"):
         tu.CalibratedClassifier(OvO(LinearSVC()), tu.Platt()).fit(X, y)
 
 
@@ -591,7 +591,7 @@ class Flat(Witness):
 
 
 def test_probabilities_of_one_class_alone_are_refused():
-    with pytest.raises(DataError, match=r"predict_proba gives shape \(\d+,\) for 2 classes"):
+    with pytest.raises(DataError, match=r"predict_proba returns shape \(\d+,\) for 2 classes"):
         tu.CalibratedClassifier(Flat(), tu.Platt()).fit(X60, Y60)
 
 

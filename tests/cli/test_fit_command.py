@@ -198,7 +198,7 @@ def test_a_single_correction_is_not_called_several(here, capsys):
 def test_patches_are_listed(here, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "multiaccuracy", "--features", "country"]
     assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
-    patches = tu.load("m.trueup").map.listed
+    patches = tu.load("m.trueup").map.patch_list
     assert len(patches) > 0
     _, out, _ = call(capsys, "explain", "m.trueup")
     assert "patches, in order" in out

@@ -38,7 +38,7 @@ def test_held_out_rows_have_all_their_columns_and_the_score_of_a_fix_that_has_no
 
 
 def test_only_the_rows_that_judged_are_written(here, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.choosing.auto.ENOUGH", 100)
+    monkeypatch.setattr("trueup.calibrators.auto.MAX_EVALUATION_ROWS", 100)
     gap = pl.when(pl.col("id") % 10 == 0).then(None).otherwise(pl.col("y"))
     frame = pl.read_parquet("rows.parquet").with_columns(y=gap, w=(pl.col("id") % 4).cast(pl.Float64))
     frame.write_parquet("gaps.parquet")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trueup._types import FloatArray
+    from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.map import Map
-    from trueup.calibrators.rowwise import RowExplanation
     from trueup.calibrators.splits import HeldOut
     from trueup.calibrators.stopping import History, Stopping
     from trueup.cluster.partitions import PartitionedTable

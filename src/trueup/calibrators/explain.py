@@ -1,50 +1,71 @@
-"""What a fix corrected: the segments and score bands it moved, and the parts of the change of one prediction."""
+"""Explanations: the segments that a model corrected, and the contributions to the change of one prediction."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from trueup.calibrators.groups import combine_codes, split_number
+from trueup.calibrators.losses import apply_link
+from trueup.data.columns import format_number
 from trueup.data.frame import frame_like
 from trueup.data.segments import segment_column
 from trueup.kernels.binning import digitize, order_statistics
+from trueup.kernels.levels import NONE, advance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup.calibrators.lsboost.levelsets import LevelSets
     from trueup.calibrators.mcgrad.cascade import Cascade
+    from trueup.data.schema import Feature, Schema
     from trueup.data.segments import SegmentColumn
     from trueup.data.table import Table
+    from trueup.kernels.trees import Forest
+
+    BoundFormat = Callable[[float], tuple[float, str]]
+
+MAX_SETS = 40  # sets of features that are searched, the most important first
+MAX_SEARCH_ROWS = 20_000  # a sample in which corrections are searched; their figures are of all rows
+MAX_CORRECTIONS = 20
+MAX_SEGMENT_WIDTH = 48  # characters of a segment in __repr__
+BANDS = 5  # of the base score
+MIN_ROWS = 30
+MIN_SHARE = 0.01  # of all squared changes, that a correction must explain
+COMPLEXITY_FACTOR = 0.8  # the gain of a segment counts for this much less per condition
+
+RESCALING = "rescaling (theta)"
+NO_CONDITION = "every row"
+OWN_LEVEL = "level of the score"
+ROUNDING = "rounding to the grid"
+CLIPPED = "clipping to {:g} and {:g}"
+MAX_CLASSES = 3  # classes that one line names
+MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
+ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 
-MOST_SETS = 40  # sets of features that are tried, those the trees lean on most
-MOST_ROWS = 20_000  # rows on which corrections are looked for; their figures are of all rows
-MOST_CORRECTIONS = 20
-BANDS = 5
-LEAST_ROWS = 30
-LEAST_SHARE = 0.01  # of all movement, that a correction must account for
-SIMPLER = 0.8  # what a condition more must bring: that much less is enough for a segment with one condition fewer
+# ------------------------------------------------------------------ results
 
 
 @dataclass(frozen=True)
 class Correction:
-    """One segment that the fix moved.
+    """One segment that the model corrected.
 
     Attributes
     ----------
     segment : str
         "country=BR & device=tv", or "all rows".
     low, high : float
-        The band of base scores, closed at both ends.
+        The range of base scores, closed at both ends.
     rows : int
     share : float
         Of the weight of all rows.
     before, after, observed : float
-        Mean score before and after the fix, and the mean outcome (the share of the class, for several classes).
+        Mean score before and after the correction, and mean outcome (the share of the class, for several classes).
     """
 
     segment: str
@@ -59,18 +80,18 @@ class Correction:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was corrected on the rows of the fit, largest first: by rows times the change of the mean score.
+    """The corrections on the training rows, sorted by rows times the change of the mean score, largest first.
 
     Attributes
     ----------
     corrections : tuple of Correction
     rows : int
-        On which these figures are: the rows of the fit, or 100,000 of them, drawn at random, where they need not fit in
-        memory and are more than that.
+        The number of rows behind these figures: the training rows, or a random sample of 100,000 of them if they need not
+        fit in memory.
     moved : float
         Mean absolute change of a score.
     accounted : float
-        Share of the squared changes that the listed segments account for.
+        Share of the squared changes that the listed segments explain.
     """
 
     corrections: tuple[Correction, ...]
@@ -79,119 +100,203 @@ class Explanation:
     accounted: float
 
     def to_frame(self, like: Any = None) -> Any:
-        """Give one row a correction, in the library of ``like``; a dict of arrays without it."""
-        names = ("segment", "low", "high", "rows", "share", "before", "after", "observed")
-        found = {name: np.array([getattr(one, name) for one in self.corrections]) for name in names}
-        return frame_like({**found, "segment": np.array([one.segment for one in self.corrections], object)}, like)
+        """Return one row per correction, in the library of ``like``; a dict of arrays without it."""
+        names = ("low", "high", "rows", "share", "before", "after", "observed")
+        segments = np.array([correction.segment for correction in self.corrections], object)
+        columns = {name: np.array([getattr(correction, name) for correction in self.corrections]) for name in names}
+        return frame_like({"segment": segments, **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain data."""
-        return {**asdict(self), "corrections": [asdict(one) for one in self.corrections]}
+        """Return plain data."""
+        return {**asdict(self), "corrections": [asdict(correction) for correction in self.corrections]}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
-        """Make it again from plain data."""
-        return cls(**{**found, "corrections": tuple(Correction(**one) for one in found["corrections"])})
+    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
+        """Restore an explanation from plain data."""
+        return cls(**{**data, "corrections": tuple(Correction(**item) for item in data["corrections"])})
 
     def __repr__(self) -> str:
         if not self.corrections:
             return "Explanation: nothing was corrected"
-        head = f"Explanation: scores moved by {self.moved:.3g} on average over {self.rows:,} rows"
-        width = min(max(len(one.segment) for one in self.corrections), 48)
-        lines = [head, f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed"]
-        for one in self.corrections:
-            text = one.segment if len(one.segment) <= width else f"{one.segment[: width - 1]}…"
-            band = f"{one.low:.4g} to {one.high:.4g}"
-            lines.append(
-                f"  {text:<{width}}  {band:^15}  {one.rows:>9,}  {one.before:<7.4g}  {one.after:<7.4g}  {one.observed:.4g}"
-            )
+        lines = [f"Explanation: scores changed by {self.moved:.3g} on average over {self.rows:,} rows"]
+        width = min(max(len(correction.segment) for correction in self.corrections), MAX_SEGMENT_WIDTH)
+        lines.append(f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed")
+        for c in self.corrections:
+            band = f"{c.low:.4g} to {c.high:.4g}"
+            means = f"{c.before:<7.4g}  {c.after:<7.4g}  {c.observed:.4g}"
+            lines.append(f"  {shorten(c.segment, width):<{width}}  {band:^15}  {c.rows:>9,}  {means}")
         return "\n".join(lines)
 
 
-def tested_together(cascade: Cascade) -> list[tuple[int, ...]]:
-    """List the sets of one or two features (the prediction aside) that trees test together, the weightiest first."""
-    weight: Counter[tuple[int, ...]] = Counter()
-    features = len(cascade.levels)
-    for one in cascade.rounds:
-        for forest in one.forests:
-            feature, left, right = forest.feature.tolist(), forest.left.tolist(), forest.right.tolist()
-            size = np.abs(forest.value).tolist()
-            stack: list[tuple[int, frozenset[int]]] = [(root, frozenset()) for root in forest.root.tolist()]
-            while stack:
-                node, path = stack.pop()
-                if node < 0:
-                    for names in _up_to_two(sorted(path)):
-                        weight[names] += size[~node]
-                    continue
-                here = path if feature[node] >= features else path | {feature[node]}
-                stack += [(left[node], here), (right[node], here)]
-    return [names for names, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0]))]
+def shorten(text: str, width: int) -> str:
+    """Cut a text to a width, with an ellipsis."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
-    for at, a in enumerate(path):
-        yield (a,)
-        yield from ((a, b) for b in path[at + 1 :])
+@dataclass(frozen=True)
+class Contribution:
+    """What one set of conditions added to a prediction.
+
+    Attributes
+    ----------
+    condition : str
+        "country=BR & 0.1 < prediction <= 0.3", or the rescaling.
+    change : float
+        Of the logit or of the prediction, by the scale of the explanation.
+    output : str
+        The class that it was added to; empty for a single prediction.
+    """
+
+    condition: str
+    change: float
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class RowExplanation:
+    """The change of one prediction; the contributions to an output add up to the change of its logit.
+
+    Attributes
+    ----------
+    before, after : float, or tuple of float for several classes
+        The prediction.
+    change : float, or tuple of float
+        On the scale on which contributions add up.
+    contributions : tuple of Contribution
+        Largest first; patches and rounds in their order.
+    scale : {"logit", "prediction"}
+        Logits of predictions clipped to [1e-6, 1 - 1e-6]; or the prediction itself.
+    """
+
+    before: float | tuple[float, ...]
+    after: float | tuple[float, ...]
+    change: float | tuple[float, ...]
+    contributions: tuple[Contribution, ...]
+    scale: str = "logit"
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per contribution, in the library of ``like``; a dict of arrays without it."""
+        columns = {
+            name: np.array([getattr(term, name) for term in self.contributions], object) for name in ("condition", "output")
+        }
+        return frame_like({**columns, "change": np.array([term.change for term in self.contributions])}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Return condition, classes and change of each contribution; equal changes of several classes share a line."""
+        classes: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for term in self.contributions:
+            classes[term.condition, f"{term.change:+.4f}"].append(term.output)
+        return [(condition, _list_classes(names), change) for (condition, change), names in classes.items()]
+
+    def __repr__(self) -> str:
+        if isinstance(self.before, tuple) and isinstance(self.after, tuple):
+            before, after = (", ".join(f"{value:.4g}" for value in values) for values in (self.before, self.after))
+            header = f"({before}) -> ({after})"
+        else:
+            header = f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"
+        lines = [f"  {change}  {names + ': ' if names else ''}{condition}" for condition, names, change in self.lines()]
+        return "\n".join([header, *lines])
+
+
+def _list_classes(names: Sequence[str]) -> str:
+    """Return "cat, dog, elk and 2 more"."""
+    more = f" and {len(names) - MAX_CLASSES:,} more" if len(names) > MAX_CLASSES else ""
+    return ", ".join(names[:MAX_CLASSES]) + more
+
+
+def explain_change(
+    link: str,
+    before: Sequence[float],
+    after: Sequence[float] | FloatArray,
+    contributions: Sequence[Contribution],
+    change: Sequence[float] | None = None,
+    *,
+    in_order: bool = False,
+) -> RowExplanation:
+    """Return the explanation of one prediction on the scale of a link: the largest contribution first, or in order."""
+    if change is None:
+        start, end = (apply_link(np.array([values], np.float64), link)[0] for values in (before, after))
+        change = (end - start).tolist()
+    if not in_order:
+        contributions = sorted(contributions, key=lambda term: (-abs(term.change), term.output, term.condition))
+    scale = "prediction" if link == "identity" else "logit"
+    old, new = [float(value) for value in before], [float(value) for value in after]
+    if len(new) == 1:
+        return RowExplanation(old[0], new[0], float(change[0]), tuple(contributions), scale)
+    return RowExplanation(tuple(old), tuple(new), tuple(map(float, change)), tuple(contributions), scale)
+
+
+# ------------------------------------------------------------------ the segments that were corrected
 
 
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
-    """Find the segments that account for the change from one score to the other, one after the other.
+    """Find the segments that explain the change from one score to the other, one after the other.
 
-    Candidates are the segments of an audit, for the sets of features that the map combines, each whole and by fifths of
-    the base score. The one that accounts for most of the squared change is taken, its mean change subtracted, and so on.
+    Candidates are the segments of an audit, for the sets of features that the map combines, each at all scores and by
+    fifths of the base score. The segment that explains most of the squared change is listed, its mean change subtracted,
+    and so on.
     """
     assert table.outcome is not None
     weight = table.weight
-    sets = tested[:MOST_SETS]
-    used = sorted({at for names in sets for at in names})
-    columns = {at: segment_column(table, table.schema.features[at]) for at in used}
+    sets = tested[:MAX_SETS]
+    used = sorted({feature for features in sets for feature in features})
+    columns = {feature: segment_column(table, table.schema.features[feature]) for feature in used}
     candidates = _Candidates(columns, [(), *sets], len(table), seed)
     if before.ndim == 1:
         targets = [("", before, after, table.outcome)]
     else:
-        names = table.schema.classes
         targets = [
-            (f"class={names[c]}", before[:, c], after[:, c], (table.outcome == c).astype(float)) for c in range(len(names))
+            (f"class={name}", before[:, c], after[:, c], (table.outcome == c).astype(float))
+            for c, name in enumerate(table.schema.classes)
         ]
-    found: list[tuple[Correction, float]] = []
-    total = moved = 0.0
+    corrections: list[tuple[Correction, float]] = []
+    total = mean_change = 0.0
     for label, p, q, y in targets:
-        search = _Search(candidates, p, q, y, weight)
-        found += search.run(label)
-        total += search.total
-        moved += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
-    found.sort(key=lambda item: (-item[0].share * abs(item[0].after - item[0].before), item[0].segment, item[0].low))
-    listed = found[:MOST_CORRECTIONS]
-    accounted = sum(gain for _, gain in listed) / total if total > 0 else 0.0
-    return Explanation(tuple(one for one, _ in listed), len(table), moved, accounted)
+        pursuit = _MatchingPursuit(candidates, p, q, y, weight)
+        corrections += pursuit.run(label)
+        total += pursuit.total
+        mean_change += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
+    corrections.sort(key=lambda item: (-item[0].share * abs(item[0].after - item[0].before), item[0].segment, item[0].low))
+    listed = corrections[:MAX_CORRECTIONS]
+    explained = sum(gain for _, gain in listed) / total if total > 0 else 0.0
+    return Explanation(tuple(correction for correction, _ in listed), len(table), mean_change, explained)
 
 
 class _Candidates:
-    """The segments of every set of features, on rows enough to choose among them."""
+    """The segments of every set of features, in a sample of rows."""
 
     def __init__(self, columns: dict[int, SegmentColumn], sets: list[tuple[int, ...]], size: int, seed: int) -> None:
         self.columns, self.sets, self.size = columns, sets, size
         rows = np.arange(size)
-        if size > MOST_ROWS:
-            rows = np.sort(np.random.default_rng([seed, 7]).choice(size, MOST_ROWS, replace=False))
+        if size > MAX_SEARCH_ROWS:
+            rows = np.sort(np.random.default_rng([seed, 7]).choice(size, MAX_SEARCH_ROWS, replace=False))
         self.rows = rows
-        # Numbered without gaps: two columns of many levels have far more pairs of them than there are rows.
-        numbered = [np.unique(self.codes(names)[rows], return_inverse=True) for names in sets]
-        self.found = [found for found, _ in numbered]
+        # Only combinations that occur are numbered: two columns of many levels have far more pairs than there are rows.
+        numbered = [np.unique(self.codes(features)[rows], return_inverse=True) for features in sets]
+        self.segments = [segments for segments, _ in numbered]
         self.places = [place.ravel() for _, place in numbered]
 
-    def codes(self, names: tuple[int, ...]) -> IntArray:
-        """Give every row the number of its segment."""
-        out = np.zeros(self.size, np.int64)
-        for at in names:
-            out = out * len(self.columns[at].labels) + self.columns[at].codes
-        return out
+    def sizes(self, features: tuple[int, ...]) -> list[int]:
+        return [len(self.columns[feature].labels) for feature in features]
+
+    def codes(self, features: tuple[int, ...]) -> IntArray:
+        """Return the segment of every row."""
+        return combine_codes((self.columns[feature].codes for feature in features), self.sizes(features), self.size)
+
+    def labels(self, features: tuple[int, ...], code: int) -> list[str]:
+        """Return the conditions of a segment."""
+        codes = split_number(code, self.sizes(features))
+        return [self.columns[feature].labels[own] for feature, own in zip(features, codes, strict=True)]
 
 
-class _Search:
-    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators for a dictionary)."""
+class _MatchingPursuit:
+    """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators as the dictionary)."""
 
     def __init__(
         self, candidates: _Candidates, p: FloatArray, q: FloatArray, y: FloatArray, weight: FloatArray | None
@@ -199,69 +304,305 @@ class _Search:
         self.candidates, self.p, self.q, self.y, self.weight = candidates, p, q, y, weight
         self.mass = len(p) if weight is None else float(weight.sum())
         rows = candidates.rows
-        self.bands = _bands(p)
-        bands = (self.bands[rows].astype(np.int64), np.full(len(rows), BANDS))
-        self.keys = [place * (BANDS + 1) + shift for place in candidates.places for shift in bands]
-        self.w, self.rest = np.ones(len(rows)) if weight is None else weight[rows], q[rows] - p[rows]
-        self.total = float((self.w * self.rest**2).sum())
-        self.least = max(LEAST_ROWS * len(rows) / len(p), 3)
+        self.bands = _score_bands(p)
+        bands = (self.bands[rows].astype(np.int64), np.full(len(rows), BANDS))  # one band; all scores
+        self.keys = [place * (BANDS + 1) + band for place in candidates.places for band in bands]
+        self.w, self.residual = np.ones(len(rows)) if weight is None else weight[rows], q[rows] - p[rows]
+        self.total = float((self.w * self.residual**2).sum())
+        self.min_rows = max(MIN_ROWS * len(rows) / len(p), 3)
         self.counts = [np.bincount(keys) for keys in self.keys]
         self.weights = [np.bincount(keys, self.w) for keys in self.keys]
 
     def run(self, label: str) -> list[tuple[Correction, float]]:
-        """Take segments, each with the squared change it accounts for, until the next one accounts for next to nothing."""
-        found: dict[tuple[int, int], tuple[Correction, float]] = {}
-        for _ in range(MOST_CORRECTIONS):
+        """Return corrections and the squared change each explains, until the next one explains less than MIN_SHARE."""
+        corrections: dict[tuple[int, int], tuple[Correction, float]] = {}
+        for _ in range(MAX_CORRECTIONS):
             which, key, gain = self._best()
-            if gain < LEAST_SHARE * self.total or gain <= 0:
+            if gain < MIN_SHARE * self.total or gain <= 0:
                 break
             inside = self.keys[which] == key
-            self.rest[inside] -= np.average(self.rest[inside], weights=self.w[inside])
-            before = found[which // 2, key][1] if (which // 2, key) in found else 0.0
-            found[which // 2, key] = (self._describe(which // 2, key, label), before + gain)
-        return list(found.values())
+            self.residual[inside] -= np.average(self.residual[inside], weights=self.w[inside])
+            segment = which // 2, key
+            before = corrections[segment][1] if segment in corrections else 0.0
+            corrections[segment] = (self._correction(which // 2, key, label), before + gain)
+        return list(corrections.values())
 
     def _best(self) -> tuple[int, int, float]:
         best = (0, 0, 0.0)
         highest = 0.0
         for which, keys in enumerate(self.keys):
-            sums = np.bincount(keys, self.w * self.rest)
-            gain = np.where(self.counts[which] >= self.least, sums**2 / np.maximum(self.weights[which], 1e-300), 0.0)
-            at = int(np.argmax(gain))
+            sums = np.bincount(keys, self.w * self.residual)
+            gain = np.where(self.counts[which] >= self.min_rows, sums**2 / np.maximum(self.weights[which], 1e-300), 0.0)
+            key = int(np.argmax(gain))
             conditions = len(self.candidates.sets[which // 2]) + (which % 2 == 0)
-            if gain[at] * SIMPLER**conditions > highest:
-                highest, best = float(gain[at]) * SIMPLER**conditions, (which, at, float(gain[at]))
+            if gain[key] * COMPLEXITY_FACTOR**conditions > highest:
+                highest, best = float(gain[key]) * COMPLEXITY_FACTOR**conditions, (which, key, float(gain[key]))
         return best
 
-    def _describe(self, which: int, key: int, label: str) -> Correction:
+    def _correction(self, which: int, key: int, label: str) -> Correction:
         place, band = divmod(key, BANDS + 1)
-        names, code = self.candidates.sets[which], int(self.candidates.found[which][place])
+        features, code = self.candidates.sets[which], int(self.candidates.segments[which][place])
         inside = self.bands == band if band < BANDS else np.ones(len(self.p), bool)
-        if names:
-            inside &= self.candidates.codes(names) == code
-        texts: list[str] = []
-        for at in reversed(names):
-            labels = self.candidates.columns[at].labels
-            code, place = divmod(code, len(labels))
-            texts.insert(0, labels[place])
-        texts = [label, *texts] if label else texts
+        if features:
+            inside &= self.candidates.codes(features) == code
+        conditions = [*([label] if label else []), *self.candidates.labels(features, code)]
         rows = np.flatnonzero(inside)
         p, w = self.p[rows], 1.0 if self.weight is None else self.weight[rows]
         mass = float(np.sum(w)) if self.weight is not None else len(rows)
         means = [float((values * w).sum() / mass) for values in (p, self.q[rows], self.y[rows])]
-        low, high = float(p.min()), float(p.max())
-        share = mass / self.mass
-        return Correction(" & ".join(texts) or "all rows", low, high, len(rows), share, *means)
+        ends = float(p.min()), float(p.max())
+        return Correction(" & ".join(conditions) or "all rows", *ends, len(rows), mass / self.mass, *means)
 
 
-def _bands(p: FloatArray) -> Int32Array:
-    """Cut scores into fifths, each closed on the right: how many of the quantiles lie below each score."""
+def _score_bands(p: FloatArray) -> Int32Array:
+    """Cut scores into fifths, each closed on the right: the number of quantiles below each score."""
     p = np.ascontiguousarray(p)
-    at = np.arange(1, BANDS) / BANDS * (len(p) - 1)
-    below = np.floor(at).astype(np.int64)
+    position = np.arange(1, BANDS) / BANDS * (len(p) - 1)
+    below = np.floor(position).astype(np.int64)
     ranks = np.unique(np.concatenate([below, np.minimum(below + 1, len(p) - 1)]))
-    found = order_statistics(p, ranks)
-    edges = np.unique(np.interp(at, ranks, found))
+    edges = np.unique(np.interp(position, ranks, order_statistics(p, ranks)))
     out = np.empty(len(p), np.int32)
     digitize(p, np.nextafter(edges, np.inf), out)
     return out
+
+
+# ------------------------------------------------------------------ trees
+
+
+def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int, ...]]:
+    """Return the sets of one or two features (not the prediction) that trees test together, the most important first."""
+    size: Counter[tuple[int, ...]] = Counter()
+    for forest in forests:
+        feature, left, right = forest.feature.tolist(), forest.left.tolist(), forest.right.tolist()
+        value = np.abs(forest.value).tolist()
+        stack: list[tuple[int, frozenset[int]]] = [(root, frozenset()) for root in forest.root.tolist()]
+        while stack:
+            node, path = stack.pop()
+            if node < 0:
+                for names in _up_to_two(sorted(path)):
+                    size[names] += value[~node]
+                continue
+            longer = path if feature[node] >= features else path | {feature[node]}
+            stack += [(left[node], longer), (right[node], longer)]
+    return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
+    for place, first in enumerate(path):
+        yield (first,)
+        yield from ((first, second) for second in path[place + 1 :])
+
+
+class _ConditionSum:
+    """The contributions of trees that test the same features, and the narrowest interval of each number per cascade."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[tuple[int, int], tuple[float, float]] = {}
+        self.sums: dict[int, float] = defaultdict(float)
+
+    def narrow(self, path: Sequence[tuple[int, float, float]], cascade: int = 0) -> None:
+        for feature, low, high in path:
+            before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
+            self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
+
+    def interval(self, feature: int, *, own: bool = False) -> tuple[float, float]:
+        """Intersect the intervals of all cascades; or, if each tests a score of its own, return their union."""
+        intervals = [bounds for (tested, _), bounds in self.bounds.items() if tested == feature]
+        lows, highs = zip(*intervals, strict=True)
+        return (min(lows), max(highs)) if own else (max(lows), min(highs))
+
+
+class _Walk(NamedTuple):
+    """One row on its way through all trees of a cascade."""
+
+    row: Sequence[float]
+    conditions: dict[tuple[int, tuple[int, ...]], _ConditionSum]  # by round, and by the features tested
+
+    def down(self, forest: Forest, F: FloatArray, number: int, cascade: int, scale: float) -> FloatArray:
+        """Follow the row down every tree of a forest; return what they add to each output."""
+        values = [*self.row, *F.tolist()]
+        added = np.zeros(len(F))
+        for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
+            path, leaf = _path(forest, root, values)
+            names = tuple(sorted({feature for feature, _, _ in path}))
+            # Later rounds test the score after earlier ones: a condition on it is a different condition.
+            condition = self.conditions[number if names and names[-1] >= len(self.row) else 0, names]
+            condition.narrow(path, cascade)
+            condition.sums[output] += leaf * scale
+            added[output] += leaf
+        return added
+
+
+def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+    """Follow one row down every tree, and sum what each set of conditions contributed.
+
+    With ``F_t = theta_t (F + trees)`` the change of F is the sum over rounds of what the trees added and of
+    ``(theta_t - 1)(F + trees)``, so the contributions add up exactly.
+    """
+    start = apply_link(np.array([prediction]), cascade.link)[0]
+    walk = _Walk(row, defaultdict(_ConditionSum))
+    rescaling = np.zeros(cascade.outputs)
+    states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
+    for number, step in enumerate(cascade.rounds):
+        for place, forest in enumerate(step.forests):
+            added = states[place] + walk.down(forest, states[place], number, place, 1 / len(step.forests))
+            rescaling += (step.theta - 1) * added / len(step.forests)
+            states[place] = step.theta * added
+        means.append(np.mean(states, axis=0))
+    end = np.mean(states, axis=0)
+    contributions = _tree_contributions(walk, means, cascade, schema)
+    if any(step.theta != 1 for step in cascade.rounds):
+        labels = schema.classes if cascade.outputs > 1 else ("",)
+        contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
+    after = cascade.apply_one(list(row), list(prediction))
+    if cascade.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
+        contributions.append(Contribution(CLIPPED.format(*cascade.clip), float(after[0] - end[0])))
+        end = after
+    return explain_change(cascade.link, prediction, after, contributions, (end - start).tolist())
+
+
+def _tree_contributions(walk: _Walk, means: Sequence[FloatArray], cascade: Cascade, schema: Schema) -> list[Contribution]:
+    labels = list(schema.classes) if cascade.outputs > 1 else [""]
+    features, contributions = len(schema.features), []
+    for (number, names), condition in walk.conditions.items():
+        texts = [
+            _feature_text(schema.features[at], walk.row[at], condition.interval(at))
+            if at < features
+            else _score_text(
+                schema.prediction[at - features], condition.interval(at, own=number > 0),
+                float(means[number][at - features]), cascade.link, number,
+            )
+            for at in names
+        ]  # fmt: skip
+        text = " & ".join(texts) or NO_CONDITION
+        contributions += [Contribution(text, change, labels[output]) for output, change in condition.sums.items()]
+    return contributions
+
+
+def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:
+    """Explain a score by what each round added; without a base score, from the first of the scores on."""
+    start = float(before[0]) if before else scores[0]
+    contributions = [Contribution(f"round {at}", scores[at] - scores[at - 1]) for at in range(1, len(scores))]
+    if scores[0] != start:
+        contributions.append(Contribution(ROUNDING, scores[0] - start))
+    kept = [term for term in contributions if term.change]
+    return explain_change("identity", [start], [scores[-1]], kept, in_order=True)
+
+
+def explain_levels(
+    found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: FloatArray
+) -> RowExplanation:
+    """Follow one row through the trees of all levels, and sum what each set of conditions contributed."""
+    bounds, unit = found.scale.bounds, found.scale.unit / found.models
+    conditions: dict[tuple[int, ...], _ConditionSum] = defaultdict(_ConditionSum)
+    start = float(next(found.stages([np.array([value]) for value in row], before))[0])
+    for at in range(found.models * found.rounds):
+        if at % found.rounds == 0:
+            f = (start - found.scale.offset) / found.scale.unit
+        edges = found.edges[found.edges_at[at] : found.edges_at[at + 1]]
+        which = int(found.learner[found.edges_at[at] + at + np.searchsorted(edges, f)])
+        if which == NONE:
+            continue
+        path, leaf = _path(forest, int(forest.root[which]), row)
+        condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
+        condition.narrow(path)
+        after_round = advance(f, leaf, bounds[2], found.scale.grid, bounds[0], bounds[1], bounds[6])
+        condition.sums[0] += unit * (after_round - f)
+        f = after_round
+    contributions = []
+    for names, condition in conditions.items():
+        texts = [_feature_text(schema.features[at], row[at], condition.interval(at)) for at in names]
+        contributions.append(Contribution(" & ".join(texts) or OWN_LEVEL, condition.sums[0]))
+    origin = float(before[0]) if schema.prediction else start
+    if start != origin:
+        contributions.append(Contribution(ROUNDING, start - origin))
+    after = found.apply_one(list(row), before.tolist())
+    return explain_change("identity", [origin], after, contributions)
+
+
+def _path(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
+    """Follow a row down one tree: return the tested features with the interval of each branch, and the leaf value."""
+    path = []
+    while node >= 0:
+        feature = int(forest.feature[node])
+        left, low, high = _branch(forest, node, row[feature])
+        path.append((feature, low, high))
+        node = int(forest.left[node] if left else forest.right[node])
+    return path, float(forest.value[~node])
+
+
+def _branch(forest: Forest, node: int, value: float) -> tuple[bool, float, float]:
+    """Return whether a value goes left at a node, and the interval of the values that go the same way."""
+    start = int(forest.words_at[node])
+    if start >= 0:
+        code = int(value) + 1 if value >= 0 else 0
+        word = code >> 5
+        inside = word < forest.words_in[node] and (int(forest.words[start + word]) >> (code & 31)) & 1 == 1
+        return inside, -np.inf, np.inf
+    if np.isnan(value):
+        return bool(forest.missing_left[node]), -np.inf, np.inf
+    threshold = float(forest.threshold[node])
+    return (True, -np.inf, threshold) if value <= threshold else (False, threshold, np.inf)
+
+
+# ------------------------------------------------------------------ conditions as text
+
+
+def _feature_text(feature: Feature, value: float, bounds: tuple[float, float]) -> str:
+    """Return the condition on one feature, as far as it concerns this row."""
+    if feature.kind == "categorical" and 0 <= value < len(feature.levels):
+        return f"{feature.name}={feature.levels[int(value)]}"
+    if feature.kind == "categorical" or np.isnan(value):
+        return f"{feature.name} is missing"
+    return interval_text(feature.name, *bounds, value, DATES if feature.kind == "date" else NUMBERS)
+
+
+def _score_text(name: str, bounds: tuple[float, float], value: float, link: str, number: int) -> str:
+    """Return the condition on the prediction, or on the score after a round."""
+    after = f" after round {number}" if number else ""
+    if number and link == "softmax":
+        return interval_text(f"log score of {name}{after}", *bounds, value, SCORES)  # normalised only at the end
+    inverse: dict[str, Callable[[float], float]] = {"identity": float, "logit": _expit, "softmax": np.exp}
+    low, high = (float(inverse[link](bound)) if np.isfinite(bound) else bound for bound in bounds)
+    return interval_text(name + after, low, high, _expit(value) if number and link == "logit" else value, SCORES)
+
+
+def _expit(f: float) -> float:
+    return float(1 / (1 + np.exp(-f)))
+
+
+def _with_digits(digits: int) -> BoundFormat:
+    def write(bound: float) -> tuple[float, str]:
+        short = 0.0 if abs(bound) < ZERO_THRESHOLD else float(f"{bound:.{digits}g}")
+        return short, format_number(short)
+
+    return write
+
+
+def _as_date(unit: Literal["D", "s", "us"], per_day: int) -> BoundFormat:
+    def write(bound: float) -> tuple[float, str]:
+        if abs(bound) > 1e6:
+            return bound, f"day {format_number(bound)}"  # beyond the calendar
+        count = int(np.floor(bound * per_day))
+        return count / per_day, str(np.datetime64(count, unit))
+
+    return write
+
+
+NUMBERS = tuple(_with_digits(digits) for digits in (6, 9, 17))
+SCORES = (_with_digits(4), *NUMBERS)
+DATES = _as_date("D", 1), _as_date("s", 86_400), _as_date("us", 86_400_000_000)
+
+
+def interval_text(name: str, low: float, high: float, value: float, formats: Sequence[BoundFormat]) -> str:
+    """Return a condition on a number, as "18 < age <= 30.5", with as few digits as keep it true for the value."""
+    if not low < value <= high:
+        return name  # folds test scores of their own, and their mean may be outside
+    below = above = ""
+    for write in formats:
+        (least, below), (most, above) = (write(x) if np.isfinite(x) else (x, "") for x in (low, high))
+        if least < value <= most:
+            break
+    if low == -np.inf:
+        return f"{name} <= {above}" if high < np.inf else name
+    return f"{name} > {below}" if high == np.inf else f"{below} < {name} <= {above}"

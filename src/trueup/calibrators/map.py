@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.explain import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.threads import Workers
 
@@ -104,8 +104,8 @@ class UnchangedMap(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
         """Return an explanation without parts."""
+        from trueup.calibrators.explain import explain_change
         from trueup.calibrators.losses import task_loss
-        from trueup.calibrators.rowwise import explain_change
 
         return explain_change(task_loss(schema.task).link, prediction, prediction, ())
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trueup._types import FloatArray
-    from trueup.calibrators.explain import Explanation
+    from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.calibrators.map import Map
-    from trueup.calibrators.rowwise import RowExplanation
     from trueup.calibrators.stopping import History
     from trueup.data.schema import Schema
     from trueup.data.table import Table

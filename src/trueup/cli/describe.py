@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trueup.audits.result import Audit
-    from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.maps.patches import PatchList
+    from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.calibrators.model import Model
-    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.patches.map import PatchList
     from trueup.calibrators.stopping import History
     from trueup.data.table import Table
 
@@ -90,8 +89,8 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
     if isinstance(explanation.change, tuple):
         headings: tuple[str, ...] = ("contribution", "class", "change")
         return TextTable(headings, [*explanation.lines()[:top]], name_width=CONTRIBUTION_WIDTH)
-    rows: list[tuple[str, ...]] = [(part.condition, f"{part.change:+.4f}") for part in explanation.parts[:top]]
-    rest = explanation.parts[top:]
+    rows: list[tuple[str, ...]] = [(part.condition, f"{part.change:+.4f}") for part in explanation.contributions[:top]]
+    rest = explanation.contributions[top:]
     if rest:
         rows.append((f"{len(rest):,} more", f"{sum(part.change for part in rest):+.4f}"))
     return TextTable(("contribution", "change"), rows, name_width=CONTRIBUTION_WIDTH)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.maps.patches import Patches
+from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console
 from trueup.cli.describe import (
     MIN_ROUNDS,
@@ -29,8 +29,8 @@ from trueup.storage import write_text
 if TYPE_CHECKING:
     import argparse
 
+    from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.model import Model
-    from trueup.calibrators.rowwise import RowExplanation
     from trueup.cli.tables import TextTable
     from trueup.data.schema import Feature
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         explanation: Any = model.explain(row)
         data, page = {"row": given, **explanation.to_dict()}, _row_page(model, row, explanation, arguments.top)
         line = str(page[0])
-        page += after_explain(arguments.model) if explanation.parts else []
+        page += after_explain(arguments.model) if explanation.contributions else []
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
@@ -77,8 +77,8 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
         parts += [f"{count - top} more: --top {count}"] if count > top else []
     else:
         parts.append("no corrections: the model leaves every score unchanged")
-    if isinstance(model.map, Patches) and model.map.patches:
-        patches = model.map.listed
+    if isinstance(model.map, PatchMap) and model.map.patches:
+        patches = model.map.patch_list
         parts += ["", "patches, in order; each applies to the scores left by those above it", patches_table(patches, top)]
         parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
     parts += ["", f"{evaluation(history)}, {history.measure}; {history.reason}", history_table(history, top)]
@@ -100,7 +100,7 @@ def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, to
             f"{explanation.before:.6g} -> {explanation.after:.6g}",
             f"the {scale} changed by {explanation.change:+.4f}; contributions:",
         ]
-    if not explanation.parts:
+    if not explanation.contributions:
         return [parts[0], "the model leaves every score unchanged"]
     known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
     missing = [feature.name for feature in model.schema.features if row.get(feature.name) is None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.maps.patches import Patches
+from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console
 from trueup.cli.describe import corrections_table, evaluation, fit_notes, model_data, patches_table, table_notes
 from trueup.cli.io import (
@@ -313,8 +313,8 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
         largest = "largest correction" if shown == 1 else f"{shown} largest corrections"
         parts += [f"mean absolute change of the score {explanation.moved:.2g}{sample}; the {largest}:", ""]
         parts.append(corrections_table(explanation, MAX_SHOWN))
-    if isinstance(model.map, Patches) and model.map.patches:
-        parts += ["", "patches, in order:", patches_table(model.map.listed, MAX_SHOWN)]
+    if isinstance(model.map, PatchMap) and model.map.patches:
+        parts += ["", "patches, in order:", patches_table(model.map.patch_list, MAX_SHOWN)]
     if getattr(calibrator, "choice_", None) is not None:
         lines = repr(calibrator.choice_).splitlines()
         start = next((index for index, line in enumerate(lines) if line.split()[:1] == ["method"]), len(lines))

@@ -11,8 +11,8 @@ import numpy as np
 
 from trueup.audits.result import Audit
 from trueup.audits.text import number, shorten
-from trueup.calibrators.maps.patches import Patches
 from trueup.calibrators.model import Model
+from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
 from trueup.kernels.tally import Rows
 from trueup.reports.model import (
@@ -334,7 +334,7 @@ def fix_sections(
             hint="pass a fitted calibrator, such as trueup.MCGrad().fit(...), or the result of trueup.load",
         )
     sections = [_corrections(model, audits, vocabulary, training_rows=training_rows)]
-    if isinstance(model.map, Patches) and model.map.patches:
+    if isinstance(model.map, PatchMap) and model.map.patches:
         sections.append(_patches(model.map))
     return tuple(sections)
 
@@ -416,8 +416,8 @@ def _other_score(model: Model, audits: Sequence[Audit]) -> str:
     return f"It was fitted to correct {fitted}, which is not the score it is compared with here ({compared}). "
 
 
-def _patches(patches: Patches) -> Section:
-    listed = patches.listed
+def _patches(patches: PatchMap) -> Section:
+    listed = patches.patch_list
     headings = (
         Heading("patch", "", "name"),
         Heading("scores", "", "interval"),

@@ -1,93 +1,98 @@
-"""Grouped: a classical calibrator for each group, drawn to that of the whole."""
+"""Grouped: a classical calibrator per group, shrunk towards the pooled one."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._validate import check_integer, check_number
 from trueup.calibrators import splits
-from trueup.calibrators.checking import check_whole
-from trueup.calibrators.curves.classic import Classic, Judged, Sample, count_rows, sample_of
+from trueup.calibrators.curves.base import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
+from trueup.calibrators.curves.map import GroupMap, ScoreCurves
+from trueup.calibrators.groups import GroupIndex, fit_groups
 from trueup.calibrators.losses import task_loss
-from trueup.calibrators.maps.grouped import GroupMap, number_cells
-from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup._types import FloatArray, Int32Array
     from trueup.calibrators.base import FitResult
     from trueup.calibrators.map import Map
-    from trueup.calibrators.maps.scores import Curves
     from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
 
-# Rows that the whole counts for in a group, as they are tried: from the group alone to the whole alone.
-TRIED = (0.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, math.inf)
+# Candidates: how many rows the pooled curve counts for in a group, from the group's own curve to the pooled curve alone.
+SHRINKAGES = (0.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, math.inf)
 FOLDS = 5
-MOST_CELLS = 2**62  # combinations that could be, numbered by 64 bits
-MOST_BINS = 4096
-ALIKE = 1e-9  # of a loss: nearer than this, the calmer shrinkage is taken
-ROLES: dict[str, Any] = {"prediction": None, "task": "auto", "classes": None, "unlabelled": "error", "stopping": None}
+MAX_BINS = 4096
+TIE = 1e-9  # relative difference of losses below which the larger shrinkage is preferred
+MAX_INTEGER = 2**31 - 1
+OWN_PARAMETERS: dict[str, Any] = {
+    "prediction": None, "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
+}  # fmt: skip
 
 
-class Grouped(Judged):
-    """Correct scores group by group, each group drawn to the whole by how few rows it has.
+class Grouped(SingleMapCalibrator):
+    """Correct scores per group, each group shrunk towards the pooled correction; small groups are shrunk more.
 
-    Groups are the combinations of some columns. Each has a curve of its own, and the whole has one; with n rows in a group
-    its prediction is ``(n own + k whole) / (n + k)``. A group that is too small, or was not there, goes by the whole.
+    Groups are the combinations of some columns. Each has a curve of its own, and there is a pooled curve of all rows; with
+    n rows in a group its prediction is ``(n own + k pooled) / (n + k)``. Groups that are too small, or did not occur in
+    training, use the pooled curve.
 
     Parameters
     ----------
     calibrator : Isotonic, Platt, Temperature, Beta or Histogram
-        What is fitted to each group, with parameters of its method alone: which columns are what is told to Grouped.
+        The method that is fitted to each group, with parameters of the method alone: the roles of columns are parameters
+        of Grouped.
     by : column names
-        Numbers and dates are cut into bins; a missing value is a group, and so is read a category not seen in the fit.
+        The columns that form groups. Numbers and dates are binned; missing values and categories not seen in training form
+        a group of their own.
     prediction : column name, or several
-        The score to be corrected: a probability, a real number (``task="regression"``), or one column for each class. For
-        an array a position, 0 by default.
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default.
     shrinkage : "auto" or float
-        k: how many rows the whole counts for in each group. 0 takes groups by themselves, infinity the whole alone. "auto"
-        chooses by cross-validation.
+        k: how many rows the pooled curve counts for in each group. 0 uses the curve of the group alone, infinity the
+        pooled curve alone. "auto" chooses by cross-validation.
     min_rows : int
-        Groups of fewer rows (of a smaller effective number of them, where there are weights) go by the whole.
+        Groups of fewer rows (effective rows, if there are weights) use the pooled curve.
     bins : int
-        The most bins of a number or date, of equal numbers of rows.
+        The maximum number of bins of a number or date, of equal numbers of rows.
     task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, several classes for several.
+        "auto" is binary for one prediction column, multiclass for several.
     categorical : column names
-        Numeric columns to be read as categories.
+        Numeric columns that are categories.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge whether the correction is kept; where it lowers their loss by no more than noise, scores are left
-        unchanged. None fits all rows and keeps the result.
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
     random_state : int
-        Deals the rows of cross-validations.
+        Seed of the assignment of rows to folds.
 
     Attributes
     ----------
     shrinkage_ : float
-        The k that was told or chosen; infinite where scores are left unchanged.
+        The given or chosen k; infinite if scores are left unchanged.
     groups_ : tuple of str
         The groups that have a curve of their own: "country=BR & age<40".
     model_ : Model
-        What is saved and shipped.
+        The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, and of which rows.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     References
     ----------
-    Efron & Morris (1975), "Data analysis using Stein's estimator and its generalizations", for drawing groups to the whole.
+    Efron & Morris (1975), "Data analysis using Stein's estimator and its generalizations", for shrinkage towards the pooled
+    estimate.
 
     Examples
     --------
@@ -131,121 +136,118 @@ class Grouped(Judged):
 
     @property
     def features(self) -> Any:
-        """The columns that groups are made of, by the name that they have in a schema."""
+        """The columns that form groups, by the name that other calibrators have for them."""
         if self.by is None:
-            raise ArgumentError("by must name the columns that groups are made of", hint='write it as by=["country"]')
+            raise ArgumentError(
+                "by must name the columns that form groups", hint='write it as by=["country"]', parameter="by"
+            )
         return self.by
 
     @property
     def shrinkage_(self) -> float:
-        """How many rows the whole counts for in each group."""
-        found = self._fitted().map
-        return found.shrinkage if isinstance(found, GroupMap) else math.inf
+        """The number of rows that the pooled curve counts for in each group."""
+        fitted = self._fitted().map
+        return fitted.shrinkage if isinstance(fitted, GroupMap) else math.inf
 
     @property
     def groups_(self) -> tuple[str, ...]:
         """The groups that have a curve of their own."""
-        found = self._fitted().map
-        return tuple(found.name_of(at) for at in range(1, len(found.share))) if isinstance(found, GroupMap) else ()
+        fitted = self._fitted().map
+        if not isinstance(fitted, GroupMap):
+            return ()
+        return tuple(fitted.index.name_of(group) for group in range(1, len(fitted.index) + 1))
 
     def _check(self, task: Task) -> None:
-        if not isinstance(self.calibrator, Classic):
+        if not isinstance(self.calibrator, ScoreCalibrator):
             raise ArgumentError(
                 f"calibrator must be an Isotonic, Platt, Temperature, Beta or Histogram; got {self.calibrator!r}",
                 hint="write it as tu.Grouped(tu.Isotonic(), by=...)",
+                parameter="calibrator",
             )
-        told = [name for name, value in ROLES.items() if getattr(self.calibrator, name) != value]
-        if told:
-            raise ArgumentError(
-                f"the calibrator of a Grouped must not be told its {told[0]}; got {self.calibrator!r}",
-                hint=f"pass {told[0]}= to Grouped itself",
-            )
+        for name, default in OWN_PARAMETERS.items():
+            if getattr(self.calibrator, name) != default:
+                raise ArgumentError(
+                    f"calibrator must not set {name}; got {self.calibrator!r}",
+                    hint=f"pass {name}= to Grouped itself",
+                    parameter="calibrator",
+                )
         self.calibrator._check(task)
-        check_whole(self, {"min_rows": (1, 2**31 - 1), "bins": (1, MOST_BINS), "random_state": (0, 2**31 - 1)})
-        k = self.shrinkage
-        number = isinstance(k, (int, float, np.number)) and not isinstance(k, bool) and bool(k >= 0)
-        if not number and not (isinstance(k, str) and k == "auto"):
-            raise ArgumentError(f'shrinkage must be "auto" or a number, at least 0; got {k!r}')
+        check_integer("min_rows", self.min_rows, 1, MAX_INTEGER)
+        check_integer("bins", self.bins, 1, MAX_BINS)
+        check_integer("random_state", self.random_state, 0, MAX_INTEGER)
+        if self.shrinkage not in ("auto", math.inf):
+            check_number("shrinkage", self.shrinkage, 0, hint='"auto" chooses it by cross-validation')
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         fitted = super()._fit_map(table, progress)
         if not isinstance(fitted.map, GroupMap):
             return fitted
-        k, own = fitted.map.shrinkage, len(fitted.map.cells)
-        how = " (by cross-validation)" if isinstance(self.shrinkage, str) and own else ""
-        drawn = "go by the whole" if math.isinf(k) else f"are drawn to the whole as by {k:g} rows"
-        groups = f"{own:,} group{'' if own == 1 else 's'} of {self.min_rows:,} rows or more"
-        said = f"{groups} {drawn}{how}" if own else f"no group has {self.min_rows:,} rows: all go by the whole"
-        history = replace(fitted.history, reason=f"{fitted.history.reason}; {said}")
-        return fitted._replace(history=history)
+        k, count = fitted.map.shrinkage, len(fitted.map.index)
+        summary = f"no group has {self.min_rows:,} rows: all use the pooled curve"
+        if count:
+            groups = f"{count:,} group{'' if count == 1 else 's'} of at least {self.min_rows:,} rows"
+            shrunk = "use the pooled curve" if math.isinf(k) else f"are shrunk towards the pooled curve by {k:g} rows"
+            summary = f"{groups} {shrunk}{' (by cross-validation)' if isinstance(self.shrinkage, str) else ''}"
+        return fitted._replace(history=replace(fitted.history, reason=f"{fitted.history.reason}; {summary}"))
 
-    def _learn(self, table: Table) -> Map:
-        found = self._fit_groups(table)
-        k = self._choose(table, found) if isinstance(self.shrinkage, str) else float(self.shrinkage)
-        return found.shrunk(k)
+    def _fit_rows(self, table: Table) -> Map:
+        fitted = self._fit_groups(table)
+        k = self._choose_shrinkage(table, fitted) if isinstance(self.shrinkage, str) else float(self.shrinkage)
+        return fitted.shrink(k)
 
-    def _fit_groups(self, table: Table) -> _Groups:
-        """Fit the whole and every group that is large enough."""
-        features = table.schema.features
-        cuts = tuple(
-            fit_binner(one, splits.repeat_by_weight(table, one.name), default_bins=int(self.bins), for_new_rows=True)
-            for one in features
-        )
-        if math.prod(len(cut.labels) for cut in cuts) > MOST_CELLS:
-            raise ArgumentError(
-                f"the {len(cuts)} columns of by have too many combinations to be numbered", hint="name fewer columns"
-            )
-        number = number_cells(cuts, [table.columns[feature.name] for feature in features], len(table))
-        cells, place = np.unique(number, return_inverse=True)
-        code = place.ravel().astype(np.int32)
-        worth = count_rows(table.weight, len(table), code, len(cells))
-        kept = np.flatnonzero(worth >= self.min_rows) if cuts else np.zeros(0, np.int64)
-        move = np.zeros(len(cells), np.int32)
-        move[kept] = np.arange(1, len(kept) + 1)
-        curves = self.calibrator._fit_curves(_twice(table, move[code], worth[kept]))
-        return _Groups(curves, cuts, cells[kept], worth[kept])
+    def _fit_groups(self, table: Table) -> _GroupCurves:
+        """Fit the pooled curve and that of every group that is large enough."""
+        index, position = fit_groups(table, int(self.bins))
+        sizes = count_rows(table.weight, len(table), position.astype(np.int32), len(index))
+        kept = np.flatnonzero(sizes >= self.min_rows) if index.binners else np.zeros(0, np.int64)
+        group = np.zeros(len(index), np.int32)
+        group[kept] = np.arange(1, len(kept) + 1)
+        curves = self.calibrator._fit_curves(_stack_groups(table, group[position], sizes[kept]))
+        return _GroupCurves(curves, GroupIndex(index.binners, index.cells[kept]), sizes[kept])
 
-    def _choose(self, table: Table, found: _Groups) -> float:
-        """Choose the shrinkage that serves rows best that were not fitted to; of two alike, the calmer."""
-        if not len(found.cells):
+    def _choose_shrinkage(self, table: Table, fitted: _GroupCurves) -> float:
+        """Return the shrinkage with the lowest cross-validated loss; of two that tie, the larger."""
+        if not len(fitted.index):
             return math.inf
         fold = splits.assign_folds(table, FOLDS, int(self.random_state))
-        loss, sums = task_loss(table.schema.task), np.zeros(len(TRIED))
-        for at in range(FOLDS):
-            train, valid = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        loss, sums = task_loss(table.schema.task), np.zeros(len(SHRINKAGES))
+        for number in range(FOLDS):
+            train, valid = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             if not len(train) or not len(valid):
                 continue
-            fitted, held = self._fit_groups(table.take(train)), table.take(valid)
+            curves, held = self._fit_groups(table.take(train)), table.take(valid)
             columns = [held.columns[feature.name] for feature in table.schema.features]
             assert held.outcome is not None
             w = np.ones(len(held)) if held.weight is None else held.weight
-            for place, k in enumerate(TRIED):
-                after = fitted.shrunk(k).apply(columns, held.prediction, Workers())
+            for place, k in enumerate(SHRINKAGES):
+                after = curves.shrink(k).apply(columns, held.prediction, Workers())
                 sums[place] += (w * loss.per_row(held.outcome, loss.apply_link(after))).sum()
-        return TRIED[int(np.flatnonzero(sums <= sums.min() * (1 + ALIKE))[-1])]
+        return SHRINKAGES[int(np.flatnonzero(sums <= sums.min() * (1 + TIE))[-1])]
 
 
-class _Groups:
-    """Curves of the whole and of groups, before they are drawn to each other."""
+@dataclass(frozen=True, eq=False)
+class _GroupCurves:
+    """The pooled curve and those of groups, before shrinkage."""
 
-    def __init__(self, curves: Curves, cuts: Any, cells: IntArray, worth: FloatArray) -> None:
-        self.curves, self.cuts, self.cells, self.worth = curves, cuts, cells, worth
+    curves: ScoreCurves
+    index: GroupIndex
+    sizes: FloatArray
 
-    def shrunk(self, k: float) -> GroupMap:
-        """Draw every group to the whole as if that counted for k rows."""
-        own = self.worth / (self.worth + k) if k < math.inf else np.zeros(len(self.worth))
-        return GroupMap(self.curves, self.cuts, self.cells, np.append(0.0, own), k)
+    def shrink(self, k: float) -> GroupMap:
+        """Shrink every group towards the pooled curve, which counts for k rows."""
+        share = self.sizes / (self.sizes + k) if k < math.inf else np.zeros(len(self.sizes))
+        return GroupMap(self.curves, self.index, np.append(0.0, share), k)
 
 
-def _twice(table: Table, group: Int32Array, worth: FloatArray) -> Sample:
-    """Take every row for the whole, and once more for its group where it has one."""
-    whole = sample_of(table)
+def _stack_groups(table: Table, group: Int32Array, sizes: FloatArray) -> CurveData:
+    """Return every row for the pooled curve, and once more for its group, if it has one."""
+    pooled = CurveData.of_table(table)
     own = np.flatnonzero(group)
     if not len(own):
-        return whole
+        return pooled
     rows = np.concatenate([np.arange(len(group)), own])
     code = np.concatenate([np.zeros(len(group), np.int32), group[own]])
-    weight = None if whole.weight is None else whole.weight[rows]
-    return Sample(
-        whole.task, whole.prediction[rows], whole.outcome[rows], weight, code, np.concatenate([whole.worth, worth])
+    weight = None if pooled.weight is None else pooled.weight[rows]
+    return CurveData(
+        pooled.task, pooled.prediction[rows], pooled.outcome[rows], weight, code, np.concatenate([pooled.sizes, sizes])
     )

@@ -1,10 +1,9 @@
 """Platt, Temperature and Beta: smooth curves of the score with one to three coefficients, by maximum likelihood.
 
-**Where likelihood has no maximum.** Outcomes of one kind, or outcomes that a threshold of the score separates, drive the
-coefficients to infinity. So every fit also counts one row, spread over the scores as the data are, whose outcome is the
-score itself: one row's worth of belief that the score was right (a conjugate prior; Diaconis & Ylvisaker 1979). Its own
-best fit is no change at all, so that it pulls to the given scores by 1/n and to nothing else, and any fit is finite.
-Platt (1999) smooths the labels to the same end, towards 1/2 and with a shift of the mean. Slopes stay within 100.
+**Prior.** If all outcomes are equal, or a threshold of the score separates them, the likelihood has no maximum. So every
+fit includes one pseudo-row, spread over the scores like the data, whose outcome is the score itself (a conjugate prior;
+Diaconis & Ylvisaker 1979). It shrinks the fit towards no change by 1/n, and makes every fit finite. Platt (1999) smooths
+the labels for the same purpose, towards 1/2 and with a shift of the mean. Slopes are bounded by 100.
 """
 
 from __future__ import annotations
@@ -13,78 +12,77 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.curves.classic import Classic
+from trueup.calibrators.curves.base import ScoreCalibrator
+from trueup.calibrators.curves.map import ScoreCurves
 from trueup.calibrators.losses import apply_link
-from trueup.calibrators.maps.scores import Curves
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
-    from trueup.calibrators.curves.classic import Sample
-    from trueup.calibrators.stopping import Stopping
+    from trueup.calibrators.curves.base import CurveData
     from trueup.data.schema import Task
     from trueup.kernels.pooling import Pooled
 
 
-PRIOR = 1.0  # rows
-STEEPEST = 100.0
+PRIOR_ROWS = 1.0
+MAX_SLOPE = 100.0
 
 
-def _maximise(
-    pooled: Pooled, worth: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
+def _fit_coefficients(
+    pooled: Pooled, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
-    """Fit coefficients of some columns to each segment; where all scores are alike, only the intercept moves."""
+    """Fit logistic coefficients of some columns per group; if all scores are equal, only the intercept is fitted."""
     p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
-    share = np.repeat(PRIOR / np.maximum(worth, PRIOR), np.diff(pooled.at))
+    share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
     theta = np.tile(np.array(start), (len(pooled), 1))
-    lows, highs = np.tile(np.array(low), (len(pooled), 1)), np.tile(np.full(len(low), STEEPEST), (len(pooled), 1))
+    lows, highs = np.tile(np.array(low), (len(pooled), 1)), np.tile(np.full(len(low), MAX_SLOPE), (len(pooled), 1))
     if len(columns) > 1:
         lows[:, -1], highs[:, -1] = -np.inf, np.inf
         ends = np.maximum(pooled.at[1:] - 1, 0)
-        alike = p[np.minimum(pooled.at[:-1], len(p) - 1)] == p[ends]
-        lows[alike, :-1] = highs[alike, :-1] = theta[alike, :-1]
+        constant = p[np.minimum(pooled.at[:-1], len(p) - 1)] == p[ends]
+        lows[constant, :-1] = highs[constant, :-1] = theta[constant, :-1]
     fit_logistic(pooled.at, np.column_stack(columns), weight, total, lows, highs, theta)
     return theta
 
 
-class Platt(Classic):
+class Platt(ScoreCalibrator):
     """Correct scores by a slope and an intercept of their logits, by maximum likelihood: Platt scaling.
 
-    Real outcomes get a straight line by least squares; several classes are corrected one against the rest and made to add
-    up to 1.
+    Real outcomes are corrected by a straight line, fitted by least squares; several classes are corrected one against the
+    rest and normalised to add up to 1.
 
     Parameters
     ----------
     prediction : column name, or several
-        The score to be corrected: a probability, a real number (``task="regression"``), or one column for each class. For
-        an array a position, 0 by default; a one-dimensional array is the prediction itself.
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
     task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, several classes for several.
+        "auto" is binary for one prediction column, multiclass for several.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge whether the correction is kept; where it lowers their loss by no more than noise, scores are left
-        unchanged. None fits all rows and keeps the result.
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     slope_, intercept_ : float, or ndarray of shape (k,) for k classes
-        Of the logit, where 0 and 1 count as 1e-6 from the end; of the prediction itself for a real outcome.
+        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6]; of the prediction itself for a real outcome.
     model_ : Model
-        What is saved and shipped.
+        The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, and of which rows.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
     Notes
     -----
-    One row's worth of belief that the given scores are right keeps the fit finite, where outcomes are of one kind or are
-    separated by the score; the slope stays within -100 and 100. Where all scores are alike the slope is 1.
+    A prior that weighs as much as one row, centred at no change, keeps the fit finite if all outcomes are equal or the
+    score separates them; the slope is bounded by -100 and 100. If all scores are equal, the slope is 1.
 
     References
     ----------
@@ -101,73 +99,59 @@ class Platt(Classic):
     (0.5, 1.0)
     """
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        *,
-        task: str = "auto",
-        classes: Any = None,
-        unlabelled: str = "error",
-        stopping: Stopping = None,
-    ) -> None:
-        self.prediction = prediction
-        self.task = task
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.stopping = stopping
-
     @property
     def slope_(self) -> Any:
-        """The factor of the logit, or of a real prediction; 1 where scores are left unchanged."""
+        """The factor of the logit, or of a real prediction; 1 if scores are left unchanged."""
         return self._coefficient(0, 1.0)
 
     @property
     def intercept_(self) -> Any:
-        """What is added to the logit, or to a real prediction; 0 where scores are left unchanged."""
+        """The constant added to the logit, or to a real prediction; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:
-        found = np.empty((len(pooled), 2))
+    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:
         if task == "regression":
-            fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, found)
-        else:
-            logit = apply_link(pooled.score, "logit")[:, 0]
-            found = _maximise(pooled, worth, [logit, np.ones(len(logit))], [-STEEPEST, 0.0], [1.0, 0.0])
-        slope, intercept = found.T
-        again = np.zeros(len(slope)) if task == "regression" else slope
-        form = "line" if task == "regression" else "logit"
-        return Curves.of_coefficients(form, len(pooled), 1, np.column_stack([slope, again, intercept]))
+            fitted = np.empty((len(pooled), 2))
+            fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
+            slope, intercept = fitted.T
+            return ScoreCurves.of_coefficients(
+                "line", len(pooled), 1, np.column_stack([slope, np.zeros(len(slope)), intercept])
+            )
+        logit = apply_link(pooled.score, "logit")[:, 0]
+        columns = [logit, np.ones(len(logit))]
+        slope, intercept = _fit_coefficients(pooled, sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
+        return ScoreCurves.of_coefficients("logit", len(pooled), 1, np.column_stack([slope, slope, intercept]))
 
 
-class Temperature(Classic):
-    """Make scores sharper or flatter by one factor of their logits, by maximum likelihood: temperature scaling.
+class Temperature(ScoreCalibrator):
+    """Divide the logits of scores by one temperature, fitted by maximum likelihood: temperature scaling.
 
-    For several classes the factor is that of all log probabilities, which are then made to add up to 1 (softmax): the
-    order of the classes of a row never changes.
+    For several classes the log probabilities are divided by it, and then normalised by a softmax: the order of the classes
+    of a row never changes.
 
     Parameters
     ----------
     prediction : column name, or several
-        The score to be corrected: a probability, or one column for each class. For an array a position, 0 by default; a
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
         one-dimensional array is the prediction itself.
     task : {"auto", "binary"}
-        A real outcome has no temperature, and is refused.
+        Real outcomes are rejected.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge whether the correction is kept; where it lowers their loss by no more than noise, scores are left
-        unchanged. None fits all rows and keeps the result.
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     temperature_ : float
-        What logits are divided by, between 0.01 and 100: above 1 for scores that were too sure of themselves.
+        What logits are divided by, between 0.01 and 100: above 1 for overconfident scores.
     model_ : Model
-        What is saved and shipped.
+        The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, and of which rows.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
@@ -185,89 +169,77 @@ class Temperature(Classic):
     2.0
     """
 
-    ONLY_PROBABILITIES = True
-
-    def __init__(
-        self,
-        prediction: Any = None,
-        *,
-        task: str = "auto",
-        classes: Any = None,
-        unlabelled: str = "error",
-        stopping: Stopping = None,
-    ) -> None:
-        self.prediction = prediction
-        self.task = task
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.stopping = stopping
+    PROBABILITIES_ONLY = True
 
     @property
     def temperature_(self) -> float:
-        """What logits are divided by; 1 where scores are left unchanged."""
+        """What logits are divided by; 1 if scores are left unchanged."""
         curves = self._curves()
         return 1.0 if curves is None else float(1 / curves.coefficients[0, 0])
 
-    def _fit_curves(self, sample: Sample) -> Curves:
-        return super()._fit_curves(sample) if sample.outputs == 1 else _fit_classes(sample)
+    def _fit_curves(self, data: CurveData) -> ScoreCurves:
+        return super()._fit_curves(data) if data.outputs == 1 else _fit_temperatures(data)
 
-    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
-        factor = _maximise(pooled, worth, [apply_link(pooled.score, "logit")[:, 0]], [1 / STEEPEST], [1.0])[:, 0]
-        return Curves.of_coefficients("logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))]))
+    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        factor = _fit_coefficients(pooled, sizes, [apply_link(pooled.score, "logit")[:, 0]], [1 / MAX_SLOPE], [1.0])[:, 0]
+        return ScoreCurves.of_coefficients(
+            "logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))])
+        )
 
 
-def _fit_classes(sample: Sample) -> Curves:
-    """Fit one factor of the log probabilities of all classes; rows alike are added up first, in one order."""
-    code = np.zeros(len(sample.outcome), np.int32) if sample.code is None else sample.code
-    w = np.ones(len(code)) if sample.weight is None else sample.weight
-    keys = [w, sample.outcome, *sample.prediction.T, code]
+def _fit_temperatures(data: CurveData) -> ScoreCurves:
+    """Fit one factor of the log probabilities of all classes per group; equal rows are summed first, in sorted order."""
+    group = np.zeros(len(data.outcome), np.int32) if data.group is None else data.group
+    w = np.ones(len(group)) if data.weight is None else data.weight
+    keys = [w, data.outcome, *data.prediction.T, group]
     order = np.lexsort(keys)
     new = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys[1:]], axis=0))
     first = np.flatnonzero(new)
     mass = np.add.reduceat(w[order], first)
     mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))
     rows = order[first]
-    P = np.maximum(sample.prediction[rows], SMALLEST)
+    P = np.maximum(data.prediction[rows], SMALLEST)
     F = np.log(P)
-    believed = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
-    share = (PRIOR / np.maximum(sample.worth, PRIOR))[code[rows]]
-    target = mass * (F[np.arange(len(F)), sample.outcome[rows].astype(np.int64)] + share * believed)
-    at = np.searchsorted(code[rows], np.arange(sample.groups + 1)).astype(np.int64)
-    factor = np.empty(sample.groups)
-    fit_powers(at, F, target, mass * (1 + share), 1 / STEEPEST, STEEPEST, factor)
-    coefficients = np.column_stack([factor, np.zeros((len(factor), 2))])
-    return Curves.of_coefficients("softmax", sample.groups, sample.outputs, coefficients)
+    prior_mean = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
+    prior = (PRIOR_ROWS / np.maximum(data.sizes, PRIOR_ROWS))[group[rows]]
+    target = mass * (F[np.arange(len(F)), data.outcome[rows].astype(np.int64)] + prior * prior_mean)
+    groups = len(data.sizes)
+    starts = np.searchsorted(group[rows], np.arange(groups + 1)).astype(np.int64)
+    factor = np.empty(groups)
+    fit_powers(starts, F, target, mass * (1 + prior), 1 / MAX_SLOPE, MAX_SLOPE, factor)
+    coefficients = np.column_stack([factor, np.zeros((groups, 2))])
+    return ScoreCurves.of_coefficients("softmax", groups, data.outputs, coefficients)
 
 
-class Beta(Classic):
+class Beta(ScoreCalibrator):
     """Correct scores by ``a ln p - b ln(1 - p) + c`` on the logit scale, a and b not negative: beta calibration.
 
-    It bends where `Platt` is straight: low scores and high ones may be wrong in ways of their own. Fitted by maximum
-    likelihood; several classes are corrected one against the rest and made to add up to 1.
+    Unlike `Platt`, it can correct low and high scores differently. Fitted by maximum likelihood; several classes are
+    corrected one against the rest and normalised to add up to 1.
 
     Parameters
     ----------
     prediction : column name, or several
-        The score to be corrected: a probability, or one column for each class. For an array a position, 0 by default; a
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
         one-dimensional array is the prediction itself.
     task : {"auto", "binary"}
-        A real outcome is refused: the curve is one of probabilities.
+        Real outcomes are rejected: the curve maps probabilities to probabilities.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     unlabelled : {"error", "drop"}
         What to do with rows without an outcome.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge whether the correction is kept; where it lowers their loss by no more than noise, scores are left
-        unchanged. None fits all rows and keeps the result.
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     a_, b_, c_ : float, or ndarray of shape (k,) for k classes
-        1, 1 and 0 is no change. a and b are between 0 and 100, so that the order of scores is kept.
+        1, 1 and 0 mean no change. a and b are between 0 and 100, so that the order of scores is kept.
     model_ : Model
-        What is saved and shipped.
+        The fitted model, which is saved and shipped.
     history_ : History
-        The loss before and after, and of which rows.
+        The loss before and after, and the rows it was evaluated on.
     held_out_, held_out_rows_, held_out_before_
         As in `trueup.MCGrad`.
 
@@ -287,40 +259,25 @@ class Beta(Classic):
     (2, 0.5, 0)
     """
 
-    ONLY_PROBABILITIES = True
-
-    def __init__(
-        self,
-        prediction: Any = None,
-        *,
-        task: str = "auto",
-        classes: Any = None,
-        unlabelled: str = "error",
-        stopping: Stopping = None,
-    ) -> None:
-        self.prediction = prediction
-        self.task = task
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.stopping = stopping
+    PROBABILITIES_ONLY = True
 
     @property
     def a_(self) -> Any:
-        """The factor of ln p; 1 where scores are left unchanged."""
+        """The factor of ln p; 1 if scores are left unchanged."""
         return self._coefficient(0, 1.0)
 
     @property
     def b_(self) -> Any:
-        """The factor of -ln(1 - p); 1 where scores are left unchanged."""
+        """The factor of -ln(1 - p); 1 if scores are left unchanged."""
         return self._coefficient(1, 1.0)
 
     @property
     def c_(self) -> Any:
-        """The intercept; 0 where scores are left unchanged."""
+        """The intercept; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, worth: FloatArray, task: Task) -> Curves:  # noqa: ARG002
+    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
         p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
-        found = _maximise(pooled, worth, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
-        return Curves.of_coefficients("logit", len(pooled), 1, found)
+        coefficients = _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
+        return ScoreCurves.of_coefficients("logit", len(pooled), 1, coefficients)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lsboost.levelsets import ScoreScale
     from trueup.calibrators.lsboost.rounds import Boosted, LearnedRound
-    from trueup.calibrators.rowwise import RowExplanation
     from trueup.data.schema import Schema
 
 
@@ -142,11 +142,11 @@ class ExternalLevelSets(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
         """Say what each round added."""
-        from trueup.calibrators.rowwise import explain_stages
+        from trueup.calibrators.explain import explain_rounds
 
         columns = [np.array([value]) for value in row]
         P = np.array(list(prediction) or [0.0], np.float64)
-        return explain_stages(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
+        return explain_rounds(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
 
 
 def make_external_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> ExternalLevelSets:

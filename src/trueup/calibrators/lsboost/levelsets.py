@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
-from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, Cascade, CascadeRound, pack_forests, unpack_forests
+from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, unpack_forests
 from trueup.kernels.levels import NONE, LevelProgram, end_levels, start_levels, step_levels
 from trueup.kernels.threads import Workers
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.explain import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.trees import Forest
 
@@ -189,17 +189,17 @@ class LevelSets(Map):
             return [(feature,) for feature in np.argsort(-np.array(size), kind="stable").tolist()]
         from trueup.calibrators.explain import tested_together
 
-        return tested_together(Cascade("identity", self.levels, 1, (CascadeRound(1.0, (self.learners,), 0),)))
+        return tested_together([self.learners], len(self.levels))
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one prediction by the conditions of the trees; for lines, by round."""
-        from trueup.calibrators.rowwise import explain_levels, explain_stages
+        from trueup.calibrators.explain import explain_levels, explain_rounds
 
         P = np.array(list(prediction) or [0.0], np.float64)
         if not isinstance(self.learners, LineSlopes) and self.rounds:
             return explain_levels(self, self.learners, schema, row, P)
         stages = self._stages(np.array(row, np.float64).reshape(-1, 1), P)
-        return explain_stages(list(prediction), [float(stage[0]) for stage in stages])
+        return explain_rounds(list(prediction), [float(stage[0]) for stage in stages])
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays of levels and learners."""

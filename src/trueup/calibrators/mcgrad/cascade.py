@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray
-    from trueup.calibrators.rowwise import RowExplanation
+    from trueup.calibrators.explain import RowExplanation
     from trueup.data.schema import Schema
 
 
@@ -139,7 +139,7 @@ class Cascade(Map):
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one prediction by the conditions of the leaves it falls into."""
-        from trueup.calibrators.rowwise import explain_row
+        from trueup.calibrators.explain import explain_row
 
         return explain_row(self, schema, row, prediction)
 
@@ -147,7 +147,7 @@ class Cascade(Map):
         """List the features that trees test together."""
         from trueup.calibrators.explain import tested_together
 
-        return tested_together(self)
+        return tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays of all forests."""

@@ -1,51 +1,158 @@
-"""The search for patches: which cell is off most, how far its rows are to be moved, and whether other rows agree."""
+"""The search for patches: which cell has the largest error, what shift corrects it, and whether held-out rows confirm it.
+
+A cell is a group of rows within a range of scores.
+"""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import expit, ndtri
 
+from trueup.calibrators.groups import combine_codes, split_number
 from trueup.calibrators.losses import apply_link
-from trueup.calibrators.maps.patches import Patch
-from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, MIN_RELATIVE_GAIN, SMALL_SAMPLE_ROWS, Round, paired_gain
+from trueup.calibrators.patches.map import ALL_ROWS, Patch
+from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, Round, paired_gain, required_gain
 from trueup.kernels.binning import digitize
 from trueup.kernels.cascade import SMALLEST
 from trueup.kernels.patches import moved, shift_to, tally, to_logits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.patches.rows import Rows
+    from trueup.calibrators.stopping import Split
+    from trueup.data.bins import ColumnBinner
+    from trueup.data.table import Table
 
 
-REJECTED = 100  # proposals in a row that may fail, for each unit of patience
-PARTS, PART = 10, 50  # by score, in which the spread of real outcomes is taken; the fewest rows of one
-FALSE = 0.05  # the chance of a false patch that the bar allows over all cells together
+MAX_REJECTED = 100  # consecutive rejected proposals that end the search, per unit of patience
+SPREAD_BINS, MIN_BIN_ROWS = 10, 50  # score bins in which the variance of real outcomes is estimated
+FALSE_POSITIVE_RATE = 0.05  # of a false patch, over all cells together
+
+
+class Group(NamedTuple):
+    """Rows that share one value, or two: the number of their set of columns, the conditions and the text."""
+
+    columns: int
+    conditions: tuple[tuple[int, int], ...]
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
-    """What is looked for, and what is done about it.
+class PatchRows:
+    """The rows of a fit, sorted by content so that no sum depends on the order of the input.
+
+    Attributes
+    ----------
+    p, y, weight : ndarray of float64, shape (n,)
+        All rows, held-out rows included.
+    member : ndarray of int32, shape (sets of columns, n)
+        The group of each row in each set of columns; -1 for a group of too few rows.
+    first : ndarray of int64, shape (m,)
+        One row for each distinct combination of values among the rows that are searched.
+    total, square, count : ndarray of float64, shape (m,)
+        The sum of weights, the sum of squared weights and the number of rows of each such combination.
+    groups : list of Group
+    splits : list of (ndarray of bool, ndarray of bool)
+        The training rows and the held-out rows of each split.
+    order : ndarray of int64, shape (n,)
+        The position of each row in the table.
+    """
+
+    p: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    member: Int32Array
+    first: IntArray
+    total: FloatArray
+    square: FloatArray
+    count: FloatArray
+    groups: list[Group]
+    splits: list[tuple[BoolArray, BoolArray]]
+    order: IntArray
+
+
+def arrange_rows(
+    table: Table, splits: Sequence[Split], binners: Sequence[ColumnBinner], depth: int, weight: FloatArray, min_rows: float
+) -> PatchRows:
+    """Sort the rows by content, pool equal rows and number the groups."""
+    assert table.outcome is not None
+    codes = [binner.codes(table.columns[binner.name]) for binner in binners]
+    fold = np.zeros(len(table), np.int64)
+    searched = np.zeros(len(table), bool)
+    for number, split in enumerate(splits, start=1):
+        fold[split.valid] = number
+        searched[split.train] = True
+    keys: list[AnyArray] = [table.outcome, table.prediction, *codes]
+    order = np.lexsort((fold, weight, *keys))
+    keys = [key[order] for key in keys]
+    y, p, *codes = keys
+    weight, searched = weight[order], searched[order]
+    member, groups = _number_groups(codes, binners, depth, searched, weight, min_rows)
+    rows = np.flatnonzero(searched)
+    new = np.zeros(len(rows), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= np.diff(key[rows]) != 0
+    pool, w = np.cumsum(new) - 1, weight[rows]
+    total, square, count = (np.bincount(pool, values).astype(np.float64) for values in (w, w**2, np.ones(len(w))))
+    masks = []
+    for split in splits:
+        train, valid = np.zeros((2, len(table)), bool)
+        train[split.train], valid[split.valid] = True, True
+        masks.append((train[order], valid[order]))
+    return PatchRows(p, y, weight, member, rows[new], total, square, count, groups, masks, order)
+
+
+def _number_groups(
+    codes: Sequence[Int32Array],
+    binners: Sequence[ColumnBinner],
+    depth: int,
+    searched: BoolArray,
+    weight: FloatArray,
+    min_rows: float,
+) -> tuple[Int32Array, list[Group]]:
+    """Number the groups of every set of columns, the smallest sets first; groups of too little weight get no number."""
+    sets = [columns for size in range(1, depth + 1) for columns in itertools.combinations(range(len(binners)), size)]
+    member = np.zeros((len(sets) + 1, len(searched)), np.int32)
+    groups = [Group(0, (), ALL_ROWS)]
+    for place, columns in enumerate(sets, start=1):
+        sizes = [len(binners[column].labels) for column in columns]
+        key = combine_codes([codes[column] for column in columns], sizes, len(searched))
+        distinct, inverse = np.unique(key[searched], return_inverse=True)
+        enough = np.bincount(inverse.ravel(), weight[searched]) >= min_rows
+        number = np.where(enough, len(groups) + np.cumsum(enough) - 1, -1)
+        position = np.searchsorted(distinct, key).clip(max=len(distinct) - 1)
+        member[place] = np.where(distinct[position] == key, number[position], -1)
+        for value in distinct[enough].tolist():
+            conditions = tuple(zip(columns, split_number(value, sizes), strict=True))
+            groups.append(Group(place, conditions, " & ".join(binners[column].labels[code] for column, code in conditions)))
+    return member, groups
+
+
+@dataclass(frozen=True, eq=False)
+class PatchSettings:
+    """The parameters of a search.
 
     Attributes
     ----------
     edges : ndarray of float64
-        Between the score cells; none for whole groups.
+        Between the score ranges; empty if a cell is a group at all scores.
     link : {"identity", "logit"}
         The scale on which shifts are added.
     alpha : float
-        The mean residual that is let be, on the scale of the outcome.
+        The tolerated mean residual, on the scale of the outcome.
     min_rows : float
     rounds, patience : int
     clip : tuple of float, or None
-        The range that shifted predictions stay in.
-    judged : bool
-        Whether rows confirm a patch. Then patches are shrunk by their noise as well.
+        The range of shifted predictions.
+    validated : bool
+        Whether held-out rows must confirm a patch. If so, shifts are shrunk by their noise as well.
     """
 
     edges: FloatArray
@@ -55,255 +162,243 @@ class Rule:
     rounds: int
     patience: int
     clip: tuple[float, float] | None
-    judged: bool
+    validated: bool
 
     @property
     def bounds(self) -> FloatArray:
-        """Give the range of scores on the scale of the link."""
+        """The range of scores on the scale of the link."""
         return np.array(self.clip or (-np.inf, np.inf), np.float64)
 
 
-def _halved(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """List the spans of levels from the whole down to each of them, halving.
-
-    Examples
-    --------
-    >>> list(_halved(0, 3))
-    [(0, 3), (0, 1), (1, 3), (1, 2), (2, 3)]
-    """
+def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Iterate over ranges of levels from all of them down to each, by halving: (0, 3), (0, 1), (1, 3), (1, 2), (2, 3)."""
     yield first, last
     if last - first > 1:
         middle = (first + last) // 2
-        yield from _halved(first, middle)
-        yield from _halved(middle, last)
+        yield from _halve(first, middle)
+        yield from _halve(middle, last)
 
 
-class _Verdict(NamedTuple):
-    """What the rows that judge say of a patch."""
+class _Validation(NamedTuple):
+    """The held-out evaluation of a patch."""
 
     gain: float
     error: float
     kept: bool
-    loss: FloatArray
-    moves: list[tuple[IntArray, float]]  # for each split, the rows that the patch moves, and how far
+    losses: FloatArray
+    shifts: list[tuple[IntArray, float]]  # for each split, the rows of the patch and its shift
 
 
-class Search:
-    """Look for the cell whose patch lowers squared error most, have it confirmed, apply it, and look again.
+class PatchSearch:
+    """Find the cell whose patch lowers squared error most, validate the patch, apply it, and repeat.
 
-    Hébert-Johnson, Kim, Reingold & Rothblum (2018), Algorithm 1, with the greatest cell in place of any.
+    Hébert-Johnson, Kim, Reingold & Rothblum (2018), Algorithm 1, with the cell of the largest gain in place of any.
     """
 
-    def __init__(self, rows: Rows, rule: Rule, loss: TaskLoss) -> None:
-        self.rows, self.rule, self.loss = rows, rule, loss
+    def __init__(self, rows: PatchRows, settings: PatchSettings, loss: TaskLoss) -> None:
+        self.rows, self.settings, self.loss = rows, settings, loss
         self.y = rows.y[rows.first]
         self.member = np.ascontiguousarray(rows.member[:, rows.first])
-        base = to_logits(rows.p) if rule.link == "logit" else rows.p
-        self.edges = to_logits(rule.edges) if rule.link == "logit" else rule.edges
-        self.ends = [-np.inf, *rule.edges.tolist(), np.inf]
+        base = to_logits(rows.p) if settings.link == "logit" else rows.p
+        self.edges = to_logits(settings.edges) if settings.link == "logit" else settings.edges
         self.value = base[rows.first]
-        self.hard = loss.name == "log" and bool(((rows.y == 0) | (rows.y == 1)).all())
-        # Residuals are squared: of real outcomes, in a unit that keeps squares finite. A power of two loses no digit.
+        self.binary_outcomes = loss.name == "log" and bool(((rows.y == 0) | (rows.y == 1)).all())
+        # Residuals are squared: those of real outcomes in a unit that keeps squares finite. A power of two is exact.
         largest = float(np.abs(rows.y - rows.p).max())
         self.unit = 2.0 ** np.floor(np.log2(largest)) if loss.name == "squared" and largest > 0 else 1.0
         self.spread = self._spread_by_score() if loss.name == "squared" else np.zeros(len(rows.p))
-        self.levels = len(rule.edges) + 1
-        self.spans = list(_halved(0, self.levels)) if rule.judged else [(at, at + 1) for at in range(self.levels)]
+        self.levels = len(settings.edges) + 1
+        levels = range(self.levels)
+        self.ranges = list(_halve(0, self.levels)) if settings.validated else [(level, level + 1) for level in levels]
         self.sums = np.zeros((len(rows.groups), self.levels, 4))
-        self.closed = np.zeros((len(rows.groups), len(self.spans)), bool)
-        self.states = [base.copy() for _ in rows.splits] if rule.judged else []
-        self.judging = np.any([valid for _, valid in rows.splits], axis=0)
-        self.losses = self._loss(rows.y, base) if rule.judged else self._loss(self.y, self.value)
-        self._add_up(np.arange(self.levels))
-        tests = max(int((self.cells[0] >= rule.min_rows).sum()), 1)
-        # The gain of a patch is about half as many standard errors as the bias it takes away.
-        self.bar = max(FIRST_ROUND_ERRORS, float(-ndtri(FALSE / (2 * tests))) / 2)
+        self.closed = np.zeros((len(rows.groups), len(self.ranges)), bool)
+        self.states = [base.copy() for _ in rows.splits] if settings.validated else []
+        self.held_out = np.any([valid for _, valid in rows.splits], axis=0)
+        self.losses = self._row_losses(rows.y, base) if settings.validated else self._row_losses(self.y, self.value)
+        self._tally(np.arange(self.levels))
+        tests = max(int((self.cells[0] >= settings.min_rows).sum()), 1)
+        # In standard errors, the gain of a patch is about half of the bias it removes.
+        self.threshold = max(FIRST_ROUND_ERRORS, float(-ndtri(FALSE_POSITIVE_RATE / (2 * tests))) / 2)
         self.patches: list[Patch] = []
-        self.tried: list[Round] = [Round(0, 0, 1.0, self._mean_loss(), 0.0, 0.0, kept=True)]
-        self.ended = "none"
+        self.rounds: list[Round] = [Round(0, 0, 1.0, self._mean_loss(self.losses), 0.0, 0.0, kept=True)]
+        self.end = "exhausted"
 
     def run(self) -> Iterator[Patch]:
-        """Find one patch after another; ``ended`` says why there are no more."""
+        """Find one patch after another; afterwards ``end`` is "exhausted", "rounds" or "patience"."""
         failed = 0
-        refused: Round | None = None
-        while (cell := self._worst()) is not None:
-            if len(self.patches) == self.rule.rounds or failed == REJECTED * self.rule.patience:
-                self.ended = "rounds" if failed < REJECTED * self.rule.patience else "patience"
+        rejected: Round | None = None
+        while (cell := self._largest_error()) is not None:
+            if len(self.patches) == self.settings.rounds or failed == MAX_REJECTED * self.settings.patience:
+                self.end = "rounds" if failed < MAX_REJECTED * self.settings.patience else "patience"
                 break
             patch, inside = self._propose(cell)
-            after = moved(self.value[inside], patch.shift, self.rule.bounds)
-            verdict = self._judge(cell) if self.rule.judged else None
-            if (after == self.value[inside]).all() or (verdict is not None and not verdict.kept):
+            after = moved(self.value[inside], patch.shift, self.settings.bounds)
+            validation = self._validate(cell) if self.settings.validated else None
+            if (after == self.value[inside]).all() or (validation is not None and not validation.kept):
                 self.closed[cell] = True
-                failed += self.rule.judged
-                if verdict is not None:
-                    refused = Round(len(self.tried), 0, 1.0, *self._judged(verdict), kept=False)
+                failed += self.settings.validated
+                if validation is not None:
+                    error = validation.error if np.isfinite(validation.error) else 0.0
+                    loss = self._mean_loss(validation.losses)
+                    rejected = Round(len(self.rounds), 0, 1.0, loss, validation.gain, error, kept=False)
                 continue
-            failed, refused = 0, None
-            self._apply(patch, inside, after, verdict)
+            failed, rejected = 0, None
+            self._apply(patch, inside, after, validation)
             yield patch
-        if refused is not None:
-            self.tried.append(refused)
+        if rejected is not None:
+            self.rounds.append(rejected)
+
+    def held_out_scores(self) -> tuple[IntArray, FloatArray]:
+        """Return the held-out rows, by position in the table, and their scores by patches fitted without them."""
+        base = to_logits(self.rows.p) if self.settings.link == "logit" else self.rows.p
+        scores = self.rows.p.copy()
+        for state, (_, valid) in zip(self.states, self.rows.splits, strict=True):
+            changed = np.flatnonzero(valid & (state != base))  # other rows keep their score to the last bit
+            scores[changed] = self._to_prediction(state[changed])
+        return self.rows.order[self.held_out], scores[self.held_out]
 
     # -------------------------------------------------------------- cells
 
-    def _add_up(self, changed: IntArray) -> None:
-        """Add up the cells of those levels whose rows have changed."""
+    def _tally(self, changed: IntArray) -> None:
+        """Sum the cells of those levels whose rows have changed."""
         self.level = np.empty(len(self.value), np.int32)
         digitize(self.value, self.edges, self.level)
         again = np.zeros(self.levels, bool)
         again[changed] = True
-        at = np.flatnonzero(again[self.level])
-        p, total, square = self._leave(self.value[at]), self.rows.total[at], self.rows.square[at]
-        rest = (self.y[at] - p) / self.unit
-        null = square * self._variance(p, self.rows.first[at])
+        rows = np.flatnonzero(again[self.level])
+        p, total, square = self._to_prediction(self.value[rows]), self.rows.total[rows], self.rows.square[rows]
+        residual = (self.y[rows] - p) / self.unit
+        null = square * self._variance(p, self.rows.first[rows])
         self.sums[:, again] = 0.0
         tally(
-            self.member, at, self.level[at], self.levels, total, total * rest, square * rest**2, null,
+            self.member, rows, self.level[rows], self.levels, total, total * residual, square * residual**2, null,
             self.sums.reshape(-1, 4),
         )  # fmt: skip
-        self.cells = np.moveaxis(self._spanned(self.sums), 2, 0)
+        self.cells = np.moveaxis(self._sum_ranges(self.sums), 2, 0)
 
     def _variance(self, p: FloatArray, rows: IntArray) -> FloatArray:
-        """Say how much outcomes of such predictions spread, whatever those of a cell happen to do.
+        """Return the variance of outcomes expected from the predictions, whatever that of a cell happens to be.
 
-        Rare events that did not happen have no spread of their own, nor have skewed outcomes without their tail.
+        A cell without any rare event, or without the tail of a skewed outcome, has too small a sample variance.
         """
-        return p * (1 - p) if self.hard else self.spread[rows]
+        return p * (1 - p) if self.binary_outcomes else self.spread[rows]
 
     def _spread_by_score(self) -> FloatArray:
-        """Take the mean squared residual of real outcomes among rows of about the same prediction."""
+        """Return the mean squared residual of real outcomes among rows of similar prediction."""
         p, w = self.rows.p, self.rows.weight
-        parts = min(PARTS, max(len(p) // PART, 1))
-        part = np.searchsorted(np.sort(p), p, side="left") * parts // len(p)
-        squares = np.bincount(part, w * ((self.rows.y - p) / self.unit) ** 2)
-        return np.asarray((squares / np.maximum(np.bincount(part, w), np.finfo(float).tiny))[part])
+        bins = min(SPREAD_BINS, max(len(p) // MIN_BIN_ROWS, 1))
+        number = np.searchsorted(np.sort(p), p, side="left") * bins // len(p)
+        squares = np.bincount(number, w * ((self.rows.y - p) / self.unit) ** 2)
+        return np.asarray((squares / np.maximum(np.bincount(number, w), np.finfo(float).tiny))[number])
 
-    def _spanned(self, sums: AnyArray) -> FloatArray:
-        """Add up neighbouring levels, (groups, levels, k), over every span of them: (groups, spans, k)."""
-        if len(self.spans) == self.levels:
+    def _sum_ranges(self, sums: AnyArray) -> FloatArray:
+        """Sum levels, (groups, levels, k), over every range of them: (groups, ranges, k)."""
+        if len(self.ranges) == self.levels:
             return sums
-        return np.stack([sums[:, first:last].sum(axis=1) for first, last in self.spans], axis=1)
+        return np.stack([sums[:, first:last].sum(axis=1) for first, last in self.ranges], axis=1)
 
-    def _worst(self) -> tuple[int, int] | None:
-        """Find the open cell that is off by more than is let be, and whose patch lowers squared error most."""
-        weight, rest, square, null = self.cells
+    def _largest_error(self) -> tuple[int, int] | None:
+        """Return the open cell with an error above alpha whose patch lowers squared error most."""
+        weight, residual, square, null = self.cells
         total = np.maximum(weight, np.finfo(float).tiny)
-        off = (weight >= self.rule.min_rows) & (np.abs(rest) > self.rule.alpha / self.unit * total) & ~self.closed
-        if self.rule.judged:  # one that is within noise could not be confirmed
-            off &= rest**2 > self.bar**2 * np.maximum(square, null)
-        drop = np.where(off, rest**2 / total, 0.0)
-        at = int(np.argmax(drop))
-        return divmod(at, len(self.spans)) if drop.flat[at] > 0 else None
+        large = np.abs(residual) > self.settings.alpha / self.unit * total
+        off = (weight >= self.settings.min_rows) & large & ~self.closed
+        if self.settings.validated:  # held-out rows could not confirm an error within noise
+            off &= residual**2 > self.threshold**2 * np.maximum(square, null)
+        gain = np.where(off, residual**2 / total, 0.0)
+        best = int(np.argmax(gain))
+        return divmod(best, len(self.ranges)) if gain.flat[best] > 0 else None
 
     def _propose(self, cell: tuple[int, int]) -> tuple[Patch, IntArray]:
-        number, (first, last) = cell[0], self.spans[cell[1]]
+        number, (first, last) = cell[0], self.ranges[cell[1]]
         group = self.rows.groups[number]
-        inside = np.flatnonzero((self.member[group.set] == number) & (self.level >= first) & (self.level < last))
+        inside = np.flatnonzero((self.member[group.columns] == number) & (self.level >= first) & (self.level < last))
         value, y, w = self.value[inside], self.y[inside], self.rows.total[inside]
-        shift = self._size(value, self.rows.first[inside], w, self.rows.square[inside])
-        low, high = self.ends[first], self.ends[last]
-        before, observed = (float((w * one).sum() / w.sum()) for one in (self._leave(value), y))
+        shift = self._shift(value, self.rows.first[inside], w, self.rows.square[inside])
+        ends = [-np.inf, *self.settings.edges.tolist(), np.inf]
+        before, observed = (float((w * values).sum() / w.sum()) for values in (self._to_prediction(value), y))
         rows = int(self.rows.count[inside].sum())
-        return Patch(group.text, group.conditions, low, high, shift, rows, before, observed), inside
+        return Patch(group.text, group.conditions, ends[first], ends[last], shift, rows, before, observed), inside
 
-    def _size(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
-        """Say how far rows are to be moved: their mean residual, or the shift of logits that takes it away.
+    def _shift(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
+        """Return the shift of a cell: its mean residual, or the shift of logits that removes it.
 
-        Where rows judge, an estimate of z standard errors is shrunk by 1 - 1 / z^2, which is how much of its square is not
-        noise.
+        If patches are validated, an estimate of z standard errors is shrunk by 1 - 1 / z^2, the share of its square that
+        is not noise.
         """
-        p, total = self._leave(value), w.sum()
-        rest = (self.rows.y[rows] - p) / self.unit
-        gap = float((w * rest).sum() / total)
-        if self.rule.judged:
-            noise = max(float((square * rest**2).sum()), float((square * self._variance(p, rows)).sum()))
+        p, total = self._to_prediction(value), w.sum()
+        residual = (self.rows.y[rows] - p) / self.unit
+        gap = float((w * residual).sum() / total)
+        if self.settings.validated:
+            noise = max(float((square * residual**2).sum()), float((square * self._variance(p, rows)).sum()))
             signal = (gap * float(total)) ** 2
             gap *= 1 - noise / signal if signal > noise else 0.0
-        if self.rule.link == "identity":
+        if self.settings.link == "identity":
             return gap * self.unit
         target = float((w * p).sum() / total) + gap
         return float(shift_to(value, w, min(max(target, SMALLEST), 1 - SMALLEST)))
 
-    def _apply(self, patch: Patch, inside: IntArray, after: FloatArray, verdict: _Verdict | None) -> None:
-        touched = inside[after != self.value[inside]]
-        before = self.level
+    def _apply(self, patch: Patch, inside: IntArray, after: FloatArray, validation: _Validation | None) -> None:
+        changed_rows = inside[after != self.value[inside]]
+        level_before = self.level
         self.value[inside] = after
-        there = np.empty(len(inside), np.int32)
-        digitize(after, self.edges, there)
-        self._add_up(np.union1d(before[inside], there))
+        level_after = np.empty(len(inside), np.int32)
+        digitize(after, self.edges, level_after)
+        self._tally(np.union1d(level_before[inside], level_after))
         changed = np.zeros(self.sums.shape[:2], bool)
-        for level in (before, self.level):  # what a rejected cell holds has changed: it may be proposed again
-            known = self.member[:, touched]
-            place = np.broadcast_to(level[touched], known.shape)[known >= 0]
+        for level in (level_before, self.level):  # a rejected cell whose rows have changed may be proposed again
+            known = self.member[:, changed_rows]
+            place = np.broadcast_to(level[changed_rows], known.shape)[known >= 0]
             changed[known[known >= 0], place] = True
-        self.closed[self._spanned(changed[:, :, None])[:, :, 0] > 0] = False
+        self.closed[self._sum_ranges(changed[:, :, None])[:, :, 0] > 0] = False
         self.patches.append(patch)
-        if verdict is None:
-            self.losses[inside] = self._loss(self.y[inside], after)
-            loss = self._mean_loss()
-            gain, error = self.tried[-1].loss - loss, 0.0
+        if validation is None:
+            self.losses[inside] = self._row_losses(self.y[inside], after)
+            loss = self._mean_loss(self.losses)
+            gain, error = self.rounds[-1].loss - loss, 0.0
         else:
-            self.losses, gain, error = verdict.loss, verdict.gain, verdict.error
-            for state, (rows, shift) in zip(self.states, verdict.moves, strict=True):
-                state[rows] = moved(state[rows], shift, self.rule.bounds)
-            loss = self._mean_loss()
-        self.tried.append(Round(len(self.patches), 0, 1.0, loss, gain, error, kept=True))
+            self.losses, gain, error = validation.losses, validation.gain, validation.error
+            for state, (rows, shift) in zip(self.states, validation.shifts, strict=True):
+                state[rows] = moved(state[rows], shift, self.settings.bounds)
+            loss = self._mean_loss(self.losses)
+        self.rounds.append(Round(len(self.patches), 0, 1.0, loss, gain, error, kept=True))
 
-    # -------------------------------------------------------------- rows that judge
-
-    def _judge(self, cell: tuple[int, int]) -> _Verdict:
-        """Size the patch without the rows that judge it, and see what it does to their loss."""
-        number, (first, last), w = cell[0], self.spans[cell[1]], self.rows.weight
+    def _validate(self, cell: tuple[int, int]) -> _Validation:
+        """Estimate the shift without the held-out rows of each split, and evaluate it on those."""
+        number, (first, last), w = cell[0], self.ranges[cell[1]], self.rows.weight
         low, high = ([-np.inf, *self.edges, np.inf][end] for end in (first, last))
-        group = np.flatnonzero(self.rows.member[self.rows.groups[number].set] == number)
-        after, moves, null = self.losses.copy(), [], 0.0
+        group = np.flatnonzero(self.rows.member[self.rows.groups[number].columns] == number)
+        losses, shifts, null = self.losses.copy(), [], 0.0
         for state, (train, valid) in zip(self.states, self.rows.splits, strict=True):
             inside = group[(state[group] >= low) & (state[group] < high)]
             own, held = inside[train[inside]], inside[valid[inside]]
-            shift = self._size(state[own], own, w[own], w[own] ** 2) if len(own) else 0.0
-            moves.append((inside, shift))
+            shift = self._shift(state[own], own, w[own], w[own] ** 2) if len(own) else 0.0
+            shifts.append((inside, shift))
             old = state[held]
-            new = moved(old, shift, self.rule.bounds)
-            after[held] = self._loss(self.rows.y[held], new)
-            null += float((w[held] ** 2 * self._slope(old, new) ** 2 * self._variance(self._leave(old), held)).sum())
-        weight = w[self.judging]
-        gain, error, carried = paired_gain((self.losses - after)[self.judging], weight)
+            new = moved(old, shift, self.settings.bounds)
+            losses[held] = self._row_losses(self.rows.y[held], new)
+            # The gain of a row is linear in its outcome, with this slope.
+            slope = self._to_logit(new) - self._to_logit(old) if self.loss.name == "log" else 2 * (new - old)
+            null += float((w[held] ** 2 * slope**2 * self._variance(self._to_prediction(old), held)).sum())
+        weight = w[self.held_out]
+        gain, error, effective_rows = paired_gain((self.losses - losses)[self.held_out], weight)
         error = max(error, float(self.unit * np.sqrt(null) / weight.sum()))
-        needed = self.bar * (1 + SMALL_SAMPLE_ROWS / (carried - 1)) * error if carried > 1 else np.inf
-        kept = gain > max(needed, MIN_RELATIVE_GAIN * abs(self.tried[0].loss))
-        return _Verdict(gain, error, kept, after, moves)
+        kept = gain > required_gain(self.threshold, error, effective_rows, self.rounds[0].loss)
+        return _Validation(gain, error, kept, losses, shifts)
 
-    def _judged(self, verdict: _Verdict) -> tuple[float, float, float]:
-        loss = float(np.average(verdict.loss[self.judging], weights=self.rows.weight[self.judging]))
-        return loss, verdict.gain, verdict.error if np.isfinite(verdict.error) else 0.0
-
-    def _mean_loss(self) -> float:
-        if self.rule.judged:
-            return float(np.average(self.losses[self.judging], weights=self.rows.weight[self.judging]))
-        return float(np.average(self.losses, weights=self.rows.total))
-
-    def held(self) -> tuple[IntArray, FloatArray]:
-        """Give the rows that judge, by their place in the table, and their scores by patches sized without them."""
-        base = to_logits(self.rows.p) if self.rule.link == "logit" else self.rows.p
-        scores = self.rows.p.copy()
-        for state, (_, valid) in zip(self.states, self.rows.splits, strict=True):
-            at = np.flatnonzero(valid & (state != base))  # a row that no patch is for keeps its score to the last bit
-            scores[at] = self._leave(state[at])
-        return self.rows.order[self.judging], scores[self.judging]
+    def _mean_loss(self, losses: FloatArray) -> float:
+        if self.settings.validated:
+            return float(np.average(losses[self.held_out], weights=self.rows.weight[self.held_out]))
+        return float(np.average(losses, weights=self.rows.total))
 
     # -------------------------------------------------------------- scales
 
-    def _leave(self, value: FloatArray) -> FloatArray:
-        return np.asarray(expit(value)) if self.rule.link == "logit" else value
+    def _to_prediction(self, value: FloatArray) -> FloatArray:
+        return np.asarray(expit(value)) if self.settings.link == "logit" else value
 
-    def _logit(self, value: FloatArray) -> FloatArray:
-        return value if self.rule.link == "logit" else apply_link(value, "logit")[:, 0]
+    def _to_logit(self, value: FloatArray) -> FloatArray:
+        return value if self.settings.link == "logit" else apply_link(value, "logit")[:, 0]
 
-    def _slope(self, old: FloatArray, new: FloatArray) -> FloatArray:
-        """Say how the gain of a row, which is linear in its outcome, changes with that."""
-        return self._logit(new) - self._logit(old) if self.loss.name == "log" else 2 * (new - old)
-
-    def _loss(self, y: FloatArray, value: FloatArray) -> FloatArray:
-        F = self._logit(value) if self.loss.name == "log" else value
+    def _row_losses(self, y: FloatArray, value: FloatArray) -> FloatArray:
+        F = self._to_logit(value) if self.loss.name == "log" else value
         return self.loss.per_row(y, F[:, None])

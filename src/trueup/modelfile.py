@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup import storage
+from trueup.calibrators.curves.map import GroupMap, ScoreMap
 from trueup.calibrators.explain import Explanation
+from trueup.calibrators.lore.map import LocalMap
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.levelsets import LevelSets
 from trueup.calibrators.map import FileContentError, Map, UnchangedMap, are_finite, is_integer, read_texts, require
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FitRecord, Model
+from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.stopping import History
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
-from trueup.modelfile import grouped, local, patches, scores
 
 if TYPE_CHECKING:
     import os
@@ -33,8 +35,9 @@ MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 32 << 20  # enough for vocabularies of a million levels
 TASKS = ("binary", "regression", "multiclass")
 MEASURES = ("log loss", "squared error")
-MAPS: dict[str, type[Map]] = {cls.kind: cls for cls in (Cascade, LevelSets, UnchangedMap)}
-OLD_CODECS: dict[str, Any] = {"grouped": grouped, "local": local, "patches": patches, "scores": scores}
+MAPS: dict[str, type[Map]] = {
+    cls.kind: cls for cls in (Cascade, GroupMap, LevelSets, LocalMap, PatchMap, ScoreMap, UnchangedMap)
+}
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -66,7 +69,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             hint=f"only trueup's own arrays can be saved: use {saved.map.unsavable_hint}",
         )
     kind = saved.map.kind
-    entry, blobs = saved.map.pack() if kind in MAPS else OLD_CODECS[kind].write(saved.map)
+    entry, blobs = saved.map.pack()
     manifest = {
         "format": FORMAT,
         "about": asdict(saved.about),
@@ -133,11 +136,10 @@ def _read(blobs: dict[str, bytes]) -> Model:
     record = _read_record(manifest["about"])
     entry = manifest["map"]
     kind = entry["kind"]
-    require(isinstance(kind, str) and kind in {**MAPS, **OLD_CODECS}, f"a map of kind {kind!r} is unknown")
+    require(isinstance(kind, str) and kind in MAPS, f"a map of kind {kind!r} is unknown")
     # Level sets may start from the mean outcome; every other map corrects a prediction.
     require(bool(schema.prediction) or kind == LevelSets.kind, "it has no prediction column")
-    unpack = MAPS[kind].unpack if kind in MAPS else OLD_CODECS[kind].read
-    restored: Map = unpack(entry, schema, blobs)
+    restored: Map = MAPS[kind].unpack(entry, schema, blobs)
     require(history.chosen == restored.steps, "its history does not match its rounds")
     return Model(schema, restored, history, explanation, record)
 

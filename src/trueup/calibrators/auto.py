@@ -1,0 +1,537 @@
+"""Auto: the simplest method whose held-out loss is within noise of the best; no correction at all is one of them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import textwrap
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from trueup._validate import check_integer
+from trueup.calibrators import splits
+from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.curves.base import ScoreCalibrator
+from trueup.calibrators.curves.binning import Histogram, Isotonic
+from trueup.calibrators.curves.grouped import Grouped
+from trueup.calibrators.curves.map import ScoreMap
+from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
+from trueup.calibrators.depthtwo import DepthTwo
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.lsboost.estimator import LSBoost
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.mcgrad.estimator import MCGrad
+from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
+from trueup.calibrators.stopping import CrossValidation, History, Round, evaluation_rows, paired_gain, required_gain
+from trueup.data.frame import frame_like
+from trueup.errors import ArgumentError
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trueup._types import FloatArray
+    from trueup.calibrators.map import Map
+    from trueup.calibrators.splits import HeldOut
+    from trueup.calibrators.stopping import Split
+    from trueup.data.schema import Task
+    from trueup.data.table import Table
+
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "temperature": Temperature, "platt": Platt, "beta": Beta, "isotonic": Isotonic, "histogram": Histogram,
+    "depthtwo": DepthTwo, "mcgrad": MCGrad, "lsboost": LSBoost, "hkrr": HKRR, "multiaccuracy": Multiaccuracy,
+}  # fmt: skip
+IDENTITY = "identity"
+NAMES = (IDENTITY, *CALIBRATORS)
+# The simplest first: the easiest to understand and the cheapest to run.
+DEFAULT_METHODS: dict[Task, tuple[str, ...]] = {
+    "binary": (IDENTITY, "temperature", "platt", "beta", "isotonic", "depthtwo", "mcgrad"),
+    "multiclass": (IDENTITY, "temperature", "platt", "beta", "isotonic", "mcgrad"),
+    "regression": (IDENTITY, "platt", "isotonic", "depthtwo", "mcgrad"),
+}
+ROLES: dict[str, Any] = {
+    "prediction": None, "features": None, "task": "auto", "categorical": (), "classes": None, "unlabelled": "error",
+}  # fmt: skip
+SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a method that keeps the default
+MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
+MIN_FOLDS = 2  # that are evaluated, however many rows there are; and before a method is dropped
+DROP_ERRORS = 3.0  # standard errors behind the best at which a method is dropped
+MAX_INTEGER = 2**31 - 1
+REPR_WIDTH = 100
+
+
+# ------------------------------------------------------------------ the one-standard-error rule
+
+
+class LossDifference(NamedTuple):
+    """The mean difference of two losses on the same rows, its standard error, and the difference that counts as a tie.
+
+    The tolerance is one standard error, or more if a handful of rows dominate it.
+    """
+
+    mean: float
+    error: float
+    tolerance: float
+
+
+def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | None) -> LossDifference:
+    """Compare the losses of the same rows, pair by pair."""
+    mean, error, rows = paired_gain(losses - best, weight)
+    return LossDifference(mean, error, required_gain(1.0, error, rows, float(np.average(losses, weights=weight))))
+
+
+def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
+    """Choose by the one-standard-error rule, with the error of the paired difference.
+
+    ``losses`` are of the same rows, one array per candidate, the simplest first. Return the first candidate that ties with
+    the best, and the best itself: the one with the lowest mean loss. A candidate that is no better than a simpler one is
+    skipped: a few rows with a huge loss also have a huge standard error.
+
+    Breiman, Friedman, Olshen & Stone (1984), "Classification and Regression Trees", section 3.4.3.
+    """
+    means = [float(np.average(row_losses, weights=weight)) for row_losses in losses]
+    best = int(np.argmin(means))
+    lowest = np.inf
+    for number, row_losses in enumerate(losses[:best]):
+        difference = compare_losses(row_losses, losses[best], weight)
+        if means[number] < lowest and difference.mean <= difference.tolerance:
+            return number, best
+        lowest = min(lowest, means[number])
+    return best, best
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One method and its evaluation.
+
+    Attributes
+    ----------
+    name : str
+        As in ``methods``; a second method of the same class has a 2 after it.
+    title : str
+        As in a sentence.
+    loss : float
+        Cross-validated. If the method was dropped early, the loss of the uncorrected scores minus its gain so far.
+    gain, gain_error : float
+        The loss of the uncorrected scores minus that of the method, and its standard error.
+    behind, behind_error : float
+        The loss of the method minus that of the best, and its standard error.
+    folds : int
+        The number of folds it was evaluated on: fewer than the best if it was dropped early.
+    chosen : bool
+    seconds : float
+        The time of the evaluation; ignored in comparisons of candidates.
+    """
+
+    name: str
+    title: str
+    loss: float
+    gain: float
+    gain_error: float
+    behind: float
+    behind_error: float
+    folds: int
+    chosen: bool
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen method, and why it was chosen.
+
+    Attributes
+    ----------
+    method : str
+        "identity" leaves scores unchanged.
+    candidates : tuple of Candidate
+        The simplest first; empty if there were too few rows to choose.
+    sentence : str
+    measure : {"log loss", "squared error"}
+    rows : int
+        The number of rows of the evaluation.
+    """
+
+    method: str
+    candidates: tuple[Candidate, ...]
+    sentence: str
+    measure: str
+    rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per candidate, in the library of ``like``; a dict of arrays without it."""
+        names = ("name", "loss", "gain", "gain_error", "behind", "behind_error", "folds", "chosen", "seconds")
+        return frame_like({name: np.array([getattr(item, name) for item in self.candidates]) for name in names}, like)
+
+    def __repr__(self) -> str:
+        lines = textwrap.wrap(f"Choice: {self.sentence}", REPR_WIDTH, subsequent_indent="  ")
+        if not self.candidates:
+            return "\n".join(lines)
+        wide = max(6, *(len(candidate.name) for candidate in self.candidates))
+        lines.append(f"    {'method':<{wide}}  {self.measure:>13}  {'gain (s.e.)':>21}  {'behind (s.e.)':>21}  seconds")
+        folds = max(candidate.folds for candidate in self.candidates)
+        for c in self.candidates:
+            gain, behind = _with_error(c.gain, c.gain_error), _with_error(c.behind, c.behind_error)
+            early = "" if c.folds == folds else f"  {c.folds} of {folds} folds"
+            mark = "->" if c.chosen else "  "
+            lines.append(f" {mark} {c.name:<{wide}}  {c.loss:>13.6g}  {gain:>21}  {behind:>21}  {c.seconds:>7.2f}{early}")
+        return "\n".join(lines)
+
+
+def _with_error(value: float, error: float) -> str:
+    """Return a difference and its error; empty for a method compared with itself."""
+    return "" if value == error == 0 else f"{value:.3g} ({error:.2g})"
+
+
+def explain_choice(candidates: Sequence[Candidate], best: int, before: float, measure: str) -> str:
+    """Return one sentence on which method was chosen and why; ``before`` is the loss of the uncorrected scores."""
+    number, chosen = next((number, item) for number, item in enumerate(candidates) if item.chosen)
+    within_error = chosen.behind <= chosen.behind_error
+    if chosen.name == IDENTITY:
+        others = [candidate for candidate in candidates if candidate.name != IDENTITY]
+        detectable = min(others, key=lambda other: other.loss).gain_error if others else 0.0
+        limit = f"; a gain below about {detectable:.2g} cannot be detected on these rows" if detectable else ""
+        noise = "by more than its standard error" if within_error else "significantly: a few rows dominate the gain"
+        return f"no correction is needed: no method lowers the cross-validated {measure} ({before:.6g}) {noise}{limit}"
+    own = f"chose {chosen.title}"
+    loss = f"its cross-validated {measure} {chosen.loss:.6g}"
+    tail = f"that of the uncorrected scores is {before:.6g}"
+    if len(candidates) == 1:
+        return f"{own}, the only method to choose from: {loss}; {tail}"
+    if number == best:
+        rest = "significantly lower than that of any simpler method" if number else "the lowest, and it is the simplest"
+        return f"{own}: {loss} is {rest}; {tail}"
+    close = f"one standard error ({chosen.behind_error:.2g})" if within_error else "the noise of a few dominant rows"
+    first = candidates[best]
+    return f"{own}: {loss} is within {close} of the best, {first.title}'s {first.loss:.6g}, and it is simpler; {tail}"
+
+
+# ------------------------------------------------------------------ the calibrator
+
+
+class Auto(Calibrator):
+    """Choose the method: the simplest whose held-out loss is within noise of the best, which may be no correction at all.
+
+    Every method is fitted on the rows outside each fold, its own stopping rule included, and evaluated on the fold by log
+    loss, or squared error for real outcomes. The simplest whose loss is within one standard error of the lowest (the error
+    of the difference, row by row) is then fitted to all rows. `choice_` has the chosen method and the reason.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default.
+    features : column names, optional
+        The columns that form segments; every other column by default. If the chosen method uses the score alone, the
+        fitted model needs none of them.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    methods : sequence of names and calibrators, optional
+        The methods to choose from, the simplest first. Names are "identity" (uncorrected scores), "temperature", "platt",
+        "beta", "isotonic", "histogram", "depthtwo", "mcgrad", "lsboost", "hkrr" and "multiaccuracy"; calibrators, like
+        ``tu.MCGrad(depth=3)``, have parameters of their own, but no roles; with ``resume=`` they keep the rounds of their
+        fit to all rows, not those of the folds. By default identity, Temperature, Platt, Beta, Isotonic, DepthTwo (not for
+        several classes) and MCGrad; identity, Platt, Isotonic, DepthTwo and MCGrad for real outcomes.
+    folds : int
+        The number of folds. With more than 100,000 rows, only as many folds as contain that number are evaluated, and at
+        least two.
+    categorical : column names
+        Numeric columns that are categories.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    random_state : int
+        The seed. The result does not depend on the number of threads.
+    threads : int, optional
+        The number of cores by default.
+
+    Attributes
+    ----------
+    choice_ : Choice
+        The method, the losses of all candidates, and a sentence with the reason.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        That of the chosen method on all rows. A curve of the score without a stopping rule has the losses of the choice.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`, of the chosen method on all rows; if that holds no rows out, a curve of the score and
+        identity have the rows of the choice.
+
+    Notes
+    -----
+    Identity is chosen unless a method is significantly better. On calibrated scores a curve of k coefficients gains about
+    C / 2 - k over all rows, where C has a chi-squared distribution with k degrees of freedom (Stone 1977), with a standard
+    error of sqrt(C): 1 run in 200 chooses such a curve by mistake.
+
+    A method of trees or patches that is more than three standard errors behind the best after two folds is not evaluated
+    further. The loss of the chosen method is slightly optimistic, as that of any best of several; the bias is within the
+    standard errors of `choice_`.
+
+    References
+    ----------
+    Breiman, Friedman, Olshen & Stone (1984), "Classification and Regression Trees", section 3.4.3: the rule of one standard
+    error. Stone (1977), "An asymptotic equivalence of choice of model by cross-validation and Akaike's criterion".
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> fix = tu.Auto(prediction="prediction", features=["region", "product", "age"]).fit(data, data["outcome"])
+    >>> fix.choice_.method
+    'mcgrad'
+    >>> fix = tu.Auto(prediction="truth", features=[], methods=["identity", "platt"]).fit(data, data["outcome"])
+    >>> fix.choice_.sentence[:23]
+    'no correction is needed'
+    """
+
+    def __init__(
+        self,
+        prediction: Any = None,
+        features: Any = None,
+        *,
+        task: str = "auto",
+        methods: Any = None,
+        folds: int = 5,
+        categorical: Any = (),
+        classes: Any = None,
+        unlabelled: str = "error",
+        random_state: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.prediction = prediction
+        self.features = features
+        self.task = task
+        self.methods = methods
+        self.folds = folds
+        self.categorical = categorical
+        self.classes = classes
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+        self.threads = threads
+
+    def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
+        """Fit the calibrator to a Table, as `fit` does to a frame."""
+        super().fit_table(table, progress)
+        chosen = next((item.title for item in self.choice_.candidates if item.chosen), self.choice_.method)
+        self.model_ = replace(self.model_, about=replace(self.model_.about, method=f"Auto: {chosen}"))
+        if isinstance(self.model_.map, (UnchangedMap, ScoreMap)):  # these use the score alone
+            self.model_ = replace(self.model_, schema=replace(self.model_.schema, features=()))
+        return self
+
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:
+        check_integer("folds", self.folds, 2, MAX_INTEGER)
+        check_integer("random_state", self.random_state, 0, MAX_INTEGER)
+        check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
+        methods = self._resolve_methods(table.schema.task)
+        splits.check_row_count(table)
+        folds = splits.split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
+        if min(len(fold.train) for fold in folds) < splits.MIN_ROWS:
+            folds = []
+            choice, before = _choose_without_folds(table, methods[0])
+        else:
+            folds = folds[: max(MIN_FOLDS, math.ceil(MAX_EVALUATION_ROWS * len(folds) / len(table)))]
+            choice, before = self._choose(table, methods, folds, progress)
+        winner = next(method for method in methods if method.name == choice.method)
+        fitted, self.choice_ = _fit_chosen(table, winner, choice, before)
+        if fitted.held_out is not None:
+            return fitted
+        return fitted._replace(held_out=_held_out(table, winner.calibrator, folds))
+
+    def _choose(self, table: Table, methods: list[_Method], folds: list[Split], progress: Any) -> tuple[Choice, float]:
+        """Evaluate every method on every fold; return the choice, and the loss of the uncorrected scores."""
+        base, rows, workers = _Method(IDENTITY, IDENTITY, None), np.zeros(0, np.int64), Workers(self.threads)
+        for number, fold in enumerate(folds):
+            train, held = table.take(fold.train), table.take(fold.valid)
+            rows = np.concatenate([rows, fold.valid])
+            weight = None if table.weight is None else table.weight[rows]
+            base.evaluate(train, held, workers)
+            for done, method in enumerate(methods, start=1):
+                if not method.dropped:
+                    method.evaluate(train, held, workers)
+                if progress is not None:
+                    progress(number * len(methods) + done, len(folds) * len(methods))
+            if MIN_FOLDS <= number + 1 < len(folds):
+                _drop_hopeless(methods, weight)
+        return _choose_method(methods, base, weight, task_loss(table.schema.task).measure)
+
+    def _resolve_methods(self, task: Task) -> list[_Method]:
+        given = DEFAULT_METHODS[task] if self.methods is None else self.methods
+        listed = [] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        if not listed:
+            raise ArgumentError(
+                f"methods must be a list of names and calibrators; got {given!r}",
+                hint='write it as methods=["identity", "platt", tu.MCGrad(depth=3)]',
+                parameter="methods",
+            )
+        methods: list[_Method] = []
+        counts: dict[str, int] = {}
+        for item in listed:
+            calibrator = _make_calibrator(item)
+            title = IDENTITY if calibrator is None else type(calibrator).__name__
+            if title in counts and isinstance(item, str):
+                raise ArgumentError(
+                    f"methods contains {item!r} twice", hint="give the second one other parameters", parameter="methods"
+                )
+            counts[title] = counts.get(title, 0) + 1
+            title = title if counts[title] == 1 else f"{title} {counts[title]}"
+            methods.append(_Method(title.lower(), title, None if calibrator is None else self._set_roles(calibrator)))
+        return methods
+
+    def _set_roles(self, calibrator: Calibrator) -> Calibrator:
+        """Pass on the roles, and what the calibrator leaves at the default."""
+        own = calibrator.get_params(deep=False)
+        shared = [name for name, default in SHARED.items() if name in own and own[name] == default]
+        passed = {name: getattr(self, name) for name in (*(role for role in ROLES if role in own), *shared)}
+        if "saturation" in own:
+            passed["saturation"] = False  # takes time, and does not change the fit
+        return calibrator.set_params(**passed)  # type: ignore[no-any-return]
+
+
+@dataclass(eq=False)
+class _Method:
+    """A method, and the losses of the rows of each fold it was evaluated on; identity has no calibrator."""
+
+    name: str
+    title: str
+    calibrator: Calibrator | None
+    fold_losses: list[FloatArray] = field(default_factory=list)
+    seconds: float = 0.0
+    dropped: bool = False
+
+    def evaluate(self, train: Table, held: Table, workers: Workers) -> None:
+        """Fit to training rows, and append the losses of held-out rows."""
+        start = time.perf_counter()
+        loss, fitted = task_loss(held.schema.task), UnchangedMap() if self.calibrator is None else self._fit(train)
+        columns = [held.columns[feature.name] for feature in held.schema.features]
+        assert held.outcome is not None
+        self.fold_losses.append(
+            loss.per_row(held.outcome, loss.apply_link(fitted.apply(columns, held.prediction, workers)))
+        )
+        self.seconds += time.perf_counter() - start
+
+    def _fit(self, train: Table) -> Map:
+        calibrator = self.calibrator
+        assert calibrator is not None
+        if getattr(calibrator, "resume", None) is not None:  # a checkpoint belongs to one fit: the final one, to all rows
+            calibrator = copy.copy(calibrator).set_params(resume=None)
+        return calibrator._fit_map(train, None).map
+
+    @property
+    def losses(self) -> FloatArray:
+        """The losses of all rows so far."""
+        return np.concatenate(self.fold_losses)
+
+
+def _drop_hopeless(methods: Sequence[_Method], weight: FloatArray | None) -> None:
+    """Drop slow methods that are far behind the best; curves of the score cost almost nothing."""
+    remaining = [method for method in methods if not method.dropped]
+    best = min((method.losses for method in remaining), key=lambda losses: float(np.average(losses, weights=weight)))
+    for method in remaining:
+        if method.calibrator is not None and not isinstance(method.calibrator, ScoreCalibrator):
+            difference = compare_losses(method.losses, best, weight)
+            method.dropped = difference.mean > DROP_ERRORS * difference.tolerance
+
+
+def _choose_method(
+    methods: Sequence[_Method], base: _Method, weight: FloatArray | None, measure: str
+) -> tuple[Choice, float]:
+    """Choose by the one-standard-error rule, and describe every candidate."""
+    complete = [method for method in methods if not method.dropped]
+    chosen, lowest = choose_simplest([method.losses for method in complete], weight)
+    winner, best = complete[chosen], complete[lowest]
+    before, candidates = float(np.average(base.losses, weights=weight)), []
+    for method in methods:
+        losses, rows = method.losses, len(method.losses)
+        w = None if weight is None else weight[:rows]
+        gain, behind = compare_losses(base.losses[:rows], losses, w), compare_losses(losses, best.losses[:rows], w)
+        loss = before - gain.mean if method.dropped else float(np.average(losses, weights=w))
+        candidates.append(Candidate(
+            method.name, method.title, loss, gain.mean, gain.error, behind.mean, behind.error, len(method.fold_losses),
+            method is winner, method.seconds,
+        ))  # fmt: skip
+    sentence = explain_choice(candidates, methods.index(best), before, measure)
+    return Choice(winner.name, tuple(candidates), sentence, measure, len(base.losses)), before
+
+
+def _choose_without_folds(table: Table, simplest: _Method) -> tuple[Choice, float]:
+    """Choose the simplest method if no fold leaves enough training rows."""
+    loss = task_loss(table.schema.task)
+    assert table.outcome is not None
+    before = float(np.average(loss.per_row(table.outcome, loss.apply_link(table.prediction)), weights=table.weight))
+    result = "scores are left unchanged" if simplest.calibrator is None else f"chose the simplest, {simplest.title}"
+    return Choice(simplest.name, (), f"{len(table)} rows are too few to choose: {result}", loss.measure, 0), before
+
+
+def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
+    """Fit the chosen method to all rows, and add the reason of the choice to its history."""
+    base = Round(0, 0, 1.0, before, 0.0, 0.0, kept=True)
+    evaluated_on = evaluation_rows(CrossValidation() if choice.candidates else None)
+    if winner.calibrator is None:
+        return FitResult(UnchangedMap(), History((base,), 0, choice.sentence, evaluated_on, choice.measure)), choice
+    fitted = winner.calibrator._fit_map(table, None)
+    history = fitted.history
+    if not history.chosen:
+        sentence = f"{choice.sentence}; but fitted to all rows it changes nothing ({history.reason})"
+        unchanged = fitted._replace(map=UnchangedMap(), history=replace(history, reason=sentence), after=None)
+        return unchanged, replace(choice, sentence=sentence)
+    own = next((candidate for candidate in choice.candidates if candidate.chosen), None)
+    if isinstance(winner.calibrator, ScoreCalibrator) and winner.calibrator.stopping is None and own is not None:
+        rounds = base, Round(1, 0, 1.0, own.loss, own.gain, own.gain_error, kept=True)
+        history = History(rounds, 1, choice.sentence, evaluated_on, choice.measure)
+    else:
+        history = replace(history, reason=f"{choice.sentence}; {history.reason}")
+    return fitted._replace(history=history), choice
+
+
+def _held_out(table: Table, winner: Calibrator | None, folds: Sequence[Split]) -> HeldOut | None:
+    """Return the held-out rows of the choice, if the chosen method holds none out: uncorrected, or by refitted curves.
+
+    Refitting takes next to no time, while keeping the scores of all candidates takes memory. Trees and patches without a
+    stopping rule have no held-out scores.
+    """
+    if not folds or table.schema.task != "binary" or not (winner is None or isinstance(winner, ScoreCalibrator)):
+        return None
+    rows = np.concatenate([fold.valid for fold in folds])
+    return splits.collect_held_out(
+        table, rows, table.prediction[rows] if winner is None else winner._out_of_fold(table, folds)[0]
+    )
+
+
+def _make_calibrator(item: Any) -> Calibrator | None:
+    """Return an unfitted calibrator by name, or a clone; None for "identity"."""
+    if isinstance(item, str):
+        if item not in NAMES:
+            close = get_close_matches(item.lower(), NAMES, 1)
+            raise ArgumentError(
+                f"methods contains an unknown method, {item!r}",
+                hint=f"did you mean {close[0]!r}?" if close else f"the methods are {', '.join(NAMES)}",
+                parameter="methods",
+            )
+        return None if item == IDENTITY else CALIBRATORS[item]()
+    if not isinstance(item, Calibrator) or isinstance(item, (Auto, Grouped)):
+        raise ArgumentError(
+            f"methods must contain names and calibrators; got {item!r}",
+            hint="Auto cannot be nested, and Grouped needs columns of its own: fit it separately and compare"
+            if isinstance(item, (Auto, Grouped)) else 'write it as methods=["identity", "platt", tu.MCGrad(depth=3)]',
+            parameter="methods",
+        )  # fmt: skip
+    own = item.get_params(deep=False)
+    for name, default in ROLES.items():
+        if name in own and not (isinstance(own[name], type(default)) and own[name] == default):
+            raise ArgumentError(
+                f"methods contains a calibrator that sets {name}: {item!r}",
+                hint=f"pass {name}= to Auto itself",
+                parameter="methods",
+            )
+    return clone(item)  # type: ignore[no-any-return]

@@ -1,1 +1,0 @@
-"""Auto: which fix, if any."""

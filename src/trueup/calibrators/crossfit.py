@@ -1,0 +1,380 @@
+"""Cross-fitting of an estimator: folds, out-of-fold predictions, and the columns of X that a calibrator can use."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import _safe_indexing
+from sklearn.utils.parallel import Parallel, delayed
+
+from trueup.data.checks import check_outcome_copies
+from trueup.data.columns import check_unique_names, from_array
+from trueup.data.folds import assign_folds
+from trueup.data.frame import read
+from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
+    from trueup.data.schema import Task
+
+    Folds = list[tuple[IntArray, IntArray]]
+
+REGULARISATION = 0.1  # of the logistic curve of margins: keeps it finite if they separate the classes
+SEED = 0
+
+
+# ------------------------------------------------------------------ scores of an estimator
+
+
+@dataclass(frozen=True)
+class ScoreReader:
+    """How scores are read from a fitted estimator: one row of scores per row of X.
+
+    Attributes
+    ----------
+    method : {"predict_proba", "decision_function", "predict"}
+    classes : ndarray, or None
+        Of all rows, ascending; classes that a model does not know have a probability of 0, or a margin of -inf.
+    """
+
+    method: str
+    classes: AnyArray | None = None
+
+    def read(self, model: Any, X: Any) -> FloatArray:
+        """Return the scores of a fitted estimator."""
+        scores = np.asarray(getattr(model, self.method)(X))
+        if self.classes is None:
+            if scores.ndim != 1 and scores.size != len(scores):
+                raise DataError(
+                    f"the estimator predicts {scores.shape[1]} values per row", hint="use one that predicts one outcome"
+                )
+            return scores.reshape(-1, 1).astype(np.float64)
+        if self.method == "predict_proba":
+            if scores.shape != (len(scores), len(model.classes_)):
+                raise DataError(
+                    f"predict_proba returns shape {scores.shape} for {len(model.classes_)} classes",
+                    hint="it must return one column per class, in the order of classes_",
+                )
+            p = np.clip(scores.astype(np.float64), 0.0, 1.0)
+            # Single-precision probabilities add up to 1 in single precision only.
+            p = p if scores.dtype == np.float64 else p / p.sum(axis=1, keepdims=True)
+            return self._align(p, model.classes_, 0.0)
+        return self._read_margins(scores.astype(np.float64), model.classes_)
+
+    def constant(self, label: Any, rows: int) -> FloatArray:
+        """Return the scores of a model that has seen one class only."""
+        assert self.classes is not None
+        if self.method == "predict_proba":
+            return self._align(np.ones((rows, 1)), np.array([label]), 0.0)
+        if len(self.classes) == 2:
+            return np.full((rows, 1), np.inf if label == self.classes[1] else -np.inf)
+        return self._align(np.full((rows, 1), np.inf), np.array([label]), -np.inf)
+
+    def _read_margins(self, margins: FloatArray, own: AnyArray) -> FloatArray:
+        assert self.classes is not None
+        columns = margins.reshape(len(margins), -1)
+        if columns.shape[1] != (1 if len(own) == 2 else len(own)):
+            raise DataError(
+                f"decision_function returns {columns.shape[1]} columns for {len(own)} classes",
+                hint='it must return one margin per class: decision_function_shape="ovr" in scikit-learn',
+            )
+        if len(self.classes) == 2:
+            return columns if own[-1] == self.classes[1] else -columns  # a model may have them in descending order
+        return self._align(np.column_stack([-columns, columns]) if len(own) == 2 else columns, own, -np.inf)
+
+    def _align(self, scores: FloatArray, own: AnyArray, absent: float) -> FloatArray:
+        assert self.classes is not None
+        out = np.full((len(scores), len(self.classes)), absent)
+        out[:, np.searchsorted(self.classes, own)] = scores
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class MarginCurve:
+    """Margins to probabilities by a logistic curve (Platt 1999), for several classes by one of all their margins."""
+
+    low: float
+    high: float
+    unit: float
+    model: Any
+    classes: int
+
+    def __call__(self, margins: FloatArray) -> FloatArray:
+        """Return the probability of each class."""
+        p = np.zeros((len(margins), self.classes))
+        p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
+        return p
+
+
+def fit_margin_curve(margins: FloatArray, code: IntArray, weight: FloatArray | None, classes: int) -> MarginCurve:
+    """Fit the curve to the margins of rows and the positions of their classes."""
+    finite = margins[np.isfinite(margins)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
+    unit = float(np.abs(finite).max(initial=0.0)) or 1.0
+    model = LogisticRegression(C=1 / REGULARISATION, max_iter=1000)
+    model.fit(np.clip(margins, low, high) / unit, code, sample_weight=weight)
+    reach = max(high - low, unit)
+    return MarginCurve(low - reach, high + reach, unit, model, classes)
+
+
+# ------------------------------------------------------------------ folds
+
+
+def check_cv_parameter(cv: Any) -> None:
+    """Raise unless ``cv`` is a way to divide rows, or "prefit"."""
+    if isinstance(cv, str) and cv == "prefit":
+        return
+    integer = isinstance(cv, (int, np.integer)) and not isinstance(cv, bool)
+    if (integer and cv >= 2) or (hasattr(cv, "split") and not isinstance(cv, str)):
+        return
+    if integer or isinstance(cv, (str, bool)) or not isinstance(cv, Iterable):
+        raise ArgumentError(
+            f'cv must be a number of folds, at least 2, a splitter, an iterable of splits, or "prefit"; got {cv!r}',
+            hint='cv="prefit" uses an estimator that is already fitted, and fits the calibrator alone',
+            parameter="cv",
+        )
+
+
+def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any]) -> Folds:
+    """Divide the rows of positive weight into folds by ``cv``: an integer, a splitter or an iterable of splits.
+
+    ``strata`` are of these rows; every fold has the same share of each. ``split_params`` are for the splitter.
+    """
+    if isinstance(cv, (int, np.integer)):
+        content = _row_content(X, rows) or [np.arange(len(rows)) * 1.0]
+        fold = assign_folds(content, strata, int(cv), SEED)
+        folds = [(rows[fold != number], rows[fold == number]) for number in range(int(cv))]
+    elif hasattr(cv, "split"):
+        splits = cv.split(take_rows(X, rows), y[rows], **take_params(split_params, rows, len(y)))
+        folds = [(rows[train], rows[test]) for train, test in splits]
+    else:
+        counted = np.zeros(len(y), bool)
+        counted[rows] = True
+        folds = [_read_split(split, counted) for split in cv]
+    folds = [fold for fold in folds if len(fold[1])]
+    _check_folds(folds, len(rows))
+    return folds
+
+
+def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
+    """Return one split of an iterable, without rows of weight 0."""
+    sides = [np.asarray(side) for side in split] if isinstance(split, (tuple, list, np.ndarray)) else []
+    if len(sides) != 2 or not all(_are_row_numbers(side, len(counted)) for side in sides):
+        raise ArgumentError(
+            "cv must contain pairs of lists of row numbers, for training and prediction, from 0 to "
+            f"{len(counted) - 1:,}; got {' '.join(reprlib.repr(split).split())}",
+            hint="write it as cv=[(train, test), ...], as the splitters of scikit-learn return them",
+            parameter="cv",
+        )
+    train, test = (side.astype(np.int64) for side in sides)
+    return train[counted[train]], test[counted[test]]
+
+
+def _are_row_numbers(side: AnyArray, total: int) -> bool:
+    integers = side.dtype.kind in "iu" or not side.size
+    return side.ndim == 1 and integers and bool(((side >= 0) & (side < total)).all())
+
+
+def _check_folds(folds: Folds, rows: int) -> None:
+    if not folds:
+        raise ArgumentError(
+            "cv contains no rows to predict",
+            hint="an iterator is exhausted after one fit: pass a list of splits",
+            parameter="cv",
+        )
+    if any(not len(train) for train, _ in folds):
+        raise DataError(
+            f"the {rows:,} rows cannot be divided into training rows and rows to predict",
+            hint="pass more rows, or other folds: equal rows stay together",
+        )
+    tested = np.concatenate([test for _, test in folds])
+    if len(np.unique(tested)) < len(tested):
+        raise ArgumentError(
+            "cv predicts some rows more than once",
+            hint="use a splitter in which each row is in at most one test set",
+            parameter="cv",
+        )
+    if any(np.isin(test, train).any() for train, test in folds):
+        raise ArgumentError(
+            "cv predicts training rows",
+            hint="no row may be in both parts of a split: such scores are optimistic",
+            parameter="cv",
+        )
+
+
+def predict_out_of_fold(
+    estimator: Any,
+    X: Any,
+    y: AnyArray,
+    folds: Folds,
+    reader: ScoreReader,
+    fit_params: Mapping[str, Any],
+    n_jobs: int | None,
+) -> tuple[IntArray, FloatArray]:
+    """Predict each fold by a clone that was fitted on the others: return the rows, ascending, and their scores."""
+    scores = Parallel(n_jobs=n_jobs)(
+        delayed(_fit_and_predict)(clone(estimator), X, y, train, test, reader, fit_params) for train, test in folds
+    )
+    rows = np.concatenate([test for _, test in folds])
+    order = np.argsort(rows)
+    return rows[order], np.concatenate(scores)[order]
+
+
+def _fit_and_predict(
+    estimator: Any,
+    X: Any,
+    y: AnyArray,
+    train: IntArray,
+    test: IntArray,
+    reader: ScoreReader,
+    fit_params: Mapping[str, Any],
+) -> FloatArray:
+    own = y[train]
+    if reader.classes is not None and (own == own[0]).all():
+        return reader.constant(own[0], len(test))  # most classifiers cannot be fitted to one class
+    estimator.fit(take_rows(X, train), own, **take_params(fit_params, train, len(y)))
+    return reader.read(estimator, take_rows(X, test))
+
+
+def take_rows(X: Any, rows: IntArray, total: int | None = None) -> Any:
+    """Return some rows of anything that has rows; X itself if they are all of ``total``."""
+    if len(rows) == total:
+        return X
+    return X.take(rows) if hasattr(X, "column_names") else _safe_indexing(X, rows)  # pyarrow; anything else
+
+
+def take_params(params: Mapping[str, Any], rows: IntArray, total: int) -> dict[str, Any]:
+    """Return some rows of every parameter that has one entry per row."""
+
+    def take(value: Any) -> Any:
+        by_row = hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict)) and len(value) == total
+        return take_rows(value, rows) if by_row else value
+
+    return {name: take(value) for name, value in params.items()}
+
+
+def _row_content(X: Any, rows: IntArray) -> list[AnyArray]:
+    """Return every column of some rows that can be read: folds are assigned by content."""
+    if issparse(X):
+        # One number per row that depends on its entries alone: a fixed random combination of them.
+        sparse = take_rows(X, rows).tocsr(copy=True)
+        sparse.sum_duplicates()  # also sorts the entries of each row: equal rows are summed in the same order
+        return [sparse @ np.random.default_rng(0).normal(size=sparse.shape[1])]
+    content = []
+    X = _as_array(X)
+    columns = [_column(X, key) for key in column_keys(X).values()] or ([np.asarray(X)] if np.ndim(X) == 1 else [])
+    for column in columns:
+        try:
+            content.append(from_array(column[rows], "").codes_or_values)
+        except ColumnError:
+            continue
+    return content
+
+
+# ------------------------------------------------------------------ columns of X
+
+
+@dataclass(frozen=True)
+class CalibratorColumns:
+    """The columns that the calibrator is fitted on: names and keys of features in X, and unused names for predictions."""
+
+    names: tuple[str, ...]
+    keys: tuple[Hashable, ...]
+    prediction: tuple[str, ...]
+
+    def extract(self, X: Any, scores: FloatArray) -> dict[str, Any]:
+        """Return predictions and features as a dict of columns."""
+        X = _as_array(X)
+        columns = {name: _column(X, key) for name, key in zip(self.names, self.keys, strict=True)}
+        return {**dict(zip(self.prediction, scores.T, strict=True)), **columns}
+
+
+def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions: Sequence[str]) -> CalibratorColumns:
+    """Choose the columns of X that the calibrator is fitted on.
+
+    Without ``features``, all that can be read and do not restate the outcome; none of a sparse matrix. ``predictions``
+    are names for the predictions, changed if X has them already.
+    """
+    keys = column_keys(X)
+    if features is not None:
+        names = [find_column(name, X, "feature") for name in as_list(features, X)]
+        check_unique_names(names)
+        keys = {name: keys[name] for name in names}
+    elif issparse(X):
+        keys = {}
+    else:
+        X = _as_array(X)
+        keys = {name: key for name, key in keys.items() if _is_usable(_column(X, key), name, y, task)}
+    unused: list[str] = []
+    for name in predictions:
+        while name in keys or name in unused:
+            name += "_"
+        unused.append(name)
+    return CalibratorColumns(tuple(keys), tuple(keys.values()), tuple(unused))
+
+
+def column_keys(X: Any) -> dict[str, Hashable]:
+    """Return the keys of the columns of X by name: a frame's own names, else x0, x1, ...; none of one dimension."""
+    names = getattr(X, "column_names", None)  # pyarrow
+    if names is None:
+        names = getattr(X, "columns", None)
+    if names is not None:
+        check_unique_names([str(name) for name in names])
+        return {str(name): name for name in names}
+    shape = X.shape if hasattr(X, "shape") else np.shape(X)
+    return {f"x{position}": position for position in range(shape[1])} if len(shape) == 2 else {}
+
+
+def _column(X: Any, key: Hashable) -> Any:
+    if issparse(X):
+        sparse: Any = X
+        return sparse.tocsc()[:, [key]].toarray().ravel()
+    if hasattr(X, "columns"):
+        column = X[key]
+        dictionary = "dictionary" in str(getattr(column, "type", ""))
+        return np.array(column.to_pylist(), object) if dictionary else np.asarray(column)
+    return X[:, key]
+
+
+def _is_usable(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
+    """Return whether a column can be read and does not restate the outcome."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentifierWarning)
+            table = read({name: column}, prediction=np.zeros(len(column)), features=[name])
+        check_outcome_copies(table.schema.features, table.columns, y, task)
+    except ColumnError:
+        return False
+    return bool(table.columns)
+
+
+def _as_array(X: Any) -> Any:
+    return np.asarray(X) if isinstance(X, (list, tuple)) else X
+
+
+def as_list(names: Any, X: Any) -> list[Any]:
+    """Return a single name or position as a list of one."""
+    if isinstance(names, (str, int, np.integer)) or (isinstance(names, tuple) and str(names) in column_keys(X)):
+        return [names]
+    return list(names)
+
+
+def find_column(name: Any, X: Any, role: str) -> str:
+    """Return the name of a column of X, given by name or position."""
+    keys = column_keys(X)
+    if str(name) in keys and not isinstance(name, bool):
+        return str(name)
+    if isinstance(name, (int, np.integer)) and not isinstance(name, bool) and -len(keys) <= name < len(keys):
+        return list(keys)[name]
+    listed = ", ".join([*list(keys)[:12], *(["..."] if len(keys) > 12 else [])])
+    raise ColumnError(f"X has no column {name!r} to use as {role}", hint=f"its columns are {listed or 'none'}")

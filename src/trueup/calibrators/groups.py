@@ -1,0 +1,153 @@
+"""Groups of rows: combinations of binned columns, each numbered by one integer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.map import is_integer, read_texts, require
+from trueup.calibrators.splits import repeat_by_weight
+from trueup.data.bins import DEFAULT_BINS, ColumnBinner, fit_binner
+from trueup.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.data.schema import Feature, Schema
+    from trueup.data.table import Table
+
+
+MAX_COMBINATIONS = 2**62  # numbered by 64-bit integers
+
+
+def combine_codes(codes: Iterable[AnyArray], sizes: Iterable[int], rows: int) -> IntArray:
+    """Number the combination of codes of each row, in mixed radix."""
+    number = np.zeros(rows, np.int64)
+    for code, size in zip(codes, sizes, strict=True):
+        number = number * size + code
+    return number
+
+
+def split_number(number: int, sizes: Sequence[int]) -> list[int]:
+    """Return the codes of a combination: the inverse of `combine_codes`."""
+    codes: list[int] = []
+    for size in reversed(sizes):
+        number, code = divmod(number, size)
+        codes.insert(0, code)
+    return codes
+
+
+@dataclass(frozen=True, eq=False)
+class GroupIndex:
+    """The combinations of binned columns that form groups; every other combination is group 0.
+
+    Attributes
+    ----------
+    binners : tuple of ColumnBinner
+        How each column is binned, in the order of the schema.
+    cells : ndarray of int64
+        Numbers of the combinations, ascending; the first is group 1.
+    """
+
+    binners: tuple[ColumnBinner, ...]
+    cells: IntArray
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of bins or levels of each column, missing values included."""
+        return [len(binner.labels) for binner in self.binners]
+
+    def groups_of(self, columns: Iterable[AnyArray], rows: int) -> IntArray:
+        """Return the group of every row."""
+        if not len(self.cells):
+            return np.zeros(rows, np.int64)
+        number = _number_rows(self.binners, columns, rows)
+        place = np.minimum(np.searchsorted(self.cells, number), len(self.cells) - 1)
+        return np.where(self.cells[place] == number, place + 1, 0)
+
+    def group_of(self, row: Sequence[float]) -> int:
+        """Return the group of one row."""
+        number = 0
+        for binner, value in zip(self.binners, row, strict=True):
+            number = number * len(binner.labels) + binner.code_of(value)
+        return self._places.get(number, 0)
+
+    def name_of(self, group: int) -> str:
+        """Return a group as a segment: "country=BR & age<40"; group 0 is "all rows"."""
+        if not group:
+            return "all rows"
+        codes = split_number(int(self.cells[group - 1]), self.sizes)
+        return " & ".join(binner.labels[code] for binner, code in zip(self.binners, codes, strict=True))
+
+    def pack(self) -> tuple[list[Any], FloatArray]:
+        """Return the manifest entry of each column, and all bin edges; bins of a category are its levels in the schema."""
+        entry = [
+            None if binner.edges is None else {"edges": len(binner.edges), "labels": list(binner.labels)}
+            for binner in self.binners
+        ]
+        return entry, np.concatenate([np.zeros(0), *(binner.edges for binner in self.binners if binner.edges is not None)])
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, edges: FloatArray, cells: IntArray) -> GroupIndex:
+        """Rebuild the index from its manifest entry, bin edges and combination numbers; validate all of them."""
+        require(isinstance(entry, list) and len(entry) == len(schema.features), "the columns of groups are invalid")
+        binners, start = [], 0
+        for feature, stored in zip(schema.features, entry, strict=True):
+            require((stored is None) == (feature.kind == "categorical"), "the bins of a column do not fit its kind")
+            binner = _unpack_binner(feature, stored, edges[start:])
+            start += 0 if binner.edges is None else len(binner.edges)
+            binners.append(binner)
+        require(start == len(edges), "there are bin edges that belong to no column")
+        combinations = math.prod(len(binner.labels) for binner in binners)
+        require(combinations <= MAX_COMBINATIONS, "there are too many groups to be numbered")
+        valid = ((cells >= 0) & (cells < combinations)).all() and (cells[1:] > cells[:-1]).all()
+        require(bool(valid), "the group numbers are invalid")
+        return cls(tuple(binners), cells)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {cell: group for group, cell in enumerate(self.cells.tolist(), start=1)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"cuts": self.binners, "cells": self.cells}
+
+
+def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntArray]:
+    """Bin the features of a table and index their combinations; return each row's position among these too."""
+    features = table.schema.features
+    binners = tuple(
+        fit_binner(feature, repeat_by_weight(table, feature.name), default_bins=bins, for_new_rows=True)
+        for feature in features
+    )
+    if math.prod(len(binner.labels) for binner in binners) > MAX_COMBINATIONS:
+        raise ArgumentError(
+            f"the {len(binners)} columns that form groups have too many combinations to be numbered",
+            hint="name fewer columns",
+        )
+    number = _number_rows(binners, [table.columns[feature.name] for feature in features], len(table))
+    cells, position = np.unique(number, return_inverse=True)
+    return GroupIndex(binners, cells), position.ravel()
+
+
+def _number_rows(binners: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
+    codes = (binner.codes(column) for binner, column in zip(binners, columns, strict=True))
+    return combine_codes(codes, [len(binner.labels) for binner in binners], rows)
+
+
+def _unpack_binner(feature: Feature, stored: Any, edges: FloatArray) -> ColumnBinner:
+    if stored is None:
+        return fit_binner(feature, np.zeros(0), for_new_rows=True)
+    labels, count = read_texts(stored["labels"], "labels"), stored["edges"]
+    require(is_integer(count) and 0 <= count <= len(edges), "a column has more bin edges than are stored")
+    require(len(labels) == count + 2, "the number of labels does not fit the number of bin edges")
+    own = edges[:count]
+    require(bool(np.isfinite(own).all() and (np.diff(own) > 0).all()), "bin edges are not in ascending order")
+    return ColumnBinner(feature.name, own, labels)

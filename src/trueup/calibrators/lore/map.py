@@ -1,0 +1,440 @@
+"""The training rows as neighbours: the map of LoRe, with its file codec."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.calibrators.explain import Contribution, explain_change
+from trueup.calibrators.lore.spaces import CHUNK_NUMBERS, GROUP_DTYPES, SPACE_DTYPES, FeatureSpace, GroupSpace
+from trueup.calibrators.losses import apply_link, task_loss
+from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.kernels.binning import digitize
+from trueup.kernels.laplace import Sources, Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.calibrators.explain import RowExplanation
+    from trueup.calibrators.lore.spaces import Embedding
+    from trueup.data.schema import Schema
+    from trueup.kernels.threads import Workers
+
+
+MAX_BINS = 4096
+MIN_GAMMA, MAX_GAMMA = 1e-6, 1e6  # beyond these, only the nearest row counts, or distances do not count
+MAX_WEIGHT = 1e30
+MAX_POINT = 1e140  # in units of the mean distance, which may be tiny
+NEIGHBOUR_DTYPES = {
+    "local/keys": "<i8", "local/place": "<i8", "local/points": "<f8", "local/weight": "<f8", "local/total": "<f8",
+}  # fmt: skip
+EDGE_DTYPES = {"local/edges": "<f8"}  # of bins that are not of equal width
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The training rows; those in one bin and at one point are summed.
+
+    Attributes
+    ----------
+    keys : ndarray of int64, ascending
+        The bins that have rows: ``bin * groups + group``. Group 0 contains all rows of the bin, whatever their groups.
+    place : ndarray of int64, shape (n,), ascending
+        The position of each row's key.
+    points : ndarray of float64, shape (n, d)
+    weight, total : ndarray of float64, shape (n,)
+        The number of rows, and the sum of their outcomes (for several classes, of correct predictions); if scores are
+        shifted rather than reset, the sum of their residuals.
+    """
+
+    keys: IntArray
+    place: IntArray
+    points: FloatArray
+    weight: FloatArray
+    total: FloatArray
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the rows of each key start, and where the last ends."""
+        return np.searchsorted(self.place, np.arange(len(self.keys) + 1))
+
+    def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
+        """Sum the weights and totals of the rows of each point's key, weighted by the kernel."""
+        if not scales.any() or not self.points.any():  # no distances
+            plain = np.add.reduceat(np.column_stack([self.weight, self.total]), self.starts[:-1], axis=0)
+            return Sums(np.repeat(plain[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
+        return self._sources.at(points, keys, scales, threads)
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return Sources(self.points, np.column_stack([self.weight, self.total]), self.place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("starts", "_sources")}
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return sum(array.nbytes for array in (self.keys, self.place, self.points, self.weight, self.total))
+
+    @classmethod
+    def unpack(cls, blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> Neighbours:
+        """Rebuild the neighbours from a file; validate everything that the kernels rely on."""
+        keys, place, flat, weight, total = unpack_arrays(NEIGHBOUR_DTYPES, blobs)
+        require(len(keys) > 0, "it has no neighbours")
+        mismatch = "the bins do not fit the neighbours"
+        require(bool((np.diff(keys) > 0).all()) and keys[0] >= 0 and keys[-1] < bins * groups, mismatch)
+        pooled = keys[keys % groups == 0] // groups  # every bin of a group has all rows of that bin too
+        require(bool(np.isin(keys // groups, pooled).all()), mismatch)
+        require(len(place) == len(weight) == len(total) and len(flat) == len(place) * d, "the neighbours are incomplete")
+        steps = np.diff(place, prepend=0)
+        inside = len(place) > 0 and place[0] == 0 and place[-1] == len(keys) - 1
+        require(bool(inside and ((steps == 0) | (steps == 1)).all()), mismatch)
+        require(bool((np.abs(flat) <= MAX_POINT).all()), "a point is not a number")
+        require(bool(((weight >= 1 / MAX_POINT) & (weight <= MAX_WEIGHT)).all()), "the weights are invalid")
+        return cls(keys, place, flat.reshape(-1, d), weight, total)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMap(Map):
+    """Reset the confidence of a row to the observed rate of its neighbours in its bin; or shift it by their residual.
+
+    Luo et al. (2022), "Local calibration: metrics and recalibration": Eq. 6, or minus the signed error of Eq. 4, with m
+    pseudo-rows whose observed rate is the score of the row itself.
+
+    Attributes
+    ----------
+    embedding : Embedding
+    neighbours : Neighbours
+    edges : ndarray of float64, ascending
+        Between the bins of the score; each belongs to the bin below it.
+    groups : int
+        The number of groups per bin, the one of all rows included.
+    gamma : float
+        The bandwidth of the kernel; infinite if distances do not count.
+    shrinkage : float
+        m.
+    shifts : bool
+        Whether scores are shifted rather than reset.
+    """
+
+    kind = "local"
+
+    embedding: Embedding
+    neighbours: Neighbours
+    edges: FloatArray
+    groups: int
+    gamma: float
+    shrinkage: float
+    shifts: bool = False
+
+    @property
+    def steps(self) -> int:
+        """The number of corrections applied in sequence: one."""
+        return 1
+
+    @property
+    def bins(self) -> int:
+        """The number of bins."""
+        return len(self.edges) + 1
+
+    @property
+    def scale(self) -> float:
+        """The factor of distances in the kernel."""
+        return scale_of(self.gamma, self.neighbours.points.shape[1])
+
+    @cached_property
+    def _nearest_bin(self) -> IntArray:
+        """For every bin the nearest that has rows; of two at the same distance, the lower."""
+        filled = np.unique(self.neighbours.keys // self.groups)
+        bins = np.arange(self.bins)
+        above = filled[np.minimum(np.searchsorted(filled, bins), len(filled) - 1)]
+        below = filled[np.maximum(np.searchsorted(filled, bins, side="right") - 1, 0)]
+        return np.where(np.abs(bins - below) <= np.abs(above - bins), below, above)
+
+    def keys_of(self, confidence: FloatArray, group: IntArray) -> IntArray:
+        """Return the position of every row's key: of its group in its bin, else of all rows of the bin."""
+        keys = self.neighbours.keys
+        pooled = self._nearest_bin[number_bins(confidence, self.edges)] * self.groups
+        place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
+        return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
+
+    def rates(self, columns: Sequence[AnyArray], confidence: FloatArray, threads: int | None) -> FloatArray:
+        """Return the corrected confidence of every row."""
+        points, group = self.embedding.place(columns, len(confidence))
+        sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
+        carried = np.exp(-self.scale * sums.shift[0])
+        return self._mix(sums.total[0, :, 0], sums.total[0, :, 1], carried, confidence, self.shrinkage)
+
+    @property
+    def _mix(self) -> Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float], FloatArray]:
+        return mix_shift if self.shifts else mix_reset
+
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Correct rows, in chunks that fit in memory."""
+        features, out = list(columns), np.empty(prediction.shape)
+        self.embedding.check(features)
+        threads = None if workers is None else workers.threads
+        step = max(1, CHUNK_NUMBERS // self.embedding.width)
+        for start in range(0, len(prediction), step):
+            rows = slice(start, start + step)
+            P = prediction[rows]
+            confidence, top = confidence_of(P)
+            out[rows] = reset(P, top, self.rates([column[rows] for column in features], confidence, threads))
+        return out
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Correct one row."""
+        P = np.array(prediction if len(prediction) == 1 else [prediction], np.float64)
+        confidence, top = confidence_of(P)
+        columns = [np.array([value]) for value in row]
+        self.embedding.check(columns)
+        return np.asarray(reset(P, top, self.rates(columns, confidence, 1)).reshape(-1))
+
+    def describe(self) -> str:
+        """Return the number of neighbours, of dimensions and of bytes."""
+        count, size = len(self.neighbours.weight), self.neighbours.size
+        text = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+        if math.isinf(self.gamma):
+            return f"{count:,} bins of the score ({text})"
+        return f"{count:,} neighbours {self.embedding.describe()} ({text})"
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """Return all features and pairs of features: the distance weighs them equally."""
+        features = range(self.embedding.feature_count)
+        return [*((feature,) for feature in features), *itertools.combinations(features, 2)]
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Explain the change of one row: by its bin, by its neighbours there, and by shrinkage towards the score."""
+        link = task_loss(schema.task).link
+        P = np.array(prediction if len(prediction) == 1 else [prediction], np.float64)
+        after = self.apply_one(list(row), list(prediction))
+        confidence, top = confidence_of(P)
+        stages = self._stages(row, confidence, top)
+        own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
+        contributions, start, end = [], *(apply_link(values.reshape(1, -1), link)[0] for values in (P, after))
+        values = [float(apply_link(np.array([stage.rate]), link)[0, 0]) for stage in stages]
+        texts = [stage.text for stage in stages]
+        if self.shrinkage:
+            texts.append(_shrinkage_text(self.shrinkage, stages[-1].rows))
+            values.append(0.0)
+        values[-1] = float(end[own])  # the last stage ends at the corrected score, to the last bit
+        last = float(start[own])
+        for text, value in zip(texts, values, strict=True):
+            if value != last:
+                contributions.append(Contribution(text, value - last, labels[own]))
+            last = value
+        rest = _rest_text(labels, own, float(confidence[0]), after)
+        contributions += [
+            Contribution(rest, float(end[c] - start[c]), label)
+            for c, label in enumerate(labels)
+            if c != own and end[c] != start[c]
+        ]
+        return explain_change(link, prediction, after, contributions, in_order=True)
+
+    def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
+        """Return the rate of the whole bin and that of the neighbours in it."""
+        near = self.neighbours
+        points, group = self.embedding.place([np.array([value]) for value in row], 1)
+        pooled, own = (self.keys_of(confidence, which) for which in (np.zeros(1, np.int64), group))
+        inside = near.place == pooled[0]
+        rows, total = float(near.weight[inside].sum()), float(near.total[inside].sum())
+        number = int(near.keys[pooled[0]] // self.groups)
+        low, high = np.concatenate([[0.0], self.edges, [1.0]])[number : number + 2]
+        nearest = "the nearest range with rows, " * (int(number_bins(confidence, self.edges)[0]) != number)
+        name = "score" if top is None else "confidence"
+        text = f"{_row_count(rows)} in {nearest}{name} {low:.6g} to {high:.6g}"
+        stages = [self._stage(text, rows, total / rows, confidence)]
+        if math.isinf(self.gamma) or (self.groups > 1 and own[0] == pooled[0]):  # no group of its own there
+            return stages
+        sums = near.sums_at(points, own, np.array([self.scale, 2 * self.scale]))
+        share = float(sums.total[0, 0, 1] / sums.total[0, 0, 0])
+        kernel_sum = float(sums.total[0, 0, 0]) * math.exp(-self.scale * float(sums.shift[0, 0]))
+        if isinstance(self.embedding, GroupSpace):
+            text = f"{_row_count(kernel_sum)} of its group in that range"
+        else:
+            # Kish (1965): (sum k)^2 / sum k^2, where each training row counts for one.
+            ratio = math.exp(min(2 * self.scale * float(sums.shift[1, 0] - sums.shift[0, 0]), 700.0))
+            kish = float(sums.total[0, 0, 0]) ** 2 / float(sums.total[1, 0, 0]) * ratio
+            weight = f"kernel weight of {_row_count(kernel_sum)}, effective size {_number(kish)}"
+            text = f"its neighbours in that range ({weight})"
+        return [*stages, self._stage(text, kernel_sum, share, confidence)]
+
+    def _stage(self, text: str, rows: float, share: float, confidence: FloatArray) -> _Stage:
+        """Return what some rows alone would make of the confidence, without shrinkage."""
+        ones = np.ones(1)
+        rate = float(self._mix(ones, share * ones, ones, confidence, 0.0)[0])
+        result = f"mean residual {share:+.4g}" if self.shifts else f"observed rate {max(share, 0.0):.4g}"
+        return _Stage(f"{text}: {result}", rate, rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_nearest_bin"}
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays."""
+        near = self.neighbours
+        entry: dict[str, Any] = {
+            "bins": self.bins, "groups": self.groups, "dimensions": near.points.shape[1],
+            "shrinkage": self.shrinkage, "shifts": self.shifts,
+            "gamma": None if math.isinf(self.gamma) else self.gamma,
+        }  # fmt: skip
+        blobs = pack_arrays(NEIGHBOUR_DTYPES, near.keys, near.place, near.points.ravel(), near.weight, near.total)
+        if not np.array_equal(self.edges, even_edges(self.bins)):
+            entry["uneven"] = True
+            blobs |= pack_arrays(EDGE_DTYPES, self.edges)
+        assert isinstance(self.embedding, (FeatureSpace, GroupSpace))
+        own_entry, own_blobs = self.embedding.pack()
+        return entry | own_entry, blobs | own_blobs
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> LocalMap:
+        """Rebuild the map from a file; validate everything that the kernels rely on."""
+        require(schema.task != "regression", "the map does not fit the task")
+        require(not ("cuts" in entry and "space" in entry), "it has both groups and a space")
+        own = GROUP_DTYPES if "cuts" in entry else SPACE_DTYPES if "space" in entry else {}
+        uneven = EDGE_DTYPES if "uneven" in entry else {}
+        listed = set(blobs) == {*NEIGHBOUR_DTYPES, *own, *uneven}
+        require(listed, "it has arrays that the manifest does not list")
+        bins, groups, d, shrinkage, shifts = (entry[n] for n in ("bins", "groups", "dimensions", "shrinkage", "shifts"))
+        require(is_integer(bins) and 1 <= bins <= MAX_BINS, "the bins are invalid")
+        edges = unpack_arrays(EDGE_DTYPES, blobs)[0] if uneven else even_edges(bins)
+        inside = len(edges) == bins - 1 and ((edges >= 0) & (edges < 1)).all() and (edges[1:] > edges[:-1]).all()
+        require(bool(inside), "the bins are invalid")
+        require(are_finite(shrinkage) and 0 <= shrinkage <= MAX_WEIGHT, "the shrinkage is invalid")
+        gamma = math.inf if entry["gamma"] is None else entry["gamma"]
+        require(gamma == math.inf or (are_finite(gamma) and MIN_GAMMA <= gamma <= MAX_GAMMA), "the gamma is invalid")
+        require(gamma < math.inf or not own, "it has features, but distances do not count")
+        embedding: Embedding = FeatureSpace()
+        count = 1
+        if "cuts" in entry:
+            embedding = GroupSpace.unpack(entry["cuts"], schema, blobs)
+            count += len(embedding.index)
+        elif "space" in entry:
+            embedding = FeatureSpace.unpack(entry["space"], schema, blobs, d)
+        require(is_integer(groups) and groups == count, "the number of groups is invalid")
+        require(is_integer(d) and d >= 1 and ("space" in entry or d == 1), "the number of dimensions is invalid")
+        require(isinstance(shifts, bool), "the kind of correction is invalid")
+        near = Neighbours.unpack(blobs, bins, groups, d)
+        slack = near.weight * 1e-9  # sums are rounded
+        low = -near.weight if shifts else 0.0
+        valid = (near.total >= low - slack) & (near.total <= near.weight + slack)
+        require(bool(valid.all()), "the outcomes are invalid")
+        return cls(embedding, near, edges, groups, float(gamma), float(shrinkage), shifts)
+
+
+class TransformerMap(LocalMap):
+    """A map with a transformer of another library: it predicts, but cannot be saved."""
+
+    kind = "foreign embedding"
+    unsavable_hint = 'embedding="pca", or apply the transformer beforehand and use embedding="columns"'
+
+
+class _Stage(NamedTuple):
+    """What some rows make of a score: a text, the confidence they imply, and their kernel weight."""
+
+    text: str
+    rate: float
+    rows: float
+
+
+def _shrinkage_text(shrinkage: float, rows: float) -> str:
+    weight = shrinkage / (rows + shrinkage)
+    own = f"which counts for {_row_count(shrinkage)} against {_number(rows)}"
+    return f"shrinkage towards the score, {own}: {weight:.1%} of the weight"
+
+
+def _rest_text(labels: Sequence[str], own: int, before: float, after: FloatArray) -> str:
+    """Describe what is left for the classes that were not predicted."""
+    highest = int(after.argmax())
+    lost = f"; {labels[highest]} is now the highest" if highest != own else ""
+    rest = f"{1 - before:.4g} before, {1 - float(after[own]):.4g} after"
+    return f"{labels[own]}, predicted, changes from {before:.4g} to {after[own]:.4g}; others share the rest, {rest}{lost}"
+
+
+def _row_count(count: float) -> str:
+    return f"{_number(count)} row{'' if count == 1 else 's'}"
+
+
+def _number(count: float) -> str:
+    """Return a number of rows as text, never in scientific notation."""
+    if count < 0.001:
+        return "less than 0.001"
+    return f"{count:,.0f}" if count >= 1000 else f"{count:,.4g}"
+
+
+def scale_of(gamma: float, dimensions: int) -> float:
+    """Return the factor of distances in the kernel: k = exp(-|phi - phi'|_1 / (d gamma))."""
+    return 0.0 if math.isinf(gamma) else 1.0 / (dimensions * gamma)
+
+
+def even_edges(bins: int) -> FloatArray:
+    """Return the edges between bins of equal width over [0, 1], as in `trueup.metrics.bins`."""
+    return np.arange(1, bins) / bins
+
+
+def number_bins(confidence: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the bin of each row; bins are closed on the right."""
+    out = np.empty(len(confidence), np.int32)
+    digitize(np.ascontiguousarray(confidence), np.nextafter(edges, np.inf), out)
+    return out.astype(np.int64)
+
+
+def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
+    """Return the score itself; for several classes, the highest score and its class (the first of equals)."""
+    if prediction.ndim == 1:
+        return prediction, None
+    top = np.argmax(prediction, axis=1)
+    return prediction[np.arange(len(top)), top], top
+
+
+def mix_reset(
+    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+) -> FloatArray:
+    """Return the observed rate of neighbours, with m pseudo-rows at the confidence p: (sum k y + m p) / (sum k + m).
+
+    ``carried`` is a common factor of the sums, which matters only if m is not 0.
+    """
+    if shrinkage == 0:
+        return np.asarray(np.clip(total / weight, 0.0, 1.0))
+    mixed = (total * carried + shrinkage * confidence) / (weight * carried + shrinkage)
+    return np.asarray(np.clip(mixed, 0.0, 1.0))
+
+
+def mix_shift(
+    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+) -> FloatArray:
+    """Shift the confidence by the residual of its neighbours, at most as far as `mix_reset` can go.
+
+    p + sum k (y - p_i) / (sum k + m), between m p / (sum k + m) and (sum k + m p) / (sum k + m): the results of `mix_reset`
+    if all outcomes of the neighbours are 0, or all are 1.
+    """
+    if shrinkage == 0:
+        return np.asarray(np.clip(confidence + total / weight, 0.0, 1.0))
+    own = shrinkage / (weight * carried + shrinkage)
+    shifted = confidence + total * carried / (weight * carried + shrinkage)
+    return np.asarray(np.clip(shifted, own * confidence, 1.0 - own * (1.0 - confidence)))
+
+
+def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> FloatArray:
+    """Replace confidences; the other classes share the rest in proportion, or equally if all were 0."""
+    if top is None:
+        return rate
+    rows, k = np.arange(len(top)), prediction.shape[1]
+    out = prediction.copy()
+    out[rows, top] = 0.0
+    rest = out[:, 0].copy()
+    for c in range(1, k):  # one class after another: the sum of a row must not depend on its batch
+        rest += out[:, c]
+    none = rest <= 0
+    out[none] = 1.0
+    rest[none] = k - 1.0
+    out /= rest[:, None]  # first: the others may be so small that their quotient overflows
+    out *= (1.0 - rate)[:, None]
+    out[rows, top] = rate
+    return out

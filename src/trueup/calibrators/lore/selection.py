@@ -1,0 +1,383 @@
+"""The choice of bandwidth, shrinkage and kind of correction of LoRe, by the loss of rows without their own outcomes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trueup.calibrators import splits
+from trueup.calibrators.lore.map import (
+    LocalMap,
+    Neighbours,
+    TransformerMap,
+    confidence_of,
+    mix_reset,
+    mix_shift,
+    number_bins,
+    reset,
+    scale_of,
+)  # fmt: skip
+from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace
+from trueup.calibrators.stopping import LATER_ROUND_ERRORS, paired_gain, required_gain
+from trueup.data.folds import MAX_DUPLICATES
+from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.laplace import sums
+from trueup.kernels.laplace.equal import as_bytes
+from trueup.kernels.losses import log_losses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trueup._types import FloatArray, IntArray
+    from trueup.calibrators.lore.spaces import Embedding
+    from trueup.data.table import Table
+
+
+RESET, SHIFT = "reset", "shift"
+TIE = 1e-9  # relative difference of losses below which the smoother candidate is preferred
+
+
+# ------------------------------------------------------------------ rows
+
+
+@dataclass(frozen=True, eq=False)
+class PooledRows:
+    """Rows that are equal in features, prediction and outcome, pooled; sorted by content, whatever their order was.
+
+    Attributes
+    ----------
+    first : ndarray of int64
+        A row of the table for each pooled row.
+    index : ndarray of int64, shape (rows of the table,)
+        The pooled row of each row.
+    alike : ndarray of int64, ascending
+        Pooled rows with the same number differ in the outcome alone.
+    weight : ndarray of float64
+        On the scale of rows: counts, or with a sum equal to the effective number of rows.
+    rows : ndarray of int64
+        The number of rows; weights that are counts are counted.
+    """
+
+    first: IntArray
+    index: IntArray
+    alike: IntArray
+    weight: FloatArray
+    rows: IntArray
+
+
+def pool_rows(table: Table) -> PooledRows:
+    """Pool the rows of a table that are equal."""
+    assert table.outcome is not None
+    scaled = splits.scale_weights(table.weight, len(table))
+    weight = np.ones(len(table)) if scaled is None else scaled
+    columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.outcome]
+    content = np.column_stack([np.where(np.isnan(c), np.nan, c + 0.0) for c in columns])  # one NaN, no minus zero
+    order, starts = sort_equal(content, weight)
+    index = np.empty(len(table), np.int64)
+    index[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    total = np.add.reduceat(weight[order], starts)
+    counts = splits.are_row_counts(weight)
+    rows = np.rint(total).astype(np.int64) if counts else np.diff(starts, append=len(order))
+    without_outcome = as_bytes(content[order[starts], :-1])
+    alike = np.cumsum(np.append(False, without_outcome[1:] != without_outcome[:-1]))
+    return PooledRows(order[starts], index, alike, total, rows)
+
+
+def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
+    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
+    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
+    keys = as_bytes(content[order])
+    by_content = np.argsort(keys, kind="stable")
+    keys = keys[by_content]
+    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
+    """Rows in the space of an embedding.
+
+    Attributes
+    ----------
+    confidence, hit : ndarray of float64
+        The score and the outcome; for several classes the highest score, and whether its class is the outcome.
+    share : ndarray of float64
+        The share of the true class in what the confidence leaves to the other classes; 1 for the predicted class.
+    points : ndarray, shape (n, d)
+    group, bin : ndarray of int64
+    """
+
+    confidence: FloatArray
+    hit: FloatArray
+    share: FloatArray
+    points: FloatArray
+    group: IntArray
+    bin: IntArray
+
+    def targets(self, *, shifts: bool) -> FloatArray:
+        """Return what is averaged over neighbours: outcomes, or residuals if scores are shifted."""
+        return self.hit - self.confidence if shifts else self.hit
+
+    def losses(self, rate: FloatArray) -> FloatArray:
+        """Return the log loss of every row with these confidences."""
+        out = np.empty(len(rate))
+        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), SMALLEST, out)
+        return out
+
+
+def place_rows(table: Table, embedding: Embedding, edges: FloatArray) -> PlacedRows:
+    """Place the rows of a table in the space of an embedding, with their outcomes."""
+    assert table.outcome is not None
+    points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
+    confidence, top = confidence_of(table.prediction)
+    hit, share = table.outcome, np.ones(len(table))
+    if top is not None:
+        hit = (table.outcome == top).astype(np.float64)
+        others = reset(table.prediction, top, np.zeros(len(table)))
+        share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.outcome.astype(np.int64)])
+    return PlacedRows(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
+
+
+def make_neighbours(placed: PlacedRows, weight: FloatArray, groups: int, *, near: bool, shifts: bool) -> Neighbours:
+    """Sum rows of one bin and one point; of one bin alone if distances do not count.
+
+    With several groups every row counts for its own group, and for the group of all rows of its bin.
+    """
+    rows, targets = np.arange(len(weight)), placed.targets(shifts=shifts)
+    key, points = placed.bin * groups, placed.points if near else np.zeros((len(weight), 1))
+    if groups > 1:
+        rows, key = np.concatenate([rows, rows]), np.concatenate([key, key + placed.group])
+    content = np.column_stack([key.astype(np.float64), points[rows] + 0.0])
+    order, starts = sort_equal(content, weight[rows])
+    mass, total = (np.add.reduceat(column[rows][order], starts) for column in (weight, weight * targets))
+    first = order[starts]
+    in_order = np.argsort(key[first], kind="stable")  # bytes do not sort as numbers
+    keys, place = np.unique(key[first][in_order], return_inverse=True)
+    kept = rows[first][in_order]
+    return Neighbours(keys, place.ravel(), np.ascontiguousarray(points[kept]), mass[in_order], total[in_order])
+
+
+# ------------------------------------------------------------------ sums over neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourSums:
+    """Kernel sums over the neighbours of rows, for each gamma; times ``carried`` they are numbers of rows.
+
+    Attributes
+    ----------
+    weight, hits, residuals, carried : ndarray, shape (gammas, rows)
+    """
+
+    weight: FloatArray
+    hits: FloatArray
+    residuals: FloatArray
+    carried: FloatArray
+
+    @classmethod
+    def of_columns(cls, columns: FloatArray, carried: FloatArray) -> NeighbourSums:
+        """Return the sums from an array of shape (gammas, rows, 3)."""
+        return cls(columns[:, :, 0], columns[:, :, 1], columns[:, :, 2], carried)
+
+    def rates(self, number: int, confidence: FloatArray, shrinkage: float, *, shifts: bool) -> FloatArray:
+        """Return corrected confidences for one gamma; rows without neighbours keep theirs."""
+        empty = self.weight[number] <= 0
+        total, mix = (self.residuals[number], mix_shift) if shifts else (self.hits[number], mix_reset)
+        mixed = mix(np.where(empty, 1.0, self.weight[number]), total, self.carried[number], confidence, shrinkage)
+        return np.where(empty, confidence, mixed)
+
+
+def leave_one_out(
+    placed: PlacedRows, pooled: PooledRows, gammas: Sequence[float], embedding: Embedding, threads: int | None
+) -> NeighbourSums:
+    """Sum over the neighbours of every pooled row but itself.
+
+    Rows equal in features and prediction are left out together if there are at most ten of them, so that a copy does not
+    predict its original; of more, which is common in discrete data, one is left out.
+    """
+    left_out, sizes = _left_out(placed, pooled)
+    groups = int(placed.group.max()) + 1 if isinstance(embedding, GroupSpace) else 1
+    key = placed.bin * groups + (placed.group if groups > 1 else 0)
+    cells = _Cells.of(np.column_stack([key.astype(np.float64), placed.points + 0.0]), placed, pooled)
+    whole_bin = _Cells.of(placed.bin[:, None].astype(np.float64), placed, pooled).without(left_out, sizes)
+    same_point = cells.without(left_out, sizes)
+    occupied = same_point[:, 0] > 0
+    columns = np.zeros((len(gammas), len(same_point), 3))
+    carried = np.ones((len(gammas), len(same_point)))
+    finite = [number for number, gamma in enumerate(gammas) if not math.isinf(gamma)]
+    if finite:
+        scales = np.array([scale_of(gammas[number], placed.points.shape[1]) for number in finite])
+        numbers = np.unique(key[cells.first], return_inverse=True)[1].ravel()
+        others = sums(placed.points[cells.first], cells.columns, numbers, scales, own=False, threads=threads)
+        for number, scale, total, shift in zip(finite, scales, *others, strict=True):
+            factor = np.exp(-scale * shift)[cells.cell]
+            columns[number] = total[cells.cell] * np.where(occupied, factor, 1.0)[:, None] + same_point
+            carried[number] = np.where(occupied, 1.0, factor)
+    for number in range(len(gammas)):
+        alone = columns[number, :, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
+        columns[number, alone], carried[number, alone] = whole_bin[alone], 1.0
+    return NeighbourSums.of_columns(columns, carried)
+
+
+def _row_columns(placed: PlacedRows, pooled: PooledRows) -> FloatArray:
+    """Return what each pooled row adds to the sums: its weight, outcomes and residuals."""
+    targets = (np.ones(len(pooled.weight)), placed.targets(shifts=False), placed.targets(shifts=True))
+    return np.column_stack([pooled.weight * target for target in targets])
+
+
+def _left_out(placed: PlacedRows, pooled: PooledRows) -> tuple[FloatArray, IntArray]:
+    """Return what is left out with each pooled row, and how many pooled rows that is; 0 for a part of one."""
+    columns = _row_columns(placed, pooled)
+    together = np.column_stack([np.bincount(pooled.alike, column)[pooled.alike] for column in columns.T])
+    common = np.bincount(pooled.alike, pooled.rows)[pooled.alike] > MAX_DUPLICATES
+    sizes = np.bincount(pooled.alike)[pooled.alike]
+    return np.where(common[:, None], columns / pooled.rows[:, None], together), np.where(common, 0, sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Pooled rows with the same content, summed."""
+
+    first: IntArray
+    cell: IntArray
+    size: IntArray
+    columns: FloatArray
+
+    @classmethod
+    def of(cls, content: FloatArray, placed: PlacedRows, pooled: PooledRows) -> _Cells:
+        order, starts = sort_equal(content)
+        cell = np.empty(len(order), np.int64)
+        size = np.diff(starts, append=len(order))
+        cell[order] = np.repeat(np.arange(len(starts)), size)
+        summed = [np.bincount(cell, column, len(starts)) for column in _row_columns(placed, pooled).T]
+        return cls(order[starts], cell, size, np.column_stack(summed).astype(np.float64))
+
+    def without(self, left_out: FloatArray, sizes: IntArray) -> FloatArray:
+        """Return the rest of each row's cell; exactly 0 if all of the cell is left out."""
+        empty = self.size[self.cell] == sizes
+        return np.where(empty[:, None], 0.0, self.columns[self.cell] - left_out)
+
+
+def held_out_sums(
+    build: Callable[[float, str], LocalMap], gammas: Sequence[float], held: PlacedRows, threads: int | None
+) -> NeighbourSums:
+    """Sum over the neighbours of held-out rows; ``build`` returns the map of a gamma and a kind of correction."""
+    rows = len(held.hit)
+    columns, carried = np.zeros((len(gammas), rows, 3)), np.ones((len(gammas), rows))
+    for infinite in (False, True):
+        chosen = [number for number, gamma in enumerate(gammas) if math.isinf(gamma) == infinite]
+        if not chosen:
+            continue
+        by_hits, by_residuals = (build(gammas[chosen[0]], move) for move in (RESET, SHIFT))
+        near = by_hits.neighbours
+        scales = np.array([scale_of(gammas[number], near.points.shape[1]) for number in chosen])
+        points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
+        sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
+        targets = (points, by_hits.keys_of(held.confidence, group))
+        found = sums(near.points, sources, near.place, scales, at=targets, threads=threads)
+        columns[chosen], carried[chosen] = found.total, np.exp(-scales[:, None] * found.shift)
+    return NeighbourSums.of_columns(columns, carried)
+
+
+# ------------------------------------------------------------------ the choice
+
+
+class LocalCandidate(NamedTuple):
+    """One way to correct, and the mean loss of the rows it was evaluated on."""
+
+    gamma: float
+    shrinkage: float
+    move: str
+    loss: float
+
+
+@dataclass(frozen=True)
+class CandidateGrid:
+    """The candidates: every combination of these values."""
+
+    gammas: tuple[float, ...]
+    shrinkages: tuple[float, ...]
+    moves: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[tuple[int, float, str]]:
+        """Iterate over candidates, the smoother first: of two that tie, the first is chosen."""
+        for number in sorted(range(len(self.gammas)), key=lambda number: -self.gammas[number]):
+            for m in sorted(self.shrinkages, reverse=True):
+                for move in self.moves:
+                    yield number, m, move
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """All candidates, the best of them, and whether it is significantly better than no correction.
+
+    ``scores`` are the predictions of the evaluated rows by the best candidate.
+    """
+
+    candidates: tuple[LocalCandidate, ...]
+    chosen: LocalCandidate
+    before: float
+    gain: float
+    error: float
+    kept: bool
+    scores: FloatArray
+
+
+class MapSelector:
+    """Evaluates the candidates of a grid in one embedding and one set of bins."""
+
+    def __init__(self, embedding: Embedding, edges: FloatArray, grid: CandidateGrid, threads: int | None) -> None:
+        self.embedding, self.edges, self.grid, self.threads = embedding, edges, grid, threads
+
+    def build(self, placed: PlacedRows, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
+        """Return the map of all rows."""
+        infinite, shifts = math.isinf(gamma), move == SHIFT
+        space = FeatureSpace() if infinite else self.embedding
+        groups = 1 + len(space.index) if isinstance(space, GroupSpace) else 1
+        kind = TransformerMap if isinstance(space, FeatureSpace) and space.transformer is not None else LocalMap
+        near = make_neighbours(placed, weight, groups, near=not infinite, shifts=shifts)
+        return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
+
+    def by_leave_one_out(self, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
+        """Evaluate on every row, without its own outcome."""
+        sums = leave_one_out(placed, pooled, self.grid.gammas, self.embedding, self.threads)
+        return self._select(sums, placed, pooled, table)
+
+    def by_holdout(self, table: Table, train: IntArray, valid: IntArray) -> Selection:
+        """Evaluate on held-out rows."""
+        sides = [table.take(rows) for rows in (train, valid)]
+        pooled, held_pooled = (pool_rows(side) for side in sides)
+        placed, held = (
+            place_rows(side.take(rows.first), self.embedding, self.edges)
+            for side, rows in zip(sides, (pooled, held_pooled), strict=True)
+        )
+
+        def build(gamma: float, move: str) -> LocalMap:
+            return self.build(placed, pooled.weight, gamma, 0.0, move)
+
+        sums = held_out_sums(build, self.grid.gammas, held, self.threads)
+        return self._select(sums, held, held_pooled, sides[1])
+
+    def _select(self, sums: NeighbourSums, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
+        """Find the lowest loss, and compare it with that of the base score row by row.
+
+        The gain must be two standard errors, as that of a later round: the best of many looks better than it is.
+        """
+        base, weight = placed.losses(placed.confidence), pooled.weight
+        before = float(np.average(base, weights=weight))
+        candidates: list[LocalCandidate] = []
+        lowest, best, best_losses, best_rates = math.inf, 0, base, placed.confidence
+        for number, m, move in self.grid:
+            rates = sums.rates(number, placed.confidence, m, shifts=move == SHIFT)
+            losses = placed.losses(rates)
+            loss = float(np.average(losses, weights=weight))
+            if loss < lowest * (1 - TIE) or not candidates:
+                lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
+            candidates.append(LocalCandidate(self.grid.gammas[number], m, move, loss))
+        rows = pooled.rows
+        gain, error, effective_rows = paired_gain(np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows))
+        kept = gain > required_gain(LATER_ROUND_ERRORS, error, effective_rows, before)
+        scores = reset(table.prediction, confidence_of(table.prediction)[1], best_rates[pooled.index])
+        return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

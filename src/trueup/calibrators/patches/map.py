@@ -1,0 +1,317 @@
+"""A readable list of patches: the map of HKRR and Multiaccuracy, with its file codec."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.calibrators.explain import CLIPPED, Contribution, explain_change, shorten
+from trueup.calibrators.map import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
+from trueup.data.frame import frame_like, to_jsonable
+from trueup.kernels.patches import Program, moved, score, to_logits
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trueup._types import AnyArray, FloatArray, Int32Array
+    from trueup.calibrators.explain import RowExplanation
+    from trueup.data.schema import Schema
+
+
+ALL_ROWS = "all rows"
+CHUNK = 8192  # rows per kernel call
+MAX_SHOWN = 20  # patches that __repr__ shows
+MAX_WIDTH = 44  # characters of a group in __repr__
+MAX_CONDITIONS = 2  # per patch; each is a feature and its group, stored as -1 and -1 if there is none
+MAX_VALUE = 1e150  # larger than any score or outcome; the shifts of a whole file add up without overflow
+PATCH_DTYPES = {"low": "<f8", "high": "<f8", "shift": "<f8", "rows": "<i8", "before": "<f8", "observed": "<f8"}
+DTYPES = {f"patches/{name}": dtype for name, dtype in PATCH_DTYPES.items()} | {
+    "patches/conditions": "<i4",
+    "patches/edges": "<f8",
+}
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One correction: the rows it applies to, and the shift it adds.
+
+    Attributes
+    ----------
+    group : str
+        "country=BR & device=tv", or "all rows".
+    conditions : tuple of (int, int)
+        The position of the feature in the schema, and the group of that feature; empty for all rows.
+    low, high : float
+        The score range: rows whose score, after the patches before, is at least low and below high; infinite if it is
+        unbounded.
+    shift : float
+        What is added to the prediction, or to its logit.
+    rows : int
+        The number of training rows in the patch.
+    before, observed : float
+        Their mean prediction just before the patch, and their mean outcome.
+    """
+
+    group: str
+    conditions: tuple[tuple[int, int], ...]
+    low: float
+    high: float
+    shift: float
+    rows: int
+    before: float
+    observed: float
+
+    @property
+    def cell(self) -> str:
+        """Return the score range as text.
+
+        Examples
+        --------
+        >>> Patch("all rows", (), 0.1, 0.25, 0.02, 80, 0.17, 0.19).cell
+        '0.1 to 0.25'
+        """
+        if np.isinf(self.low):
+            return "any" if np.isinf(self.high) else f"below {self.high:.3g}"
+        return f"from {self.low:.3g}" if np.isinf(self.high) else f"{self.low:.3g} to {self.high:.3g}"
+
+
+@dataclass(frozen=True)
+class PatchList:
+    """The patches in order: each applies to the scores after those before it.
+
+    Attributes
+    ----------
+    patches : tuple of Patch
+    scale : {"prediction", "logit"}
+        What a shift is added to.
+    """
+
+    patches: tuple[Patch, ...]
+    scale: str
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def __getitem__(self, index: int) -> Patch:
+        return self.patches[index]
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per patch, in the library of ``like``; a dict of arrays without it."""
+        columns = {
+            "patch": np.arange(1, len(self) + 1),
+            "group": np.array([patch.group for patch in self.patches], object),
+        }
+        for name in ("low", "high", "rows", "before", "observed", "shift"):
+            dtype = np.int64 if name == "rows" else np.float64
+            columns[name] = np.array([getattr(patch, name) for patch in self.patches], dtype)
+        return frame_like(columns, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; an infinite end of a score range is None."""
+        patches = [
+            asdict(patch) | {end: to_jsonable(getattr(patch, end)) for end in ("low", "high")} for patch in self.patches
+        ]
+        return {"scale": self.scale, "patches": patches}
+
+    def __repr__(self) -> str:
+        if not self.patches:
+            return "Patches: none; scores are left unchanged"
+        count = "one" if len(self) == 1 else f"{len(self):,} in order; each applies to the scores after those above it"
+        header = ["", "group", "score", "rows", "predicted", "observed", f"{self.scale} shift"]
+        table = [header] + [
+            [str(number), shorten(patch.group, MAX_WIDTH), patch.cell, f"{patch.rows:,}", f"{patch.before:.4g}",
+             f"{patch.observed:.4g}", f"{patch.shift:+.4g}"]
+            for number, patch in enumerate(self.patches[:MAX_SHOWN], start=1)
+        ]  # fmt: skip
+        if all(patch.cell == "any" for patch in self.patches):
+            table = [[text for column, text in enumerate(line) if column != 2] for line in table]
+        left = (1, 2) if len(table[0]) == len(header) else (1,)
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [f"Patches: {count}"]
+        for line in table:
+            texts = [f"{text:{'<' if at in left else '>'}{widths[at]}}" for at, text in enumerate(line)]
+            lines.append("  " + "  ".join(texts).rstrip())
+        if len(self) > MAX_SHOWN:
+            lines.append(f"  and {len(self) - MAX_SHOWN:,} more: to_frame() returns all of them")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class PatchMap(Map):
+    """Patches applied in order: the rows of a group and a score range are shifted together.
+
+    Attributes
+    ----------
+    link : {"identity", "logit"}
+        Shifts are added to the prediction itself, or to its logit.
+    levels : tuple of int
+        The number of levels of each feature, in the order of the schema; -1 for a number.
+    edges : tuple of ndarray of float64
+        The bin edges of each feature: the group of a number is the count of edges at or below it. Empty for a category.
+        The group after the last is that of missing and unseen values.
+    patches : tuple of Patch
+        None at all leaves every prediction unchanged.
+    clip : tuple of float, or None
+        The range of predictions, if shifts are added to them.
+    """
+
+    kind = "patches"
+
+    link: str
+    levels: tuple[int, ...]
+    edges: tuple[FloatArray, ...]
+    patches: tuple[Patch, ...]
+    clip: tuple[float, float] | None = None
+
+    @property
+    def steps(self) -> int:
+        """The number of patches."""
+        return len(self.patches)
+
+    @property
+    def patch_list(self) -> PatchList:
+        """The patches as a result that prints and exports itself."""
+        return PatchList(self.patches, "logit" if self.link == "logit" else "prediction")
+
+    @cached_property
+    def program(self) -> Program:
+        """The patches as arrays for the scoring kernel."""
+        conditions = np.full((len(self.patches), MAX_CONDITIONS, 2), -1, np.int64)
+        for number, patch in enumerate(self.patches):
+            conditions[number, : len(patch.conditions)] = np.array(patch.conditions, np.int64).reshape(-1, 2)
+        low, high, shift = (
+            np.array([getattr(patch, name) for patch in self.patches], np.float64) for name in ("low", "high", "shift")
+        )
+        if self.link == "logit":  # score ranges are stored as probabilities
+            low, high = (np.where(np.isinf(ends), ends, to_logits(ends)) for ends in (low, high))
+        return Program(
+            np.array(self.levels, np.int64), np.cumsum([0, *map(len, self.edges)]).astype(np.int64),
+            np.concatenate([np.empty(0), *self.edges]), np.ascontiguousarray(conditions[:, :, 0]),
+            np.ascontiguousarray(conditions[:, :, 1]), low, high, shift,
+            self.link == "logit", np.array(self.clip or (-np.inf, np.inf), np.float64),
+        )  # fmt: skip
+
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Correct rows: columns in the order of the schema, predictions (n,)."""
+        if not self.patches:
+            return prediction.copy()
+        program, features, before = self.program, list(columns), np.ascontiguousarray(prediction)
+        after = np.empty(len(before))
+
+        def score_chunk(start: int) -> None:
+            rows = slice(start, start + CHUNK)
+            X = np.empty((len(features), len(before[rows])))
+            for position, column in enumerate(features):
+                X[position] = column[rows]
+            score(*program, X, before[rows], after[rows])
+
+        (workers or Workers()).map(score_chunk, range(0, len(before), CHUNK))
+        return after
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Correct one row: codes and numbers in the order of the schema."""
+        P: FloatArray = np.array(prediction, np.float64)
+        if self.patches:
+            score(*self.program, np.array(row, np.float64).reshape(-1, 1), P, P)
+        return P
+
+    def describe(self) -> str:
+        """Return the number of patches and groups."""
+        groups = len({patch.group for patch in self.patches})
+        patches = f"{self.steps:,} patch{'' if self.steps == 1 else 'es'}"
+        return f"{patches} of {groups:,} group{'' if groups == 1 else 's'}"
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
+        """Explain the change of one row by the patches that apply to it."""
+        start = np.array(prediction, np.float64)
+        value = start = to_logits(start) if self.link == "logit" else start
+        program, contributions = self.program, []
+        for number, (patch, low, high) in enumerate(zip(self.patches, program.low, program.high, strict=True), start=1):
+            if low <= value[0] < high and all(self._group(at, row[at]) == code for at, code in patch.conditions):
+                cell = "" if patch.cell == "any" else f" & {schema.prediction[0]} {patch.cell}"
+                contributions.append(Contribution(f"{patch.group}{cell} (patch {number})", patch.shift))
+                value = moved(value, patch.shift, program.bounds)
+        clipped = float(value[0] - start[0]) - sum(term.change for term in contributions)
+        if self.clip is not None and abs(clipped) > 1e-12:
+            contributions.append(Contribution(CLIPPED.format(*self.clip), clipped))
+        after = self.apply_one(list(row), list(prediction))
+        return explain_change(self.link, prediction, after, contributions, (value - start).tolist(), in_order=True)
+
+    def _group(self, feature: int, value: float) -> int:
+        levels, edges = self.levels[feature], self.edges[feature]
+        if levels >= 0:
+            return int(value) if 0 <= value < levels else levels
+        return len(edges) + 1 if np.isnan(value) else int(np.searchsorted(edges, value, side="right"))
+
+    def tested(self) -> list[tuple[int, ...]]:
+        """Return the sets of features that patches name, those with the largest total shift first."""
+        size: defaultdict[tuple[int, ...], float] = defaultdict(float)
+        for patch in self.patches:
+            if patch.conditions:
+                size[tuple(sorted(feature for feature, _ in patch.conditions))] += patch.rows * abs(patch.shift)
+        return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays."""
+        entry = {
+            "link": self.link,
+            "edges": [len(edges) for edges in self.edges],
+            "groups": [patch.group for patch in self.patches],
+        }
+        columns = [[getattr(patch, name) for patch in self.patches] for name in PATCH_DTYPES]
+        conditions = np.stack([self.program.feature, self.program.code], axis=-1)
+        return entry, pack_arrays(DTYPES, *map(np.array, columns), conditions, self.program.edges)
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> PatchMap:
+        """Rebuild the map from a file; validate everything."""
+        link, binary = entry["link"], schema.task == "binary"
+        require(schema.task != "multiclass" and len(schema.prediction) == 1, "the map does not fit the task")
+        require(link == "identity" or (link == "logit" and binary), "the map does not fit the task")
+        require(set(blobs) == set(DTYPES), "it has arrays that the manifest does not list")
+        *columns, conditions, flat_edges = unpack_arrays(DTYPES, blobs)
+        edges = _unpack_edges(entry["edges"], schema, flat_edges)
+        groups = read_texts(entry["groups"], "groups")
+        require(all(len(column) == len(groups) for column in columns), "the patch arrays differ in length")
+        low, high, shift, rows, before, observed = columns
+        bounded = all((np.abs(column) <= MAX_VALUE).all() for column in (shift, before, observed))
+        require(bounded and bool((rows >= 0).all()), "a patch has invalid numbers")
+        require(bool((low < high).all()), "a patch has an empty score range")  # NaN compares false
+        last = [count if count >= 0 else len(own) + 1 for count, own in zip(schema.levels, edges, strict=True)]
+        pairs = _unpack_conditions(conditions, len(groups), last)
+        patches = tuple(
+            Patch(group, own, *numbers)
+            for group, own, *numbers in zip(groups, pairs, *(column.tolist() for column in columns), strict=True)
+        )
+        return cls(link, schema.levels, edges, patches, (0.0, 1.0) if link == "identity" and binary else None)
+
+
+def _unpack_edges(sizes: Any, schema: Schema, flat: FloatArray) -> tuple[FloatArray, ...]:
+    require(isinstance(sizes, list) and len(sizes) == len(schema.levels), "the bin edges do not fit the features")
+    require(all(is_integer(size) and 0 <= size <= len(flat) for size in sizes), "the bin edges are invalid")
+    require(sum(sizes) == len(flat) and bool(np.isfinite(flat).all()), "the bin edges are invalid")
+    edges = tuple(np.split(flat, np.cumsum(sizes)[:-1])) if sizes else ()
+    for levels, own in zip(schema.levels, edges, strict=True):
+        require(bool((np.diff(own) > 0).all()), "bin edges are not in ascending order")
+        require(levels < 0 or not len(own), "a category has bin edges")
+    return edges
+
+
+def _unpack_conditions(stored: Int32Array, patches: int, last: list[int]) -> list[tuple[tuple[int, int], ...]]:
+    """Return the conditions of each patch; ``last`` is the last group of each feature, that of missing values."""
+    require(len(stored) == patches * MAX_CONDITIONS * 2, "the number of conditions does not fit the patches")
+    conditions = []
+    for pairs in stored.reshape(patches, MAX_CONDITIONS, 2).tolist():
+        own = tuple((feature, code) for feature, code in pairs if feature != -1)
+        require(own == tuple(map(tuple, pairs[: len(own)])), "a condition is invalid")
+        valid = all(0 <= feature < len(last) and 0 <= code <= last[feature] for feature, code in own)
+        require(valid, "a condition names an unknown group")
+        require(len({feature for feature, _ in own}) == len(own), "a patch has two conditions on one feature")
+        require(all(code == -1 for _, code in pairs[len(own) :]), "a condition is invalid")
+        conditions.append(own)
+    return conditions

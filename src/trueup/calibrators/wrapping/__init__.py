@@ -1,1 +1,0 @@
-"""An estimator and its fix as one scikit-learn estimator."""
