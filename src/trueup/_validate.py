@@ -63,7 +63,7 @@ def check_number(
     """
     if value is None and optional:
         return
-    number = _is_real(value) and math.isfinite(value)
+    number = _is_real(value) and _is_finite(value)
     low_fails = number and low is not None and (value < low or (above and value == low))
     high_fails = number and high is not None and (value > high or (below and value == high))
     if not number or low_fails or high_fails:
@@ -110,6 +110,13 @@ def _is_integer(value: Any) -> bool:
 
 def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of float64
+        return False
 
 
 def _limits(lower: str, upper: str, both: str, low: float | None, high: float | None, style: str) -> str:

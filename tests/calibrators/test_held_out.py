@@ -370,7 +370,7 @@ def test_decisions_take_a_calibrator_as_a_bound(name):
 def test_a_calibrator_without_held_out_rows_is_refused():
     data = rows()
     fix = platt(stopping=None).fit(data, data["y"])
-    with pytest.raises(ArgumentError, match="this Platt held no rows out"):
+    with pytest.raises(ArgumentError, match="this Platt has no held-out rows"):
         expected(data["p"], fix)
 
 

@@ -151,7 +151,7 @@ def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, 
         capsys, "decide", "new.parquet", *COSTS, "--labelled", "it's off.csv", "--outcome", "y", "--by", "region"
     )
     assert code == 0
-    assert err.startswith("warning: the scores have moved: ")
+    assert err.startswith("warning: the score distribution has shifted: ")
     assert err.count("\n") == 1
     assert "the score distribution differs from that of the labelled rows" in out
     assert "the scores are miscalibrated (p = " in out
@@ -562,12 +562,12 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--capacity", "-1"], "--capacity -1: must be a number of at least 0"),
         (["new.parquet", *COSTS, "--capacity", "review=5"], "--capacity review=5 names no action\nhint: write --capacity act=5; the actions are pass, act"),
         (["new.parquet", *COSTS, "--capacity", "5", "--capacity", "act=6"], "--capacity is given twice for 'act'"),
-        (["new.parquet", *COSTS, "--capacity", "act=5", "--capacity", "pass=5"], "no rule gives every row an action: capacities allow 10 of 2,000 rows"),
+        (["new.parquet", *COSTS, "--capacity", "act=5", "--capacity", "pass=5"], "capacity allows 10 of 2,000 rows: no rule gives every row an action"),
         (["new.parquet", *COSTS, "--fixed-cost", "-3"], "--fixed-cost -3: must be a number of at least 0"),
         (["new.parquet", "--prediction", "p", *ACTIONS, "--cost-fn", "5"], "--action and --cost-fn cannot be combined"),
         (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--threshold needs --cost-fn and --cost-fp"),
         (["new.parquet", "--prediction", "p", *ACTIONS[:2]], "--action must be given at least twice"),
-        (["new.parquet", "--prediction", "p", *ACTIONS[:2], *ACTIONS[:2]], "every action needs a name of its own"),
+        (["new.parquet", "--prediction", "p", *ACTIONS[:2], *ACTIONS[:2]], "actions must have different names"),
         (["new.parquet", "--prediction", "p", "--action", "pass:5"], "--action pass:5 is not of the form NAME:X,Y\nhint: write --action review:40,40"),
         (["new.parquet", "--prediction", "p", "--action", "5,0"], "--action 5,0 is not of the form"),
         (["new.parquet", "--prediction", "p", "--action", "pass:5,nan"], "--action pass:5,nan is not of the form"),

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.decisions import Labelled, decision_curve, expected_cost
-from trueup.decisions.evidence import quantile, spread
+from trueup.decisions.evidence import quantile
 from trueup.errors import ArgumentError, DataError, ShiftWarning
+from trueup.metrics.inference import likely_root
+
+
+def spread(errors, largest, failing):
+    return float(likely_root(float(np.sum(errors**2)), largest, failing))
+
 
 Y = np.array([0, 0, 0, 1, 0, 1, 1, 1], float)
 P = np.array([0.1, 0.2, 0.3, 0.3, 0.6, 0.7, 0.8, 0.9])
@@ -235,7 +241,7 @@ def test_the_verdict_says_where_a_fix_is_better_and_where_a_score_does_harm():
     better = at[gain.low > 0]
     most = int(np.argmax(np.where(gain.low > 0, gain.estimate, -1)))
     assert curve.verdict.startswith(
-        f"after is better than before by more than chance (90% at each threshold) at {better[0]:g} to {better[-1]:g}, "
+        f"after is significantly better than before at {better[0]:g} to {better[-1]:g}, "
         f"by up to {1000 * gain.estimate[most]:.3g} net true positives per 1,000 rows at {at[most]:g}"
     )
     harmed = at[curve.advantage["before"].high < 0]
@@ -243,18 +249,21 @@ def test_the_verdict_says_where_a_fix_is_better_and_where_a_score_does_harm():
     assert "after is worse" not in curve.verdict
     assert repr(curve) == f"<DecisionCurve of 20,000 rows: {curve.verdict}>"
     back = decision_curve(y, {"after": after, "before": before}).verdict
-    assert back.startswith("before is worse than after by more than chance")
+    assert back.startswith("before is significantly worse than after")
     alone = decision_curve(y, before).verdict
-    assert re.match(r"model is better than acting on all or none by more than .* rows at 0\.\d+, worse at 0\.", alone)
-    assert decision_curve(Y, {"a": P, "b": Q}).verdict.startswith("b is neither better nor worse than a")
+    assert re.match(r"model is significantly better than acting on all or none .* rows at 0\.\d+, worse at 0\.", alone)
+    assert decision_curve(Y, {"a": P, "b": Q}).verdict.startswith("b is neither significantly better nor worse than a")
 
 
-def test_runs_of_thresholds_are_told_as_spans():
-    from trueup.decisions.benefit import _spans
+def test_runs_of_thresholds_are_told_as_describe_ranges():
+    from trueup.decisions.decision_curve import _describe_ranges
 
     at = np.arange(1, 13) / 100
-    assert _spans(at, np.array([1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1], bool)) == "0.01 to 0.02, 0.04, 0.07 to 0.09, 0.12"
-    assert _spans(at, np.arange(12) % 2 == 0) == "0.01, 0.03, 0.05, 0.07 and 2 spans more"
+    assert (
+        _describe_ranges(at, np.array([1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1], bool))
+        == "0.01 to 0.02, 0.04, 0.07 to 0.09, 0.12"
+    )
+    assert _describe_ranges(at, np.arange(12) % 2 == 0) == "0.01, 0.03, 0.05, 0.07 and 2 more ranges"
 
 
 def test_curves_become_frames_and_json():
@@ -288,7 +297,7 @@ def test_thresholds_are_put_in_order_and_one_is_enough():
 def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
     random = np.random.default_rng(0)
     known = random.random(2_000)
-    with pytest.warns(ShiftWarning, match="have moved") as caught:
+    with pytest.warns(ShiftWarning, match="has shifted") as caught:
         curve = decision_curve(None, random.random(2_000) / 2, labelled=(random.random(2_000) < known, known))
     assert caught[0].filename == __file__
     assert curve.distance > 0.4
@@ -307,10 +316,10 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
         ({"target": "rows"}, ArgumentError, "the benefit of these rows is known"),
         ({"target": "all"}, ArgumentError, "target must be"),
         ({"y": None, "target": "all"}, ArgumentError, "target must be"),
-        ({"labelled": 0.1}, ArgumentError, "no bound on the scores' errors is needed"),
+        ({"labelled": 0.1}, ArgumentError, "labelled is not needed"),
         ({"y": None, "labelled": "c"}, ArgumentError, "labelled must be rows with outcomes"),
-        ({"y": None, "predictions": {"a": P, "b": Q}}, ArgumentError, "one score can be judged; got a, b"),
-        ({"predictions": {}}, ArgumentError, "name no score"),
+        ({"y": None, "predictions": {"a": P, "b": Q}}, ArgumentError, "one score can be evaluated; got a, b"),
+        ({"predictions": {}}, ArgumentError, "predictions is empty"),
         ({"predictions": {"all": P}}, ArgumentError, "cannot be named 'all'"),
         ({"predictions": {3: P}}, ArgumentError, "cannot be named 3"),
         ({"predictions": {"a": P, "b": Q[:3]}}, DataError, "prediction 'b': .* equally long; got 8 and 3"),
@@ -320,7 +329,7 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
         ({"y": None, "predictions": []}, DataError, "empty"),
         ({"y": None, "predictions": [np.nan]}, DataError, "p must be finite"),
         ({"weight": -np.ones(8)}, DataError, "weight must not be negative"),
-        ({"segments": ["a"]}, DataError, "one label a row"),
+        ({"segments": ["a"]}, DataError, "one label per row"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(arguments, error, told):
@@ -338,7 +347,7 @@ def test_inputs_are_not_written_to():
 
 
 def test_columns_without_names_are_refused():
-    with pytest.raises(ArgumentError, match=r"shape \(3, 2\), and no names"):
+    with pytest.raises(ArgumentError, match=r"shape \(3, 2\) and no names"):
         decision_curve([0, 1, 1], np.full((3, 2), 0.5))
 
 

@@ -145,7 +145,7 @@ def test_a_segment_has_the_matrix_of_its_rows_alone(target):
         alone = tu.decisions.expected_confusion(p[region == name], 0.3, (y[lr == name], lp[lr == name]), target=target)
         for measure in MEASURES:
             assert getattr(one, measure) == pytest.approx(getattr(alone, measure))
-    assert found.evidence == "2 segments by their own"
+    assert found.evidence == "2 segments, each by its own evidence"
 
 
 def test_nothing_called_has_no_precision_and_all_called_no_npv():
@@ -200,7 +200,7 @@ def test_a_threshold_searched_for_has_wider_intervals():
     fixed, tuned = (tu.decisions.expected_confusion(p, 0.5, labelled(15, 300), tuned=s) for s in (False, True))
     assert tuned.recall.low < fixed.recall.low
     assert tuned.recall.estimate == fixed.recall.estimate
-    assert tuned.evidence == "300 labelled rows, for every threshold at once"
+    assert tuned.evidence == "300 labelled rows, for every rule at once"
 
 
 def test_results_are_told_in_a_line_a_dict_and_a_frame():
@@ -218,7 +218,7 @@ def test_results_are_told_in_a_line_a_dict_and_a_frame():
 
 def test_scores_that_moved_are_warned_of():
     y, p = labelled(16, 500)
-    with pytest.warns(ShiftWarning, match="the scores have moved") as caught:
+    with pytest.warns(ShiftWarning, match="the score distribution has shifted") as caught:
         found = tu.decisions.expected_confusion(p / 2, 0.2, (y, p))
     assert caught[0].filename == __file__
     assert found.distance > 0.4

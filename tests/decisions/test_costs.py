@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trueup.decisions as td
-from trueup.decisions.evidence import quantile, spread
+from trueup.decisions.evidence import quantile
 from trueup.errors import ArgumentError, DataError
+from trueup.metrics.inference import likely_root
+
+
+def spread(errors, largest, failing):
+    return float(likely_root(float(np.sum(errors**2)), largest, failing))
+
 
 ERRORS = {"fn": 5, "fp": 1}
 
@@ -126,7 +132,7 @@ def test_the_result_leaves_as_json():
 
 def test_it_answers_in_one_line():
     found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2, 0.01, target="population")
-    assert repr(found).startswith("<ExpectedCost 0.4333 a row, ")
+    assert repr(found).startswith("<ExpectedCost 0.4333 per row, ")
     assert "calibration 0.06; c at most 0.01, as given)>" in repr(found)
 
 
@@ -147,8 +153,8 @@ def test_bad_wishes_are_refused(asked, told):
     ("p", "weight", "told"),
     [
         ([0.1, math.nan], None, "p must be finite"), ([], None, "the arrays are empty"), ([0.1, 7], None, "got 7"),
-        ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to add up"),
-        ([0.1, 0.2], [1e-60, 0], "too far from 1 to add up; got 1e-60"),
+        ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to be summed"),
+        ([0.1, 0.2], [1e-60, 0], "too far from 1 to be summed; the largest is 1e-60"),
         ([0.1, 0.2], [0, 0], "all zero"), ("scores", None, "must hold numbers|one-dimensional"),
     ],
 )  # fmt: skip
@@ -158,7 +164,7 @@ def test_bad_rows_are_refused(p, weight, told):
 
 
 def test_costs_too_small_to_add_up_are_refused():
-    with pytest.raises(ArgumentError, match="costs are too small to add up; the largest is 1e-200"):
+    with pytest.raises(ArgumentError, match="costs are too small to add; the largest is 1e-200"):
         td.expected_cost([0.1, 0.2], {"fn": 1e-200, "fp": 1e-201}, 0.2)
     for unit in (1e-80, 1e80):
         found, usual = (td.expected_cost([0.1, 0.3], {"fn": 5 * by, "fp": by}, 0.2) for by in (unit, 1.0))

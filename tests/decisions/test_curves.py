@@ -9,13 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions import curves, drawn
-from trueup.decisions.evidence import spread
-from trueup.decisions.ground import lay
-from trueup.decisions.inputs import Unlabelled
+from trueup.decisions import curve_limits
+from trueup.decisions.curve_limits import limit_by_errors, sum_shares
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
-from trueup.metrics.inference import range_quantile
+from trueup.metrics.inference import likely_root, range_quantile
 from trueup.metrics.inputs import scored
 
 BOTH = pytest.mark.parametrize("draw", [tu.decisions.expected_roc, tu.decisions.expected_pr])
@@ -54,9 +52,9 @@ def test_a_small_curve_is_as_worked_by_hand():
 
 def test_limits_by_c_are_the_published_ones_where_rows_leave_room():
     p, c = np.linspace(0.2, 0.8, 61), 0.01
-    ground, error = lay(Unlabelled(p, np.ones(61))), curves._Error(c, c, {}, "")
-    fpr, tpr, _ = curves._bounded("roc", ground, error, "rows")
-    precision = curves._bounded("pr", ground, error, "rows")[1]
+    shares = sum_shares(p, np.ones(61))
+    fpr, tpr, _ = limit_by_errors("roc", shares, c, c, "rows")
+    precision = limit_by_errors("pr", shares, c, c, "rows")[1]
     middle = slice(10, 50)
     for rate, by in ((tpr, p.sum()), (fpr, (1 - p).sum()), (precision, np.arange(62))):
         width = 61 * c / np.broadcast_to(by, 62)[middle]
@@ -74,7 +72,9 @@ def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_wha
 
 def test_sampling_beside_c_is_the_range_of_brownian_motion_on_the_side_that_varies_more():
     p, w = np.array([0.1, 0.4, 0.7]), np.array([1.0, 2.0, 0.5])
-    sides = [range_quantile(0.8 * 0.025) * spread(w * share, 2.0, 0.025) / 3.5 for share in (p, 1 - p)]
+    sides = [
+        range_quantile(0.8 * 0.025) * float(likely_root(np.sum((w * share) ** 2), 2.0, 0.025)) / 3.5 for share in (p, 1 - p)
+    ]
     found = tu.decisions.expected_roc(p, 0.05, weight=w, target="population")
     assert found.half_widths == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
     random, many = np.random.default_rng(13), np.round(np.random.default_rng(14).random(4000), 1)
@@ -97,8 +97,8 @@ def test_with_labelled_rows_their_errors_say_how_much_labels_vary():
 def test_events_that_were_expected_and_not_seen_count():
     f, w = np.full(200, 0.01), np.random.default_rng(16).random(200) + 0.5
     usual = np.sum(w**2) * 0.0099 / w.sum() ** 2
-    assert drawn._Errors(scored(np.zeros(200), f, w)).variance == pytest.approx(usual)
-    seen = drawn._Errors(scored(np.ones(200), f, w)).variance
+    assert curve_limits._Residuals(scored(np.zeros(200), f, w)).variance == pytest.approx(usual)
+    seen = curve_limits._Residuals(scored(np.ones(200), f, w)).variance
     assert seen == pytest.approx(np.sum(w**2) * 0.99**2 / w.sum() ** 2)
 
 
@@ -111,7 +111,7 @@ def test_rows_of_one_score_vary_in_number_and_not_in_kind():
 def test_limits_are_wider_where_thresholds_were_left_out(monkeypatch):
     p = np.linspace(0.2, 0.8, 4000)
     found = tu.decisions.expected_roc(p)
-    monkeypatch.setattr(drawn, "BETWEEN", 0.0)
+    monkeypatch.setattr(curve_limits, "OVERSHOOT", 0.0)
     wider = (found.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
     # Some 232 steps, each of so much of the noise; what a path reaches beyond both ends of one.
     usual = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
@@ -166,9 +166,9 @@ def test_no_outcomes_leave_limits_that_are_made_of_their_own_error(p, seed):
         y = np.sort(y)[np.argsort(np.argsort(-p))]  # as wrong as can be
     c = ecce(y, p, w)
     tpr, fpr, precision = realised(y, p, w)
-    ground, error = lay(Unlabelled(p, w)), curves._Error(c, c, {}, "")
-    across, up, auc = curves._bounded("roc", ground, error, "rows")
-    recall, exact, ap = curves._bounded("pr", ground, error, "rows")
+    shares = sum_shares(p, w)
+    across, up, auc = limit_by_errors("roc", shares, c, c, "rows")
+    recall, exact, ap = limit_by_errors("pr", shares, c, c, "rows")
     for values, limits in ((fpr, across), (tpr, up), (tpr, recall), (precision, exact)):
         assert inside(values, limits.low, limits.high)
     if 0 < y.sum() < len(y):
@@ -281,20 +281,20 @@ def test_labelled_rows_add_what_they_were_off_by():
     random = np.random.default_rng(10)
     p, f, w = np.round(random.random(700), 2), np.round(random.random(2000), 2), random.random(2000) + 0.5
     y = random.random(2000) < f**2
-    ground, errors = lay(Unlabelled(p, np.ones(700))), drawn._Errors(scored(y, f, w))
+    ground, errors = sum_shares(p, np.ones(700)), curve_limits._Residuals(scored(y, f, w))
     exact, smooth = twin(y, f, w, ground.threshold), errors.smoothed(ground)
     assert (smooth[0], smooth[-1]) == pytest.approx((0, exact[-1]))
     at_knots = np.isclose(smooth, exact, rtol=0, atol=1e-12)
-    assert at_knots.sum() > drawn.KNOTS / 2
+    assert at_knots.sum() > curve_limits.KNOTS / 2
     assert np.abs(smooth - exact).max() < 0.02
-    along = ground.called + ground.positive / ground.positive[-1]
+    along = ground.predicted + ground.positive / ground.positive[-1]
     np.testing.assert_allclose(smooth, np.interp(along, along[at_knots], exact[at_knots]), atol=1e-12)
 
 
 def test_few_labelled_rows_have_few_knots():
     # 49 rows: both ends only. All were positive, at a score of 0.4: 0.6 of all rows more, evenly along rows and positives.
-    ground = lay(Unlabelled(np.array([0.2, 0.4, 0.6]), np.ones(3)))
-    smooth = drawn._Errors(scored(np.ones(49), np.full(49, 0.4))).smoothed(ground)
+    ground = sum_shares(np.array([0.2, 0.4, 0.6]), np.ones(3))
+    smooth = curve_limits._Residuals(scored(np.ones(49), np.full(49, 0.4))).smoothed(ground)
     np.testing.assert_allclose(smooth, np.array([0, 1 / 3 + 0.6 / 1.2, 2 / 3 + 1 / 1.2, 2]) * 0.6 / 2)
 
 
@@ -315,11 +315,11 @@ def test_a_corrected_curve_is_as_worked_by_hand():
 @given(SCORES, st.integers(0, 2**32 - 1))
 def test_a_correction_leaves_no_more_positives_than_rows_and_no_fewer_than_none(p, seed):
     random = np.random.default_rng(seed)
-    ground = lay(Unlabelled(np.array(p), random.random(len(p)) + 0.1))
-    found = ground.corrected(random.normal(0, 0.3, len(ground.called)))
+    ground = sum_shares(np.array(p), random.random(len(p)) + 0.1)
+    found = ground.corrected(random.normal(0, 0.3, len(ground.predicted)))
     for rows in (found.positive, found.negative):
         assert np.all(np.diff(rows, prepend=0) >= 0)
-    np.testing.assert_allclose(found.positive + found.negative, found.called, atol=2e-12)
+    np.testing.assert_allclose(found.positive + found.negative, found.predicted, atol=2e-12)
 
 
 def test_labels_take_an_error_of_the_scores_away():
@@ -380,7 +380,7 @@ def test_labelled_rows_that_were_all_positive_leave_no_negatives_to_rank():
 
 def test_an_area_that_may_have_nothing_to_divide_by_may_be_anything():
     off = np.append(np.full(20, math.nan), np.tile([0.01, -0.01], 40))
-    assert drawn._areas(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
+    assert curve_limits._limit_area(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
     found = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # most often none of them is positive
     assert (found.area_low, found.area_high) == (0, 1)
 
@@ -536,7 +536,7 @@ def test_nobody_writes_to_a_curve_by_mistake():
 def test_scores_that_moved_are_warned_of():
     random = np.random.default_rng(7)
     p = random.random(500)
-    with pytest.warns(ShiftWarning, match="the scores have moved") as caught:
+    with pytest.warns(ShiftWarning, match="the score distribution has shifted") as caught:
         found = tu.decisions.expected_roc(p / 2, (random.random(500) < p, p))
     assert caught[0].filename == __file__
     assert found.distance > 0.4
@@ -558,7 +558,7 @@ def test_the_answer_is_told_in_one_line():
         ({"target": "all"}, ArgumentError, "target must be"),
         ({"labelled": 1.5}, ArgumentError, "labelled must be rows with outcomes"),
         ({"weight": [-1, 1]}, DataError, "weight must not be negative"),
-        ({"segments": ["a"]}, DataError, "segments must have one label a row"),
+        ({"segments": ["a"]}, DataError, "segments must have one label per row"),
         ({"segments": ["a", "b"], "labelled": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
     ],
 )

@@ -15,12 +15,18 @@ from hypothesis import strategies as st
 
 import trueup as tu
 import trueup.decisions as td
-from trueup.decisions.evidence import quantile, swing, upper_bound
-from trueup.decisions.moved import compare_scores
+from trueup.decisions.counts import half_variation
+from trueup.decisions.evidence import quantile, upper_bound
 from trueup.decisions.rules import as_actions, as_rule
+from trueup.decisions.shift import compare_scores
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inputs import Scored
+
+
+def swing(rule):
+    return float(half_variation(rule.positive - rule.negative))
+
 
 ERRORS = {"fn": 5, "fp": 1}
 
@@ -52,7 +58,7 @@ def test_claim_1_and_equation_2_are_never_violated(case):
     rule = as_rule(intervals, as_actions(actions))
     error = abs(realised(y, p, w, rule) - float(w @ rule.expected_costs(p)))
     c = ecce(y, p, w)
-    claim = float(np.abs(rule.differences).sum())
+    claim = float(np.abs(rule.positive - rule.negative).sum())
     assert error <= w.sum() * c * swing(rule) + 1e-9
     assert swing(rule) <= claim + 1e-9
 
@@ -156,7 +162,7 @@ def test_audits_of_other_tasks_are_refused():
     found = tu.audit(
         {"y": random.normal(10, 1, 300), "p": random.normal(10, 1, 300)}, outcome="y", prediction="p", task="regression"
     )
-    with pytest.raises(ArgumentError, match="this audit is of task 'regression'"):
+    with pytest.raises(ArgumentError, match="this audit has task 'regression'"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, found)
 
 
@@ -164,9 +170,9 @@ def test_bins_of_an_audit_may_be_given_as_labels():
     y, p = rows(1000)
     age = np.arange(1000) % 60
     found = tu.audit({"y": y, "p": p, "age": age}, outcome="y", prediction="p", by=["age"], bins={"age": [30]})
-    with pytest.raises(ArgumentError, match="the audit knows no segment 'age=0'") as refused:
+    with pytest.raises(ArgumentError, match="the audit has no segment 'age=0'") as refused:
         td.expected_cost(p, ERRORS, 0.2, found, segments={"age": age})
-    assert "cuts numbers and dates into bins" in str(refused.value)
+    assert "bins numbers and dates" in str(refused.value)
     told = td.expected_cost(p, ERRORS, 0.2, found, segments=np.where(age < 30, "age<30", "age>=30"))
     assert "from the audit of age<30" in told.by_segment["age<30"].evidence
 
@@ -226,7 +232,7 @@ def test_weights_that_vanish_beside_others_leave_segments_in_step(weight):
 @pytest.mark.parametrize(
     ("bound", "told"),
     [
-        (2.0, "labelled must be rows with outcomes, an audit, a calibration bound or a number"),
+        (2.0, "labelled must be rows with outcomes, a fitted calibrator, an audit, a calibration bound or a number"),
         (-0.1, "labelled must be"), (True, "labelled must be"), ("audit", "labelled must be"), ([0.1, 0.2], "labelled must be"),
     ],
 )  # fmt: skip
@@ -245,21 +251,21 @@ def test_bad_labelled_rows_are_refused():
 def test_a_segment_without_labelled_rows_is_refused():
     y, p = rows(100)
     labelled = td.Labelled(y, p, segments=["n"] * 100)
-    with pytest.raises(ArgumentError, match="no labelled row is of segment 's'") as refused:
+    with pytest.raises(ArgumentError, match="no labelled row is in segment 's'") as refused:
         td.expected_cost(p, ERRORS, 0.2, labelled, segments=["s"] * 100)
-    assert "labelled are n" in str(refused.value)
+    assert "labelled segments are n" in str(refused.value)
     with pytest.raises(ArgumentError, match="the labelled rows have no segments"):
         td.expected_cost(p, ERRORS, 0.2, (y, p), segments=["s"] * 100)
-    with pytest.raises(ArgumentError, match="says nothing of a segment"):
+    with pytest.raises(ArgumentError, match="does not hold for a segment"):
         td.expected_cost(p, ERRORS, 0.2, calibration_bound(y, p), segments=["s"] * 100)
 
 
 def test_segments_must_fit_the_rows():
-    with pytest.raises(DataError, match=r"segments must have one label a row; got shape \(3,\) for 2 rows"):
+    with pytest.raises(DataError, match=r"segments must have one label per row; got shape \(3,\) for 2 rows"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments=["a", "b", "c"])
-    with pytest.raises(DataError, match="region must have one label a row"):
+    with pytest.raises(DataError, match="region must have one label per row"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={"region": ["a"]})
-    with pytest.raises(ArgumentError, match="segments name no column"):
+    with pytest.raises(ArgumentError, match="segments has no columns"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={})
 
 
@@ -278,7 +284,9 @@ def test_two_columns_make_segments_as_an_audit_names_them():
 
 def test_scores_that_moved_are_told():
     y, p = rows(2000)
-    with pytest.warns(ShiftWarning, match="the scores have moved: .* away from that of the labelled rows") as told:
+    with pytest.warns(
+        ShiftWarning, match="the score distribution has shifted: .* away from that of the labelled rows"
+    ) as told:
         assert td.expected_cost(p**2, ERRORS, 0.2, (y, p)).distance > 0.1
     with pytest.warns(ShiftWarning) as deeper:
         td.abstain(p**2, ratio=4, labelled=(y, p))
@@ -292,22 +300,22 @@ def test_scores_are_compared_by_weight():
     random = np.random.default_rng(2)
     one, other, w = random.random(2000), random.random(4000), random.random(4000)
     lighter = np.where(other < 0.5, 0.2, 1.0)
-    assert not compare_scores(one, other).matters
-    assert compare_scores(one, other, other_weight=lighter).matters
+    assert not compare_scores(one, other).relevant
+    assert compare_scores(one, other, weight=lighter).relevant
     kept = random.random(4000) < lighter  # fewer low ones, and what brings them back
-    assert compare_scores(one, other[kept]).matters
-    assert not compare_scores(one, other[kept], other_weight=1 / lighter[kept]).matters
-    assert not compare_scores(other[kept], one, weight=1 / lighter[kept]).matters
+    assert compare_scores(one, other[kept]).relevant
+    assert not compare_scores(one, other[kept], weight=1 / lighter[kept]).relevant
+    assert not compare_scores(other[kept], one, reference_weight=1 / lighter[kept]).relevant
     # A weight of 2 is the row twice, and no surer than rows of which one holds half of the weight.
     whole = 1.0 + (w > 0.5)
     twice = compare_scores(one, np.repeat(other, whole.astype(int)) ** 1.2)
-    weighted = compare_scores(one, other**1.2, other_weight=whole)
+    weighted = compare_scores(one, other**1.2, weight=whole)
     assert weighted.distance == pytest.approx(twice.distance)
     assert twice.distance > 0.01
     assert twice.p_value < weighted.p_value < 1
     heavy = np.ones(4000)
     heavy[0] = 4000
-    assert not compare_scores(one, other, other_weight=heavy).matters
+    assert not compare_scores(one, other, weight=heavy).relevant
 
 
 def test_a_distance_that_does_not_matter_is_not_told_however_certain():
@@ -315,7 +323,7 @@ def test_a_distance_that_does_not_matter_is_not_told_however_certain():
     found = compare_scores(one, np.repeat([0.2, 0.8], [510_000, 490_000]))
     assert found.distance == pytest.approx(0.01)
     assert found.p_value < 1e-9
-    assert not found.matters
+    assert not found.relevant
 
 
 def test_rows_that_a_calibrator_held_out_may_lie_a_little_elsewhere():
@@ -327,13 +335,13 @@ def test_rows_that_a_calibrator_held_out_may_lie_a_little_elsewhere():
     assert td.expected_cost(elsewhere, ERRORS, 0.2, fitted).distance == 0
     with pytest.warns(ShiftWarning):
         td.expected_cost(elsewhere, ERRORS, 0.2, (y, p))
-    with pytest.raises(ArgumentError, match="held no rows out"):
+    with pytest.raises(ArgumentError, match="has no held-out rows"):
         td.expected_cost(p, ERRORS, 0.2, SimpleNamespace(held_out_=None))
 
 
 def test_weights_that_move_scores_are_told():
     y, p = rows(2000)
-    with pytest.warns(ShiftWarning, match="the scores have moved"):
+    with pytest.warns(ShiftWarning, match="the score distribution has shifted"):
         td.expected_cost(p, ERRORS, 0.2, (y, p), weight=np.where(p < 0.2, 0.1, 1.0))
 
 
@@ -345,14 +353,14 @@ def test_scores_that_did_not_move_are_seldom_said_to_have():
 
 def test_scores_that_moved_by_half_a_standard_deviation_are_found():
     random = np.random.default_rng(1)
-    found = [compare_scores(random.normal(0.5, 0.1, 300), random.normal(0.55, 0.1, 500)).matters for _ in range(200)]
+    found = [compare_scores(random.normal(0.5, 0.1, 300), random.normal(0.55, 0.1, 500)).relevant for _ in range(200)]
     assert np.mean(found) > 0.9
 
 
 def test_steps_that_moved_a_little_are_not_scores_that_moved():
     steps = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
     assert compare_scores(steps, steps + 0.01).distance == 0
-    assert compare_scores(steps, steps + 0.1).matters
+    assert compare_scores(steps, steps + 0.1).relevant
 
 
 def test_the_distance_is_that_of_the_distribution_functions():

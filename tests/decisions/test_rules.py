@@ -61,13 +61,13 @@ def test_one_action_is_taken_always():
     ("costs", "told"),
     [
         ({"fn": 5}, "must name both 'fn' and 'fp'"),
-        ({"fn": 5, "fp": "much"}, "a cost of 'fp' must be a finite number; got 'much'"),
-        ({"fn": 5, "fp": math.inf}, "a cost of 'fp' must be a finite number"),
-        ({"fn": True, "fp": 1}, "a cost of 'fn' must be a finite number"),
+        ({"fn": 5, "fp": "much"}, "a cost of 'fp' must be a number .*; got 'much'"),
+        ({"fn": 5, "fp": math.inf}, "a cost of 'fp' must be a number"),
+        ({"fn": True, "fp": 1}, "a cost of 'fn' must be a number"),
         ({"fn": 5, "fp": 1, "review": (1, 1)}, "action 'fn' needs two costs"),
         ({"grant": 3}, "action 'grant' needs two costs, on a positive and on a negative row; got 3"),
-        ({}, "costs name no action"),
-        ([("a", 1, 2), ("a", 2, 3)], "every action needs a name of its own"),
+        ({}, "costs has no actions"),
+        ([("a", 1, 2), ("a", 2, 3)], "actions must have different names"),
         ([(1, 2, 3, 4)], r"an action is \(name, cost on a positive row, cost on a negative row\)"),
         (5, "costs must be a mapping or a list of actions; got 5"),
         ("fn", "costs must be a mapping or a list of actions"),
@@ -85,15 +85,15 @@ def test_costs_that_say_nothing_are_refused(costs, told):
         (math.nan, r"must lie in \[0, 1\]"),
         (True, "rule must be a threshold, intervals or a Rule; got True"),
         ("0.2", "rule must be a threshold"),
-        ({"act": (0, 1), "review": (1, 2)}, "names an action 'review' that has no costs"),
-        ({"pass": (0, 0.2), "act": (0.3, 1)}, "must follow on each other from 0 to 1"),
-        ({"pass": (0.1, 0.2), "act": (0.2, 1)}, "must follow on each other from 0 to 1"),
-        ({"pass": (0, 0.2), "act": (0.2, 0.9)}, "must follow on each other from 0 to 1"),
-        ({"pass": (0.5, 0.5), "act": (0.5, 1)}, "must follow on each other"),
-        ({}, "from 0 to 1; got none"),
+        ({"act": (0, 1), "review": (1, 2)}, "names the action 'review', which has no costs"),
+        ({"pass": (0, 0.2), "act": (0.3, 1)}, "must cover 0 to 1 without gaps"),
+        ({"pass": (0.1, 0.2), "act": (0.2, 1)}, "must cover 0 to 1 without gaps"),
+        ({"pass": (0, 0.2), "act": (0.2, 0.9)}, "must cover 0 to 1 without gaps"),
+        ({"pass": (0.5, 0.5), "act": (0.5, 1)}, "must cover 0 to 1"),
+        ({}, "without gaps or overlaps; got none"),
         ({"pass": (0, "x"), "act": (0.5, 1)}, "must have numbers as ends; got 'x'"),
         ({"pass": 0.3, "act": (0.3, 1)}, r"action 'pass' needs two ends, \(from, below\); got 0.3"),
-        ([(0, 1)], "the rule has 1 intervals for 2 actions"),
+        ([(0, 1)], "rule has 1 intervals for 2 actions"),
     ],
 )
 def test_rules_that_part_nothing_are_refused(rule, told):
@@ -102,7 +102,7 @@ def test_rules_that_part_nothing_are_refused(rule, told):
 
 
 def test_a_threshold_for_three_actions_is_refused():
-    with pytest.raises(ArgumentError, match="a threshold parts two actions; got costs of 3"):
+    with pytest.raises(ArgumentError, match="a threshold separates two actions; got costs of 3"):
         as_rule(0.5, as_actions([(1, 2), (2, 3), (3, 4)]))
 
 
@@ -114,8 +114,8 @@ def test_actions_may_be_named_by_numbers():
 @pytest.mark.parametrize(
     ("edges", "told"),
     [
-        ((-math.inf, math.inf), "a rule of 2 actions needs one edge more, ascending"),
-        ((0.0, 0.9, 0.1), "needs one edge more, ascending"), ((0.0, math.nan, 1.0), "needs one edge more, ascending"),
+        ((-math.inf, math.inf), "a rule of 2 actions needs one more edge, ascending"),
+        ((0.0, 0.9, 0.1), "needs one more edge, ascending"), ((0.0, math.nan, 1.0), "needs one more edge, ascending"),
         ((0.2, 0.5, 1.0), "must reach from 0 to 1; got 0.2 to 1"), ((0.0, 0.5, 0.9), "must reach from 0 to 1"),
     ],
 )  # fmt: skip
@@ -128,7 +128,7 @@ def test_a_rule_that_leaves_scores_without_an_action_is_refused(edges, told):
 
 @pytest.mark.parametrize("cost", [1e91, -1e300, 10**400])
 def test_costs_too_large_to_add_up_are_refused(cost):
-    with pytest.raises(ArgumentError, match=r"a cost of 'fn' (is too large to add up|must be a finite number); got"):
+    with pytest.raises(ArgumentError, match=r"a cost of 'fn' must be a number .*; got"):
         as_actions({"fn": cost, "fp": 1})
 
 
@@ -147,5 +147,5 @@ def test_a_rule_is_applied_and_priced():
 
 
 def test_capital_letters_are_told():
-    with pytest.raises(ArgumentError, match="named in small letters; got FN, FP"):
+    with pytest.raises(ArgumentError, match="named in lower case; got FN, FP"):
         as_actions({"FN": 5, "FP": 1})

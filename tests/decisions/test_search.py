@@ -165,13 +165,13 @@ def test_the_result_leaves_as_json():
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"capacity": {"review": 5}}, "capacity names an action 'review' that has no costs"),
-        ({"capacity": {"act": -1}}, "capacity of 'act' must be a number, not negative; got -1"),
-        ({"capacity": {"act": math.nan}}, "not negative; got nan"),
-        ({"capacity": 500}, "capacity must name actions; got 500"),
+        ({"capacity": {"review": 5}}, "capacity names the action 'review', which has no costs"),
+        ({"capacity": {"act": -1}}, "capacity of 'act' must be a number at least 0; got -1"),
+        ({"capacity": {"act": math.nan}}, "at least 0; got nan"),
+        ({"capacity": 500}, "capacity must be a mapping of actions; got 500"),
         ({"fixed_costs": {"act": "free"}}, "fixed_costs of 'act' must be a number"),
         ({"fixed_costs": {"act": math.inf}}, "fixed_costs of 'act' must be a number"),
-        ({"capacity": {"act": 1, "pass": 1}}, "capacities allow 2 of 3 rows"),
+        ({"capacity": {"act": 1, "pass": 1}}, "capacity allows 2 of 3 rows"),
     ],
 )
 def test_bad_wishes_are_refused(asked, told):

@@ -1,17 +1,15 @@
-"""What a calibrated score is worth: costs, rules and curves of rows without labels."""
+"""Decisions with scores: costs, rules, confusion matrices and curves of unlabelled rows, with intervals."""
 
 from trueup.decisions.abstention import Abstention, RealisedCost, abstain
-from trueup.decisions.benefit import DecisionCurve, decision_curve
 from trueup.decisions.confusion import ExpectedConfusion, expected_confusion
-from trueup.decisions.costs import ExpectedCost, Share, expected_cost
+from trueup.decisions.costs import ExpectedCost, expected_cost, expected_saving
 from trueup.decisions.curves import ExpectedCurve, expected_pr, expected_roc
+from trueup.decisions.decision_curve import DecisionCurve, Gain, decision_curve
 from trueup.decisions.evidence import Labelled
-from trueup.decisions.gains import Gain
 from trueup.decisions.omni import omniloss, omnipredict
-from trueup.decisions.rejection import RewardCurve, RiskCoverage, reward_curve, risk_coverage
-from trueup.decisions.rules import Action, Rule
-from trueup.decisions.saving import expected_saving
-from trueup.decisions.search import BestRule, best_rule
+from trueup.decisions.rules import Action, BestRule, Rule, Share
+from trueup.decisions.search import best_rule
+from trueup.decisions.selective import RewardCurve, RiskCoverage, reward_curve, risk_coverage
 
 __all__ = [
     "Abstention",

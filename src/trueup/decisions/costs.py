@@ -1,65 +1,55 @@
-"""What a rule will cost on rows without labels."""
+"""Expected cost of a rule on unlabelled rows, and what it saves compared with another rule."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.frame import to_jsonable
-from trueup.decisions.evidence import as_bound, as_evidence, compare_with, quantile, spread
-from trueup.decisions.inputs import Target, check_level, check_target, say, unlabelled
-from trueup.decisions.rules import as_actions, as_rule, check_squares
+from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
+from trueup.decisions.evidence import measure_shift, read_evidence
+from trueup.decisions.inputs import Target, check_interval, format_amount, read_unlabelled
+from trueup.decisions.rules import Action, Rule, Share, as_actions, as_rule, check_squares
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
-    from trueup.decisions.evidence import Bound, Evidence
-    from trueup.decisions.inputs import Unlabelled
-    from trueup.decisions.rules import Rule
-
-
-class Share(NamedTuple):
-    """What falls to one action, by the scores alone: rows, positives among them, and what they cost."""
-
-    action: str
-    rows: float
-    positives: float
-    cost: float
+    from trueup.decisions.counts import SegmentSums
 
 
 @dataclass(frozen=True, eq=False)
-class ExpectedCost:
-    """What a rule will cost, with an interval.
+class ExpectedCost(Result):
+    """Expected cost of a rule, with an interval.
 
     Attributes
     ----------
     estimate, low, high : float
-        The total cost of these rows (target "rows"), or the cost a row of rows to come (target "population").
+        Total cost of these rows (target "rows"), or cost per row of the population (target "population").
     level : float
-        How often the interval holds the cost.
+        Coverage probability of the interval.
     target : {"rows", "population"}
     rule : Rule
     half_widths : mapping of str to float
-        Half-widths that the interval is made of: "label noise" or "sampling", and "calibration" where there is evidence.
-        Parts that are independent of each other add up in squares: the interval is at most as wide as their sum.
+        Components of the half-width: "label noise" or "sampling", and "calibration" if there is evidence. Independent
+        components add in squares, so that the interval is at most as wide as their sum.
     correction : float
-        What labelled rows add to the cost that the scores alone tell; part of the estimate.
+        What labelled rows add to the cost that the scores alone predict; part of the estimate.
     rows : float
-        Their number, or their total weight.
+        Number of rows, or their total weight.
     shares : tuple of Share
-        What falls to each action, by the scores alone: their costs add up to the estimate less the correction.
+        Rows assigned to each action, by the scores alone: their costs add up to the estimate minus the correction.
     evidence : str
-        Where the calibration part comes from; empty where scores are taken at their word.
+        Source of the calibration component; empty if the scores are assumed to be calibrated.
     distance : float
-        Of the distribution of the scores from that of the labelled ones, small moves forgiven; NaN where there are none.
+        Distance of the score distribution from that of the labelled rows, beyond a tolerance; NaN without labelled rows.
     by_segment : mapping of str to ExpectedCost
-        Each segment by itself, its interval as sure as that of the whole; without start-up costs, which are of no segment.
+        Each segment, with an interval of the same level; without fixed costs, which belong to no segment.
     """
 
     estimate: float
@@ -76,31 +66,29 @@ class ExpectedCost:
     distance: float
     by_segment: Mapping[str, ExpectedCost] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain values fit for JSON; what is not finite becomes None."""
-        nested = {
-            "rule": self.rule.to_dict(),
-            "shares": [share._asdict() for share in self.shares],
-            "by_segment": {name: one.to_dict() for name, one in self.by_segment.items()},
-        }
-        return {name: to_jsonable(nested.get(name, getattr(self, name))) for name in self.__dataclass_fields__}
-
     def __repr__(self) -> str:
-        what = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "a row"
-        parts = ", ".join(f"{name} {say(half, 3)}" for name, half in self.half_widths.items())
-        told = self.evidence or "scores taken at their word"
+        unit = f"of {self.rows:,.10g} row{'' if self.rows == 1 else 's'}" if self.target == "rows" else "per row"
+        widths = ", ".join(f"{name} {format_amount(half, 3)}" for name, half in self.half_widths.items())
         if self.correction:
-            parts += f"; correction {'+' if self.correction > 0 else ''}{say(self.correction, 3)}"
-        span = f"{say(self.low)} to {say(self.high)}"
-        return f"<ExpectedCost {say(self.estimate)} {what}, {span} at {100 * self.level:g}% ({parts}; {told})>"
+            widths += f"; correction {'+' if self.correction > 0 else ''}{format_amount(self.correction, 3)}"
+        limits = f"{format_amount(self.low)} to {format_amount(self.high)} at {100 * self.level:g}%"
+        evidence = self.evidence or "assuming calibrated scores"
+        return f"<ExpectedCost {format_amount(self.estimate)} {unit}, {limits} ({widths}; {evidence})>"
 
 
 def expected_cost(
-    p: ArrayLike, costs: Any, rule: Any, labelled: Any = None, *,
-    level: float = 0.9, target: Target = "rows", weight: ArrayLike | None = None, segments: Any = None,
+    p: ArrayLike,
+    costs: Any,
+    rule: Any,
+    labelled: Any = None,
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
     tuned: bool = False,
-) -> ExpectedCost:  # fmt: skip
-    """Say what a rule will cost on rows without labels, with an interval.
+) -> ExpectedCost:
+    """Estimate the cost of a rule on unlabelled rows, with an interval.
 
     Parameters
     ----------
@@ -109,162 +97,139 @@ def expected_cost(
     costs : mapping or list
         {"fn": 5, "fp": 1}, or actions: {name: (cost on a positive row, cost on a negative row)}.
     rule : float, mapping, list, Rule or BestRule
-        A threshold (act where the score is that or more), {name: (from, below)}, or what `best_rule` gave.
+        A threshold (act from that score on), {name: (from, below)}, or a result of `best_rule`.
     labelled : (y, p), Labelled, fitted calibrator, CalibrationBound, Audit or float, optional
-        What is known of the scores' errors. Best are labelled rows that did not teach the model, or a calibrator, which
-        held some out: they correct the estimate, too. A bound on c(f), or an audit's, only widens the interval. Without
-        it the scores are taken at their word.
+        Evidence about the errors of the scores. Best are labelled rows that the model was not trained on, or a fitted
+        calibrator, which kept its held-out rows: they also correct the estimate. A bound on c(f), or an audit, only widens
+        the interval. Without it, the interval assumes calibrated scores.
     level : float
+        Coverage probability of the interval.
     target : {"rows", "population"}
-        The total cost that these rows will turn out to have, or the mean cost a row of the population they come from.
+        The total cost of these rows, or the mean cost per row of the population that they come from.
     weight : array-like, optional
     segments : array-like of labels, or mapping of column to values, optional
-        The segment of each row; where the bound knows segments, each is corrected and bounded by its own. For an audit,
-        write {"region": [..]}, so that they are named as it names them.
+        The segment of each row. Where the evidence has segments, each segment is corrected and bounded by its own. For an
+        audit, pass {"region": [..]}, so that segments have the names of the audit.
     tuned : bool
-        Whether the labelled rows had a say in choosing the rule, as where thresholds were tried out on their outcomes.
-        What they say of the cost then has to hold for all rules at once. `best_rule` sees no outcome, so its rules were
-        not searched for in this sense.
+        Whether the labelled rows were used to choose the rule, for example by trying thresholds on their outcomes. The
+        correction is then bounded for all rules at once. `best_rule` uses no outcomes, so its rules are not tuned.
 
     Warns
     -----
     ShiftWarning
-        Where the scores come from elsewhere than the labelled ones.
+        If the score distribution differs from that of the labelled rows.
 
     Notes
     -----
     L = sum_j (b_j N_j + (a_j - b_j) sum f) (Gao, Parameswaran & Peng 2017, section 2.4). With e = (a_j - b_j)(y - f) on n
-    labelled rows, mean mu and spread tau: L + N mu +- z tau sqrt(N + N^2/n) for these rows; L/N + mu +- z sqrt(s^2/N +
-    tau^2/n) for rows to come, s the spread of what a row is expected to cost, with the mu of its segment where there are
-    some; spreads are bounds that hold for few events. Where the rule was searched for, the error of mu is bounded for all
-    rules with these actions at once, and added. Where a bound c is all that is known, the estimate is L, and N c times the
-    rule's swing is added, which is never above N c sum |a_j - b_j|, as Claim 1 has it. An interval ends where no outcomes
-    could take the cost. Start-up costs belong to these rows, not to rows to come.
+    labelled rows, of mean mu and standard deviation tau, the interval is L + N mu +- z tau sqrt(N + N^2/n) for these rows,
+    and L/N + mu +- z sqrt(s^2/N + tau^2/n) for the population, where s is the standard deviation of the expected cost of a
+    row, corrected by the mu of its segment. Standard deviations are upper bounds that hold for few events. With ``tuned``,
+    the error of mu is bounded for all rules with these actions at once, and added. If only a bound c is known, the estimate
+    is L, and N c times half the variation of a_j - b_j over the intervals is added, which never exceeds the
+    N c sum |a_j - b_j| of Claim 1. An interval is limited to costs that some outcomes could produce. Fixed costs count for
+    these rows, not for the population.
 
     Examples
     --------
     >>> expected_cost([0.1, 0.3, 0.9], {"fn": 5, "fp": 1}, 0.2)
-    <ExpectedCost 1.3 of 3 rows, 0 to 4.096 at 90% (label noise 2.8; scores taken at their word)>
+    <ExpectedCost 1.3 of 3 rows, 0 to 4.096 at 90% (label noise 2.8; assuming calibrated scores)>
     """
-    check_target(target)
-    check_level(level)
-    rows = unlabelled(p, weight, segments)
+    check_interval(level, target)
+    rows = read_unlabelled(p, weight, segments)
     actions = as_actions(costs)
     check_squares(actions)
-    found = as_rule(rule, actions)
-    known = as_bound(labelled)
-    distance = compare_with(known, rows.p, rows.w)
-    sides = (1 - level) / 2
-    if rows.segments is None:
-        return _put_together([_part(rows, found, known, sides, None, tuned=tuned)], found, level, target, rows, distance)
-    whole, single = [], {}
-    alone = replace(found, actions=tuple(replace(one, fixed=0.0) for one in found.actions))
-    for name, part in rows.parts():
-        single[name] = _put_together(
-            [_part(part, alone, known, sides, name, tuned=tuned)], alone, level, target, part, math.nan
-        )
-        # Bounds of all segments must hold at once for the whole.
-        whole.append(_part(part, found, known, sides / len(rows.segments.names), name, tuned=tuned))
-    return _put_together(whole, found, level, target, rows, distance, single)
+    fitted = as_rule(rule, actions)
+    evidence = read_evidence(labelled)
+    distance = measure_shift(evidence, rows.p, rows.w)
+    overall, single = sum_segments(rows, evidence, fitted.edges[1:-1], (1 - level) / 2, tuned=tuned)
+    variable = replace(fitted, actions=tuple(replace(action, fixed=0.0) for action in fitted.actions))
+    by_segment = {name: _cost_of([part], variable, level, target, math.nan) for name, part in single.items()}
+    return replace(_cost_of(overall, fitted, level, target, distance), by_segment=by_segment)
 
 
-class _Part(NamedTuple):
-    """Rows of one kind: their cost by the scores, the noise of their labels, and what is known of the error.
-
-    ``squares`` sums w^2, ``around`` what w^2 times the cost of a row less their mean cost, and times its square, sum to.
-    """
-
-    cost: float
-    weight: float
-    squares: float
-    around: tuple[float, float]
-    noise: float
-    known: Evidence | None
-
-
-def _part(rows: Unlabelled, rule: Rule, known: Bound | None, sides: float, name: str | None, *, tuned: bool) -> _Part:
-    p, w = rows.p, rows.w
-    noise = float(np.sum((w * rule.differences[rule.action_index(p)]) ** 2 * p * (1 - p)))
-    evidence = None if known is None else as_evidence(known, rule, sides, name, tuned=tuned)
-    each = rule.expected_costs(p)
-    cost, weight = float(w @ each), float(w.sum())
-    away = w * (each - cost / weight)
-    return _Part(cost, weight, float(np.sum(w**2)), (float(w @ away), float(away @ away)), noise, evidence)
-
-
-def _put_together(
-    parts: list[_Part], rule: Rule, level: float, target: Target, rows: Unlabelled, distance: float,
-    by_segment: Mapping[str, ExpectedCost] | None = None,
-) -> ExpectedCost:  # fmt: skip
-    """Add the parts up: what labelled rows tell varies on its own in each, what is only bounded adds up."""
-    z, total = quantile((1 - level) / 2), float(rows.w.sum())
-    known = [(part, part.known) for part in parts if part.known is not None]
-    correction = sum(part.weight * told.mean for part, told in known)
-    by_scores = sum(part.cost for part in parts)
-    if target == "rows":
-        name, own, fixed, unit = "label noise", sum(_label_noise(part) for part in parts), rule.fixed, 1.0
-    else:
-        mean = (by_scores + correction) / total
-        name, own, fixed, unit = "sampling", _sampling(parts, rows, rule, mean, (1 - level) / 2) ** 2, 0.0, total
-    varies = sum((part.weight * (told.deviation or 0.0)) ** 2 / told.rows for part, told in known)
-    bounded = sum(part.weight * told.bound for part, told in known)
-    half = z * math.sqrt(own + varies) + bounded
-    widths = {name: z * math.sqrt(own) / unit}
-    if known:
-        widths["calibration"] = (z * math.sqrt(varies) + bounded) / unit
-    least, most = _possible(rows, rule, target)
-    estimate, low, high = (
-        min(max((by_scores + correction + side) / unit, least), most) + fixed for side in (0.0, -half, half)
-    )
-    told = (
-        "; ".join(dict.fromkeys(one.told for _, one in known)) if len(known) < 2 else f"{len(known)} segments by their own"
-    )
+def _cost_of(segments: Sequence[SegmentSums], rule: Rule, level: float, target: Target, distance: float) -> ExpectedCost:
+    ends = np.array(list(pairwise(np.clip(rule.edges, 0.0, 1.0))))
+    interval = compute_interval(segments, rule.positive[None], rule.negative[None], level, target, ends)
+    fixed = rule.fixed if target == "rows" else 0.0
+    estimate, low, high = (float(limit[0]) + fixed for limit in interval[:3])
+    weight, positive = (np.sum([getattr(part.rows, name) for part in segments], axis=0) for name in ("weight", "positive"))
+    cost = rule.negative * weight + (rule.positive - rule.negative) * positive
+    columns = zip(rule.actions, weight.tolist(), positive.tolist(), cost.tolist(), strict=True)
+    shares = tuple(Share(action.name, *sums) for action, *sums in columns)
+    half_widths = {name: float(half[0]) for name, half in interval.half_widths.items()}
     return ExpectedCost(
-        estimate, low, high, level, target, rule, widths, correction / unit, total, _shares(rows, rule), told, distance,
-        by_segment or {},
-    )  # fmt: skip
+        estimate,
+        low,
+        high,
+        level,
+        target,
+        rule,
+        half_widths,
+        float(interval.correction[0]),
+        float(weight.sum()),
+        shares,
+        describe_evidence(segments),
+        distance,
+    )
 
 
-def _label_noise(part: _Part) -> float:
-    """Give the variance of the cost of rows: by labelled rows where there are some, else by the scores."""
-    if part.known is None or part.known.deviation is None:
-        return part.noise
-    return part.squares * part.known.deviation**2
+def expected_saving(
+    p: ArrayLike,
+    costs: Any,
+    rule: Any,
+    baseline: Any,
+    labelled: Any = None,
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
+    tuned: bool = False,
+) -> ExpectedCost:
+    """Estimate what a rule saves on unlabelled rows compared with another rule, with an interval.
 
+    Parameters
+    ----------
+    p, costs, labelled, level, target, weight, segments, tuned
+        As for `expected_cost`.
+    rule, baseline : float, mapping, list, Rule or BestRule
+        The rule to evaluate, and the one that would be used otherwise. A positive result means that the first is cheaper.
 
-def _sampling(parts: list[_Part], rows: Unlabelled, rule: Rule, mean: float, failing: float) -> float:
-    """Bound the root of the variance of what rows are expected to cost, also where few of them cost much.
+    Notes
+    -----
+    The difference of two costs is the cost of a rule whose actions cost the difference. Its interval is much narrower than
+    two separate ones, because rows that both rules treat alike contribute no uncertainty.
 
-    What labelled rows add differs from part to part, and which part a row is of is chance, too.
+    Examples
+    --------
+    >>> round(expected_saving([0.1, 0.3, 0.9], {"fn": 5, "fp": 1}, 0.2, 0.5).estimate, 9)    # 0.3: 5 x .3 less .7
+    0.8
     """
-    ends = np.clip(rule.edges, 0.0, 1.0)
-    reached = np.array(
-        [one.negative + one.difference * np.array(both) for one, both in zip(rule.actions, pairwise(ends), strict=True)]
+    actions = as_actions(costs)
+    saving = _difference(as_rule(rule, actions), as_rule(baseline, actions))
+    return expected_cost(
+        p,
+        list(saving.actions),
+        saving,
+        labelled,
+        level=level,
+        target=target,
+        weight=weight,
+        segments=segments,
+        tuned=tuned,
     )
-    squares, most = 0.0, 0.0
-    for part in parts:
-        added = 0.0 if part.known is None else part.known.mean
-        off, (once, twice) = part.cost / part.weight + added - mean, part.around
-        squares += twice + 2 * off * once + off**2 * part.squares
-        most = max(most, float(rows.w.max() * np.abs(reached + added - mean).max()))
-    return spread(np.array([math.sqrt(max(squares, 0.0))]), most, failing)
 
 
-def _possible(rows: Unlabelled, rule: Rule, target: Target) -> tuple[float, float]:
-    """Give the least and the most that can come out, whatever the outcomes."""
-    low, high = (np.array([side(one.positive, one.negative) for one in rule.actions]) for side in (min, max))
-    if target == "population":
-        return float(low.min()), float(high.max())
-    at = rule.action_index(rows.p)
-    return float(rows.w @ low[at]), float(rows.w @ high[at])
-
-
-def _shares(rows: Unlabelled, rule: Rule) -> tuple[Share, ...]:
-    """Say what each action takes."""
-    at, many = rule.action_index(rows.p), len(rule.actions)
-    taken, positive, cost = (
-        np.bincount(at, rows.w * column, many) for column in (1.0, rows.p, rule.expected_costs(rows.p))
-    )
-    return tuple(
-        Share(action.name, float(taken[k]), float(positive[k]), float(cost[k])) for k, action in enumerate(rule.actions)
-    )
+def _difference(rule: Rule, baseline: Rule) -> Rule:
+    """Return the rule whose cost is that of ``baseline`` minus that of ``rule``."""
+    edges = sorted({*rule.edges, *baseline.edges})
+    starts = np.array(edges[:-1])
+    actions = []
+    for index, (j, k) in enumerate(zip(rule.action_index(starts), baseline.action_index(starts), strict=True)):
+        ours, theirs = rule.actions[j], baseline.actions[k]
+        name = ours.name if ours == theirs else f"{ours.name} for {theirs.name}"
+        positive, negative = theirs.positive - ours.positive, theirs.negative - ours.negative
+        actions.append(Action(f"{name} ({index})", positive, negative))
+    actions[0] = replace(actions[0], fixed=baseline.fixed - rule.fixed)
+    return Rule(tuple(actions), tuple(edges))

@@ -18,12 +18,11 @@ import numpy as np
 from trueup.data.bins import DEFAULT_BINS, calendar_unit, find_edges, fit_binner
 from trueup.data.segments import bins_for, check_bins, segment_column
 from trueup.decisions.confusion import expected_confusion
-from trueup.decisions.costs import Share, expected_cost
+from trueup.decisions.costs import expected_cost, expected_saving
 from trueup.decisions.evidence import Labelled
-from trueup.decisions.moved import STEPS
-from trueup.decisions.rules import Rule, as_rule
-from trueup.decisions.saving import expected_saving
+from trueup.decisions.rules import Rule, Share, as_rule
 from trueup.decisions.search import best_rule
+from trueup.decisions.shift import CROSS_FITTED_TOLERANCE
 from trueup.errors import ColumnError, ShiftWarning
 from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
 from trueup.metrics.scores import prr
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from trueup.decisions.confusion import ExpectedConfusion
     from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.inputs import Target
-    from trueup.decisions.rules import Action
-    from trueup.decisions.search import BestRule
+    from trueup.decisions.rules import Action, BestRule
     from trueup.metrics.cumulative import CalibrationBound
 
     LabelledCodes = tuple[Sequence[str], AnyArray, AnyArray]  # segment names; codes of the rows and of the labelled rows
@@ -223,7 +221,7 @@ class _Evaluator:
     def _evidence(self, *columns: Any, **named: Any) -> Labelled:
         evidence = Labelled(*columns, **named)
         if self.cross_fitted:
-            evidence.free = STEPS
+            evidence.shift_tolerance = CROSS_FITTED_TOLERANCE
         return evidence
 
     def cost(self, rule: Rule) -> ExpectedCost:

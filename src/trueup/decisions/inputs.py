@@ -1,8 +1,7 @@
-"""What every decision asks of its arguments, checked once and in the same words."""
+"""Validation of scores, weights, segments and numbers, shared by all decision functions."""
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trueup._validate import check_choice
+from trueup._validate import check_choice, check_fraction
 from trueup.data.checks import MAX_WEIGHT, are_hard
 from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
@@ -28,165 +27,119 @@ Target = Literal["rows", "population"]
 
 
 class Segments(NamedTuple):
-    """The segment of each row: names, ascending, and the place of each row's among them."""
+    """The segment of each row: sorted names, and per row the index of its name."""
 
     names: tuple[str, ...]
     codes: IntArray
 
-    def rows(self) -> dict[str, NDArray[np.intp]]:
-        """Give the numbers of the rows of each segment."""
+    def indices(self) -> dict[str, NDArray[np.intp]]:
+        """Return the row numbers of each segment, by name."""
         order = np.argsort(self.codes, kind="stable")
         ends = np.cumsum(np.bincount(self.codes, minlength=len(self.names)))
         return dict(zip(self.names, np.split(order, ends[:-1]), strict=True))
 
 
-class Unlabelled(NamedTuple):
-    """Scores and weights of rows whose outcome is not known, and perhaps their segments."""
+class UnlabelledRows(NamedTuple):
+    """Scores, weights and optionally segments of rows whose outcome is unknown."""
 
     p: FloatArray
     w: FloatArray
     segments: Segments | None = None
 
-    def parts(self) -> Iterator[tuple[str, Unlabelled]]:
-        """Give the rows of each segment, by its name."""
-        for name, here in ({} if self.segments is None else self.segments.rows()).items():
-            yield name, Unlabelled(self.p[here], self.w[here])
+    def by_segment(self) -> Iterator[tuple[str, UnlabelledRows]]:
+        """Yield the name and the rows of each segment."""
+        for name, index in ({} if self.segments is None else self.segments.indices()).items():
+            yield name, UnlabelledRows(self.p[index], self.w[index])
 
 
-def unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> Unlabelled:
-    """Check scores, weights and segments, and leave out rows of weight 0.
-
-    Parameters
-    ----------
-    p : array-like, shape (n,)
-        In [0, 1].
-    weight : array-like, shape (n,), optional
-    segments : array-like of labels, or mapping of column to values, optional
-        See `segments_of`.
-
-    Examples
-    --------
-    >>> unlabelled([0.2, 0.7], segments=["north", "south"]).segments.names
-    ('north', 'south')
-    """
-    many = np.size(p)
-    rows = scored(np.zeros(many), p, weight)
-    kept = np.ones(many, bool)
-    if weight is not None:
-        given = numbers(weight, "weight")
-        kept = given > 0
-        if given.max() > MAX_WEIGHT or given.max() < 1 / MAX_WEIGHT:
-            raise DataError(
-                f"weights are too far from 1 to add up; got {given.max():g}", hint="measure them in another unit"
-            )
+def read_unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> UnlabelledRows:
+    """Validate scores in [0, 1], weights and segments, and drop rows of weight 0."""
+    rows = scored(np.zeros(np.size(p)), p, weight)
+    if weight is not None and not 1 / MAX_WEIGHT <= (most := numbers(weight, "weight").max()) <= MAX_WEIGHT:
+        raise DataError(f"weights are too far from 1 to be summed; the largest is {most:g}", hint="use another unit")
     warn_of_hard_scores(rows.p, "score")
-    return Unlabelled(rows.p, rows.w, None if segments is None else segments_of(segments, kept))
+    return UnlabelledRows(rows.p, rows.w, None if segments is None else read_segments(segments, has_weight(weight, p)))
+
+
+def has_weight(weight: ArrayLike | None, rows: ArrayLike) -> BoolArray:
+    """Return per row whether its weight is above 0."""
+    return np.ones(np.shape(rows)[0], bool) if weight is None else numbers(weight, "weight") > 0
 
 
 def warn_of_hard_scores(p: FloatArray, name: str) -> None:
-    """Warn where many scores are all 0 or 1: no cost of them is in doubt, which is not so."""
+    """Warn if many scores are all 0 or 1: they are labels, and intervals computed from them would have no width."""
     if are_hard(p):
         warnings.warn(
             f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped",
             HardPredictionWarning,
-            stacklevel=frames_within() + 1,
+            stacklevel=frames_in_package() + 1,
         )
 
 
-def segments_of(segments: Any, kept: BoolArray) -> Segments:
-    """Read the segment of each row, and keep those of some.
+def read_segments(segments: Any, kept: BoolArray) -> Segments:
+    """Return the segments of the kept rows, from labels or from a mapping of column to values.
 
-    Parameters
-    ----------
-    segments : array-like of labels, or mapping of column to values
-        A mapping names segments as an audit does: {"region": [..], "device": [..]} gives "region=north & device=tv". Labels
-        are written as there, too: 1.0 as "1", True as "true"; rows without one are a segment of their own.
-    kept : ndarray of bool
-        One entry for each row that segments are given for.
-
-    Examples
-    --------
-    >>> segments_of({"region": ["n", "s"]}, np.array([True, True])).names
-    ('region=n', 'region=s')
+    A mapping names segments as an audit does: {"region": [..], "device": [..]} becomes "region=north & device=tv". Labels
+    are formatted as in an audit (1.0 as "1", True as "true"), and rows without a label form a segment.
     """
     if isinstance(segments, Mapping):
         if not segments:
-            raise ArgumentError("segments name no column", hint='write segments={"region": frame["region"]}')
-        columns = [_labels(values, kept, str(name), f"{name}=", f"{name} is missing") for name, values in segments.items()]
+            hint = 'write segments={"region": frame["region"]}'
+            raise ArgumentError("segments has no columns", hint=hint, parameter="segments")
+        columns = [
+            _label_codes(values, kept, str(name), f"{name}=", f"{name} is missing") for name, values in segments.items()
+        ]
     else:
-        columns = [_labels(segments, kept, "segments", "", "(missing)")]
+        columns = [_label_codes(segments, kept, "segments", "", "(missing)")]
     names, codes = columns[0]
-    for more, other in columns[1:]:
-        pairs, codes = np.unique(codes * len(more) + other, return_inverse=True)
-        names = [f"{names[pair // len(more)]} & {more[pair % len(more)]}" for pair in pairs.tolist()]
+    for more_names, more_codes in columns[1:]:
+        pairs, codes = np.unique(codes * len(more_names) + more_codes, return_inverse=True)
+        names = [f"{names[pair // len(more_names)]} & {more_names[pair % len(more_names)]}" for pair in pairs.tolist()]
     order = np.argsort(np.array(names, object), kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return Segments(tuple(names[at] for at in order.tolist()), place[codes])
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Segments(tuple(names[index] for index in order.tolist()), rank[codes])
 
 
-def _labels(values: Any, kept: BoolArray, name: str, before: str, missing: str) -> tuple[list[str], IntArray]:
-    """Number the labels of one column, those of rows that are kept."""
+def _label_codes(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -> tuple[list[str], IntArray]:
+    """Return the label names of one column, and their codes for the kept rows."""
     shape = np.shape(values)
     if shape != kept.shape:
         raise DataError(
-            f"{name} must have one label a row; got shape {shape} for {len(kept):,} rows", hint="give each row a label"
+            f"{name} must have one label per row; got shape {shape} for {len(kept):,} rows", hint="label every row"
         )
-    coded = from_array(values, name).categories()
-    texts = [missing, *(f"{before}{level}" for level in coded.levels)]
-    found, codes = np.unique(coded.codes[kept], return_inverse=True)
-    return [texts[at + 1] for at in found.tolist()], np.asarray(codes, np.int64)
+    column = from_array(values, name).categories()
+    names = [missing, *(f"{prefix}{level}" for level in column.levels)]
+    present, codes = np.unique(column.codes[kept], return_inverse=True)
+    return [names[code + 1] for code in present.tolist()], np.asarray(codes, np.int64)
 
 
 def is_number(value: Any) -> bool:
-    """Say whether something is one number, and not a truth value, nor too large to be written with a point."""
+    """Return whether ``value`` is a number that float64 can represent (booleans are not numbers)."""
     if isinstance(value, int) and not isinstance(value, bool):
         return abs(value) <= sys.float_info.max
     return isinstance(value, (float, np.integer, np.floating))
 
 
-def number(value: Any, name: str, hint: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """Check a finite number between two ends.
-
-    Examples
-    --------
-    >>> number(3, "the cost", "a number", low=0)
-    3.0
-    """
-    if not is_number(value) or not math.isfinite(value) or not low <= value <= high:
-        asked = "a finite number"
-        if low > -math.inf or high < math.inf:
-            asked += f" of at least {low:g}" if high == math.inf else f" between {low:g} and {high:g}"
-        raise ArgumentError(f"{name} must be {asked}; got {value!r:.60}", hint=hint)
-    return float(value)
-
-
-def check_level(level: Any) -> None:
-    """Check the share of intervals that are to hold."""
-    if not is_number(level) or not 0 < level < 1:
-        raise ArgumentError(f"level must lie between 0 and 1; got {level!r}", hint="0.9: intervals that hold 9 times in 10")
-
-
-def check_target(target: Any) -> None:
-    """Check what is to be told: of these rows, or of the population they come from."""
+def check_interval(level: Any, target: Any) -> None:
+    """Validate the confidence level and the target of an interval."""
     check_choice("target", target, ("rows", "population"))
+    check_fraction("level", level, hint="0.9: intervals that cover 9 times in 10")
 
 
-def say(value: float, digits: int = 4) -> str:
-    """Write an amount: to the unit where that is enough digits, and never in powers of ten that nobody reads.
+def format_amount(value: float, digits: int = 4) -> str:
+    """Format an amount without exponents: rounded to units where that has enough digits.
 
-    Examples
-    --------
-    >>> say(1234567.8), say(54.3212), say(0.043219), say(0.0)
+    >>> format_amount(1234567.8), format_amount(54.3212), format_amount(0.043219), format_amount(0.0)
     ('1,234,568', '54.32', '0.04322', '0')
     """
     return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
-def frames_within() -> int:
-    """Count the frames of this package that are running, so that a warning points at the line which called it."""
-    frame, within = sys._getframe(1), 1
+def frames_in_package() -> int:
+    """Count the innermost stack frames inside this package, so that a warning points at the calling line."""
+    frame, count = sys._getframe(1), 1
     package = __name__.partition(".")[0]
     while frame.f_back is not None and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == package:
-        frame, within = frame.f_back, within + 1
-    return within
+        frame, count = frame.f_back, count + 1
+    return count

@@ -1,4 +1,4 @@
-"""Actions, what they cost, and rules: which action at which score."""
+"""Actions and their costs, and rules: which action is taken at which score."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.decisions.inputs import is_number, number
+from trueup._validate import check_number
+from trueup.data.frame import to_jsonable
+from trueup.decisions.inputs import format_amount, is_number
 from trueup.errors import ArgumentError
 from trueup.metrics.inputs import scored
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 ERRORS = ("fn", "fp", "tp", "tn")
-LARGEST_COST = 1e90  # squares of costs times weights are summed up
+LARGEST_COST = 1e90  # squares of costs times weights are summed
+EXAMPLE = 'write {"fn": 5, "fp": 1}, or {"grant": (100, -10), "refuse": (0, 0)}: cost on a positive, on a negative row'
+
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -32,9 +38,9 @@ class Action:
     ----------
     name : str
     positive, negative : float
-        What it costs on a row whose outcome is 1, and on one whose outcome is 0; below 0 it earns.
+        Cost on a row of outcome 1, and on a row of outcome 0; a negative cost is a gain.
     fixed : float
-        What it costs to use it at all, once.
+        Cost of using the action at all, once.
     """
 
     name: str
@@ -44,12 +50,12 @@ class Action:
 
     @property
     def difference(self) -> float:
-        """Give what it costs more on a positive than on a negative row."""
+        """Cost on a positive row minus cost on a negative row."""
         return self.positive - self.negative
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Result):
     """Which action at which score: action j where edges[j] <= score < edges[j + 1].
 
     Attributes
@@ -64,12 +70,12 @@ class Rule:
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse edges that give some score no action."""
-        rising = all(low <= high for low, high in pairwise(self.edges))
-        if not self.actions or len(self.edges) != len(self.actions) + 1 or not rising:
+        """Raise if some score in [0, 1] has no action."""
+        ascending = all(low <= high for low, high in pairwise(self.edges))
+        if not self.actions or len(self.edges) != len(self.actions) + 1 or not ascending:
             raise ArgumentError(
-                f"a rule of {len(self.actions)} actions needs one edge more, ascending; got {self.edges!r:.80}",
-                hint="Rule((one, other), (-math.inf, 0.2, math.inf))",
+                f"a rule of {len(self.actions)} actions needs one more edge, ascending; got {self.edges!r:.80}",
+                hint="Rule((first, second), (-math.inf, 0.2, math.inf))",
             )
         if not (self.edges[0] <= 0 and self.edges[-1] >= 1):
             raise ArgumentError(
@@ -78,16 +84,26 @@ class Rule:
             )
 
     @property
-    def differences(self) -> FloatArray:
-        """Give what each action costs more on a positive than on a negative row."""
-        return np.array([action.difference for action in self.actions])
+    def positive(self) -> FloatArray:
+        """Cost of each action on a positive row."""
+        return np.array([action.positive for action in self.actions])
+
+    @property
+    def negative(self) -> FloatArray:
+        """Cost of each action on a negative row."""
+        return np.array([action.negative for action in self.actions])
+
+    @property
+    def fixed(self) -> float:
+        """Total fixed cost of its actions."""
+        return sum(action.fixed for action in self.actions)
 
     def action_index(self, p: FloatArray) -> IntArray:
-        """Give the number of each row's action."""
+        """Return the index of each row's action."""
         return np.searchsorted(np.array(self.edges[1:-1]), p, side="right").astype(np.int64)
 
     def apply(self, p: ArrayLike) -> NDArray[np.object_]:
-        """Give the name of the action that each row gets.
+        """Return the name of each row's action.
 
         Examples
         --------
@@ -97,19 +113,13 @@ class Rule:
         names = np.array([action.name for action in self.actions], object)
         return np.asarray(names[self.action_index(scored(np.zeros(np.size(p)), p).p)])
 
-    @property
-    def fixed(self) -> float:
-        """Give what its actions cost to be used at all."""
-        return sum(action.fixed for action in self.actions)
-
     def expected_costs(self, p: FloatArray) -> FloatArray:
-        """Give what each row is expected to cost: b + (a - b) f."""
-        at = self.action_index(p)
-        base = np.array([action.negative for action in self.actions])
-        return np.asarray(base[at] + self.differences[at] * p)
+        """Return the expected cost of each row, b + (a - b) f, if the scores are calibrated."""
+        index = self.action_index(p)
+        return np.asarray(self.negative[index] + (self.positive - self.negative)[index] * p)
 
     def realised_cost(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
-        """Add up what it cost once outcomes are known, start-up costs included.
+        """Return the total cost once outcomes are known, fixed costs included.
 
         Examples
         --------
@@ -117,46 +127,103 @@ class Rule:
         6.0
         """
         rows = scored(y, p, weight)
-        at = self.action_index(rows.p)
-        base = np.array([action.negative for action in self.actions])
-        return float(rows.w @ (base[at] + self.differences[at] * rows.y)) + self.fixed
+        index = self.action_index(rows.p)
+        return float(rows.w @ (self.negative[index] + (self.positive - self.negative)[index] * rows.y)) + self.fixed
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values fit for JSON; an edge that is not finite becomes None."""
+        """Return plain values that JSON can represent; infinite edges become None."""
         ends = [None if math.isinf(edge) else edge for edge in self.edges]
-        return {
-            "actions": [
-                {**asdict(one), "from": low, "below": high}
-                for one, low, high in zip(self.actions, ends[:-1], ends[1:], strict=True)
-            ]
-        }
+        intervals = zip(self.actions, ends[:-1], ends[1:], strict=True)
+        return {"actions": [{**asdict(action), "from": low, "below": high} for action, low, high in intervals]}
 
     def __repr__(self) -> str:
-        parts = []
-        for action, low, high in zip(self.actions, self.edges[:-1], self.edges[1:], strict=True):
-            where = "always" if low == -math.inf and high == math.inf else _span(low, high)
-            parts.append(f"{action.name} {where}")
-        return f"<Rule {'; '.join(parts)}>"
+        intervals = zip(self.actions, self.edges[:-1], self.edges[1:], strict=True)
+        return f"<Rule {'; '.join(f'{action.name} {_describe_interval(low, high)}' for action, low, high in intervals)}>"
 
 
-def _span(low: float, high: float) -> str:
+def _describe_interval(low: float, high: float) -> str:
     if low == -math.inf:
-        return f"below {high:.4g}"
+        return "always" if high == math.inf else f"below {high:.4g}"
     return f"from {low:.4g}" if high == math.inf else f"from {low:.4g} to below {high:.4g}"
 
 
-def as_actions(costs: Any) -> tuple[Action, ...]:
-    """Read costs: {"fn": 5, "fp": 1}, or the actions themselves.
+class Share(NamedTuple):
+    """The rows assigned to one action, by the scores alone: their number, expected positives and expected cost."""
 
-    Parameters
+    action: str
+    rows: float
+    positives: float
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class BestRule(Result):
+    """The cheapest rule, its cost, and the costs of alternatives.
+
+    Attributes
     ----------
-    costs : mapping or sequence
-        {"fn": .., "fp": ..}, perhaps with "tp" and "tn": what a row costs that is missed, flagged wrongly, flagged rightly
-        and passed rightly; two actions, "pass" and "act". Or {name: (cost on a positive row, cost on a negative row)}, or
-        a list of `Action`, of (name, positive, negative), or of (positive, negative), which are then numbered.
+    rule : Rule
+        Can be passed to `expected_cost`.
+    estimate : float
+        Its expected total cost on these rows, fixed costs included.
+    shares : tuple of Share
+        The rows assigned to each action.
+    curves : mapping of str to points (threshold, cost)
+        The cost when one edge of the rule moves, "pass | act", and the others stay. A threshold of infinity leaves no rows
+        to the upper action. Thresholds that exceed a capacity are left out.
+    uniform_costs : mapping of str to float
+        By action, the cost of taking it on all rows, whatever its capacity.
+    over_capacity : tuple of str
+        The actions whose capacity is too small for that.
+    """
 
-    Examples
-    --------
+    rule: Rule
+    estimate: float
+    shares: tuple[Share, ...]
+    curves: Mapping[str, Points]
+    uniform_costs: Mapping[str, float]
+    over_capacity: tuple[str, ...] = ()
+
+    @property
+    def curve(self) -> Points:
+        """The cost at each threshold, if the rule has one; else empty."""
+        return next(iter(self.curves.values())) if len(self.curves) == 1 else ()
+
+    @property
+    def threshold(self) -> float:
+        """The score from which the upper action is taken; NaN unless the rule has two actions."""
+        return self.rule.edges[1] if len(self.rule.actions) == 2 else math.nan
+
+    def apply(self, p: ArrayLike) -> NDArray[np.object_]:
+        """Return the name of each row's action."""
+        return self.rule.apply(p)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can represent; non-finite numbers become None."""
+        return {
+            "rule": self.rule.to_dict(),
+            "estimate": self.estimate,
+            "shares": [share._asdict() for share in self.shares],
+            "curves": {
+                name: [{"threshold": to_jsonable(threshold), "cost": cost} for threshold, cost in points]
+                for name, points in self.curves.items()
+            },
+            "uniform_costs": dict(self.uniform_costs),
+            "over_capacity": list(self.over_capacity),
+        }
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{share.action} {share.rows:,.10g}" for share in self.shares)
+        return f"<BestRule {format_amount(self.estimate)}: {str(self.rule)[6:-1]} (rows: {rows})>"
+
+
+def as_actions(costs: Any) -> tuple[Action, ...]:
+    """Read costs of errors, {"fn": 5, "fp": 1}, or of actions.
+
+    Costs of errors may include "tp" and "tn"; they define two actions, "pass" and "act". Actions are {name: (cost on a
+    positive row, cost on a negative row)}, or a list of `Action`, of (name, positive, negative), or of (positive,
+    negative), which are then numbered.
+
     >>> as_actions({"fn": 5, "fp": 1})[1]
     Action(name='act', positive=0.0, negative=1.0, fixed=0.0)
     >>> as_actions({"grant": (100, -10), "refuse": (0, 0)})[0].difference
@@ -164,138 +231,138 @@ def as_actions(costs: Any) -> tuple[Action, ...]:
     """
     if isinstance(costs, Mapping) and costs and set(costs) <= set(ERRORS):
         if "fn" not in costs or "fp" not in costs:
-            raise ArgumentError(f"costs of errors must name both 'fn' and 'fp'; got {sorted(costs)}", hint=EXAMPLE)
-        fn, fp, tp, tn = (_number(costs.get(name, 0.0), name) for name in ERRORS)
+            raise _cost_error(f"costs of errors must name both 'fn' and 'fp'; got {sorted(costs)}")
+        fn, fp, tp, tn = (_read_cost(costs.get(name, 0.0), name) for name in ERRORS)
         return Action("pass", fn, tn), Action("act", tp, fp)
     if isinstance(costs, Mapping) and costs and {str(name).lower() for name in costs} <= set(ERRORS):
-        raise ArgumentError(f"costs of errors are named in small letters; got {', '.join(map(str, costs))}", hint=EXAMPLE)
+        raise _cost_error(f"costs of errors are named in lower case; got {', '.join(map(str, costs))}")
     if isinstance(costs, Mapping):
-        listed: list[Any] = [(name, *_pair(pair, name)) for name, pair in costs.items()]
-    elif isinstance(costs, Sequence) and not isinstance(costs, (str, bytes)):
-        listed = [(f"action {at}", *one) if _is_pair(one) else one for at, one in enumerate(costs)]
+        listed: list[Any] = [
+            (name, *_read_pair(pair, name, "costs, on a positive and on a negative row")) for name, pair in costs.items()
+        ]
+    elif _is_list(costs):
+        listed = [(f"action {index}", *item) if _is_list(item, 2) else item for index, item in enumerate(costs)]
     else:
-        raise ArgumentError(f"costs must be a mapping or a list of actions; got {costs!r}", hint=EXAMPLE)
-    actions = tuple(_action(one) for one in listed)
+        raise _cost_error(f"costs must be a mapping or a list of actions; got {costs!r}")
+    actions = tuple(_read_action(item) for item in listed)
     names = [action.name for action in actions]
     if not actions:
-        raise ArgumentError("costs name no action", hint=EXAMPLE)
+        raise _cost_error("costs has no actions")
     if len(set(names)) < len(names):
-        raise ArgumentError(f"every action needs a name of its own; got {names}", hint="one entry an action")
+        raise ArgumentError(f"actions must have different names; got {names}", hint="one entry per action")
     return actions
 
 
 def check_squares(actions: tuple[Action, ...]) -> None:
-    """Refuse costs whose squares are too small to be added up: an interval would have no width."""
-    largest = max(abs(cost) for one in actions for cost in (one.positive, one.negative))
+    """Raise if costs are so small that their squares vanish: an interval would have no width."""
+    largest = max(abs(cost) for action in actions for cost in (action.positive, action.negative))
     if 0 < largest < 1 / LARGEST_COST:
-        raise ArgumentError(
-            f"costs are too small to add up; the largest is {largest:g}", hint="measure them in another unit"
-        )
+        raise ArgumentError(f"costs are too small to add; the largest is {largest:g}", hint="use another unit of cost")
 
 
-EXAMPLE = 'write {"fn": 5, "fp": 1}, or {"grant": (100, -10), "refuse": (0, 0)}: cost on a positive, on a negative row'
+def _cost_error(message: str) -> ArgumentError:
+    return ArgumentError(message, hint=EXAMPLE, parameter="costs")
 
 
-def _action(one: Any) -> Action:
-    if isinstance(one, Action):
-        return Action(str(one.name), *(_number(cost, one.name) for cost in (one.positive, one.negative, one.fixed)))
-    if isinstance(one, Sequence) and not isinstance(one, (str, bytes)) and len(one) == 3:
-        return Action(str(one[0]), _number(one[1], one[0]), _number(one[2], one[0]))
-    raise ArgumentError(f"an action is (name, cost on a positive row, cost on a negative row); got {one!r}", hint=EXAMPLE)
+def _read_action(item: Any) -> Action:
+    if isinstance(item, Action):
+        item = (item.name, item.positive, item.negative, item.fixed)
+    elif not _is_list(item, 3):
+        raise _cost_error(f"an action is (name, cost on a positive row, cost on a negative row); got {item!r}")
+    return Action(str(item[0]), *(_read_cost(cost, item[0]) for cost in item[1:]))
 
 
-def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, Sequence) and not isinstance(pair, (str, bytes)) and len(pair) == 2
+def _is_list(value: Any, length: int | None = None) -> bool:
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    return is_list and (length is None or len(value) == length)
 
 
-def _pair(pair: Any, name: Any, of: str = "costs, on a positive and on a negative row") -> tuple[Any, Any]:
-    if not _is_pair(pair):
-        raise ArgumentError(f"action {name!r} needs two {of}; got {pair!r:.60}", hint=EXAMPLE)
+def _read_pair(pair: Any, name: Any, kind: str) -> tuple[Any, Any]:
+    if not _is_list(pair, 2):
+        raise _cost_error(f"action {name!r} needs two {kind}; got {pair!r:.60}")
     return pair[0], pair[1]
 
 
-def _number(value: Any, name: Any) -> float:
-    cost = number(value, f"a cost of {name!r}", EXAMPLE)
-    if abs(cost) > LARGEST_COST:
-        raise ArgumentError(
-            f"a cost of {name!r} is too large to add up; got {cost:g}", hint="measure costs in another unit"
-        )
-    return cost
+def _read_cost(value: Any, name: Any) -> float:
+    check_number(f"a cost of {name!r}", value, -LARGEST_COST, LARGEST_COST, hint=EXAMPLE)
+    return float(value)
 
 
 def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
-    """Read a rule: a threshold for two actions, intervals for any number of them, or what `best_rule` found.
+    """Read a rule: a threshold for two actions, score intervals for any number of them, or a Rule or BestRule.
 
-    Parameters
-    ----------
-    rule : float, mapping, list, Rule or BestRule
-        A number t: the first action where the score is below t, the second from t on. {name: (from, below)}, or a list of
-        (from, below) in the order of the actions: every score in [0, 1] must fall to one action. A `Rule` keeps its
-        intervals and takes the costs that are given here.
+    A threshold t means the first action below t and the second from t on. Intervals are {name: (from, below)}, or a list of
+    (from, below) in the order of the actions; they must cover [0, 1]. A `Rule` keeps its intervals and takes the costs of
+    ``actions``.
 
-    Examples
-    --------
     >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1}))
     <Rule pass below 0.2; act from 0.2>
     >>> as_rule([(0.3, 1), (0, 0.3)], as_actions([(0, 1), (5, 0)]))
     <Rule action 1 below 0.3; action 0 from 0.3>
     """
-    rule = getattr(rule, "rule", rule)
-    known = {action.name: action for action in actions}
+    if isinstance(rule, BestRule):
+        rule = rule.rule
+    by_name = {action.name: action for action in actions}
     if isinstance(rule, Rule):
-        again = [replace(_known(one.name, known), fixed=one.fixed) for one in rule.actions]
-        return replace(rule, actions=tuple(again))
+        priced = tuple(replace(_find_action(action.name, by_name), fixed=action.fixed) for action in rule.actions)
+        return replace(rule, actions=priced)
     if is_number(rule):
         return _from_threshold(float(rule), actions)
     if isinstance(rule, Mapping):
-        return _from_intervals(rule, known)
-    if isinstance(rule, Sequence) and not isinstance(rule, (str, bytes)):
+        return _from_intervals(rule, by_name)
+    if _is_list(rule):
         if len(rule) != len(actions):
             raise ArgumentError(
-                f"the rule has {len(rule)} intervals for {len(actions)} actions",
-                hint="one (from, below) for each action, in their order",
+                f"rule has {len(rule)} intervals for {len(actions)} actions",
+                hint="one (from, below) per action, in their order",
+                parameter="rule",
             )
-        return _from_intervals({action.name: part for action, part in zip(actions, rule, strict=True)}, known)
-    raise ArgumentError(f"rule must be a threshold, intervals or a Rule; got {rule!r:.60}", hint="write rule=0.2")
+        return _from_intervals(dict(zip(by_name, rule, strict=True)), by_name)
+    raise ArgumentError(
+        f"rule must be a threshold, intervals or a Rule; got {rule!r:.60}", hint="write rule=0.2", parameter="rule"
+    )
 
 
-def _known(name: Any, known: Mapping[str, Action]) -> Action:
-    if str(name) not in known:
-        raise ArgumentError(f"the rule names an action {name!r} that has no costs", hint=f"actions: {', '.join(known)}")
-    return known[str(name)]
+def _find_action(name: Any, by_name: Mapping[str, Action]) -> Action:
+    if str(name) not in by_name:
+        hint = f"actions: {', '.join(by_name)}"
+        raise ArgumentError(f"rule names the action {name!r}, which has no costs", hint=hint, parameter="rule")
+    return by_name[str(name)]
 
 
 def _from_threshold(threshold: float, actions: tuple[Action, ...]) -> Rule:
     if len(actions) != 2:
         raise ArgumentError(
-            f"a threshold parts two actions; got costs of {len(actions)}", hint="give {action: (from, below)} for each"
+            f"a threshold separates two actions; got costs of {len(actions)}",
+            hint="pass {action: (from, below)} for all of them",
         )
-    if not (0 <= threshold <= 1 or math.isinf(threshold)):
-        raise ArgumentError(
-            f"the threshold must lie in [0, 1], as scores do; got {threshold!r}",
-            hint="write rule=0.2 to act where the score is 0.2 or more; infinity never acts",
-        )
-    return Rule(actions, (-math.inf, threshold, math.inf))
+    return Rule(
+        actions, (-math.inf, check_threshold(threshold, "write rule=0.2 to act from 0.2 on; inf never acts"), math.inf)
+    )
 
 
-def _from_intervals(rule: Mapping[Any, Any], known: Mapping[str, Action]) -> Rule:
-    """Put intervals in order and make sure that they leave no gap in [0, 1]."""
+def check_threshold(threshold: Any, hint: str) -> float:
+    """Validate a threshold: in [0, 1], or infinite for one that no score reaches."""
+    if not is_number(threshold) or not (0 <= threshold <= 1 or threshold == math.inf):
+        raise ArgumentError(f"the threshold must lie in [0, 1], as scores do; got {threshold!r:.60}", hint=hint)
+    return float(threshold)
+
+
+def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> Rule:
+    """Sort intervals and check that they cover [0, 1] without gaps."""
     parts = []
     for name, interval in rule.items():
-        action = _known(name, known)
-        low, high = (_end(end, name) for end in _pair(interval, name, "ends, (from, below)"))
-        parts.append((low, high, action))
+        ends = _read_pair(interval, name, "ends, (from, below)")
+        for end in ends:
+            if not is_number(end) or math.isnan(end):
+                hint = "write (0, 0.2)"
+                raise ArgumentError(f"the interval of {name!r} must have numbers as ends; got {end!r:.60}", hint=hint)
+        parts.append((float(ends[0]), float(ends[1]), _find_action(name, by_name)))
     parts.sort(key=lambda part: part[:2])
-    told = ", ".join(f"{action.name} [{low:g}, {high:g})" for low, high, action in parts)
-    joined = all(high == after for (_, high, _), (after, _, _) in pairwise(parts))
-    rising = all(low < high for low, high, _ in parts)
-    if not parts or not joined or not rising or not parts[0][0] <= 0 or not parts[-1][1] >= 1:
+    adjacent = all(high == next_low for (_, high, _), (next_low, _, _) in pairwise(parts))
+    ascending = all(low < high for low, high, _ in parts)
+    if not parts or not adjacent or not ascending or not parts[0][0] <= 0 or not parts[-1][1] >= 1:
+        listed = ", ".join(f"{action.name} [{low:g}, {high:g})" for low, high, action in parts)
         hint = "write (from, below) for each action; a score of 1 belongs to the last"
-        raise ArgumentError(f"intervals must follow on each other from 0 to 1; got {told or 'none'}", hint=hint)
+        raise ArgumentError(f"intervals must cover 0 to 1 without gaps or overlaps; got {listed or 'none'}", hint=hint)
     return Rule(tuple(action for _, _, action in parts), (-math.inf, *(low for low, _, _ in parts[1:]), math.inf))
-
-
-def _end(value: Any, name: Any) -> float:
-    if not is_number(value) or math.isnan(value):
-        raise ArgumentError(f"the interval of {name!r} must have numbers as ends; got {value!r:.60}", hint="write (0, 0.2)")
-    return float(value)

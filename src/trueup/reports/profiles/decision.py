@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.audits.text import number
-from trueup.decisions.gains import odds
+from trueup.decisions.decision_curve import odds
 from trueup.reports.model import Cell, Heading, Section, TableView, number_cell
 from trueup.reports.plots import choose_axis
 

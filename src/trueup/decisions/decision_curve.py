@@ -1,0 +1,427 @@
+"""Decision curves: the net benefit of acting on a score, over thresholds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.data.frame import frame_like
+from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
+from trueup.decisions.evidence import measure_shift, quantile, read_evidence
+from trueup.decisions.inputs import check_interval, has_weight, read_segments, read_unlabelled
+from trueup.errors import ArgumentError, DataError
+from trueup.metrics.inference import likely_root
+from trueup.metrics.inputs import Scored, numbers, scored
+from trueup.metrics.result import Result
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from trueup._types import BoolArray, FloatArray
+    from trueup.decisions.counts import SegmentSums
+    from trueup.decisions.inputs import Target
+
+
+THRESHOLDS = np.arange(1, 100) / 100
+MAX_RANGES = 4  # of thresholds listed in one sentence
+PER_ROWS = 1_000  # unit in which a verdict states a net benefit
+
+
+class Gain(NamedTuple):
+    """A net benefit, or a difference of two, at each threshold: estimates and limits."""
+
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecisionCurve(Result):
+    """Net benefit of acting on scores, at each threshold.
+
+    Attributes
+    ----------
+    threshold : ndarray
+        Ascending. Rows of this score or more are acted on.
+    benefit, low, high : mapping of str to ndarray
+        Net benefit of each prediction: net true positives per row, with intervals that hold one by one.
+    treat_all, treat_none : ndarray
+        Net benefit of acting on all rows, and on none, which is 0.
+    advantage : mapping of str to Gain
+        Net benefit of each prediction minus the better of acting on all and on none, paired by row.
+    difference : mapping of str to Gain
+        Net benefit of each later prediction minus that of the first, paired by row. Empty without outcomes.
+    prevalence : float
+        Share of positive rows; without outcomes, the share expected by the scores and their correction.
+    rows : float
+        Number of rows, or their total weight.
+    level : float
+        Coverage probability of the intervals.
+    target : {"rows", "population"}
+        What the intervals are for: these rows, or the population that they come from.
+    half_widths : mapping of str to ndarray
+        Components of the half-widths without outcomes, as in `ExpectedCost`.
+    evidence : str
+        Source of the calibration component; empty if scores are assumed to be calibrated, or outcomes are known.
+    distance : float
+        Distance of the score distribution from that of the labelled rows, beyond a tolerance; NaN without labelled rows.
+    by_segment : mapping of str to DecisionCurve
+    """
+
+    threshold: FloatArray
+    benefit: Mapping[str, FloatArray]
+    low: Mapping[str, FloatArray]
+    high: Mapping[str, FloatArray]
+    treat_all: FloatArray
+    treat_none: FloatArray
+    advantage: Mapping[str, Gain]
+    difference: Mapping[str, Gain]
+    prevalence: float
+    rows: float
+    level: float
+    target: Target
+    half_widths: Mapping[str, FloatArray] = field(default_factory=dict)
+    evidence: str = ""
+    distance: float = math.nan
+    by_segment: Mapping[str, DecisionCurve] = field(default_factory=dict)
+
+    @property
+    def standardized(self) -> Mapping[str, FloatArray]:
+        """Net benefit as a share of its maximum, the prevalence."""
+        return {name: benefit / (self.prevalence or math.nan) for name, benefit in self.benefit.items()}
+
+    @property
+    def interventions_avoided(self) -> Mapping[str, FloatArray]:
+        """Actions avoided per row compared with acting on all, at no loss of true positives (NaN at threshold 0)."""
+        cost = np.where(self.threshold > 0, odds(self.threshold), math.nan)
+        return {name: (benefit - self.treat_all) / cost for name, benefit in self.benefit.items()}
+
+    @property
+    def verdict(self) -> str:
+        """Where acting on a score is beneficial or harmful, in one sentence."""
+        first = next(iter(self.benefit))
+        if not self.difference:
+            return self._compare(self.advantage[first], f"{first} is {{}} than acting on all or none")
+        parts = [self._compare(gain, f"{name} is {{}} than {first}") for name, gain in self.difference.items()]
+        for name, gain in self.advantage.items():
+            if (gain.high < 0).any():
+                parts.append(self._locate(gain.high < 0, f"{name} is worse than acting on all or none", gain, -1))
+        return "; ".join(parts)
+
+    def _compare(self, gain: Gain, template: str) -> str:
+        better, worse = gain.low > 0, gain.high < 0
+        level = f" ({100 * self.level:g}% at each threshold)"
+        if not better.any() and not worse.any():
+            return template.format("neither significantly better nor worse") + level
+        parts = [self._locate(better, template.format("significantly better"), gain, 1)] if better.any() else []
+        if worse.any():
+            parts.append(self._locate(worse, "worse" if parts else template.format("significantly worse"), gain, -1))
+        return ", ".join(parts) + level
+
+    def _locate(self, where: BoolArray, statement: str, gain: Gain, sign: int) -> str:
+        index = int(np.argmax(np.where(where, sign * gain.estimate, -math.inf)))
+        size = f"{PER_ROWS * abs(gain.estimate[index]):.3g} net true positives per {PER_ROWS:,} rows"
+        ranges = _describe_ranges(self.threshold, where)
+        return f"{statement} at {ranges}, by up to {size} at {self.threshold[index]:.4g}"
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per threshold and prediction, as a frame of the library of ``like``, or as a dict of arrays."""
+        missing = Gain(*[np.full(len(self.threshold), math.nan)] * 3)
+        blocks = []
+        for name in self.benefit:
+            block = {
+                "threshold": self.threshold,
+                "prediction": np.full(len(self.threshold), name, object),
+                "benefit": self.benefit[name],
+                "low": self.low[name],
+                "high": self.high[name],
+                "treat_all": self.treat_all,
+                "treat_none": self.treat_none,
+                "standardized": self.standardized[name],
+                "interventions_avoided": self.interventions_avoided[name],
+            }
+            for kind, gain in (("advantage", self.advantage[name]), ("difference", self.difference.get(name, missing))):
+                block |= {kind: gain.estimate, f"{kind}_low": gain.low, f"{kind}_high": gain.high}
+            blocks.append(block)
+        return frame_like({column: np.concatenate([block[column] for block in blocks]) for column in blocks[0]}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can represent; non-finite numbers become None."""
+        return super().to_dict() | {"verdict": self.verdict}
+
+    def __repr__(self) -> str:
+        return f"<DecisionCurve of {self.rows:,.10g} rows: {self.verdict}>"
+
+
+def _describe_ranges(threshold: FloatArray, where: BoolArray) -> str:
+    """List the runs of thresholds for which ``where`` is true."""
+    edges = np.flatnonzero(np.diff(where.astype(int), prepend=0, append=0))
+    runs = [(threshold[first], threshold[last - 1]) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    texts = [f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}" for low, high in runs]
+    more = f" and {len(texts) - MAX_RANGES} more ranges" if len(texts) > MAX_RANGES else ""
+    return ", ".join(texts[:MAX_RANGES]) + more
+
+
+def odds(t: FloatArray) -> FloatArray:
+    """Return t / (1 - t): the cost of a false positive in true positives, for someone who acts from probability t on."""
+    return np.asarray(t / (1 - t))
+
+
+def decision_curve(
+    y: ArrayLike | None,
+    predictions: Any,
+    *,
+    thresholds: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    level: float = 0.9,
+    target: Target | None = None,
+    labelled: Any = None,
+    segments: Any = None,
+) -> DecisionCurve:
+    """Compute the net benefit of acting on scores over thresholds, for example before and after a fix.
+
+    Someone who acts from the probability t on considers a false positive to cost t/(1 - t) true positives. The net benefit
+    is then TP/n - FP/n t/(1 - t), in true positives per row (Vickers & Elkin 2006), and is compared with acting on all rows
+    or on none.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,), or None
+        Outcomes. If None, the scores predict the benefit; see ``labelled``.
+    predictions : array-like, or mapping of name to array-like, shape (n,)
+        One score, or several of the same rows: {"before": p, "after": q}. Later ones are compared with the first. Without
+        outcomes only one is allowed: two scores expect different outcomes.
+    thresholds : array-like, optional
+        At least 0, below 1. By default 0.01, 0.02, ..., 0.99.
+    weight : array-like, shape (n,), optional
+    level : float
+        Coverage probability of each interval by itself.
+    target : {"rows", "population"}, optional
+        What the intervals are for. With outcomes the benefit of these rows is known, and intervals are for the population.
+        Without outcomes the default is "rows".
+    labelled : optional
+        Without outcomes, evidence about the errors of the score, as in `expected_cost`.
+    segments : array-like of labels, or mapping of column to values, optional
+        Adds a curve per segment.
+
+    Examples
+    --------
+    >>> y = [0, 0, 0, 1, 0, 1, 1, 1]
+    >>> curve = decision_curve(y, [0.1, 0.2, 0.3, 0.3, 0.6, 0.7, 0.8, 0.9], thresholds=[0.25, 0.5])
+    >>> curve.benefit["model"].round(3), curve.treat_all.round(3)
+    (array([0.417, 0.25 ]), array([0.333, 0.   ]))
+    """
+    check_interval(level, target or "rows")
+    t = _read_thresholds(thresholds)
+    named = _read_predictions(predictions)
+    if y is None:
+        return _expected_curve(named, t, weight, level, target or "rows", labelled, segments)
+    if labelled is not None:
+        raise ArgumentError(
+            "labelled is not needed: the outcomes are known",
+            hint="leave it out, or pass y=None to rely on the scores",
+            parameter="labelled",
+        )
+    if target == "rows":
+        raise ArgumentError(
+            "target cannot be 'rows' with outcomes: the benefit of these rows is known and needs no interval",
+            hint="leave it out, or use {target}",
+            parameter="target",
+            settings={"target": "population"},
+        )
+    scores = {name: _read_scores(y, p, weight, name) for name, p in named.items()}
+    curve = _realised_curve(scores, t, level)
+    if segments is None:
+        return curve
+    by_segment = {}
+    for name, index in read_segments(segments, has_weight(weight, y)).indices().items():
+        subset = {prediction: Scored(*(column[index] for column in rows)) for prediction, rows in scores.items()}
+        by_segment[name] = _realised_curve(subset, t, level)
+    return replace(curve, by_segment=by_segment)
+
+
+def _read_thresholds(values: ArrayLike | None) -> FloatArray:
+    if values is None:
+        return THRESHOLDS.copy()
+    thresholds = np.unique(numbers(np.atleast_1d(np.asarray(values)), "thresholds"))
+    bad = (thresholds < 0) | (thresholds >= 1)
+    if bad.any() or not len(thresholds):
+        got = f"{thresholds[bad][0]:.6g}" if len(thresholds) else "none"
+        hint = "at a threshold of 1 no number of true positives outweighs a false one"
+        raise ArgumentError(f"thresholds must be at least 0 and below 1; got {got}", hint=hint, parameter="thresholds")
+    return thresholds
+
+
+def _read_predictions(predictions: Any) -> dict[str, Any]:
+    """Return predictions by name; a single one is "model"."""
+    if not isinstance(predictions, Mapping):
+        shape = np.shape(predictions) if isinstance(predictions, np.ndarray) else getattr(predictions, "shape", ())
+        if len(shape) > 1:
+            hint = 'name its columns: {"before": frame["p"], "after": frame["q"]}'
+            raise ArgumentError(f"predictions have shape {shape} and no names", hint=hint, parameter="predictions")
+        return {"model": predictions}
+    if not predictions:
+        raise ArgumentError("predictions is empty", hint='write {"before": p, "after": q}', parameter="predictions")
+    for name in predictions:
+        if not isinstance(name, str) or name in ("", "all", "none"):
+            hint = '"all" and "none" are what predictions are compared with'
+            raise ArgumentError(f"a prediction cannot be named {name!r:.60}", hint=hint)
+    return dict(predictions)
+
+
+def _read_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, name: str) -> Scored:
+    try:
+        return scored(y, p, weight)
+    except DataError as error:
+        raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
+
+
+class _Acted(NamedTuple):
+    """Sums over the rows acted on at each threshold: of w, w y, w^2, w^2 y and w^2 y^2."""
+
+    w: FloatArray
+    wy: FloatArray
+    ww: FloatArray
+    wwy: FloatArray
+    wwyy: FloatArray
+
+    @classmethod
+    def on(cls, rows: Scored, score: FloatArray, thresholds: FloatArray) -> tuple[_Acted, _Acted]:
+        """Sum over the rows whose score is at least each threshold, and over all rows."""
+        y, w = rows.y, rows.w
+        index = np.searchsorted(thresholds, score, side="right")
+        columns = (w, w * y, w**2, w**2 * y, (w * y) ** 2)
+        counts = np.stack([np.bincount(index, column, len(thresholds) + 1) for column in columns])
+        sums = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+        return cls(*sums[:, 1:]), cls(*np.repeat(sums[:, :1], len(thresholds), axis=1))
+
+    def gain(self, t: FloatArray) -> FloatArray:
+        """Return sum w g, where a row gains g = y - (1 - y) t/(1 - t)."""
+        return np.asarray(self.wy - (self.w - self.wy) * odds(t))
+
+    def squares(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return sum w^2 g and sum w^2 g^2."""
+        o = odds(t)
+        mixed = self.wwy - self.wwyy  # sum w^2 y (1 - y): zero unless labels are soft
+        return self.wwy - (self.ww - self.wwy) * o, self.wwyy - 2 * o * mixed + o**2 * (self.ww - self.wwy - mixed)
+
+
+def _compare(
+    first: _Acted, second: _Acted, both: _Acted, rows: Scored, t: FloatArray, reach: FloatArray, level: float
+) -> Gain:
+    """Return what acting on the first rows gains over acting on the second, from known outcomes.
+
+    With d the difference of a row, D their mean and V the bound on sum w^2 (d - D)^2 that holds for few events
+    (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss was
+    observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
+    smallest and the largest possible difference.
+    """
+    weight, heaviest = float(rows.w.sum()), float(rows.w.max())
+    mean = (first.gain(t) - second.gain(t)) / weight
+    (sum_first, square_first), (sum_second, square_second), (_, square_both) = (
+        acted.squares(t) for acted in (first, second, both)
+    )
+    squares = square_first + square_second - 2 * square_both - 2 * mean * (sum_first - sum_second)
+    squares = np.maximum(squares + mean**2 * float(np.sum(rows.w**2)), 0.0)
+    failing = (1 - level) / 2
+    below, above = (
+        likely_root(squares, heaviest * np.abs(end - mean), failing) * quantile(failing) / weight for end in reach
+    )
+    return Gain(*(np.clip(value, *reach) for value in (mean, mean - below, mean + above)))
+
+
+def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
+    """Compute net benefits from known outcomes."""
+    o, ones = odds(t), np.ones(len(t))
+    nothing = _Acted(*np.zeros((5, len(t))))
+    reference, *others = scores
+    rows = scores[reference]
+    acted = {name: _Acted.on(rows, scores[name].p, t)[0] for name in scores}
+    everything = _Acted.on(rows, rows.p, t)[1]
+    treat_all = everything.gain(t) / rows.w.sum()
+    benefit, advantage, difference = {}, {}, {}
+    for name, own in acted.items():
+        benefit[name] = _compare(own, nothing, nothing, rows, t, np.stack([-o, ones]), level)
+        over_all = _compare(own, everything, own, rows, t, np.stack([-ones, o]), level)
+        advantage[name] = _over_better(over_all, benefit[name], treat_all)
+    most = np.maximum(o, 1.0)
+    for name in others:
+        both = _Acted.on(rows, np.minimum(rows.p, scores[name].p), t)[0]
+        difference[name] = _compare(acted[name], acted[reference], both, rows, t, np.stack([-most, most]), level)
+    weight = float(rows.w.sum())
+    return DecisionCurve(
+        t,
+        {name: gain.estimate for name, gain in benefit.items()},
+        {name: gain.low for name, gain in benefit.items()},
+        {name: gain.high for name, gain in benefit.items()},
+        treat_all,
+        np.zeros(len(t)),
+        advantage,
+        difference,
+        float(rows.w @ rows.y) / weight,
+        weight,
+        level,
+        "population",
+    )
+
+
+def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain:
+    """Select the gain over the better of acting on all and on none."""
+    return Gain(*(np.where(treat_all > 0, first, second) for first, second in zip(over_all, over_none, strict=True)))
+
+
+def _expected_curve(
+    named: Mapping[str, Any],
+    t: FloatArray,
+    weight: ArrayLike | None,
+    level: float,
+    target: Target,
+    labelled: Any,
+    segments: Any,
+) -> DecisionCurve:
+    """Estimate net benefits without outcomes: `expected_cost` of the actions (0, 0) and (-1, t/(1 - t)), negated."""
+    if len(named) > 1:
+        hint = "evaluate one score at a time, or pass y"
+        raise ArgumentError(f"without outcomes only one score can be evaluated; got {', '.join(named)}", hint=hint)
+    ((name, p),) = named.items()
+    rows, evidence = read_unlabelled(p, weight, segments), read_evidence(labelled)
+    distance = measure_shift(evidence, rows.p, rows.w)
+    overall, single = sum_segments(rows, evidence, t, (1 - level) / 2, thresholds=True)
+    by_segment = {segment: _expected_curve_of(name, [part], t, level, target) for segment, part in single.items()}
+    return replace(_expected_curve_of(name, overall, t, level, target), distance=distance, by_segment=by_segment)
+
+
+def _expected_curve_of(
+    name: str, segments: Sequence[SegmentSums], t: FloatArray, level: float, target: Target
+) -> DecisionCurve:
+    weight = sum(float(part.rows.total[0]) for part in segments)
+    zero, one, o = np.zeros(len(t)), np.ones(len(t)), odds(t)
+    ends = np.stack([np.stack([zero, t], axis=1), np.stack([t, one], axis=1)], axis=1)
+    unit = weight if target == "rows" else 1.0
+    # Columns: rows below each threshold, and from it on.
+    over_none = compute_interval(segments, np.stack([zero, one], 1), np.stack([zero, -o], 1), level, target, ends)
+    over_all = compute_interval(segments, np.stack([-one, zero], 1), np.stack([o, zero], 1), level, target, ends)
+    benefit, margin = (Gain(*(side / unit for side in interval[:3])) for interval in (over_none, over_all))
+    treat_all = benefit.estimate - margin.estimate
+    # Acting on all rows gains the positives minus the odds times the negatives.
+    prevalence = min(max(float(treat_all[0] * (1 - t[0]) + t[0]), 0.0), 1.0)
+    return DecisionCurve(
+        t,
+        {name: benefit.estimate},
+        {name: benefit.low},
+        {name: benefit.high},
+        treat_all,
+        zero,
+        {name: _over_better(margin, benefit, treat_all)},
+        {},
+        prevalence,
+        weight,
+        level,
+        target,
+        {component: half / unit for component, half in over_none.half_widths.items()},
+        describe_evidence(segments),
+    )
