@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, table_notes
 from trueup.cli.exports import AuditOutcome, find_exports, find_source, write_export
-from trueup.cli.io import (
-    STANDARD_OUTPUT,
-    InputColumns,
-    check_has_rows,
-    check_positive,
-    check_spill,
-    find_columns,
-    load_rows,
-    no_positive_rows,
-    open_scan,
-    parse_bins,
-)
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.tables import TextTable, show_audit, show_page
 from trueup.data.checks import are_hard
@@ -52,7 +40,7 @@ MAX_LISTED_COLUMNS = 6
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_has_rows(arguments)
+    io.check_has_rows(arguments)
     _check_options(arguments)
     profile = load_profile(arguments.profile)
     fix = None if arguments.fix is None else load(arguments.fix)
@@ -66,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         if exports:
             progress.start("writing")
         for export in exports:
-            if export.path != STANDARD_OUTPUT:
+            if export.path != io.STANDARD_OUTPUT:
                 write_export(export, outcome, arguments.profile)
-    to_standard_output = next((export for export in exports if export.path == STANDARD_OUTPUT), None)
+    to_standard_output = next((export for export in exports if export.path == io.STANDARD_OUTPUT), None)
     if to_standard_output is not None:
         write_export(to_standard_output, outcome, arguments.profile)
     else:
@@ -78,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise if options are combined that do not belong together."""
-    check_spill(arguments)
+    io.check_spill(arguments)
     if arguments.tolerance is not None and arguments.fail_if is None:
         raise ArgumentError("--tolerance needs --fail-if", hint="add --fail-if miscalibrated")
     if arguments.fix is not None and arguments.against is None:
@@ -103,25 +91,25 @@ def _audit(
 ) -> AuditOutcome:
     """Read the rows once and audit one or two predictions."""
     progress.start("reading")
-    columns = find_columns(arguments)
+    columns = io.find_columns(arguments)
     _apply_defaults(arguments, profile, columns, progress)
     prediction = columns.find_all(arguments.prediction, "prediction")
     other = columns.find_all(arguments.against or [], "other prediction")
     _check_against(prediction, other, arguments)
     _check_fix(fix, other, arguments)
-    check_positive(arguments, prediction)
+    io.check_positive(arguments, prediction)
     name, other_name = _display_names(prediction, other)
     second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:
-        scan, roles = open_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+        scan, roles = io.open_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
         progress.start("auditing in chunks")
         first = _run_audit(scan, arguments, progress, prediction=_single(prediction), **roles)
         if arguments.positive is not None and first.overall.observed == 0:
-            raise no_positive_rows(arguments.positive, roles["outcome"])
+            raise io.no_positive_rows(arguments.positive, roles["outcome"])
         if other:
             second = _run_audit(scan, arguments, progress, notes=False, prediction=_single(other), **roles)
     else:
-        rows = load_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+        rows = io.load_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
         table = rows.table(prediction)
         progress.note(*table_notes(arguments, table))
         progress.start("auditing")
@@ -143,7 +131,7 @@ def _run_audit(
     notes: bool = True,
     **roles: Any,
 ) -> Audit:
-    default_bins, bins_by_column = parse_bins(arguments.bins)
+    default_bins, bins_by_column = io.parse_bins(arguments.bins)
     bins: dict[Any, Any] = {**bins_by_column, ...: DEFAULT_BINS if default_bins is None else default_bins}
     result = audit(
         data, **roles, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
@@ -160,7 +148,7 @@ def _single(names: list[str]) -> Any:
 
 
 def _apply_defaults(
-    arguments: argparse.Namespace, profile: Profile, columns: InputColumns, progress: console.ProgressDisplay
+    arguments: argparse.Namespace, profile: Profile, columns: io.InputColumns, progress: console.ProgressDisplay
 ) -> None:
     """Set options that were not given: to those of the profile, or to the defaults."""
     for name, value in profile.options(columns.known).items():

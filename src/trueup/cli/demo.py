@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.audits.run import audit
 from trueup.audits.text import number, shorten
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, fit_notes
-from trueup.cli.io import file_size
 from trueup.cli.next_steps import command
 from trueup.cli.tables import TextTable, show_page
 from trueup.data.frame import read
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = page.with_suffix(".trueup")
     path = path if path != page else page.with_name(f"{page.name}.trueup")
     save(model, path)
-    say("", f"wrote {path} ({file_size(path)}): {command('explain', str(path))} describes its corrections")
+    say("", f"wrote {path} ({io.file_size(path)}): {command('explain', str(path))} describes its corrections")
     console.say(f"wrote {page}: open it in a browser")
     return 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.describe import (
     MIN_ROUNDS,
     contributions_table,
@@ -19,7 +19,6 @@ from trueup.cli.describe import (
     model_notes,
     patches_table,
 )
-from trueup.cli.io import check_outputs, to_json
 from trueup.cli.next_steps import after_explain
 from trueup.cli.tables import show_page
 from trueup.errors import ArgumentError, DataError
@@ -39,7 +38,7 @@ ROW_HINT = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_outputs([(arguments.json, "model.json")], [arguments.model])
+    io.check_outputs([(arguments.json, "model.json")], [arguments.model])
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
         model = load(arguments.model)
@@ -57,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
     elif arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(to_json(data)), data=True)
+        console.emit(lambda stream: stream.writelines(io.to_json(data)), data=True)
     else:
-        write_text(arguments.json, to_json(data))
+        write_text(arguments.json, io.to_json(data))
         console.say(line if arguments.quiet else f"wrote {arguments.json}")
     return 0
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.audits.result import Source
-from trueup.cli import console
-from trueup.cli.io import STANDARD_OUTPUT, check_outputs, source_files
+from trueup.cli import console, io
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, FileError
 from trueup.storage import write_text
@@ -77,13 +76,13 @@ def find_exports(arguments: argparse.Namespace) -> list[Export]:
     exports = [Export(_kind(path), path) for path in arguments.output or ()]
     named = ((kind, getattr(arguments, option)) for option, kind in OPTIONS.items())
     exports += [Export(kind, path) for kind, path in named if path is not None]
-    if sum(export.path == STANDARD_OUTPUT for export in exports) > 1:
+    if sum(export.path == io.STANDARD_OUTPUT for export in exports) > 1:
         raise ArgumentError("only one output can go to standard output", hint="name a file for the others")
-    if Export("page", STANDARD_OUTPUT) in exports:
+    if Export("page", io.STANDARD_OUTPUT) in exports:
         raise ArgumentError("--report cannot be standard output", hint="name a file, such as --report report.html")
     if exports:
-        sources = [*source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
-        check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
+        sources = [*io.source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
+        io.check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
     return exports
 
 
@@ -91,7 +90,7 @@ def _kind(path: str) -> str:
     """Return the kind of output that an extension stands for."""
     extension = Path(path).suffix.lower()
     kind = EXTENSIONS.get(extension)
-    if kind is None and path != STANDARD_OUTPUT and Path(path).is_dir():
+    if kind is None and path != io.STANDARD_OUTPUT and Path(path).is_dir():
         raise ArgumentError(f"-o {path} is a directory", hint=f"name a file in it, such as {Path(path) / 'report.html'}")
     if extension == ".pdf":
         raise ArgumentError(f"-o {path}: PDF is not supported", hint="write .html and print it to PDF in a browser")
@@ -111,7 +110,7 @@ def write_export(export: Export, outcome: AuditOutcome, profile: str) -> None:
         report(outcome.results, export.path, title=outcome.title, profile=profile, fix=outcome.fix)
         return
     chunks = {"markdown": _markdown, "csv": _csv, "json": _json}[export.kind](outcome, profile)
-    if export.path == STANDARD_OUTPUT:
+    if export.path == io.STANDARD_OUTPUT:
         console.emit(lambda stream: stream.writelines(chunks), data=True)
     else:
         write_text(export.path, chunks)

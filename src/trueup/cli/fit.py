@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.describe import corrections_table, evaluation, fit_notes, model_data, patches_table, table_notes
-from trueup.cli.io import (
-    InputColumns,
-    check_has_rows,
-    check_outputs,
-    check_positive,
-    check_spill,
-    encode_positive,
-    file_size,
-    find_columns,
-    load_table,
-    no_positive_rows,
-    open_scan,
-    replacing,
-    source_files,
-    to_json,
-)
 from trueup.cli.methods import CURVES, check_supports, feature_lists, make_calibrator
 from trueup.cli.next_steps import after_fit
 from trueup.cli.predict import model_columns, text_columns
@@ -57,7 +41,7 @@ MAX_KNOWN_SHARE = 0.5  # of validation rows with the score of a training row
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_has_rows(arguments)
+    io.check_has_rows(arguments)
     _check_options(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
@@ -77,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
         if held_out_rows is not None:
             data["held_out"] = {"file": arguments.held_out, "rows": held_out_rows}
         if arguments.json == "-":
-            console.emit(lambda stream: stream.writelines(to_json(data)), data=True)
+            console.emit(lambda stream: stream.writelines(io.to_json(data)), data=True)
             return 0
-        write_text(arguments.json, to_json(data))
+        write_text(arguments.json, io.to_json(data))
     if arguments.quiet:
         console.say(model.history.reason)
         return 0
-    written = [f"wrote {arguments.output} ({model.info().map}; {file_size(arguments.output)})"]
+    written = [f"wrote {arguments.output} ({model.info().map}; {io.file_size(arguments.output)})"]
     if held_out_rows is not None:
         written.append(f"wrote {arguments.held_out}: {held_out_rows:,} rows with held-out corrected scores")
     if arguments.json is not None:
@@ -97,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise if options do not belong together or files cannot be written."""
-    check_spill(arguments)
+    io.check_spill(arguments)
     if arguments.memory is not None and arguments.method != CHUNKED_METHOD:
         raise ArgumentError(
             f"--memory is for the method {CHUNKED_METHOD}; {arguments.method} needs all rows in memory",
@@ -108,12 +92,12 @@ def _check_options(arguments: argparse.Namespace) -> None:
             "--held-out and --memory cannot be combined: held-out rows are not kept in memory",
             hint="pass validation rows with --validation, and score them with trueup predict",
         )
-    sources = [*source_files(arguments), *_validation_files(arguments)]
+    sources = [*io.source_files(arguments), *_validation_files(arguments)]
     outputs = [(arguments.output, "model.trueup"), (arguments.json, "fit.json"), (arguments.resume, "fit.rounds")]
     if arguments.held_out is not None:
         _check_held_out(arguments)
         outputs.append((arguments.held_out, HELD_OUT_EXAMPLE))
-    check_outputs(outputs, sources)
+    io.check_outputs(outputs, sources)
 
 
 def _validation_files(arguments: argparse.Namespace) -> list[Path]:
@@ -144,7 +128,7 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
             hint="add --cross-validate, which fits it by cross-validation, or use another --method",
         )
     format_to_write(arguments.held_out)
-    columns = InputColumns(column_names(arguments.files or None, arguments.sql))
+    columns = io.InputColumns(column_names(arguments.files or None, arguments.sql))
     prediction = columns.find_all(arguments.prediction, "prediction")
     if len(prediction) > 1 or arguments.task == "regression":
         raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
@@ -160,7 +144,7 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 
 def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
-    table = load_table(arguments, feature_lists(arguments), "feature")
+    table = io.load_table(arguments, feature_lists(arguments), "feature")
     validation = _read_validation(arguments, table)
     progress.note(*table_notes(arguments, table))
     progress.start("fitting")
@@ -176,10 +160,10 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     from trueup.calibrators.mcgrad.facts import facts_of
     from trueup.cluster.files import open_scan_partitions
 
-    columns = find_columns(arguments)
+    columns = io.find_columns(arguments)
     prediction = columns.find_all(arguments.prediction, "prediction")
-    check_positive(arguments, prediction)
-    scan, roles = open_scan(arguments, columns, prediction, feature_lists(arguments), "feature")
+    io.check_positive(arguments, prediction)
+    scan, roles = io.open_scan(arguments, columns, prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
     score: Any = prediction[0] if len(prediction) == 1 else prediction
     with open_scan_partitions(scan, prediction=score, features=features, **roles) as partitions:
@@ -188,7 +172,7 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
         facts = facts_of(partitions, arguments.seed)
         table = facts.sample
         if arguments.positive is not None and facts.seen.highest == 0:
-            raise no_positive_rows(arguments.positive, roles["outcome"])
+            raise io.no_positive_rows(arguments.positive, roles["outcome"])
         validation = _read_validation(arguments, table)
         progress.note(*table_notes(arguments, table, len(facts)))
         progress.start("fitting")
@@ -224,7 +208,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
 
     schema = table.schema
     try:
-        columns = InputColumns(column_names(arguments.validation))
+        columns = io.InputColumns(column_names(arguments.validation))
         names = [columns.find(name, "prediction") for name in schema.prediction]
         names += [columns.find(feature.name, "feature") for feature in schema.features]
         outcome = columns.find(str(schema.outcome), "outcome")
@@ -234,7 +218,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
             arguments.validation, columns=needed, text=text_columns(schema), threads=arguments.threads
         )
         if arguments.positive is not None:
-            data = {**data, outcome: encode_positive(data[outcome], arguments.positive, outcome)}
+            data = {**data, outcome: io.encode_positive(data[outcome], arguments.positive, outcome)}
     except TrueupError as error:
         error.message = f"--validation: {error.message}"
         raise
@@ -288,7 +272,7 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
         corrected[rows] = calibrator.held_out_.p
         return {f"{prediction}_trueup": corrected}
 
-    with replacing(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
+    with io.replacing(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
         return add_columns(
             arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(calibrator.model_),
             text=text_columns(calibrator.model_.schema), written=format_to_write(arguments.held_out), some=rows,

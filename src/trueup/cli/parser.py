@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trueup.cli import console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from _typeshed import SupportsWrite
 
@@ -159,68 +159,3 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must lie between 0 and 1; got {text!r}")
     return value
-
-
-# Options of several verbs: one name has one meaning, type and help text. A verb adds its default after a semicolon.
-
-_LIST: dict[str, Any] = {"action": "append"}
-_SWITCH: dict[str, Any] = {"action": "store_true"}
-
-SHARED_OPTIONS: Mapping[str, dict[str, Any]] = {
-    "--sql": {"metavar": "QUERY", "help": "a DuckDB query; it reads the FILEs as the table data"},
-    "--outcome": {"metavar": "Y", "help": "the outcome column"},
-    "--positive": {"metavar": "VALUE", "help": "the outcome to count as 1; every other counts as 0"},
-    "--prediction": {**_LIST, "metavar": "P", "help": "the score column"},
-    "--classes": {**_LIST, "metavar": "A,B", "help": "the class of each prediction column, if there are several"},
-    "--weight": {"metavar": "W", "help": "the column of sample weights"},
-    "--task": {
-        "default": "auto", "choices": ("auto", "binary", "regression"), "metavar": "TASK",
-        "help": "auto (default), binary, or regression for amounts",
-    },
-    "--unlabelled": {
-        "default": "error", "choices": ("error", "drop"), "metavar": "HOW",
-        "help": "rows without an outcome: error (default) or drop",
-    },
-    "--by": {**_LIST, "metavar": "A,B,C", "help": "columns that form segments"},
-    "--depth": {"type": integer(1), "metavar": "N", "help": "how many columns a segment combines"},
-    "--bins": {
-        **_LIST, "metavar": "SPEC",
-        "help": "bins of numbers and dates: 10 (default) quantile bins for all; age=5 or age=18:30:50 for one column "
-        "(age=18: is one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
-    },
-    "--categorical": {**_LIST, "metavar": "A,B", "help": "numeric columns to read as categories, such as zip codes"},
-    "--alpha": {"type": number, "metavar": "A", "help": "significance level of the family of tests"},
-    "--level": {"type": fraction, "metavar": "A", "help": "coverage of the intervals"},
-    "--seed": {"type": integer(0), "default": 0, "metavar": "N", "help": "seed of random numbers (default 0)"},
-    "--top": {"type": integer(0), "default": 20, "metavar": "N", "help": "number of table rows to print (default 20)"},
-    "--output": {"metavar": "OUT", "help": "the file to write"},
-    "--as": {**_LIST, "dest": "name", "metavar": "NAME", "help": "the name of the new column"},
-    "--json": {"metavar": "FILE", "help": "write all results as JSON; - is standard output, without any other text"},
-    "--threads": {"type": integer(1), "metavar": "N", "help": "number of threads; all cores by default"},
-    "--memory": {"metavar": "SIZE", "help": "memory budget, such as 2GB; files are then read in chunks"},
-    "--spill": {"metavar": "DIR", "help": "spill directory of --memory (default: the temporary directory)"},
-    "--resume": {"metavar": "FILE", "help": "save finished rounds in this file, and continue from it if it exists"},
-    "--quiet": {**_SWITCH, "help": "print at most one line, and no progress"},
-    "--verbose": {**_SWITCH, "help": "print the choices made, with reasons, on standard error"},
-    "--debug": {**_SWITCH, "help": "show the traceback of an unexpected error"},
-}  # fmt: skip
-SHORT_NAMES = {"--output": "-o"}
-
-
-def add(group: Any, name: str, more: str = "", *, needed: bool = False, **changes: Any) -> None:
-    """Add a shared option; ``more`` is appended to its help, ``changes`` override its settings."""
-    settings = {**SHARED_OPTIONS[name], **changes}
-    settings["help"] = f"{settings['help']}; {more}" if more else settings["help"]
-    names = [SHORT_NAMES[name], name] if name in SHORT_NAMES else [name]
-    group.add_argument(*names, **settings).needed = needed
-
-
-def add_all(group: Any, *names: str) -> None:
-    """Add shared options without changes."""
-    for name in names:
-        add(group, name)
-
-
-def add_common(group: Any, *, threads: bool = True) -> None:
-    """Add the options that every verb has."""
-    add_all(group, *(["--threads"] if threads else []), "--quiet", "--verbose", "--debug")

@@ -7,9 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.describe import model_notes
-from trueup.cli.io import check_has_rows, check_outputs, file_size, replacing, source_files, split_names
 from trueup.cli.next_steps import after_predict
 from trueup.data.checks import RowPosition
 from trueup.data.chunks import ChunkSettings
@@ -36,10 +35,10 @@ BOOLEAN_LEVELS = {"false", "true"}
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_has_rows(arguments)
+    io.check_has_rows(arguments)
     _check_model_first(arguments)
     output_format = format_to_write(arguments.output)
-    check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *source_files(arguments)])
+    io.check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *io.source_files(arguments)])
     unseen = _UnseenLevels()
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             first += len(scores)
             return dict(zip(names, scores.reshape(len(scores), len(names)).T, strict=True))
 
-        with replacing(arguments.output, example=EXAMPLE) as temporary:
+        with io.replacing(arguments.output, example=EXAMPLE) as temporary:
             rows = add_columns(
                 arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
                 text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     for note in unseen.notes():
         console.complain(f"note: {note}")
     if not arguments.quiet:
-        size = file_size(arguments.output)
+        size = io.file_size(arguments.output)
         console.say(f"wrote {arguments.output}: {rows:,} rows with {', '.join(names)} ({size})")
         for line in after_predict(arguments, model, names):
             console.say(line)
@@ -107,7 +106,7 @@ def _output_names(model: Model, names: list[str] | None) -> list[str]:
     if names is None:
         return list(model.schema.scored)
     base = model.schema.prediction or ("prediction",)  # a model may predict from the features alone
-    split = names if len(base) == 1 and len(names) == 1 else split_names(names)
+    split = names if len(base) == 1 and len(names) == 1 else io.split_names(names)
     if len(split) != len(base) or len({name.lower() for name in split}) < len(split) or not all(split):
         expected = "one name" if len(base) == 1 else f"{len(base)} names, one each for {', '.join(base)}"
         raise ArgumentError(f"--as needs {expected}; got {', '.join(names)!r}", hint="separate names by commas")

@@ -1,19 +1,176 @@
-"""Arguments and help texts of the verbs. Imports nothing but the standard library, so that `trueup --help` is fast."""
+"""Options, arguments and help texts of all verbs. Imports nothing heavy, so that `trueup --help` is fast."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.cli.methods import METHODS
-from trueup.cli.parser import add, add_all, add_common, at_least_zero, finite, integer, number
+from trueup.cli.parser import at_least_zero, finite, fraction, integer, number
 
 if TYPE_CHECKING:
     import argparse
-
-    Verbs = argparse._SubParsersAction[Any]
+    from collections.abc import Mapping
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
+LIST: dict[str, Any] = {"action": "append"}
+SWITCH: dict[str, Any] = {"action": "store_true"}
+
+# One name has one meaning, type and help text for all verbs. A verb adds its defaults after a semicolon.
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    # rows
+    "FILE": {"dest": "files", "nargs": "*", "help": "Parquet, CSV or JSON; a pattern like 'day-*.csv'"},
+    "MODEL": {"dest": "model", "nargs": "?", "help": "a model saved by trueup fit"},
+    "SHELL": {"dest": "shell", "choices": SHELLS, "help": f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}"},
+    "--sql": {"metavar": "QUERY", "help": "a DuckDB query; it reads the FILEs as the table data"},
+    "--memory": {"metavar": "SIZE", "help": "memory budget, such as 2GB; files are then read in chunks"},
+    "--spill": {"metavar": "DIR", "help": "spill directory of --memory (default: the temporary directory)"},
+    "--row": {"metavar": "JSON", "help": """one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing"""},
+    "--rows": {
+        "type": integer(1000), "default": 40_000, "metavar": "N", "help": "number of loans (default 40000, at least 1000)",
+    },
+    "--validation": {
+        **LIST, "metavar": "FILE", "help": "validation rows, used instead of held-out rows of FILE, such as later ones",
+    },
+    "--labelled": {
+        **LIST, "metavar": "FILE",
+        "help": "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit "
+        "--held-out; they correct the cost for miscalibration",
+    },
+    # columns
+    "--outcome": {"metavar": "Y", "help": "the outcome column"},
+    "--prediction": {**LIST, "metavar": "P", "help": "the score column"},
+    "--positive": {"metavar": "VALUE", "help": "the outcome to count as 1; every other counts as 0"},
+    "--classes": {**LIST, "metavar": "A,B", "help": "the class of each prediction column, if there are several"},
+    "--weight": {"metavar": "W", "help": "the column of sample weights"},
+    "--task": {
+        "default": "auto", "choices": ("auto", "binary", "regression"), "metavar": "TASK",
+        "help": "auto (default), binary, or regression for amounts",
+    },
+    "--unlabelled": {
+        "default": "error", "choices": ("error", "drop"), "metavar": "HOW",
+        "help": "rows without an outcome: error (default) or drop",
+    },
+    "--against": {
+        **LIST, "metavar": "P",
+        "help": "another score of the same rows to compare with, such as the one before a correction",
+    },
+    "--fix": {"metavar": "MODEL", "help": "the model between both scores; the page shows its corrections"},
+    "--features": {**LIST, "metavar": "A,B,C", "help": "feature columns (default: all without a role)"},
+    # segments
+    "--by": {**LIST, "metavar": "A,B,C", "help": "columns that form segments"},
+    "--depth": {"type": integer(1), "metavar": "N", "help": "how many columns a segment combines"},
+    "--bins": {
+        **LIST, "metavar": "SPEC",
+        "help": "bins of numbers and dates: 10 (default) quantile bins for all; age=5 or age=18:30:50 for one column "
+        "(age=18: is one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
+    },
+    "--categorical": {**LIST, "metavar": "A,B", "help": "numeric columns to read as categories, such as zip codes"},
+    "--min-rows": {"type": integer(1), "metavar": "N", "help": "smaller segments are not tested (default 50)"},
+    "--max-cells": {
+        "type": integer(1), "metavar": "N",
+        "help": "maximum number of segments; the deepest are dropped first (default 2000000)",
+    },
+    # test
+    "--alpha": {"type": number, "metavar": "A", "help": "significance level of the family of tests"},
+    "--adjust": {
+        "choices": ("holm", "max", "bh", "by"), "metavar": "HOW",
+        "help": "holm (default) and max control the familywise error rate, bh and by the false discovery rate",
+    },
+    "--draws": {
+        "type": integer(1), "default": 199, "metavar": "N", "help": "simulated data sets of --adjust max (default 199)",
+    },
+    "--seed": {"type": integer(0), "default": 0, "metavar": "N", "help": "seed of random numbers (default 0)"},
+    "--fail-if": {
+        "choices": ("miscalibrated",), "metavar": "STATE",
+        "help": "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated",
+    },
+    "--tolerance": {
+        "type": at_least_zero, "metavar": "E",
+        "help": "--fail-if ignores segments whose error is at most this; the error is the ECCE, in units of the score, "
+        "which also counts errors that cancel on average",
+    },
+    # method
+    "--method": {
+        "default": "mcgrad", "choices": tuple(METHODS), "metavar": "NAME",
+        "help": "mcgrad (default): boosted trees over features and score; auto: the simplest of several methods that is "
+        "good enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked "
+        "for saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; isotonic, "
+        "platt, temperature, beta, histogram: a curve of the score alone",
+    },
+    "--cross-validate": {
+        **SWITCH, "help": "keep a curve of the score only if it lowers the held-out loss (other methods always do)",
+    },
+    "--monotone": {**SWITCH, "help": "keep the order of two rows with the same features (mcgrad)"},
+    "--resume": {"metavar": "FILE", "help": "save finished rounds in this file, and continue from it if it exists"},
+    # costs
+    "--cost-fn": {"type": finite, "metavar": "X", "help": "cost of a false negative"},
+    "--cost-fp": {"type": finite, "metavar": "X", "help": "cost of a false positive"},
+    "--cost-tp": {"type": finite, "metavar": "X", "help": "cost of a true positive (default 0; negative is a gain)"},
+    "--cost-tn": {"type": finite, "metavar": "X", "help": "cost of a true negative (default 0)"},
+    "--action": {
+        **LIST, "metavar": "NAME:X,Y",
+        "help": "an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
+    },
+    "--threshold": {
+        "type": number, "metavar": "T", "help": "evaluate this rule: act where the score is T or more",
+    },
+    "--capacity": {**LIST, "metavar": "N", "help": "act on at most N rows; with --action NAME=N"},
+    "--fixed-cost": {**LIST, "metavar": "X", "help": "cost of acting at all, paid once; with --action NAME=X"},
+    "--level": {"type": fraction, "default": 0.9, "metavar": "A", "help": "coverage of the intervals (default 0.9)"},
+    "--target": {
+        "default": "rows", "choices": ("rows", "population"), "metavar": "OF",
+        "help": "rows (default): the total cost of these rows; population: the mean cost per row of the population",
+    },
+    # output
+    "--output": {"metavar": "OUT", "help": "the file to write"},
+    "--report": {"metavar": "FILE", "help": "write the page, whatever the extension"},
+    "--markdown": {"metavar": "FILE", "help": "write a summary in Markdown; - is standard output"},
+    "--csv": {"metavar": "FILE", "help": "write all segments as CSV; - is standard output"},
+    "--json": {"metavar": "FILE", "help": "write all results as JSON; - is standard output, without any other text"},
+    "--held-out": {
+        "metavar": "FILE",
+        "help": "write the held-out rows with their held-out corrected scores, for trueup decide --labelled",
+    },
+    "--as": {**LIST, "dest": "name", "metavar": "NAME", "help": "the name of the new column"},
+    "--only": {**SWITCH, "help": "write only the corrected score"},
+    "--profile": {
+        "default": "general", "metavar": "NAME",
+        "help": f"vocabulary, tables and defaults of a domain: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} "
+        "(default general), or a file such as mine.toml",
+    },
+    "--title": {"metavar": "TEXT", "help": "the title of the page"},
+    "--top": {"type": integer(0), "default": 20, "metavar": "N", "help": "number of table rows to print (default 20)"},
+    "--threads": {"type": integer(1), "metavar": "N", "help": "number of threads; all cores by default"},
+    "--quiet": {**SWITCH, "help": "print at most one line, and no progress"},
+    "--verbose": {**SWITCH, "help": "print the choices made, with reasons, on standard error"},
+    "--debug": {**SWITCH, "help": "show the traceback of an unexpected error"},
+}  # fmt: skip
+COMMON = ("--quiet", "--verbose", "--debug")
+
+
+class Use(NamedTuple):
+    """An option as a verb uses it: an addition to its help, whether it is needed, and changed settings."""
+
+    name: str
+    more: str = ""
+    needed: bool = False
+    changes: Mapping[str, Any] = {}
+
+
+class Verb(NamedTuple):
+    """A verb with its texts and its options by group."""
+
+    help: str
+    usage: str
+    description: str
+    epilog: str
+    groups: Mapping[str, tuple[str | Use, ...]]
+
+
+FILES, MODEL = Use("FILE", needed=True), Use("MODEL", needed=True)
+OUTCOME = Use("--outcome", "0/1, a probability, a number, or a class", needed=True)
+PREDICTION = Use("--prediction", "for classes one column each: p0,p1,p2", needed=True)
 
 DESCRIPTION = """\
 Audit the calibration of any model's scores on every segment, and correct them.
@@ -26,68 +183,35 @@ Audit the calibration of any model's scores on every segment, and correct them.
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
 """
 
-
-def add_verbs(verbs: Verbs) -> None:
-    """Add all verbs, in the order of their use."""
-    for add_verb in (_add_demo, _add_audit, _add_fit, _add_predict, _add_explain, _add_decide, _add_completion):
-        add_verb(verbs)
-
-
-def _add_rows(group: argparse._ArgumentGroup) -> None:
-    files = group.add_argument("files", nargs="*", metavar="FILE", help="Parquet, CSV or JSON; a pattern like 'day-*.csv'")
-    files.needed = True  # type: ignore[attr-defined]
-    add(group, "--sql")
-
-
-def _add_model(group: Any) -> None:
-    group.add_argument("model", nargs="?", metavar="MODEL", help="a model saved by trueup fit").needed = True
-
-
-def _add_columns(group: argparse._ArgumentGroup) -> None:
-    add(group, "--outcome", "0/1, a probability, a number, or a class", needed=True)
-    add(group, "--prediction", "for classes one column each: p0,p1,p2", needed=True)
-    add_all(group, "--positive", "--classes", "--weight", "--task", "--unlabelled")
-
-
-# trueup demo
-
-
-def _add_demo(verbs: Verbs) -> None:
-    demo = verbs.add_parser(
-        "demo",
-        help="run an audit and a correction on simulated loans",
-        usage="trueup demo [options]",
-        description="""\
+DEMO = Verb(
+    "run an audit and a correction on simulated loans",
+    "trueup demo [options]",
+    """\
 Audit simulated loan scores with planted errors, fit a correction on half of the loans, audit the
 other half again, and write both audits to one page and the model next to it.
 """,
-        epilog="""\
+    """\
 examples:
   trueup demo
   trueup demo --rows 100000 --seed 1 -o loans.html
 """,
-    )
-    add(demo, "--output", "the page (default trueup-demo.html); the model goes next to it", default="trueup-demo.html")
-    demo.add_argument(
-        "--rows", type=integer(1000), default=40_000, metavar="N", help="number of loans (default 40000, at least 1000)"
-    )
-    add(demo, "--seed")
-    add_common(demo, threads=False)
+    {
+        "options": (
+            Use("--output", "the page (default trueup-demo.html); the model goes next to it",
+                changes={"default": "trueup-demo.html"}),
+            "--rows", "--seed", *COMMON,
+        ),
+    },
+)  # fmt: skip
 
-
-# trueup audit
-
-
-def _add_audit(verbs: Verbs) -> None:
-    audit = verbs.add_parser(
-        "audit",
-        help="audit the scores in files or a query",
-        usage="trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [-o report.html] [options]",
-        description="""\
+AUDIT = Verb(
+    "audit the scores in files or a query",
+    "trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [-o report.html] [options]",
+    """\
 Test whether scores are calibrated: on all rows, on every value of the --by columns, and on every
 combination of them. Reports the segments that are significantly miscalibrated.
 """,
-        epilog="""\
+    """\
 examples:
   trueup audit scores.parquet --outcome clicked --prediction p --by country,device,age
   trueup audit 'day-*.csv' --outcome y --prediction p --bins age=18:30:50 --bins opened=month
@@ -104,98 +228,34 @@ names: lists are separated by commas, and their options may be repeated. A colum
 exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage; 3 an error in trueup;
   130 interrupted.
 """,
-    )
-    rows = audit.add_argument_group("rows")
-    _add_rows(rows)
-    add_all(rows, "--memory", "--spill")
-    columns = audit.add_argument_group("columns")
-    _add_columns(columns)
-    columns.add_argument(
-        "--against",
-        action="append",
-        metavar="P",
-        help="another score of the same rows to compare with, such as the one before a correction",
-    )
-    columns.add_argument("--fix", metavar="MODEL", help="the model between both scores; the page shows its corrections")
-    segments = audit.add_argument_group("segments")
-    add(segments, "--by", "by default all columns without a role")
-    add(segments, "--depth", "1, 2 (default) or 3")
-    add_all(segments, "--bins", "--categorical")
-    segments.add_argument("--min-rows", type=integer(1), metavar="N", help="smaller segments are not tested (default 50)")
-    segments.add_argument(
-        "--max-cells",
-        type=integer(1),
-        metavar="N",
-        help="maximum number of segments; the deepest are dropped first (default 2000000)",
-    )
-    test = audit.add_argument_group("test")
-    add(test, "--alpha", "0.05 by default")
-    test.add_argument(
-        "--adjust",
-        choices=("holm", "max", "bh", "by"),
-        metavar="HOW",
-        help="holm (default) and max control the familywise error rate, bh and by the false discovery rate",
-    )
-    test.add_argument(
-        "--draws", type=integer(1), default=199, metavar="N", help="simulated data sets of --adjust max (default 199)"
-    )
-    add(test, "--seed")
-    test.add_argument(
-        "--fail-if",
-        choices=("miscalibrated",),
-        metavar="STATE",
-        help="exit with code 1 if miscalibrated: if any segment is significantly miscalibrated",
-    )
-    test.add_argument(
-        "--tolerance",
-        type=at_least_zero,
-        metavar="E",
-        help="--fail-if ignores segments whose error is at most this; the error is the ECCE, in units of the score, "
-        "which also counts errors that cancel on average",
-    )
-    output = audit.add_argument_group("output")
-    add(
-        output,
-        "--output",
-        "by its extension: .html a self-contained page, .md a summary, .csv all segments, .json all results; "
-        "may be repeated",
-        action="append",
-    )
-    output.add_argument("--report", metavar="FILE", help="write the page, whatever the extension")
-    output.add_argument("--markdown", metavar="FILE", help="write a summary in Markdown; - is standard output")
-    output.add_argument("--csv", metavar="FILE", help="write all segments as CSV; - is standard output")
-    add(output, "--json")
-    output.add_argument(
-        "--profile",
-        default="general",
-        metavar="NAME",
-        help=f"vocabulary, tables and defaults of a domain: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} "
-        "(default general), or a file such as mine.toml",
-    )
-    output.add_argument("--title", metavar="TEXT", help="the title of the page")
-    add(output, "--top", default=None)
-    add_common(output)
+    {
+        "rows": (FILES, "--sql", "--memory", "--spill"),
+        "columns": (
+            OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--task", "--unlabelled", "--against", "--fix",
+        ),
+        "segments": (
+            Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",
+            "--categorical", "--min-rows", "--max-cells",
+        ),
+        "test": (Use("--alpha", "0.05 by default"), "--adjust", "--draws", "--seed", "--fail-if", "--tolerance"),
+        "output": (
+            Use("--output", "by its extension: .html a self-contained page, .md a summary, .csv all segments, .json all "
+                "results; may be repeated", changes=LIST),
+            "--report", "--markdown", "--csv", "--json", "--profile", "--title", Use("--top", changes={"default": None}),
+            "--threads", *COMMON,
+        ),
+    },
+)  # fmt: skip
 
-
-# trueup fit
-
-METHOD_HELP = """mcgrad (default): boosted trees over features and score; auto: the simplest of several methods
-that is good enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked
-for saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; isotonic, platt,
-temperature, beta, histogram: a curve of the score alone"""
-
-
-def _add_fit(verbs: Verbs) -> None:
-    fit = verbs.add_parser(
-        "fit",
-        help="fit a correction of the scores, and save it",
-        usage="trueup fit FILE [FILE ...] --outcome Y --prediction P [--features A,B,C] -o MODEL [options]",
-        description="""\
+FIT = Verb(
+    "fit a correction of the scores, and save it",
+    "trueup fit FILE [FILE ...] --outcome Y --prediction P [--features A,B,C] -o MODEL [options]",
+    """\
 Fit a small model that corrects scores on the segments formed by the features, and save it. It is
-evaluated on held-out rows: if nothing improves, it changes nothing (curves of the score alone,
-isotonic to histogram, only with --cross-validate). Fit it on rows that the model of the scores was not trained on.
+evaluated on held-out rows: if nothing improves, it changes nothing (curves of the score alone, isotonic
+to histogram, only with --cross-validate). Fit it on rows that the model of the scores was not trained on.
 """,
-        epilog="""\
+    """\
 examples:
   trueup fit scores.parquet --outcome clicked --prediction p --features country,device,age -o model.trueup
   trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
@@ -207,118 +267,78 @@ examples:
   trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
   trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
 """,
-    )
-    rows = fit.add_argument_group("rows")
-    _add_rows(rows)
-    rows.add_argument(
-        "--validation",
-        action="append",
-        metavar="FILE",
-        help="validation rows, used instead of held-out rows of FILE, such as later ones",
-    )
-    add(rows, "--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same")
-    add_all(rows, "--spill", "--resume")
-    columns = fit.add_argument_group("columns")
-    _add_columns(columns)
-    columns.add_argument(
-        "--features", action="append", metavar="A,B,C", help="feature columns (default: all without a role)"
-    )
-    add(columns, "--categorical")
-    method = fit.add_argument_group("method")
-    method.add_argument("--method", default="mcgrad", choices=tuple(METHODS), metavar="NAME", help=METHOD_HELP)
-    add(method, "--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the same "
-        "group are the similar rows")  # fmt: skip
-    method.add_argument(
-        "--cross-validate",
-        action="store_true",
-        help="keep a curve of the score only if it lowers the held-out loss (other methods always do)",
-    )
-    add(method, "--depth", "here a tree or a patch (mcgrad: 2)")
-    method.add_argument(
-        "--monotone", action="store_true", help="keep the order of two rows with the same features (mcgrad)"
-    )
-    add(method, "--seed")
-    output = fit.add_argument_group("output")
-    add(output, "--output", "the model, such as model.trueup", needed=True)
-    output.add_argument(
-        "--held-out",
-        metavar="FILE",
-        help="write the held-out rows with their held-out corrected scores, for trueup decide --labelled",
-    )
-    add(output, "--json")
-    add_common(output)
+    {
+        "rows": (
+            FILES, "--sql", "--validation",
+            Use("--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same"), "--spill",
+            "--resume",
+        ),
+        "columns": (
+            OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--task", "--unlabelled", "--features",
+            "--categorical",
+        ),
+        "method": (
+            "--method",
+            Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the same "
+                "group are the similar rows"),
+            "--cross-validate", Use("--depth", "here a tree or a patch (mcgrad: 2)"), "--monotone", "--seed",
+        ),
+        "output": (
+            Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--json", "--threads", *COMMON,
+        ),
+    },
+)  # fmt: skip
 
-
-# trueup predict and explain
-
-
-def _add_predict(verbs: Verbs) -> None:
-    predict = verbs.add_parser(
-        "predict",
-        help="correct the scores in files with a model",
-        usage="trueup predict MODEL FILE [FILE ...] -o OUT [options]",
-        description="""\
+PREDICT = Verb(
+    "correct the scores in files with a model",
+    "trueup predict MODEL FILE [FILE ...] -o OUT [options]",
+    """\
 Correct the scores in files with a model: write all their columns and the corrected score.
 The output file is replaced only after all rows have been written.
 """,
-        epilog="""\
+    """\
 examples:
   trueup predict model.trueup new.parquet -o scored.parquet
   trueup predict model.trueup 'day-*.csv' -o scored.csv --as p_fixed
   trueup predict model.trueup new.jsonl -o scored.csv.gz --only
   trueup predict model.trueup --sql "FROM 'new.parquet' WHERE day >= '2024-01-01'" -o scored.parquet
 """,
-    )
-    rows = predict.add_argument_group("rows")
-    _add_model(rows)
-    _add_rows(rows)
-    add_all(rows, "--memory", "--spill")
-    output = predict.add_argument_group("output")
-    add(output, "--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True)
-    add(output, "--as", "by default that of the score with the suffix _trueup; for classes one name each")
-    output.add_argument("--only", action="store_true", help="write only the corrected score")
-    add_common(output)
+    {
+        "rows": (MODEL, FILES, "--sql", "--memory", "--spill"),
+        "output": (
+            Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True),
+            Use("--as", "by default that of the score with the suffix _trueup; for classes one name each"),
+            "--only", "--threads", *COMMON,
+        ),
+    },
+)  # fmt: skip
 
-
-def _add_explain(verbs: Verbs) -> None:
-    explain = verbs.add_parser(
-        "explain",
-        help="describe the corrections of a model, or of one row",
-        usage="trueup explain MODEL [--row JSON] [options]",
-        description="""\
+EXPLAIN = Verb(
+    "describe the corrections of a model, or of one row",
+    "trueup explain MODEL [--row JSON] [options]",
+    """\
 Describe a model: its origin, the segments it corrects and by how much, and its held-out evaluation.
 With --row, list the conditions that change one prediction; their contributions add up to the change.
 """,
-        epilog="""\
+    """\
 examples:
   trueup explain model.trueup
   trueup explain model.trueup --row '{"p": 0.2, "country": "BR", "age": 31}'
   trueup explain model.trueup --json - | jq .explanation.corrections
 """,
-    )
-    _add_model(explain)
-    explain.add_argument(
-        "--row", metavar="JSON", help="""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing"""
-    )
-    add_all(explain, "--top", "--json")
-    add_common(explain, threads=False)
+    {"options": (MODEL, "--row", "--top", "--json", *COMMON)},
+)
 
-
-# trueup decide
-
-
-def _add_decide(verbs: Verbs) -> None:
-    decide = verbs.add_parser(
-        "decide",
-        help="find the cheapest threshold, and estimate its cost",
-        usage="trueup decide FILE [FILE ...] --prediction P --cost-fn X --cost-fp Y [options]",
-        description="""\
+DECIDE = Verb(
+    "find the cheapest threshold, and estimate its cost",
+    "trueup decide FILE [FILE ...] --prediction P --cost-fn X --cost-fp Y [options]",
+    """\
 Find the cheapest rule for rows whose outcome is not known yet: from which score on to act, the expected
 cost, and what the rule saves. Labelled rows correct the estimate for miscalibration. Neither the model nor
 a correction of its scores may have been fitted on them; for scores corrected by trueup fit, use the file
 that fit --held-out writes.
 """,
-        epilog="""\
+    """\
 examples:
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
   trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20 --labelled old.parquet --outcome y
@@ -332,80 +352,64 @@ costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of 
   row, --cost-fp of acting on a negative one. --action describes any other action by its costs on a positive
   and on a negative row.
 """,
-    )
-    rows = decide.add_argument_group("rows")
-    _add_rows(rows)
-    add(rows, "--prediction", "the probability of the outcome 1", needed=True)
-    add(rows, "--weight", "also of labelled rows")
-    costs = decide.add_argument_group("costs")
-    costs.add_argument("--cost-fn", type=finite, metavar="X", help="cost of a false negative")
-    costs.add_argument("--cost-fp", type=finite, metavar="X", help="cost of a false positive")
-    costs.add_argument(
-        "--cost-tp", type=finite, metavar="X", help="cost of a true positive (default 0; negative is a gain)"
-    )
-    costs.add_argument("--cost-tn", type=finite, metavar="X", help="cost of a true negative (default 0)")
-    costs.add_argument(
-        "--action",
-        action="append",
-        metavar="NAME:X,Y",
-        help="an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
-    )
-    costs.add_argument("--threshold", type=number, metavar="T", help="evaluate this rule: act where the score is T or more")
-    costs.add_argument("--capacity", action="append", metavar="N", help="act on at most N rows; with --action NAME=N")
-    costs.add_argument(
-        "--fixed-cost", action="append", metavar="X", help="cost of acting at all, paid once; with --action NAME=X"
-    )
-    labelled = decide.add_argument_group("labelled rows")
-    labelled.add_argument(
-        "--labelled",
-        action="append",
-        metavar="FILE",
-        help="rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; "
-        "they correct the cost for miscalibration",
-    )
-    add(labelled, "--outcome", "0/1 or a probability, in the labelled rows")
-    add_all(labelled, "--positive", "--unlabelled")
-    segments = decide.add_argument_group("segments")
-    add(segments, "--by", "whose costs are estimated too")
-    add(segments, "--depth", "1 (default), 2 or 3")
-    add_all(segments, "--bins", "--categorical")
-    output = decide.add_argument_group("output")
-    add(output, "--level", "0.9 by default", default=0.9)
-    output.add_argument(
-        "--target",
-        default="rows",
-        choices=("rows", "population"),
-        metavar="OF",
-        help="rows (default): the total cost of these rows; population: the mean cost per row of the population",
-    )
-    add(output, "--top")
-    add(
-        output,
-        "--output",
-        "by its extension: Parquet, CSV or JSON, the rows with their actions; .svg, .png or .pdf, a plot of the cost of "
-        "each threshold (needs the extra plots); may be repeated",
-        action="append",
-    )
-    add(output, "--as", "by default action")
-    add(output, "--json")
-    add_common(output)
+    {
+        "rows": (
+            FILES, "--sql", Use("--prediction", "the probability of the outcome 1", needed=True),
+            Use("--weight", "also of labelled rows"),
+        ),
+        "costs": (
+            "--cost-fn", "--cost-fp", "--cost-tp", "--cost-tn", "--action", "--threshold", "--capacity", "--fixed-cost",
+        ),
+        "labelled rows": (
+            "--labelled", Use("--outcome", "0/1 or a probability, in the labelled rows"), "--positive", "--unlabelled",
+        ),
+        "segments": (
+            Use("--by", "whose costs are estimated too"), Use("--depth", "1 (default), 2 or 3"), "--bins", "--categorical",
+        ),
+        "output": (
+            "--level", "--target", "--top",
+            Use("--output", "by its extension: Parquet, CSV or JSON, the rows with their actions; .svg, .png or .pdf, a "
+                "plot of the cost of each threshold (needs the extra plots); may be repeated", changes=LIST),
+            Use("--as", "by default action"), "--json", "--threads", *COMMON,
+        ),
+    },
+)  # fmt: skip
 
-
-# trueup completion
-
-
-def _add_completion(verbs: Verbs) -> None:
-    completion = verbs.add_parser(
-        "completion",
-        help="print a completion script for a shell",
-        usage=f"trueup completion {'|'.join(SHELLS)}",
-        description="Print a script with which a shell completes verbs, options and their values.",
-        epilog="""\
+COMPLETION = Verb(
+    "print a completion script for a shell",
+    f"trueup completion {'|'.join(SHELLS)}",
+    "Print a script with which a shell completes verbs, options and their values.",
+    """\
 examples:
   source <(trueup completion bash)                                  # this session; in ~/.bashrc every session
   trueup completion zsh > ~/.zfunc/_trueup                          # a directory of $fpath
   trueup completion fish > ~/.config/fish/completions/trueup.fish
 """,
-    )
-    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS[:-1]) + f" or {SHELLS[-1]}")
-    add_common(completion, threads=False)
+    {"options": ("SHELL", *COMMON)},
+)
+
+VERBS = {
+    "demo": DEMO, "audit": AUDIT, "fit": FIT, "predict": PREDICT, "explain": EXPLAIN, "decide": DECIDE,
+    "completion": COMPLETION,
+}  # fmt: skip
+
+
+def add_verbs(parsers: argparse._SubParsersAction[Any]) -> None:
+    """Add a parser per verb."""
+    for name, verb in VERBS.items():
+        texts = {field: getattr(verb, field) for field in ("help", "usage", "description", "epilog")}
+        parser = parsers.add_parser(name, **texts)
+        for title, uses in verb.groups.items():
+            group = parser if title == "options" else parser.add_argument_group(title)
+            for use in uses:
+                _add(group, Use(use) if isinstance(use, str) else use)
+
+
+def _add(group: Any, use: Use) -> None:
+    settings = {**OPTIONS[use.name], **use.changes}
+    settings["help"] = f"{settings['help']}; {use.more}" if use.more else settings["help"]
+    if use.name.startswith("-"):
+        names = ["-o", "--output"] if use.name == "--output" else [use.name]
+    else:
+        names, settings["metavar"] = [settings.pop("dest")], use.name
+    group.add_argument(*names, **settings).needed = use.needed

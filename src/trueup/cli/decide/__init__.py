@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
-from trueup.cli import console
+from trueup.cli import console, io
 from trueup.cli.decide.problem import parse_problem
 from trueup.cli.decide.text import decision_data, decision_line, decision_page, input_notes, result_notes
-from trueup.cli.io import (
-    InputColumns,
-    check_has_rows,
-    check_outputs,
-    encode_positive,
-    parse_bins,
-    replacing,
-    source_files,
-    to_json,
-)
 from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.tables import show_page
 from trueup.data.bins import DEFAULT_BINS
@@ -50,14 +40,14 @@ CORRECTED_SUFFIX = "_trueup"
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    check_has_rows(arguments)
+    io.check_has_rows(arguments)
     problem = parse_problem(arguments)
     _check_options(arguments)
     _check_outputs(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
         table, labelled = _read_rows(arguments)
-        default_bins, bins = parse_bins(arguments.bins)
+        default_bins, bins = io.parse_bins(arguments.bins)
         bins_by_column: dict[Any, Any] = {**bins, ...: DEFAULT_BINS if default_bins is None else default_bins}
         segmentations = segment_alike(table, labelled, bins_by_column, arguments.depth or 1)
         progress.note(*input_notes(table, labelled, segmentations, problem))
@@ -71,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
             progress.start("writing")
         written = [_write(evaluation, path, arguments) for path in arguments.output or ()]
     if arguments.json is not None and arguments.json != "-":
-        write_text(arguments.json, to_json(decision_data(evaluation)))
+        write_text(arguments.json, io.to_json(decision_data(evaluation)))
         written.append(f"wrote {arguments.json}")
     if arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(to_json(decision_data(evaluation))), data=True)
+        console.emit(lambda stream: stream.writelines(io.to_json(decision_data(evaluation))), data=True)
     elif arguments.quiet:
         console.say(decision_line(evaluation))
     else:
@@ -106,7 +96,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise before the work if an output cannot be written; warn if labelled rows are decided on."""
     labelled = find_files(arguments.labelled).paths if arguments.labelled else []
-    sources = source_files(arguments)
+    sources = io.source_files(arguments)
     for path in find_files(arguments.files).paths if arguments.files else []:
         if any(path.samefile(other) for other in labelled):
             warnings.warn(
@@ -120,7 +110,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         _check_format(path, arguments)
     if arguments.name is not None and all(map(_is_picture, outputs)):
         raise ArgumentError("--as needs -o: it names a column of the written rows", hint=f"add -o {ROWS_EXAMPLE}")
-    check_outputs([(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)], [*sources, *labelled])
+    io.check_outputs([(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)], [*sources, *labelled])
 
 
 def _is_picture(path: str) -> bool:
@@ -165,7 +155,7 @@ def _read_rows(arguments: argparse.Namespace) -> tuple[Table, Table | None]:
 
 def _read(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None, outcome_name: str | None) -> Table:
     """Read and validate the needed columns."""
-    columns = InputColumns(column_names(paths, sql))
+    columns = io.InputColumns(column_names(paths, sql))
     prediction = columns.find_all(arguments.prediction, "prediction")
     if len(prediction) != 1:
         raise ArgumentError(
@@ -179,7 +169,7 @@ def _read(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str |
     text = [name for name in columns.find_all(arguments.categorical or [], "categorical") if name in by]
     data: dict[str, Any] = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
     if outcome is not None and arguments.positive is not None:
-        data = {**data, outcome: encode_positive(data[outcome], arguments.positive, outcome)}
+        data = {**data, outcome: io.encode_positive(data[outcome], arguments.positive, outcome)}
     with _without_other_tasks(), warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentifierWarning)  # an error below
         table = read(
@@ -221,7 +211,7 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
         from trueup.reports.figures import draw_cost_curve
 
         figure = draw_cost_curve(evaluation.best).figure
-        with replacing(path, example=PICTURE_EXAMPLE) as temporary:
+        with io.replacing(path, example=PICTURE_EXAMPLE) as temporary:
             figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)  # type: ignore[union-attr]
         return f"wrote {path}"
     name = _action_column(arguments)
@@ -233,7 +223,7 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
         actions[known] = evaluation.rule.apply(score[known])
         return {name: actions}
 
-    with replacing(path, example=ROWS_EXAMPLE) as temporary:
+    with io.replacing(path, example=ROWS_EXAMPLE) as temporary:
         rows = add_columns(
             arguments.files or None, temporary, make, sql=arguments.sql, roles={"prediction": [evaluation.prediction]},
             written=format_to_write(path), threads=arguments.threads,
