@@ -54,7 +54,7 @@ def small(monkeypatch):
     """Pieces of 700 rows, and parts of at most 900."""
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 700)
     monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", 700)
-    monkeypatch.setattr(chunks.ScanReader, "room", property(lambda self: 40 * 12_000 * 40))
+    monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 40 * 12_000 * 40))
     monkeypatch.setattr(large, "BYTES_A_ROW", 10**9)
     monkeypatch.setattr(large, "LEAST_PART", 900)
 
@@ -127,7 +127,7 @@ def test_a_query_is_run_once_and_audited(files, small):
 
 def test_of_columns_that_do_not_fit_evenly_spread_rows_say_how_they_are_cut(files, monkeypatch):
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 3_000)
-    monkeypatch.setattr(chunks.ScanReader, "room", property(lambda self: 1_000))
+    monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
     found = tu.audit(tu.scan(files / "all.parquet"), by=["age", "income", "term"], depth=1, **ROLES)
     rows = found.to_frame()
     ages = [rows["n"][at] for at, name in enumerate(rows["segment"]) if name.startswith("age")]
@@ -237,7 +237,7 @@ def test_a_rare_value_of_a_column_that_does_not_fit_is_not_taken_for_missing(sma
     random, p, y = scored()
     rare = np.where(np.arange(2_102) % 100 == 3, random.random(2_102), np.nan)
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 100)
-    monkeypatch.setattr(chunks.ScanReader, "room", property(lambda self: 1_000))
+    monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
     found = tu.audit(tu.scan(write(tmp_path / "r.parquet", x=rare, p=p, y=y)), outcome="y", prediction="p", min_rows=1)
     rows = {name: one.n for name, one in by_segment(found).items() if name.startswith("x")}
     assert rows.pop("x is missing") == np.isnan(rare).sum()
@@ -247,7 +247,7 @@ def test_a_rare_value_of_a_column_that_does_not_fit_is_not_taken_for_missing(sma
 def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch, tmp_path):
     _, p, y = scored(20_000)
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 5_000)
-    monkeypatch.setattr(chunks.ScanReader, "room", property(lambda self: 1_000))
+    monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
     path = write(tmp_path / "turns.parquet", hour=np.arange(20_000) % 4, p=p, y=y)
     with chunks.open_scan(tu.scan(path), outcome="y", prediction="p") as rows:
         values, whole = rows.values("hour")
@@ -281,10 +281,10 @@ def test_an_identifier_is_left_out_unread_and_too_many_levels_are_refused(monkey
     path = write(
         tmp_path / "id.parquet", id=np.arange(2_102).astype(str), half=(np.arange(2_102) // 2).astype(str), p=p, y=y
     )
-    monkeypatch.setattr(chunks, "BYTES_A_LEVEL", 10**6)
+    monkeypatch.setattr(chunks, "BYTES_PER_LEVEL", 10**6)
     with (
         pytest.warns(tu.errors.IdentifierWarning, match="'id' is left out"),
-        pytest.raises(DataError, match="column 'half' has 1,051 levels, more than 1 GB hold"),
+        pytest.raises(DataError, match="column 'half' has 1,051 levels, more than fit in 1 GB"),
     ):
         tu.audit(tu.scan(path, memory="1GB"), outcome="y", prediction="p")
 
@@ -340,7 +340,7 @@ def test_an_amount_of_memory_that_means_nothing_is_refused(memory, told):
 
 
 def test_a_folder_to_spill_to_must_be_there(tmp_path):
-    with pytest.raises(FileError, match="there is no folder"):
+    with pytest.raises(FileError, match="spill must be an existing directory"):
         tu.scan("x.parquet", spill=tmp_path / "no")
     with pytest.raises(ArgumentError, match="neither a file nor a query"):
         tu.scan()

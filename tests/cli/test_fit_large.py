@@ -67,8 +67,8 @@ def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
     ("words", "message"),
     [
         (["--spill", "."], "error: --spill needs --memory"),
-        (["--memory", "much"], "error: memory must be a number of bytes, or as 2GB; got 'much'"),
-        (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
+        (["--memory", "much"], "error: --memory must be a number of bytes, or as 2GB; got 'much'"),
+        (["--memory", "1GB", "--spill", "nowhere"], "error: --spill must be an existing directory; got 'nowhere'"),
         (["--memory", "1GB", "--method", "lsboost"], "error: --memory is for the method mcgrad; lsboost needs all rows in memory"),
         (["--memory", "1GB", "--held-out", "h.csv"], "error: --held-out and --memory cannot be combined"),
         (["--memory", "1GB", "--resume", "rows.parquet"], "error: rows.parquet would overwrite an input file"),

@@ -94,10 +94,10 @@ def test_a_page_of_pieces_can_be_written(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory", "much"], "error: memory must be a number of bytes, or as 2GB; got 'much'"),
-        (["--memory", "5MB"], "error: memory must be at least 400 MB"),
+        (["--memory", "much"], "error: --memory must be a number of bytes, or as 2GB; got 'much'"),
+        (["--memory", "5MB"], "error: --memory must be at least 400 MB"),
         (["--spill", "."], "error: --spill needs --memory"),
-        (["--memory", "1GB", "--spill", "nowhere"], "error: there is no folder 'nowhere' to spill to"),
+        (["--memory", "1GB", "--spill", "nowhere"], "error: --spill must be an existing directory; got 'nowhere'"),
         (["--memory", "1GB", "--adjust", "max"], "needs them in memory"),
     ],
 )

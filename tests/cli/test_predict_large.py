@@ -179,12 +179,12 @@ def test_bad_limits_are_told(here, capsys, arguments, message):
 
 
 def test_less_memory_and_more_columns_are_fewer_rows_at_once():
-    rows = [ChunkSettings(1_000_000, memory)._rows_at_once(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
+    rows = [ChunkSettings(1_000_000, memory).chunk_rows(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
     assert rows == sorted(rows)
     assert rows[0] < rows[1] < rows[2] <= rows[3] == 1_000_000
-    assert ChunkSettings(1_000_000, 10**9)._rows_at_once(100) < ChunkSettings(1_000_000, 10**9)._rows_at_once(10)
-    assert ChunkSettings(1_000_000, 300 * 10**6)._rows_at_once(10_000) == MIN_CHUNK_ROWS
-    assert ChunkSettings(1_000_000)._rows_at_once(10_000) == 1_000_000
+    assert ChunkSettings(1_000_000, 10**9).chunk_rows(100) < ChunkSettings(1_000_000, 10**9).chunk_rows(10)
+    assert ChunkSettings(1_000_000, 300 * 10**6).chunk_rows(10_000) == MIN_CHUNK_ROWS
+    assert ChunkSettings(1_000_000).chunk_rows(10_000) == 1_000_000
 
 
 def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
     before, source = sorted(here.iterdir()), (here / "many.parquet").read_bytes()
     code, err = run_limited("predict", "amounts.trueup", "many.parquet", "-o", "o.csv", largest=4_000_000)
     assert code == 2
-    assert err == f"error: cannot write the result: {os.strerror(27)}\nhint: make room, or write to another place\n"
+    assert err == f"error: cannot write the result: {os.strerror(27)}\nhint: free some space, or write to another place\n"
     assert (here / "o.csv").read_text() == "old"
     assert (here / "many.parquet").read_bytes() == source
     assert sorted(here.iterdir()) == before
@@ -205,8 +205,8 @@ def test_a_full_folder_for_what_does_not_fit_is_told_and_left_empty(here):
     arguments = ["predict", "amounts.trueup", "--sql", MANY.format(2_000_000), "-o", "o.parquet"]
     code, err = run_limited(*arguments, "--memory", "300MB", "--spill", "spill", largest=4_000_000)
     assert code == 2
-    assert err.startswith("error: what does not fit in memory finds no room in spill")
-    assert "\nhint: name a folder on a disk with room with --spill" in err
+    assert err.startswith("error: rows that do not fit in memory do not fit in spill")
+    assert "\nhint: name a directory on a disk with more space, as --spill" in err
     assert sorted(here.iterdir()) == before
     assert not list((here / "spill").iterdir())
 

@@ -119,7 +119,7 @@ def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
         tables = list(parts.iter_tables())
         told = parts.map_reduce(folding.first, folding.merge)
         assert (parts.schema, parts.rows) == (whole.schema, ROWS)
-        assert {at: one.rows for at, one in parts.survey.parts.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
+        assert {at: one.rows for at, one in parts.survey.partitions.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
         assert parts.has_missing("age")
         assert not parts.has_missing("amount")
     assert told == {at: folding.first(table, at)[at] for at, table in enumerate(tables)}

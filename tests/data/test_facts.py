@@ -52,14 +52,14 @@ def test_parts_that_add_and_parts_one_after_the_other_say_the_same():
     assert (
         told(reduce(add, found)) == told(reduce(add, found[::-1])) == told(found[0] + reduce(add, found[1:])) == told(whole)
     )
-    assert told(reduce(RowSummary.then, parts, RowSummary())) == told(whole)
+    assert told(reduce(RowSummary.include, parts, RowSummary())) == told(whole)
 
 
 def test_what_all_rows_have_in_common_is_told_once_all_were_seen():
     parts, full = parts_of(rows())
     with pytest.raises(ColumnError, match="identical to the outcome"):
-        reduce(RowSummary.then, parts, RowSummary()).check(full.schema)
-    with pytest.raises(DataError, match="no rows are left: 3 have no outcome and 4 weigh nothing"):
+        reduce(RowSummary.include, parts, RowSummary()).check(full.schema)
+    with pytest.raises(DataError, match="no rows are left: 3 have no outcome and 4 have weight 0"):
         RowSummary(0, 3, 4).check(full.schema)
     with pytest.warns(HardPredictionWarning):
         RowSummary(900, lowest=0.0, highest=1.0).check(full.schema)

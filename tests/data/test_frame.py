@@ -211,7 +211,7 @@ def test_schemas_of_parts_are_joined():
     assert joined.features[0].levels == ("a", "b", "c")
     with pytest.raises(ColumnError, match="different roles or columns"):
         _ = joined | Schema("binary", "y", ("q",), None, joined.features)
-    with pytest.raises(ColumnError, match="column 'c' is categorical in one part"):
+    with pytest.raises(ColumnError, match="column 'c' is categorical in one data set"):
         _ = joined.features[0] | Feature("c", "numeric")
 
 

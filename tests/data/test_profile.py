@@ -106,7 +106,7 @@ def test_parts_are_described_as_all_rows_are(rows, seed, places, weighted, categ
 def test_a_column_without_values_has_the_type_of_the_first_part_that_has_rows_in_whatever_order_they_add():
     none, number, flag = ColumnProfile(None, None, 0), ColumnProfile(None, "number", 1), ColumnProfile(None, "flag", 2)
     for a, b, c in itertools.permutations([none, number, flag]):
-        assert a.join(b, "x").join(c, "x").bare == a.join(b.join(c, "x"), "x").bare == "number"
+        assert a.merge(b, "x").merge(c, "x").empty_kind == a.merge(b.merge(c, "x"), "x").empty_kind == "number"
 
 
 @given(places=st.lists(st.integers(0, 60), max_size=5), seed=st.integers(0, 100))
@@ -137,7 +137,7 @@ def test_categories_that_differ_by_part_are_joined():
 
 def test_a_column_of_two_kinds_is_refused_with_both():
     parts = [pd.DataFrame({"p": [0.1], "y": [0], "c": column}) for column in ([None], ["x"], [1.5])]
-    with pytest.raises(ColumnError, match="column 'c' holds texts in part 1 and numbers in part 2"):
+    with pytest.raises(ColumnError, match="column 'c' holds texts in partition 1 and numbers in partition 2"):
         look(parts, **ROLES)
 
 
@@ -165,7 +165,10 @@ def test_a_bad_row_is_told_with_its_part():
         ({"outcome": "y", "prediction": "p", "categorical": ["b"]}, "no column 'b' to use as categorical"),
         ({"outcome": "y", "prediction": "p", "task": "ranking"}, "task must be one of"),
         ({"outcome": "y", "prediction": "p", "unlabelled": "keep"}, "unlabelled must be one of"),
-        ({"outcome": "y", "prediction": "p", "classes": ["a"]}, "classes= goes with several prediction columns"),
+        (
+            {"outcome": "y", "prediction": "p", "classes": ["a"]},
+            "classes can only be named with several prediction columns",
+        ),
         ({"outcome": "y", "prediction": ["p", "a"], "task": "binary"}, "task 'binary' takes one prediction column"),
         ({"outcome": "y", "prediction": ["p", "a"], "classes": ["x"]}, "classes must name one outcome for each of the 2"),
     ],
@@ -218,7 +221,7 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
     parts = cut(frame, [100, 1000, 1000])
     found, settled = look(parts, **ROLES)
     assert sorted(found.sample.columns["a"]) == list(range(4000))
-    monkeypatch.setattr(profile, "MOST_ROWS", 1000)
+    monkeypatch.setattr(profile, "MAX_SAMPLE_ROWS", 1000)
     some = sum_of(parts, settled)
     again = reduce(add, [TableProfile.of(parts[at], at, settled) for at in (3, 0, 2, 1)])
     drawn = some.sample.columns["a"]
@@ -230,7 +233,7 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
 
 
 def test_a_sample_of_many_columns_has_fewer_rows(monkeypatch):
-    monkeypatch.setattr(profile, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(profile, "MAX_SAMPLE_VALUES", 1000)
     random = np.random.default_rng(1)
     frame = pd.DataFrame({f"a{at}": random.random(300) for at in range(8)}).assign(p=0.5, y=1)
     frame["a0"] = np.where(np.arange(300) < 150, None, "text")  # no numbers, which the first part does not know
@@ -244,17 +247,17 @@ def test_a_sample_of_many_columns_has_fewer_rows(monkeypatch):
 def test_parts_tell_their_rows_and_scores():
     frame = pd.DataFrame({"p": [0.1, 0.5, 0.9, 0.3], "y": [0, 1, np.nan, 1], "a": [1, 2, np.nan, 4]})
     found, _ = look(cut(frame, [3, 3]), **ROLES, unlabelled="drop")
-    assert found.parts == {0: (3, 2, (0.1,), (0.5,)), 1: (0, 0, (), ()), 2: (1, 1, (0.3,), (0.3,))}
+    assert found.partitions == {0: (3, 2, (0.1,), (0.5,)), 1: (0, 0, (), ()), 2: (1, 1, (0.3,), (0.3,))}
     assert (found.rows, found.kept, found.unlabelled) == (4, 3, 1)
-    assert not found.columns["a"].lacks
-    assert found.whole_outcomes
+    assert not found.columns["a"].has_missing
+    assert found.discrete_outcomes
     soft, _ = look(cut(frame.assign(y=[0, 1, 1, 0.5]), [2]), **ROLES)
-    assert not soft.whole_outcomes
-    assert soft.columns["a"].lacks
+    assert not soft.discrete_outcomes
+    assert soft.columns["a"].has_missing
 
 
 def test_too_many_levels_are_counted_and_no_longer_held(monkeypatch):
-    monkeypatch.setattr(profile, "MOST_LEVELS", 1000)
+    monkeypatch.setattr(profile, "MAX_LEVELS", 1000)
     names = [f"n{at}" for at in range(12_000)]
     found = reduce(add, [DistinctLevels(frozenset(names[at : at + 3000])).capped() for at in (0, 2000, 6000, 9000)])
     assert found.texts is None
@@ -264,5 +267,5 @@ def test_too_many_levels_are_counted_and_no_longer_held(monkeypatch):
         _, left_out = described(cut(frame, [500, 5000]), **ROLES)
     assert list(left_out) == ["id"]
     frame["id"] = [names[at // 4] for at in range(12_000)]
-    with pytest.raises(DataError, match=r"column 'id' has about .* levels, of which 1,000 can be held"):
+    with pytest.raises(DataError, match=r"column 'id' has about .* levels; at most 1,000 are possible"):
         described(cut(frame, [500, 5000]), **ROLES)

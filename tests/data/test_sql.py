@@ -137,7 +137,7 @@ def people() -> pd.DataFrame:
 
 
 def test_every_number_type_is_read_as_numbers():
-    kinds = [*sql.PLAIN.split()[1:], "HUGEINT", "UHUGEINT"]
+    kinds = [*sql.NUMERIC_TYPES.split()[1:], "HUGEINT", "UHUGEINT"]
     listed = ", ".join(f"CAST(3 AS {kind}) AS {kind.lower()}" for kind in kinds)
     found = read_files(sql=f"SELECT {listed}, 3.25::DECIMAL(9, 2) AS money, 3::DECIMAL(38, 0) AS wide")
     assert all(column.dtype.kind in "iuf" for column in found.values())
@@ -209,8 +209,8 @@ def test_a_type_that_is_not_read_is_left_out_unless_it_is_asked_for(kind):
     query = f"SELECT 1 AS a, {UNREAD[kind]} AS odd"
     assert list(read_files(sql=query)) == column_names(sql=query) == ["a"]
     said = refusal(ColumnError, sql=query, columns=["odd"])
-    assert said.startswith("column 'odd' has a type trueup does not read: ")
-    assert "text=['odd']" in said
+    assert said.startswith("column 'odd' has a type that trueup does not read: ")
+    assert "categorical=['odd']" in said
     assert len(texts(read_files(sql=query, columns=["odd"], text=["odd"])["odd"])) == 1
 
 
@@ -271,9 +271,9 @@ def test_rows_keep_their_order_however_many_levels_a_text_has(levels, tmp_path):
 
 
 def test_more_text_columns_than_are_coded_at_once(tmp_path):
-    listed = ", ".join(f"'v' || (i % {k}) AS t{k}" for k in range(1, 3 * sql.AT_ONCE))
+    listed = ", ".join(f"'v' || (i % {k}) AS t{k}" for k in range(1, 3 * sql.TEXTS_PER_QUERY))
     found = read_files(write(tmp_path / "wide.parquet", f"SELECT {listed} FROM range(50) AS r(i)"))
-    assert all(texts(found[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * sql.AT_ONCE))
+    assert all(texts(found[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * sql.TEXTS_PER_QUERY))
 
 
 # Round trips
@@ -497,7 +497,7 @@ def test_mixed_json_values_are_texts_and_nested_ones_are_left_out(tmp_path):
     rows = [{"m": 1, "l": [1], "s": {"a": 1}}, {"m": "x", "l": [], "s": None}, {"m": True, "l": None, "s": {"b": 2}}]
     path = text_file(tmp_path / "m.json", json.dumps(rows))
     assert plain(read_files(path)) == {"m": ["1", "x", "true"]}
-    assert "column 'l' has a type trueup does not read" in refusal(ColumnError, path, columns=["l"])
+    assert "column 'l' has a type that trueup does not read" in refusal(ColumnError, path, columns=["l"])
 
 
 # Several files
@@ -712,7 +712,9 @@ def test_a_missing_file_is_named_with_the_nearest_one(tmp_path):
     text_file(tmp_path / "scores.csv", "a\n1\n")
     said = refusal(FileError, tmp_path / "score.csv")
     assert said == f"no file {str(tmp_path / 'score.csv')!r}\nhint: did you mean {str(tmp_path / 'scores.csv')!r}?"
-    assert f"looked in {str(tmp_path / 'no')!r}, which is no folder" in refusal(FileError, tmp_path / "no" / "scores.csv")
+    assert f"looked in {str(tmp_path / 'no')!r}, which is no directory" in refusal(
+        FileError, tmp_path / "no" / "scores.csv"
+    )
     assert "looked in" in refusal(FileError, tmp_path / "0.parquet")
     assert "no file 'a\\x00b.csv'" in refusal(FileError, "a\x00b.csv")
 
@@ -739,7 +741,7 @@ def test_a_folder_is_refused_with_a_pattern_for_its_files(tmp_path):
     text_file(tmp_path / "f.csv", "a\n1\n")
     assert (
         refusal(FileError, tmp_path)
-        == f"{str(tmp_path)!r} is a folder\nhint: name its files, as {str(tmp_path / '*.csv')!r}"
+        == f"{str(tmp_path)!r} is a directory\nhint: name its files, as {str(tmp_path / '*.csv')!r}"
     )
 
 
@@ -794,8 +796,8 @@ def test_csv_without_a_header_is_refused(content, tmp_path):
 
 
 DAMAGED = {
-    "cut.parquet": (b"PAR1" + b"x" * 100, "is it a Parquet file, and whole?"),
-    "text.parquet": (b"a,b\n1,2\n" * 9, "is it a Parquet file, and whole?"),
+    "cut.parquet": (b"PAR1" + b"x" * 100, "is it a complete Parquet file?"),
+    "text.parquet": (b"a,b\n1,2\n" * 9, "is it a complete Parquet file?"),
     "short.csv": (b"a,b,c\n1,2,3\n4,5\n", "line 3 has 2 fields and the header has 3"),
     "long.csv": (b"a,b\n" + b"1,2\n" * 50_000 + b"3,4,5\n", "line 50002 has 3 fields and the header has 2"),
     "after.csv": (b'a,b\n1,"x\ny"\n2\n', "line 4 has 1 field and the header has 2"),
@@ -884,7 +886,7 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path):
     assert refusal(ArgumentError, []).startswith("the list of files is empty\nhint: ")
     assert refusal(ArgumentError, [3]) == "a file is named by a text or a Path; got 3"
     for threads in (0, -1, 1.5, True, "2"):
-        assert "threads must be a whole number from 1" in refusal(ArgumentError, sql="SELECT 1", threads=threads)
+        assert "threads must be an integer at least 1" in refusal(ArgumentError, sql="SELECT 1", threads=threads)
 
 
 # The connection

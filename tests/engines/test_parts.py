@@ -115,7 +115,7 @@ def test_values_are_a_sample_of_the_rows_that_count(monkeypatch):
         assert parts.values("p")[0].shape == whole.prediction.shape
         full = parts.distinct("age", 1000), parts.distinct("day", 1000, days=True)
         assert [parts.has_missing(name) for name in ("age", "country", "new", "day")] == [True, True, False, False]
-    monkeypatch.setattr(profile, "MOST_ROWS", 50)
+    monkeypatch.setattr(profile, "MAX_SAMPLE_ROWS", 50)
     with open_cluster_frame(_cut(frame, 250), **FULL) as parts:
         values, every = parts.values("age")
         assert (len(values), every) == (50, False)

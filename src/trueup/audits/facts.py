@@ -47,7 +47,7 @@ class Facts:
 
     def add(self, table: Table, codes: Sequence[Int32Array]) -> None:
         """Take in a piece."""
-        self.seen, self.schema = self.seen.then(table), table.schema
+        self.seen, self.schema = self.seen.include(table), table.schema
         for count, some in zip(self.counts, codes, strict=True):
             count += np.bincount(some, minlength=len(count))
 

@@ -243,5 +243,5 @@ class Model:
         task, names = self.schema.task, self.schema.prediction
         prediction = [check_prediction(get(name), name, task) for name in names]
         if task == "multiclass":
-            checks.prediction(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
+            checks.check_scores(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
         return [encode(get(name)) for name, encode in self._encoders], prediction

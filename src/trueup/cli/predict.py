@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = add_columns(
                 arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
                 text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,
-                portions=chunks,
+                chunks=chunks,
             )  # fmt: skip
     for note in unseen.notes():
         console.complain(f"note: {note}")
@@ -104,7 +104,7 @@ def _chunk_settings(
 def _output_names(model: Model, names: list[str] | None) -> list[str]:
     """Return the names of the columns to write."""
     if names is None:
-        return list(model.schema.scored)
+        return list(model.schema.score_names)
     base = model.schema.prediction or ("prediction",)  # a model may predict from the features alone
     split = names if len(base) == 1 and len(names) == 1 else io.split_names(names)
     if len(split) != len(base) or len({name.lower() for name in split}) < len(split) or not all(split):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,8 +53,7 @@ class ScanPartitions:
     @property
     def schema(self) -> Schema:
         """Say what the columns are."""
-        found = self.opened.schema
-        return replace(found, classes=tuple(self.opened.roles["classes"])) if found.task == "multiclass" else found
+        return self.opened.schema
 
     @property
     def roles(self) -> Mapping[str, Any]:
@@ -74,7 +73,7 @@ class ScanPartitions:
     @property
     def memory_budget(self) -> int:
         """Say how many bytes rows may take at once."""
-        return self.opened.room
+        return self.opened.memory_budget
 
     @property
     def memory(self) -> int:
@@ -84,16 +83,16 @@ class ScanPartitions:
     @property
     def spill_directory(self) -> Path:
         """Give the folder for what does not fit."""
-        return self.opened.folder
+        return self.opened.spill_directory
 
     @property
     def discrete_outcomes(self) -> bool:
         """Say whether every outcome is 0 or 1, or a class."""
-        return self.opened.whole_outcomes
+        return self.opened.discrete_outcomes
 
     def iter_tables(self) -> Iterator[Table]:
         """Read piece after piece."""
-        return self.opened.tables()
+        return self.opened.iter_tables()
 
     def values(self, name: str) -> tuple[FloatArray, bool]:
         """Give a column, or a fair sample of it; say whether it is all of it."""
@@ -105,12 +104,12 @@ class ScanPartitions:
 
     def has_missing(self, name: str) -> bool:
         """Say whether some row has no value in a column."""
-        return self.opened.lacks(name)
+        return self.opened.has_missing(name)
 
     def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
         """Do the work on the Table of every part; add up what was found."""
         total: T | None = None
-        for number, table in enumerate(self._parts()):
+        for number, table in enumerate(self.opened.iter_partitions()):
             found = work(table, number)
             total = found if total is None else add(total, found)
         assert total is not None  # a scan has rows
@@ -122,17 +121,6 @@ class ScanPartitions:
         with _giving_back():
             return work(table, sizes, SINGLE_PROCESS)
 
-    def _parts(self) -> Iterator[Table]:
-        for piece, (_, _, start, stop) in zip(self.opened.tables(), self.opened.spans(), strict=True):
-            size = chunks.PARTITION_ROWS
-            ends = np.minimum(np.arange(0, stop - start, size) + size, stop - start)
-            if piece.kept is not None:
-                ends = np.searchsorted(piece.kept, ends)
-            for at, end in enumerate(ends):
-                first = at == 0  # the first tells of all rows of the piece that were set aside
-                cut = _cut(piece, ends[at - 1] if at else 0, end)
-                yield cut if first else replace(cut, unlabelled=0, weightless=0)
-
     @cached_property
     def _mapped(self) -> tuple[Table, list[int]]:
         folder = self.spill_directory / "columns"
@@ -141,7 +129,7 @@ class ScanPartitions:
         sizes = []
         try:
             last = None
-            for last in self._parts():
+            for last in self.opened.iter_partitions():
                 columns.add(last)
                 sizes.append(len(last))
             columns.flush()
@@ -149,14 +137,6 @@ class ScanPartitions:
             columns.close()
         assert last is not None
         return columns.table(last), sizes
-
-
-def _cut(table: Table, start: int, stop: int) -> Table:
-    """Give the rows from one on, up to another, without copying them."""
-    rows = slice(start, stop)
-    columns = {name: column[rows] for name, column in table.columns.items()}
-    outcome, weight = (None if one is None else one[rows] for one in (table.outcome, table.weight))
-    return replace(table, columns=columns, prediction=table.prediction[rows], outcome=outcome, weight=weight, kept=None)
 
 
 class _Columns:

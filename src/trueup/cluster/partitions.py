@@ -329,7 +329,7 @@ class FramePartitions:
     @property
     def discrete_outcomes(self) -> bool:
         """Say whether every outcome is 0 or 1, or a class."""
-        return self.survey.whole_outcomes
+        return self.survey.discrete_outcomes
 
     def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
         """Do the work on the Table of every part; add up what was found."""
@@ -366,7 +366,7 @@ class FramePartitions:
 
     def has_missing(self, name: str) -> bool:
         """Say whether some row has no value in a column."""
-        return name in self.survey.columns and self.survey.columns[name].lacks
+        return name in self.survey.columns and self.survey.columns[name].has_missing
 
     def _feature(self, name: str) -> Feature:
         return next(feature for feature in self.schema.features if feature.name == name)

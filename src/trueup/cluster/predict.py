@@ -53,9 +53,9 @@ def predict_cluster_frame(model: Scorer, data: Any, threads: int | None = None) 
 def _score(model: Scorer, frame: Any, threads: int, first: int, part: int | None) -> FloatArray:
     """Correct the predictions of some rows of one partition: one column for each new one."""
     if not len(frame):
-        return np.empty((0, len(model.schema.scored)))
+        return np.empty((0, len(model.schema.score_names)))
     table = read_like(frame, model.schema, RowPosition(first, part))
-    return model.predict_table(table, threads=threads).reshape(len(table), len(model.schema.scored))
+    return model.predict_table(table, threads=threads).reshape(len(table), len(model.schema.score_names))
 
 
 def _needed(schema: Schema) -> list[str]:
@@ -87,14 +87,14 @@ def _on_spark(model: Scorer, frame: Any, threads: int) -> Any:
     types = frames.arrow_types(frame, there)
     _check(schema, frames.without_rows(types), [name for name, kind in types.items() if kind == UNTYPED])
     folded = {name.lower() for name in names}
-    for name in schema.scored:
+    for name in schema.score_names:
         if name.lower() in folded:
             raise ColumnError(f"there is a column {name!r} already", hint="rename it, or drop it first")
     with frames.telling():
         plain = frames.numbered(frame)
-        new = [StructField(f"n{at}", DoubleType(), nullable=False) for at in range(len(schema.scored))]
+        new = [StructField(f"n{at}", DoubleType(), nullable=False) for at in range(len(schema.score_names))]
         made = plain.mapInArrow(_adding_scores(model, names, threads), StructType([*plain.schema.fields, *new]))
-        return made.toDF(*names, *schema.scored)
+        return made.toDF(*names, *schema.score_names)
 
 
 def _adding_scores(model: Scorer, names: list[str], threads: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -126,16 +126,16 @@ def _on_dask(model: Scorer, frame: Any, threads: int) -> Any:
     there = [name for name in _needed(schema) if name in empty.columns]
     _check(schema, empty[there], [name for name in there if empty[name].dtype == OBJECTS])
     workers_are_able()
-    columns = {name: np.empty(0) for name in schema.scored}
+    columns = {name: np.empty(0) for name in schema.score_names}
     meta = pd.DataFrame(columns, index=empty.index)
     if len(columns) == 1:
-        meta = meta[schema.scored[0]]
+        meta = meta[schema.score_names[0]]
     return frame[there].map_partitions(_frame_of_scores, model, threads, meta=meta)
 
 
 def _frame_of_scores(part: Any, model: Scorer, threads: int, partition_info: Any = None) -> Any:
     import pandas as pd
 
-    names, number = model.schema.scored, None if partition_info is None else partition_info["number"]
+    names, number = model.schema.score_names, None if partition_info is None else partition_info["number"]
     scores = pd.DataFrame(_score(model, part, threads, 0, number), columns=list(names), index=part.index)
     return scores[names[0]] if len(names) == 1 else scores

@@ -1,4 +1,4 @@
-"""One column, taken off its library: numbers, flags, texts or dates as NumPy arrays."""
+"""Columns independent of frame libraries: numbers, booleans, texts or dates as NumPy arrays, by name or position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
 
 FLAG_LEVELS = ("false", "true")
-LARGEST_EXACT = 2.0**53
+MAX_EXACT = 2.0**53  # integers up to here are exact as float64
+UNSUPPORTED_HINT = "numbers, booleans, texts, categories and dates are read; convert the column, or leave it out"
+
+ValueKind = Literal["number", "flag", "text", "date"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,56 +42,56 @@ class CodedColumn:
 class RawColumn:
     """A column before it has a role.
 
-    ``values`` is float64 with NaN for missing, for numbers, flags (0 and 1) and dates (days since 1970-01-01);
-    ``coded`` holds texts. Exactly one of the two is set.
+    ``values`` is float64 with NaN for missing: numbers, flags (0 and 1) and dates (days since 1970-01-01).
+    ``coded`` contains texts. Exactly one of the two is set. ``as_texts`` reads integers as texts: beyond 2**53 distinct
+    integers are equal as floats.
     """
 
-    kind: Literal["number", "flag", "text", "date"]
+    kind: ValueKind
     values: FloatArray | None = None
     coded: CodedColumn | None = None
-    exact: Callable[[], RawColumn] | None = None
-    """For whole numbers: read them as texts, where they are too large to be told apart as floats."""
+    as_texts: Callable[[], RawColumn] | None = None
 
     def __len__(self) -> int:
         return len(self.codes_or_values)
 
     @property
     def codes_or_values(self) -> AnyArray:
-        """Give the one array that is set."""
+        """The one array that is set."""
         if self.coded is not None:
             return self.coded.codes
         assert self.values is not None
         return self.values
 
     def missing(self) -> BoolArray:
-        """Say which rows are missing."""
-        found: BoolArray = self.coded.codes < 0 if self.coded is not None else np.isnan(self.codes_or_values)
-        return found
+        """Return a mask of the missing rows."""
+        mask: BoolArray = self.coded.codes < 0 if self.coded is not None else np.isnan(self.codes_or_values)
+        return mask
 
     def categories(self) -> CodedColumn:
-        """Read the column as categories, whatever it holds."""
+        """Read the column as categories, whatever it contains."""
         if self.coded is not None:
             return self.coded
         values = self.codes_or_values
-        if self.exact is not None and np.nanmax(np.abs(values), initial=0.0) >= LARGEST_EXACT:
-            return self.exact().categories()
+        if self.as_texts is not None and np.nanmax(np.abs(values), initial=0.0) >= MAX_EXACT:
+            return self.as_texts().categories()
         if self.kind == "flag":
             return CodedColumn(np.nan_to_num(values, nan=-1.0).astype(np.int32), FLAG_LEVELS)
-        codes, found = _rank(values)
+        codes, distinct = _rank(values)
         if self.kind == "date":
-            texts = [str(np.datetime64(int(np.floor(day)), "D")) for day in found]
+            texts = [str(np.datetime64(int(np.floor(day)), "D")) for day in distinct]
         else:
-            texts = [format_number(value) for value in found]
+            texts = [format_number(value) for value in distinct]
         return encode_texts(codes, texts)
 
 
 def untyped_if_missing(raw: RawColumn) -> RawColumn:
-    """Take a part of a column that has no value for missing numbers: what it was read as says nothing of the others."""
+    """Return a column of numbers if all values are missing: their type then says nothing about the other rows."""
     return RawColumn("number", np.full(len(raw), np.nan)) if raw.missing().all() else raw
 
 
 def format_number(value: float) -> str:
-    """Write a number as a level: whole ones without a point.
+    """Format a number as a level: integers without a decimal point.
 
     Examples
     --------
@@ -99,51 +102,60 @@ def format_number(value: float) -> str:
 
 
 def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
-    """Give each value its place among the distinct ones, -1 where NaN; whole numbers of small range without a sort."""
+    """Return the rank of each value among the distinct ones (-1 for NaN); integers in a small range need no sort."""
     known = ~np.isnan(values)
-    some = values[known]
+    present = values[known]
     codes = np.full(len(values), -1, np.int32)
-    if not len(some):
+    if not len(present):
         return codes, []
-    low, high = some.min(), some.max()
-    if np.isfinite(low) and np.isfinite(high) and high - low <= 4 * len(some) + 1000 and (some == np.floor(some)).all():
-        offset = (some - low).astype(np.int64)
+    low, high = present.min(), present.max()
+    small_range = np.isfinite(low) and np.isfinite(high) and high - low <= 4 * len(present) + 1000
+    if small_range and (present == np.floor(present)).all():
+        offset = (present - low).astype(np.int64)
         seen = np.zeros(int(high - low) + 1, bool)
         seen[offset] = True
         codes[known] = (np.cumsum(seen) - 1)[offset]
-        return codes, [float(low + at) for at in np.flatnonzero(seen)]
-    found, inverse = np.unique(some, return_inverse=True)
+        return codes, [float(low + step) for step in np.flatnonzero(seen)]
+    distinct, inverse = np.unique(present, return_inverse=True)
     codes[known] = inverse
-    return codes, found.tolist()
+    return codes, distinct.tolist()
 
 
 def encode_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
-    """Sort a vocabulary and translate the codes; texts that are equal become one level.
+    """Sort a vocabulary and translate the codes into it; equal texts become one level.
 
     Examples
     --------
-    >>> merge_texts(np.array([0, 1, -1, 2]), ["b", "a", "b"])
-    Coded(codes=array([ 1,  0, -1,  1], dtype=int32), levels=('a', 'b'))
+    >>> encode_texts(np.array([0, 1, -1, 2]), ["b", "a", "b"])
+    CodedColumn(codes=array([ 1,  0, -1,  1], dtype=int32), levels=('a', 'b'))
     """
     levels = sort_levels(set(texts))
-    place = {text: at for at, text in enumerate(levels)}
-    # The last entry serves code -1: indexing from the end is what -1 means to NumPy.
-    move = np.array([*(place[text] for text in texts), -1], np.int32)
-    return CodedColumn(move[codes], levels)
+    return CodedColumn(_translation(texts, levels)[codes], levels)
+
+
+def encode_used_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
+    """Encode texts, without those that no row has."""
+    used = np.zeros(len(texts) + 1, bool)
+    used[codes] = True  # code -1 marks the spare last entry
+    move = np.append(np.where(used[:-1], np.cumsum(used[:-1]) - 1, -1), -1)
+    return encode_texts(move[codes], [text for text, is_used in zip(texts, used[:-1], strict=True) if is_used])
 
 
 def recode(coded: CodedColumn, levels: tuple[str, ...]) -> Int32Array:
-    """Translate codes into another vocabulary; a level it does not know becomes -1, as missing.
+    """Translate codes into another vocabulary; a level that it does not have becomes -1, as missing.
 
     Examples
     --------
-    >>> recode(Coded(np.array([0, 1, -1], np.int32), ("a", "b")), ("b", "c"))
+    >>> recode(CodedColumn(np.array([0, 1, -1], np.int32), ("a", "b")), ("b", "c"))
     array([-1,  0, -1], dtype=int32)
     """
-    if coded.levels == levels:
-        return coded.codes
-    place = {text: at for at, text in enumerate(levels)}
-    return np.array([*(place.get(text, -1) for text in coded.levels), -1], np.int32)[coded.codes]
+    return coded.codes if coded.levels == levels else _translation(coded.levels, levels)[coded.codes]
+
+
+def _translation(texts: Sequence[str], levels: Sequence[str]) -> Int32Array:
+    """Return the code of each text among the levels, and a last entry -1, which code -1 indexes."""
+    index = {text: code for code, text in enumerate(levels)}
+    return np.array([*(index.get(text, -1) for text in texts), -1], np.int32)
 
 
 def _is_missing(value: object) -> bool:
@@ -151,36 +163,36 @@ def _is_missing(value: object) -> bool:
         return True
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # a missing marker that refuses to be compared, as pandas.NA does
+    except (TypeError, ValueError):  # a missing marker that cannot be compared, as pandas.NA
         return type(value).__name__ in {"NAType", "NaTType"}
 
 
 def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> RawColumn:
-    """Read Python objects: texts, or (unless told to read texts) what one type of them stands for."""
+    """Read Python objects by their common type; as texts if there is none, or if ``as_text``."""
     index: dict[Any, int] = {}
     try:
         codes = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
     except TypeError as error:
         raise ColumnError(
-            f"column {name!r} holds values that cannot be compared for equality ({error})",
-            hint="leave it out, or turn it into text or numbers first",
+            f"column {name!r} contains values that cannot be compared for equality ({error})",
+            hint="leave it out, or convert it to text or numbers first",
         ) from error
-    found = [None if _is_missing(value) else value for value in index]
-    known = [value for value in found if value is not None]
-    kinds = set() if as_text else {type(value) for value in known}
-    if kinds and all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
-        return RawColumn("flag", np.array([np.nan if v is None else float(v) for v in (*found, None)])[codes])
-    if kinds and all(issubclass(kind, (int, float, decimal.Decimal, np.number)) for kind in kinds):
-        kept_values = list(index)
+    distinct = [None if _is_missing(value) else value for value in index]
+    known = [value for value in distinct if value is not None]
+    types = set() if as_text else {type(value) for value in known}
+    if types and all(issubclass(kind, (bool, np.bool_)) for kind in types):
+        return RawColumn("flag", np.array([np.nan if v is None else float(v) for v in (*distinct, None)])[codes])
+    if types and all(issubclass(kind, (int, float, decimal.Decimal, np.number)) for kind in types):
+        originals = list(index)
         return RawColumn(
             "number",
-            np.array([_as_float(v) for v in (*found, None)])[codes],
-            exact=lambda: from_objects([kept_values[code] for code in codes], name, as_text=True),
+            np.array([_as_float(value) for value in (*distinct, None)])[codes],
+            as_texts=lambda: from_objects([originals[code] for code in codes], name, as_text=True),
         )
-    if kinds and all(issubclass(kind, (dt.date, np.datetime64)) for kind in kinds):
-        return RawColumn("date", np.array([days_since_epoch(v) for v in (*found, None)])[codes])
-    kept = np.cumsum([value is not None for value in found]) - 1
-    move = np.array([*(at if value is not None else -1 for at, value in zip(kept, found, strict=True)), -1], np.int64)
+    if types and all(issubclass(kind, (dt.date, np.datetime64)) for kind in types):
+        return RawColumn("date", np.array([days_since_epoch(value) for value in (*distinct, None)])[codes])
+    rank = np.cumsum([value is not None for value in distinct]) - 1
+    move = np.array([*(r if value is not None else -1 for r, value in zip(rank, distinct, strict=True)), -1], np.int64)
     return RawColumn("text", coded=encode_texts(move[codes], [_as_text(value) for value in known]))
 
 
@@ -194,7 +206,7 @@ def _as_float(value: Any) -> float:
 
 
 def _as_text(value: Any) -> str:
-    """Write a value as a level, in the same way whatever other values its column holds."""
+    """Format a value as a level, whatever other values its column contains."""
     if isinstance(value, (bool, np.bool_)):
         return FLAG_LEVELS[int(value)]
     if isinstance(value, (float, np.floating)):
@@ -203,13 +215,11 @@ def _as_text(value: Any) -> str:
 
 
 def days_since_epoch(value: Any) -> float:
-    """Count the days from 1970-01-01 to a date or time; NaN where there is none.
-
-    A time with a zone counts by its own clock.
+    """Return the days from 1970-01-01 to a date or time (by its own clock if it has a time zone); NaN for None.
 
     Examples
     --------
-    >>> days(dt.date(1970, 1, 3)), days(dt.datetime(1970, 1, 1, 12)), days(None)
+    >>> days_since_epoch(dt.date(1970, 1, 3)), days_since_epoch(dt.datetime(1970, 1, 1, 12)), days_since_epoch(None)
     (2.0, 0.5, nan)
     """
     if value is None:
@@ -220,49 +230,42 @@ def days_since_epoch(value: Any) -> float:
 
 
 def days_of(times: AnyArray) -> FloatArray:
-    """Count days from 1970-01-01 for an array of datetime64, NaN for NaT."""
+    """Return the days since 1970-01-01 of an array of datetime64, NaN for NaT."""
     micros = times.astype("datetime64[us]")
-    out = micros.astype(np.int64) / 86_400e6
-    out[np.isnat(micros)] = np.nan
-    return out
+    days = micros.astype(np.int64) / 86_400e6
+    days[np.isnat(micros)] = np.nan
+    return days
 
 
 def from_array(array: Any, name: str) -> RawColumn:
-    """Read a NumPy array (masked entries are missing), or anything NumPy makes a one-dimensional array of."""
+    """Read a NumPy array (masked entries are missing), or anything that NumPy converts to a one-dimensional array."""
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
     plain = np.asarray(array.data if isinstance(array, np.ma.MaskedArray) else array)
     array = array if isinstance(array, np.ma.MaskedArray) else plain
     if plain.ndim != 1:
         raise ColumnError(
-            f"column {name!r} must be one-dimensional; got shape {plain.shape}", hint="pass one array a column"
+            f"column {name!r} must be one-dimensional; got shape {plain.shape}", hint="pass one array per column"
         )
     kind = plain.dtype.kind
-    if kind in "iufb":
-        values = plain.astype(np.float64)  # always a copy: a Table never shares memory that the caller may write to
+    if kind in "iufbM":
+        # Always a copy: a Table never shares memory that the caller may write to.
+        values = days_of(plain) if kind == "M" else plain.astype(np.float64)
         if mask is not None:
             values[mask] = np.nan
         if kind in "iu":
-            return RawColumn("number", values, exact=lambda: from_objects(array.tolist(), name, as_text=True))
-        return RawColumn("flag" if kind == "b" else "number", values)
-    if kind == "M":
-        values = days_of(plain)
-        if mask is not None:
-            values[mask] = np.nan
-        return RawColumn("date", values)
+            return RawColumn("number", values, as_texts=lambda: from_objects(array.tolist(), name, as_text=True))
+        return RawColumn({"b": "flag", "M": "date"}.get(kind, "number"), values)  # type: ignore[arg-type]
     if kind in "OU":
         objects = plain.tolist()
         if mask is not None:
-            objects = [None if gone else value for value, gone in zip(objects, mask.tolist(), strict=True)]
+            objects = [None if hidden else value for value, hidden in zip(objects, mask.tolist(), strict=True)]
         return from_objects(objects, name)
-    raise ColumnError(
-        f"column {name!r} has a type trueup does not read: {plain.dtype}",
-        hint="numbers, booleans, texts, categories and dates are read; convert it, or leave it out",
-    )
+    raise ColumnError(f"column {name!r} has a type that trueup does not read: {plain.dtype}", hint=UNSUPPORTED_HINT)
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSource:
-    """Columns by key, each read when asked for."""
+    """Columns by name or position, each read when asked for."""
 
     keys: tuple[Hashable, ...]
     rows: int
@@ -272,49 +275,58 @@ class ColumnSource:
     def __post_init__(self) -> None:
         check_unique_names([self.label(key) for key in self.keys])
 
+    @classmethod
+    def of_names(cls, names: Iterable[Hashable]) -> ColumnSource:
+        """Return a source for looking up names alone; nothing can be read from it."""
+        return cls(tuple(names), 0, _no_values)
+
     def label(self, key: Hashable) -> str:
-        """Give the name people see: x0, x1, ... for the columns of an array."""
+        """Return the displayed name: x0, x1, ... for the columns of an array."""
         return f"x{key}" if self.by_position else str(key)
 
     def find(self, key: Hashable, role: str) -> Hashable:
-        """Check that a column is there; say which name is nearest where it is not."""
+        """Return the key of a column; raise with the most similar name if there is none."""
         if self.by_position and isinstance(key, (int, np.integer)) and -len(self.keys) <= key < len(self.keys):
             return int(key) % len(self.keys)
         if key in self.keys and not isinstance(key, bool):
             return key
-        known_names = [str(known) for known in self.keys]
-        near = [name for name in known_names if name.lower() == str(key).lower()]
-        near = near or difflib.get_close_matches(str(key), known_names, n=1, cutoff=0.6)
-        if near:
-            hint = f"did you mean {near[0]!r}?"
+        names = [str(known) for known in self.keys]
+        similar = [name for name in names if name.lower() == str(key).lower()]
+        similar = similar or difflib.get_close_matches(str(key), names, n=1, cutoff=0.6)
+        if similar:
+            hint = f"did you mean {similar[0]!r}?"
         elif self.by_position:
             hint = f"columns of an array are named by position, 0 to {len(self.keys) - 1}"
         else:
-            known = ", ".join(str(known) for known in self.keys[:12])
-            hint = f"the columns are {known}{', ...' if len(self.keys) > 12 else ''}"
+            hint = f"the columns are {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
         raise ColumnError(f"no column {key!r} to use as {role}", hint=hint)
 
     def find_all(self, keys: Sequence[Hashable], role: str) -> tuple[Hashable, ...]:
-        """Find several columns and refuse one that is named twice."""
-        found = tuple(self.find(key, role) for key in keys)
-        for at, key in enumerate(found):
-            if key in found[:at]:
+        """Return the keys of several columns; raise if one is named twice."""
+        columns = tuple(self.find(key, role) for key in keys)
+        for index, key in enumerate(columns):
+            if key in columns[:index]:
                 raise ColumnError(f"column {self.label(key)!r} is named twice as {role}", hint="name each column once")
-        return found
+        return columns
 
 
-def check_unique_names(keys: Sequence[Hashable]) -> None:
-    """Refuse a column name that is there more than once."""
-    twice = [key for key, count in Counter(keys).items() if count > 1]
-    if twice:
+def _no_values(key: Hashable) -> RawColumn:
+    raise AssertionError(f"column {key!r} is not read here")
+
+
+def check_unique_names(names: Sequence[Hashable]) -> None:
+    """Raise if a column name appears more than once."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        count = f"{len(repeated)} such name{'s' if len(repeated) > 1 else ''}"
         raise ColumnError(
-            f"column name {twice[0]!r} appears more than once ({len(twice)} such name{'s' if len(twice) > 1 else ''})",
-            hint="rename the columns so that each name is there once",
+            f"column name {repeated[0]!r} appears more than once ({count})",
+            hint="rename the columns so that names are unique",
         )
 
 
 def open_array(array: np.ndarray[Any, Any]) -> ColumnSource:
-    """Open a NumPy array: columns by position; one dimension is a single column."""
+    """Open a NumPy array: columns by position; a one-dimensional array is a single column."""
     if array.ndim not in (1, 2):
         raise ColumnError(f"an array of data must have one or two dimensions; got shape {array.shape}")
     table = array[:, None] if array.ndim == 1 else array
@@ -327,18 +339,18 @@ def open_array(array: np.ndarray[Any, Any]) -> ColumnSource:
 
 
 def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
-    """Open a dict of equally long arrays (or columns that are coded already)."""
+    """Open a dict of arrays or `CodedColumn` of equal length."""
     for key, column in columns.items():
         if not hasattr(column, "__len__") or isinstance(column, (str, bytes, Mapping)):
             raise ColumnError(
-                f"column {key!r} must be an array; got {type(column).__name__}", hint="every array needs one entry a row"
+                f"column {key!r} must be an array; got {type(column).__name__}", hint="every array needs one entry per row"
             )
     lengths = {key: len(column) for key, column in columns.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key!r} has {length}" for key, length in list(lengths.items())[:6])
         raise ColumnError(
-            f"the columns must be equally long: {listed}{', ...' if len(lengths) > 6 else ''}",
-            hint="every array needs one entry a row",
+            f"the columns must have equal lengths: {listed}{', ...' if len(lengths) > 6 else ''}",
+            hint="every array needs one entry per row",
         )
 
     def fetch(key: Hashable) -> RawColumn:

@@ -1,4 +1,4 @@
-"""Which rows go where: dealt by what they hold, so that the order of the rows does not matter."""
+"""Folds, shuffles, samples and fingerprints of rows by a hash of their content, so that the order of rows is irrelevant."""
 
 from __future__ import annotations
 
@@ -14,203 +14,177 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 
 
-GOLDEN = (5**0.5 - 1) / 2
-MAX_DUPLICATES = 10  # rows alike up to this many times stay in one fold; more often, that is what discrete data look like
-STEP = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+MAX_DUPLICATES = 10  # up to so many identical rows stay in one fold; more are typical of discrete data
+HASH_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 
 
 def assign_folds(
-    columns: Sequence[AnyArray], strata: FloatArray, parts: int, seed: int, own: Sequence[FloatArray] = ()
+    columns: Sequence[AnyArray], strata: FloatArray, folds: int, seed: int, tie_breakers: Sequence[FloatArray] = ()
 ) -> IntArray:
-    """Deal rows into parts by what they hold, so that the order of the rows does not matter.
+    """Assign rows to folds by their content.
 
-    Rows alike in all columns stay together where there are up to ten of them, so that a copy never judges its original;
-    more of them are dealt out one by one, at random. Every part has its share of each stratum, and so has every run of
-    parts: the first fifth of 1,000 parts are a fifth of each stratum, of however few rows. That holds for all rows
-    together, and not for rows alike: had each part its share of their events, then what chance made of them in one part
-    would be confirmed by all the others.
+    Up to ten rows that are identical in all columns stay together, so that a copy is never evaluated by a model fitted on
+    its original; more are assigned one by one, at random. Every fold has its share of each stratum, and so has every run
+    of consecutive folds: the first 200 of 1,000 folds have a fifth of each stratum, however few its rows. That holds for
+    all rows together and not for identical rows: if each fold had its share of their events, random fluctuations in one
+    fold would be confirmed by all the others.
 
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        What a row is known by.
-    strata : ndarray
-        Rows are dealt in its order: the outcome of a binary task.
-    parts, seed : int
-    own : sequence of ndarray
-        What else tells rows apart that are alike in all columns: outcome and weight.
+    ``strata`` is the outcome of a binary task; ``tie_breakers`` (outcome and weight) order rows with identical columns.
 
     Examples
     --------
-    >>> deal([np.array([.1, .1, .2, .3, .4])], np.array([1., 1, 0, 0, 0]), 2, seed=0)
+    >>> assign_folds([np.array([.1, .1, .2, .3, .4])], np.array([1., 1, 0, 0, 0]), 2, seed=0)
     array([1, 1, 0, 1, 0])
     """
     keys = _hash(columns, seed)
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
     group = group.ravel()
     level = np.bincount(group, strata) / count
-    alone = count[group] > MAX_DUPLICATES
-    # The order in which cards are dealt: by stratum, then by hash; the groups first, then the rows of common content.
-    seat = np.empty(len(keys), np.int64)
+    is_common = count[group] > MAX_DUPLICATES
+    # Rows are assigned in this order: by stratum, then by hash; first the groups, then the rows of common content.
+    position = np.empty(len(keys), np.int64)
     order = np.lexsort((np.arange(len(count)), np.round(level)))
-    place = np.empty(len(count), np.int64)
-    kept = count[order] <= MAX_DUPLICATES
-    place[order] = np.cumsum(kept) - 1
-    seat[~alone] = place[group[~alone]]
-    rows = np.flatnonzero(alone)
-    rows = rows[np.lexsort([array[rows] for array in (*own[::-1], strata, keys)])]
-    hands = keys[rows]
-    _mix(hands, (_ranks(hands) + 1).astype(np.uint64))
-    seat[rows[np.lexsort((hands, np.round(strata[rows])))]] = int(kept.sum()) + np.arange(len(rows))
-    return seat * _step(parts) % parts
+    group_position = np.empty(len(count), np.int64)
+    together = count[order] <= MAX_DUPLICATES
+    group_position[order] = np.cumsum(together) - 1
+    position[~is_common] = group_position[group[~is_common]]
+    rows = np.flatnonzero(is_common)
+    rows = rows[np.lexsort([array[rows] for array in (*tie_breakers[::-1], strata, keys)])]
+    row_keys = keys[rows]
+    _mix(row_keys, (_ranks(row_keys) + 1).astype(np.uint64))
+    position[rows[np.lexsort((row_keys, np.round(strata[rows])))]] = int(together.sum()) + np.arange(len(rows))
+    return position * _step(folds) % folds
 
 
-def assign_folds_by_hash(columns: Sequence[AnyArray], own: Sequence[FloatArray], parts: int, seed: int) -> IntArray:
-    """Deal rows of which the others lie elsewhere into parts, by what they hold and nothing else.
+def assign_folds_by_hash(
+    columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], folds: int, seed: int
+) -> IntArray:
+    """Assign the rows of one partition to folds by their content, without knowing the other partitions.
 
-    As in `deal`, rows alike in all columns stay together where there are up to ten of them here, and more of them are dealt
-    one by one. Rows of a content of their own go where they would go wherever they lay. Parts get their share of rows and
-    events by chance alone, which for the many rows that this is meant for is near enough.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        What a row is known by.
-    own : sequence of ndarray
-        What else tells rows apart that are alike in all columns: outcome and weight.
-    parts, seed : int
+    As in `assign_folds`, up to ten identical rows stay together and more are assigned one by one. Rows with unique content
+    have the same fold in whatever partition they are. Folds have their share of rows and events only on average, which is
+    close enough for the many rows that this is meant for.
 
     Examples
     --------
-    >>> whole = deal_apart([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], 5, seed=0)
-    >>> rest = deal_apart([np.array([.2, .3])], [np.array([0., 1])], 5, seed=0)
-    >>> whole[0] == whole[1], whole[2:].tolist() == rest.tolist()
+    >>> folds = assign_folds_by_hash([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], 5, seed=0)
+    >>> subset = assign_folds_by_hash([np.array([.2, .3])], [np.array([0., 1])], 5, seed=0)
+    >>> folds[0] == folds[1], folds[2:].tolist() == subset.tolist()
     (np.True_, True)
     """
     keys = _hash(columns, seed)
-    order = np.lexsort((*own[::-1], keys))
+    order = np.lexsort((*tie_breakers[::-1], keys))
     rank, size = _runs(keys[order])
-    alone = size > MAX_DUPLICATES
-    # Stirred with all that is here, too: the first of such rows would else go to one place from everywhere.
-    hands = keys[order[alone]]
-    _mix(hands, np.full(len(hands), digest_rows(columns, own, seed)))
-    _mix(hands, (rank[alone] + 1).astype(np.uint64))
-    keys[order[alone]] = hands
-    return (keys % np.uint64(parts)).astype(np.int64)
+    is_common = size > MAX_DUPLICATES
+    # Mixed with the digest of the partition: otherwise the first of such rows would go to the same fold in every partition.
+    row_keys = keys[order[is_common]]
+    _mix(row_keys, np.full(len(row_keys), digest_rows(columns, tie_breakers, seed)))
+    _mix(row_keys, (rank[is_common] + 1).astype(np.uint64))
+    keys[order[is_common]] = row_keys
+    return (keys % np.uint64(folds)).astype(np.int64)
 
 
-def random_row_keys(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> UInt64Array:
-    """Give every row a number at random, by what it holds: the rows of the smallest numbers are a fair sample.
+def random_row_keys(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> UInt64Array:
+    """Return a pseudo-random number per row, by its content: the rows with the smallest numbers are a random sample.
 
-    However the rows are cut into parts, those of a content of their own have the same number.
+    Rows with unique content have the same number in whatever partition they are.
     """
     keys = _hash(columns, seed)
-    order = np.lexsort((*own[::-1], keys))
+    order = np.lexsort((*tie_breakers[::-1], keys))
     rank, size = _runs(keys[order])
-    salt = np.where(size > MAX_DUPLICATES, digest_rows(columns, own, seed), np.uint64(1))
-    hands = keys[order]
-    _mix(hands, rank.astype(np.uint64))
-    _mix(hands, salt)
-    keys[order] = hands
+    salt = np.where(size > MAX_DUPLICATES, digest_rows(columns, tie_breakers, seed), np.uint64(1))
+    row_keys = keys[order]
+    _mix(row_keys, rank.astype(np.uint64))
+    _mix(row_keys, salt)
+    keys[order] = row_keys
     return keys
 
 
-def digest_rows(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int = 0) -> np.uint64:
-    """Give one number that rows are known by, in whatever order; those of parts add up (and wrap) to that of all.
+def digest_rows(columns: Sequence[AnyArray], more_columns: Sequence[FloatArray] = (), seed: int = 0) -> np.uint64:
+    """Return a fingerprint of rows in any order; those of partitions add up, modulo 2**64, to that of all rows.
 
     Examples
     --------
-    >>> digest_of([np.array([1.0, 2.0])], []) == digest_of([np.array([2.0, 1.0])], [])
+    >>> digest_rows([np.array([1.0, 2.0])]) == digest_rows([np.array([2.0, 1.0])])
     np.True_
     """
-    return np.uint64(_hash([*columns, *own], seed).sum(dtype=np.uint64))
+    return np.uint64(_hash([*columns, *more_columns], seed).sum(dtype=np.uint64))
 
 
-@lru_cache
-def _step(parts: int) -> int:
-    """Choose how far apart two seats in succession are dealt, so that no run of parts is passed over for long.
+def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
+    """Return a random order of the rows that does not depend on the order they are in, and where it may be split.
 
-    Steps of the golden section of a circle fill it most evenly, its continued fraction being all ones; nearby it is the
-    step whose continued fraction comes nearest to that (Kuipers & Niederreiter 1974, chapter 2, theorem 3.4).
-    """
-
-    def largest(step: int) -> int:
-        found, a, b = 0, parts, step
-        while b:
-            found, a, b = max(found, a // b), b, a % b
-        return found
-
-    golden = round(GOLDEN * parts)
-    near = [step for step in range(max(1, golden - 50), min(parts, golden + 50)) if math.gcd(step, parts) == 1]
-    return min(near, key=lambda step: (largest(step), abs(step - golden)), default=1)
-
-
-def _hash(columns: Sequence[AnyArray], seed: int) -> UInt64Array:
-    """Mix the bits of each row's values (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
-    with np.errstate(over="ignore"):
-        out = np.full(len(columns[0]), np.uint64(seed) * STEP + np.uint64(1))
-        for column in columns:
-            values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
-            _mix(out, values.view(np.uint64))
-    return out
-
-
-def _mix(out: UInt64Array, more: UInt64Array) -> None:
-    """Stir more bits into each hash, in place."""
-    with np.errstate(over="ignore"):
-        out += more + STEP
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            out ^= out >> np.uint64(shift)
-            out *= np.uint64(factor)
-        out ^= out >> np.uint64(31)
-
-
-def _ranks(keys: UInt64Array) -> IntArray:
-    """Number the members of every run of equal keys, from 0 on."""
-    at = np.arange(len(keys))
-    fresh = np.append(True, np.diff(keys) != 0)[: len(keys)]
-    return at - np.maximum.accumulate(np.where(fresh, at, 0))
-
-
-def _runs(keys: UInt64Array) -> tuple[IntArray, IntArray]:
-    """Give for every member of every run of equal keys its number, from 0 on, and how many members the run has."""
-    rank = _ranks(keys)
-    fresh = rank == 0
-    size = np.diff(np.append(np.flatnonzero(fresh), len(keys)))
-    return rank, size[np.cumsum(fresh) - 1] if len(keys) else rank
-
-
-def shuffle_rows(columns: Sequence[AnyArray], own: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
-    """Put rows into an order that is random, and the same whatever order they came in; say where a cut may fall.
-
-    The order has nothing to do with outcomes. So the rows before a cut say nothing about those after it by chance, as they
-    would if each side had its share of the events: too many before would then mean too many after.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        What a row is known by. Rows alike in all of them stay together where there are up to ten, as in `deal`.
-    own : sequence of ndarray
-        What tells rows apart that are alike: outcome and weight. The order among them is random too.
-    seed : int
-
-    Returns
-    -------
-    order : ndarray of int64
-    starts : ndarray of bool
-        Whether a cut may fall before that place of the order.
+    Up to ten rows that are identical in all columns stay together: the second array is true at positions that a split may
+    precede. The order is independent of the outcomes, which are among the tie breakers of identical rows: if each side of a
+    split had its share of the events, too many before the split would imply too many after it.
 
     Examples
     --------
-    >>> order, starts = shuffle([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], seed=0)
+    >>> order, starts = shuffle_rows([np.array([.1, .1, .2, .3])], [np.array([1., 0, 0, 1])], seed=0)
     >>> starts.tolist().count(True)
     3
     """
-    keys = _hash(columns, seed) if len(columns) else np.zeros(len(own[0]), np.uint64)
-    sort = np.lexsort((*own[::-1], keys))
-    rank, size = _runs(keys[sort])
-    # A row of common content is hashed once more with its rank, which makes it a row of its own.
-    place = keys[sort]
-    _mix(place, np.where(size > MAX_DUPLICATES, rank + 1, 0).astype(np.uint64))
-    again = np.lexsort((rank, place))
-    return sort[again], np.append(True, np.diff(place[again]) != 0)
+    keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
+    by_content = np.lexsort((*tie_breakers[::-1], keys))
+    rank, size = _runs(keys[by_content])
+    # A row of common content is hashed again with its rank, so that it is no longer identical to the others.
+    row_keys = keys[by_content]
+    _mix(row_keys, np.where(size > MAX_DUPLICATES, rank + 1, 0).astype(np.uint64))
+    by_key = np.lexsort((rank, row_keys))
+    return by_content[by_key], np.append(True, np.diff(row_keys[by_key]) != 0)
+
+
+@lru_cache
+def _step(folds: int) -> int:
+    """Return the distance between the folds of two consecutive positions, so that every run of folds is filled evenly.
+
+    Multiples of the golden ratio, modulo 1, are the most evenly distributed, since its continued fraction is all ones; this
+    is the nearby step, coprime to the number of folds, whose continued fraction comes closest to that (Kuipers &
+    Niederreiter 1974, chapter 2, theorem 3.4).
+    """
+
+    def largest_quotient(step: int) -> int:
+        largest, a, b = 0, folds, step
+        while b:
+            largest, a, b = max(largest, a // b), b, a % b
+        return largest
+
+    golden = round(GOLDEN_RATIO * folds)
+    near = [step for step in range(max(1, golden - 50), min(folds, golden + 50)) if math.gcd(step, folds) == 1]
+    return min(near, key=lambda step: (largest_quotient(step), abs(step - golden)), default=1)
+
+
+def _hash(columns: Sequence[AnyArray], seed: int) -> UInt64Array:
+    """Hash the values of each row (the finaliser of splitmix64, Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        keys = np.full(len(columns[0]), np.uint64(seed) * HASH_INCREMENT + np.uint64(1))
+        for column in columns:
+            values = np.where(np.isnan(column), np.nan, column + 0.0).astype(np.float64)  # one NaN, and no minus zero
+            _mix(keys, values.view(np.uint64))
+    return keys
+
+
+def _mix(keys: UInt64Array, more: UInt64Array) -> None:
+    """Mix more bits into each hash, in place."""
+    with np.errstate(over="ignore"):
+        keys += more + HASH_INCREMENT
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            keys ^= keys >> np.uint64(shift)
+            keys *= np.uint64(factor)
+        keys ^= keys >> np.uint64(31)
+
+
+def _ranks(keys: UInt64Array) -> IntArray:
+    """Number the members of every run of equal keys from 0."""
+    index = np.arange(len(keys))
+    is_first = np.append(True, np.diff(keys) != 0)[: len(keys)]
+    return index - np.maximum.accumulate(np.where(is_first, index, 0))
+
+
+def _runs(keys: UInt64Array) -> tuple[IntArray, IntArray]:
+    """Return for every member of every run of equal keys its number from 0, and the length of the run."""
+    rank = _ranks(keys)
+    is_first = rank == 0
+    size = np.diff(np.append(np.flatnonzero(is_first), len(keys)))
+    return rank, size[np.cumsum(is_first) - 1] if len(keys) else rank

@@ -1,6 +1,6 @@
-"""The door: a frame or array becomes a checked Table. The only importer of narwhals.
+"""Frames in and out: a frame or array becomes a validated Table, and results become frames or JSON.
 
-Whatever is behind this door may trust its input; nothing is repaired on the way in.
+The only importer of narwhals. Code behind `read` can trust its input; nothing is repaired silently.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import numpy as np
 from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data.columns import (
+    UNSUPPORTED_HINT,
     ColumnSource,
     RawColumn,
     check_unique_names,
     days_of,
     encode_texts,
+    encode_used_texts,
     from_array,
     from_objects,
     open_array,
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from trueup.data.checks import RowPosition
 
 Unlabelled = Literal["error", "drop"]
-NO_PREDICTION = object()  # as the prediction: there is none, the outcome is predicted from the features alone
+NO_PREDICTION = object()
+"""Passed as the prediction if there is none: the outcome is predicted from the features alone."""
 
 
 def read(
@@ -53,17 +56,18 @@ def read(
     schema: Schema | None = None,
     position: RowPosition | None = None,
 ) -> Table:
-    """Read a frame, a dict of arrays or a NumPy array into a Table, and check everything.
+    """Read a frame, a dict of arrays or a NumPy array into a Table, and validate everything.
 
     Parameters
     ----------
     data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
-        Any eager frame narwhals knows. For an array the roles are positions; a one-dimensional array is the prediction.
+        Any eager frame that narwhals supports. For an array the roles are positions; a one-dimensional array is the
+        prediction.
     outcome, weight : column name or array, optional
-        A name, or the values themselves, one a row.
-    prediction : column name, or several, or ALONE
-        Several name the probabilities of several classes. By default column 0 of an array. ALONE is none at all: the
-        Table then has zeros in its place.
+        A name, or the values, one per row.
+    prediction : column name, or several, or NO_PREDICTION
+        Several columns are the probabilities of several classes. By default column 0 of an array. With NO_PREDICTION the
+        Table has zeros instead.
     features : column names, optional
         By default every column without a role.
     task : {"auto", "binary", "regression"}
@@ -71,14 +75,14 @@ def read(
     categorical : column names
         Numeric columns to be read as categories.
     unlabelled : {"error", "drop"}
-        What to do with rows without an outcome; dropped ones are counted in the Table.
+        What to do with rows without an outcome; dropped rows are counted in the Table.
     classes : sequence, optional
         For several prediction columns, the outcome that each stands for, in their order.
     schema : Schema, optional
-        Use these vocabularies: a level that is not among them is read as missing.
+        Use its vocabularies: levels that are not among them are read as missing.
     position : RowPosition, optional
-        Where these rows stand among all rows, if they are only some of them. Messages then count rows from there, and what
-        can only be checked on all rows is left to `RowSummary.check`.
+        Where these rows are among all rows, if they are only some of them. Messages then count rows from there, and what
+        only all rows can show is left to `trueup.data.checks.RowSummary.check`.
 
     Examples
     --------
@@ -88,36 +92,37 @@ def read(
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = open_source(data)
-    checks.some_rows(source.rows)
-    names, labels, scores = _scores(source, prediction, position)
-    y_name, y_raw = _role(source, outcome, "outcome", position)
-    w_name, w_raw = _role(source, weight, "weight", position)
-    taken = {*names, y_name, w_name}
-    checks.distinct_roles({"outcome": y_name, "weight": w_name}, names, source)
-    kind = checks.settle_task(task, several=scores.ndim == 2)
-    y, found_classes = checks.outcome(y_raw, _label(source, y_name), kind, labels, classes, position)
-    checks.prediction(scores, labels, kind, position)
-    if prediction is not NO_PREDICTION and position is None:
-        checks.hard_predictions(scores, labels, kind)
-    w = checks.weight(w_raw, _label(source, w_name), position)
-    keep, counts = checks.rows_to_keep(y, w, _label(source, y_name), unlabelled, position)
-    described, columns, left_out = _features(source, features, taken, categorical, keep, schema, y_name)
+    checks.check_has_rows(source.rows)
+    keys, labels, scores = _scores(source, prediction, position)
+    y_key, y_raw = _role(source, outcome, "outcome", position)
+    w_key, w_raw = _role(source, weight, "weight", position)
+    checks.check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
+    y_name, w_name = (None if key is None else source.label(key) for key in (y_key, w_key))
+    resolved_task = checks.resolve_task(task, several=scores.ndim == 2)
+    y, class_names = checks.check_outcome(y_raw, y_name, resolved_task, labels, classes, position)
+    checks.check_scores(scores, labels, resolved_task, position)
+    if labels and position is None and resolved_task == "binary" and checks.are_hard(scores):
+        checks.warn_hard_predictions(labels[0])
+    w = checks.check_weight(w_raw, w_name, position)
+    keep, counts = checks.rows_to_keep(y, w, y_name, unlabelled, position)
+    chosen = _chosen_features(source, features, {*keys, y_key, w_key}, y_key)
+    described, columns, left_out = _features(source, chosen, categorical, keep, schema)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
     if y is not None and position is None:
-        checks.classes_present(y, _label(source, y_name), kind)
-        checks.check_outcome_copies(described, columns, y, kind)
-    y_label = "outcome" if y_name is None and y is not None else _label(source, y_name)
-    w_label = "weight" if w_name is None and w is not None else _label(source, w_name)
-    own = Schema(kind, y_label, labels, w_label, tuple(described), found_classes)
-    return Table(own, columns, scores, y, w, keep, *counts, left_out)
+        checks.warn_one_class(y_name, float(y.min()), float(y.max()), len(y), resolved_task)
+        checks.check_outcome_copies(described, columns, y, resolved_task)
+    y_name = "outcome" if y_name is None and y is not None else y_name
+    w_name = "weight" if w_name is None and w is not None else w_name
+    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), class_names)
+    return Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
 
 
 def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:
-    """Read data to be scored: the prediction and features that a schema names, in its vocabularies; no rows are fine.
+    """Read data to be scored: the prediction and features of a schema, in its vocabularies.
 
-    Other columns are left alone. A level the schema does not know is read as missing.
+    Other columns are ignored, and there may be no rows. Levels that the schema does not have are read as missing.
 
     Examples
     --------
@@ -128,108 +133,103 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
 
-    def find(name: str, role: str) -> Hashable:
+    def fetch(name: str, role: str) -> RawColumn:
         if name not in keys:
-            near = [key for key in keys if key.lower() == name.lower()]
+            similar = [key for key in keys if key.lower() == name.lower()]
+            needed = [*schema.prediction, *(feature.name for feature in schema.features)]
+            listed = ", ".join(needed[:12]) + (", ..." if len(needed) > 12 else "")
             raise ColumnError(
                 f"the data has no column {name!r}, which the model needs as {role}",
-                hint=f"did you mean {near[0]!r}?" if near else f"the model needs {_listed(schema)}",
+                hint=f"did you mean {similar[0]!r}?" if similar else f"the model needs {listed}",
             )
-        return keys[name]
+        return source.fetch(keys[name])
 
-    names = [find(name, "prediction") for name in schema.prediction]
-    columns = [
-        checks.as_numbers(source.fetch(k), n, "prediction", position) for k, n in zip(names, schema.prediction, strict=True)
-    ]
-    scores = columns[0] if len(columns) == 1 else np.column_stack(columns) if columns else np.zeros(source.rows)
-    checks.prediction(scores, schema.prediction, schema.task, position)
-    found = {}
+    scores = [checks.as_numbers(fetch(name, "prediction"), name, "prediction", position) for name in schema.prediction]
+    prediction = scores[0] if len(scores) == 1 else np.column_stack(scores) if scores else np.zeros(source.rows)
+    checks.check_scores(prediction, schema.prediction, schema.task, position)
+    columns = {}
     for feature in schema.features:
-        raw = source.fetch(find(feature.name, "feature"))
-        found[feature.name] = _known_feature(raw, None, feature)
+        raw = fetch(feature.name, "feature")
+        columns[feature.name] = _read_known_feature(raw, None, feature)
         if feature.kind == "categorical" and position is None and not raw.missing().all():
-            checks.warn_unseen(found[feature.name], raw, feature)
-    return Table(schema, found, scores)
+            checks.warn_unseen(columns[feature.name], raw, feature)
+    return Table(schema, columns, prediction)
 
 
-def _listed(schema: Schema) -> str:
-    names = [*schema.prediction, *(feature.name for feature in schema.features)]
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-
-
-def _label(source: ColumnSource, name: Hashable | None) -> str | None:
-    return None if name is None else source.label(name)
+def _chosen_features(
+    source: ColumnSource,
+    features: Sequence[Hashable] | Hashable | None,
+    taken: set[Hashable | None],
+    outcome: Hashable | None,
+) -> tuple[Hashable, ...]:
+    if features is None:
+        return tuple(key for key in source.keys if key not in taken)
+    chosen = source.find_all(_as_keys(features, source), "feature")
+    checks.check_not_outcome(chosen, outcome, source)
+    return chosen
 
 
 def _features(
     source: ColumnSource,
-    features: Sequence[Hashable] | Hashable | None,
-    taken: set[Hashable | None],
+    chosen: Sequence[Hashable],
     categorical: Sequence[Hashable] | Hashable,
     keep: IntArray | None,
     schema: Schema | None,
-    outcome: Hashable | None,
 ) -> tuple[list[Feature], dict[str, AnyArray], dict[str, str]]:
-    """Read every feature, with the vocabularies of a given schema where there is one."""
+    """Read the features, in the vocabularies of a schema if there is one; return also those left out, and why."""
     known = {} if schema is None else {feature.name: feature for feature in schema.features}
-    named = source.find_all(_several(categorical, source), "categorical")
-    if features is None:
-        chosen = tuple(key for key in source.keys if key not in taken)
-    else:
-        chosen = source.find_all(_several(features, source), "feature")
-        checks.check_not_outcome(chosen, outcome, source)
+    as_categories = source.find_all(_as_keys(categorical, source), "categorical")
     described, columns, left_out = [], {}, {}
-
-    def fetch(key: Hashable) -> tuple[Feature, AnyArray]:
+    for key in chosen:
         name, raw = source.label(key), source.fetch(key)
-        saved = known.get(name)
-        if saved is not None:
-            return saved, _known_feature(raw, keep, saved)
-        return _feature(name, raw, keep, None, as_categories=raw.kind in ("text", "flag") or key in named)
-
-    for feature, column in map(fetch, chosen):
-        if feature.name not in known and (reason := _identifier(feature, column)):
-            left_out[feature.name] = reason
-            continue
+        if name in known:
+            feature, column = known[name], _read_known_feature(raw, keep, known[name])
+        else:
+            feature, column = _read_feature(name, raw, keep, as_categories=key in as_categories)
+            if feature.levels and (reason := checks.identifier_reason(name, len(feature.levels), int((column >= 0).sum()))):
+                left_out[name] = reason
+                continue
         described.append(feature)
-        columns[feature.name] = column
+        columns[name] = column
     return described, columns, left_out
 
 
-def _identifier(feature: Feature, column: AnyArray) -> str | None:
-    levels = len(feature.levels)  # none of a column of numbers or dates
-    return checks.identifier_reason(feature.name, levels, int((column >= 0).sum()) if levels else 0)
-
-
-def _known_feature(raw: RawColumn, keep: IntArray | None, saved: Feature) -> AnyArray:
-    """Read a column in the vocabulary of a schema; one without values has no type that could be another."""
-    is_categorical = saved.kind == "categorical"
-    if raw.missing().all():
-        rows = len(raw) if keep is None else len(keep)
-        return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
-    checks.check_kind(raw, saved)
-    return _feature(saved.name, raw, keep, saved, as_categories=is_categorical)[1]
-
-
-def _feature(
-    name: str, raw: RawColumn, keep: IntArray | None, saved: Feature | None, *, as_categories: bool
-) -> tuple[Feature, AnyArray]:
-    if not as_categories:
+def _read_feature(name: str, raw: RawColumn, keep: IntArray | None, *, as_categories: bool) -> tuple[Feature, AnyArray]:
+    if raw.kind not in ("text", "flag") and not as_categories:
         values = raw.codes_or_values
         return Feature(name, "date" if raw.kind == "date" else "numeric"), values if keep is None else values[keep]
     coded = raw.categories()
-    if saved is None and keep is not None:
-        coded = _used(coded.codes[keep], list(coded.levels))  # a level of rows that were left out is no level
-        return Feature(name, "categorical", coded.levels), coded.codes
-    levels = coded.levels if saved is None else saved.levels
-    codes = recode(coded, levels)
-    return Feature(name, "categorical", levels), codes if keep is None else codes[keep]
+    if keep is not None:
+        coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
+    return Feature(name, "categorical", coded.levels), coded.codes
 
 
-def _several(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tuple[Hashable, ...]:
-    """Take one name for a list of one; a tuple may be a name, in pandas."""
+def _read_known_feature(raw: RawColumn, keep: IntArray | None, feature: Feature) -> AnyArray:
+    """Read a column in the vocabulary of a schema; if all values are missing, any type will do."""
+    is_categorical = feature.kind == "categorical"
+    if raw.missing().all():
+        rows = len(raw) if keep is None else len(keep)
+        return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
+    checks.check_kind(raw, feature)
+    column = recode(raw.categories(), feature.levels) if is_categorical else raw.codes_or_values
+    return column if keep is None else column[keep]
+
+
+def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tuple[Hashable, ...]:
+    """Return names as a tuple; in pandas, a tuple may itself be a name."""
     if isinstance(names, tuple) and names in source.keys:
         return (names,)
+    return as_tuple(names)
+
+
+def as_tuple(names: Any) -> tuple[Any, ...]:
+    """Return one name or several as a tuple.
+
+    Examples
+    --------
+    >>> as_tuple("country"), as_tuple(["country", "age"])
+    (('country',), ('country', 'age'))
+    """
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
@@ -240,7 +240,7 @@ def open_source(data: Any) -> ColumnSource:
     if isinstance(data, Mapping):
         return open_mapping(data)
     if (getattr(data, "ndim", None) == 1 and hasattr(data, "__array__")) or type(data).__name__ == "Series":
-        return open_array(np.asarray(data))  # a series is the prediction itself, as a bare array is
+        return open_array(np.asarray(data))  # a series is the prediction itself, as a one-dimensional array is
     try:
         frame = nw.from_native(data, eager_only=True)
     except nw.exceptions.DuplicateError:
@@ -260,7 +260,7 @@ def open_source(data: Any) -> ColumnSource:
 def _role(
     source: ColumnSource, given: Any, role: str, position: RowPosition | None
 ) -> tuple[Hashable | None, RawColumn | None]:
-    """Find a role by name, or take the values themselves."""
+    """Return the key of a role (None if values were passed) and its column."""
     if given is None:
         return None, None
     if isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and given in source.keys):
@@ -269,42 +269,48 @@ def _role(
         return key, raw if position is None else untyped_if_missing(raw)
     raw = _from_anything(given, role)
     if len(raw) != source.rows:
-        raise ColumnError(f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value a row")
+        raise ColumnError(
+            f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value per row"
+        )
     return None, raw
 
 
 def _scores(
     source: ColumnSource, prediction: Any, position: RowPosition | None
 ) -> tuple[tuple[Hashable, ...], tuple[str, ...], FloatArray]:
-    """Find the prediction columns (none where values were given), their labels, and the values, (n,) or (n, k)."""
+    """Return the keys of the prediction columns (none if values were passed), their labels, and the scores."""
     if prediction is NO_PREDICTION:
         return (), (), np.zeros(source.rows)
     if prediction is None:
         if not source.by_position:
-            raise ArgumentError("no prediction column was named", hint='name it, as prediction="p"')
+            raise ArgumentError(
+                "no prediction column was named", hint="name it, as {prediction}", settings={"prediction": "p"}
+            )
         prediction = 0
     if isinstance(prediction, np.ndarray) or hasattr(prediction, "__array__"):
         return (), *_given_scores(source, prediction)
-    names = source.find_all(_several(prediction, source), "prediction")
-    if not names:
-        raise ArgumentError("an empty list of prediction columns", hint="name one column, or one a class")
-    labels = tuple(source.label(name) for name in names)
+    keys = source.find_all(_as_keys(prediction, source), "prediction")
+    if not keys:
+        raise ArgumentError("an empty list of prediction columns", hint="name one column, or one per class")
+    labels = tuple(source.label(key) for key in keys)
     columns = [
-        checks.as_numbers(source.fetch(k), label, "prediction", position) for k, label in zip(names, labels, strict=True)
+        checks.as_numbers(source.fetch(key), label, "prediction", position) for key, label in zip(keys, labels, strict=True)
     ]
-    return names, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
+    return keys, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 
 def _given_scores(source: ColumnSource, prediction: Any) -> tuple[tuple[str, ...], FloatArray]:
-    """Take the scores themselves, one column or one a class."""
+    """Return labels and values of scores that were passed as an array: one column, or one per class."""
     values = np.asarray(prediction)
     if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
         raise ColumnError(
-            f"the prediction has shape {values.shape} and the data {source.rows} rows", hint="pass one value a row"
+            f"the prediction has shape {values.shape} and the data {source.rows} rows", hint="pass one value per row"
         )
     columns = values.reshape(source.rows, -1).T if source.rows else values.reshape(-1, 0)
-    names = ("prediction",) if values.ndim == 1 else tuple(str(at) for at in range(len(columns)))
-    scores = [checks.as_numbers(from_array(c, n), n, "prediction") for c, n in zip(columns, names, strict=True)]
+    names = ("prediction",) if values.ndim == 1 else tuple(str(index) for index in range(len(columns)))
+    scores = [
+        checks.as_numbers(from_array(column, name), name, "prediction") for column, name in zip(columns, names, strict=True)
+    ]
     return names, scores[0] if values.ndim == 1 else np.column_stack(scores)
 
 
@@ -318,10 +324,10 @@ def _from_anything(values: Any, name: str) -> RawColumn:
 
 
 def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
-    """Take a column off its library, by the library's own fast path where it has one."""
+    """Read a series, by the fastest way that its library offers."""
     dtype = series.dtype
     if dtype.is_integer():
-        return RawColumn("number", _floats(series), exact=lambda: _texts(series, name))
+        return RawColumn("number", _floats(series), as_texts=lambda: _texts(series, name))
     if dtype.is_numeric():
         return RawColumn("number", _floats(series))
     if dtype == nw.Boolean:
@@ -330,67 +336,58 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
         return _texts(series, name)
     if dtype == nw.Date:
         return RawColumn("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
-    if dtype == nw.Datetime or _is_zoned(series):
+    if dtype == nw.Datetime or _has_unknown_zone(series):
         return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
     if series.null_count() == len(series):
-        return RawColumn("number", np.full(len(series), np.nan))  # a column of no type, since it has no values
+        return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
-    raise ColumnError(
-        f"column {name!r} has a type trueup does not read: {dtype}",
-        hint="numbers, booleans, texts, categories and dates are read; convert it, or leave it out",
-    )
+    raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
 
 
-def _is_zoned(series: nw.Series[Any]) -> bool:
-    """Say whether pandas holds times with a zone that narwhals has no name for."""
+def _has_unknown_zone(series: nw.Series[Any]) -> bool:
+    """Return whether a pandas series has times in a time zone that narwhals does not know."""
     return series.implementation.is_pandas_like() and getattr(series.to_native().dtype, "tz", None) is not None
 
 
 def _floats(series: nw.Series[Any]) -> FloatArray:
-    """Copy numbers out as float64: a Table never shares memory that the caller may write to."""
+    """Copy numbers as float64: a Table never shares memory that the caller may write to."""
     if series.implementation.is_pyarrow() and series.dtype.is_integer():
-        return np.array(series.to_numpy(), np.float64)  # a cast would refuse whole numbers beyond 2^53
+        return np.array(series.to_numpy(), np.float64)  # a cast would fail for integers beyond 2^53
     return np.array(series.cast(nw.Float64).to_numpy(), np.float64)
 
 
 def _texts(series: nw.Series[Any], name: str) -> RawColumn:
     native = series.to_native()
+    has_vocabulary = series.dtype in (nw.Categorical, nw.Enum)
     if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
-        if series.dtype in (nw.Categorical, nw.Enum):
-            return RawColumn("text", coded=_used(native.cat.codes.to_numpy(), [str(x) for x in native.cat.categories]))
-        codes, found = native.factorize()
-        return RawColumn("text", coded=encode_texts(codes, [str(value) for value in found]))
+        if has_vocabulary:
+            texts = [str(value) for value in native.cat.categories]
+            return RawColumn("text", coded=encode_used_texts(native.cat.codes.to_numpy(), texts))
+        codes, distinct = native.factorize()
+        return RawColumn("text", coded=encode_texts(codes, [str(value) for value in distinct]))
     if series.implementation.is_polars():
-        if series.dtype not in (nw.Categorical, nw.Enum):
+        if not has_vocabulary:
             native = series.cast(nw.String).cast(nw.Categorical).to_native()
         unique = native.unique().drop_nulls()
-        places = unique.to_physical().to_numpy().astype(np.int64)
-        move = np.full(int(places.max(initial=-1)) + 2, -1, np.int64)
-        move[places] = np.arange(len(places))
+        physical = unique.to_physical().to_numpy().astype(np.int64)
+        move = np.full(int(physical.max(initial=-1)) + 2, -1, np.int64)
+        move[physical] = np.arange(len(physical))
         codes = native.to_physical().fill_null(len(move) - 1).to_numpy()
         return RawColumn("text", coded=encode_texts(move[codes], [str(value) for value in unique.to_list()]))
     if series.implementation.is_pyarrow():
-        whole = native.combine_chunks()
-        whole = whole if series.dtype == nw.Categorical else whole.dictionary_encode()
-        codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        words = whole.dictionary.to_pylist()
-        gone = [at for at, word in enumerate(words) if word is None]
-        codes = np.where(np.isin(codes, gone), -1, codes) if gone else codes
-        return RawColumn("text", coded=_used(codes, [str(word) for word in words]))
+        array = native.combine_chunks()
+        array = array if series.dtype == nw.Categorical else array.dictionary_encode()
+        codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        texts = array.dictionary.to_pylist()
+        nulls = [code for code, text in enumerate(texts) if text is None]
+        codes = np.where(np.isin(codes, nulls), -1, codes) if nulls else codes
+        return RawColumn("text", coded=encode_used_texts(codes, [str(text) for text in texts]))
     return from_objects(series.to_list(), name)
 
 
-def _used(codes: AnyArray, texts: list[str]) -> Any:
-    """Drop the levels of a declared vocabulary that no row has."""
-    seen = np.zeros(len(texts) + 1, bool)
-    seen[codes] = True  # code -1 marks the spare last entry
-    move = np.append(np.where(seen[:-1], np.cumsum(seen[:-1]) - 1, -1), -1)
-    return encode_texts(move[codes], [text for text, used in zip(texts, seen[:-1], strict=True) if used])
-
-
 def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
-    """Put columns into a frame of the library that `like` comes from; a dict of arrays where it comes from none.
+    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none.
 
     Examples
     --------
@@ -400,28 +397,28 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
     if like is None or isinstance(like, (np.ndarray, Mapping)):
         return dict(columns)
     try:
-        space = nw.get_native_namespace(nw.from_native(like))
+        backend = nw.get_native_namespace(nw.from_native(like))
     except TypeError as error:
         raise ArgumentError(
             f"cannot make a frame like {type(like).__qualname__}",
             hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
         ) from error
-    plain = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
-    return nw.from_dict(plain, backend=space).to_native()
+    lists = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
+    return nw.from_dict(lists, backend=backend).to_native()
 
 
 def to_jsonable(value: Any) -> Any:
-    """Give a value as JSON can hold it: what is not finite becomes None, an array a list.
+    """Return a value that JSON can represent: arrays as lists, numbers that are not finite as None.
 
     Examples
     --------
-    >>> plain({"a": np.array([1.5, np.inf]), "b": (np.int64(2), float("nan"))})
+    >>> to_jsonable({"a": np.array([1.5, np.inf]), "b": (np.int64(2), float("nan"))})
     {'a': [1.5, None], 'b': [2, None]}
     """
     if isinstance(value, Mapping):
-        return {str(name): to_jsonable(one) for name, one in value.items()}
+        return {str(name): to_jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_jsonable(one) for one in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, np.ndarray):
         return to_jsonable(value.tolist())
     if isinstance(value, np.generic):

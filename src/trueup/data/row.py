@@ -1,4 +1,4 @@
-"""One row, a mapping of names to values, read by the rules of the door, in microseconds."""
+"""A single row, a mapping of names to values, read by the rules of `trueup.data.frame` in microseconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.checks import MAX_VALUE, check_kind
+from trueup.data.checks import LOGIT_HINT, MAX_VALUE, check_kind
 from trueup.data.columns import from_array, recode
 from trueup.errors import DataError
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def encoder(feature: Feature) -> Callable[[Any], float]:
-    """Make what turns a value of a feature into its number or code; missing is NaN or -1.
+    """Return a function from a value of a feature to its number or code; missing is NaN or -1.
 
-    Floats, whole numbers, texts and None take a short way; whatever else is read as a column of one row.
+    Floats, integers, texts and None take a short path; anything else is read as a column of one row.
 
     Examples
     --------
@@ -29,30 +29,30 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
     >>> encode("US"), encode("DE"), encode(None)
     (1.0, -1.0, -1.0)
     """
-    place = {level: float(at) for at, level in enumerate(feature.levels)}
+    codes = {level: float(code) for code, level in enumerate(feature.levels)}
 
     def encode_text(value: Any) -> float:
         if type(value) is str:
-            return place.get(value, -1.0)
-        return -1.0 if value is None else _as_column(value, feature)
+            return codes.get(value, -1.0)
+        return -1.0 if value is None else _encode_as_column(value, feature)
 
     def encode_number(value: Any) -> float:
-        if isinstance(value, float):  # NumPy's own is one too
+        if isinstance(value, float):  # includes np.float64
             return value
         if type(value) is not int:
-            return math.nan if value is None else _as_column(value, feature)
+            return math.nan if value is None else _encode_as_column(value, feature)
         try:
             return float(value)
         except OverflowError:
             return math.inf if value > 0 else -math.inf
 
     def encode_date(value: Any) -> float:
-        return math.nan if value is None else _as_column(value, feature)
+        return math.nan if value is None else _encode_as_column(value, feature)
 
     return {"categorical": encode_text, "numeric": encode_number, "date": encode_date}[feature.kind]
 
 
-def _as_column(value: Any, feature: Feature) -> float:
+def _encode_as_column(value: Any, feature: Feature) -> float:
     raw = from_array([value], feature.name)
     if raw.missing()[0]:
         return -1.0 if feature.kind == "categorical" else math.nan
@@ -63,7 +63,7 @@ def _as_column(value: Any, feature: Feature) -> float:
 
 
 def check_prediction(value: Any, name: str, task: Task) -> float:
-    """Take the prediction of one row: a finite number, and a probability where the task is not regression."""
+    """Return the prediction of one row; raise unless it is finite, and a probability unless the task is regression."""
     try:
         number = math.nan if isinstance(value, (str, bytes, np.ndarray, np.datetime64)) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -73,13 +73,9 @@ def check_prediction(value: Any, name: str, task: Task) -> float:
             f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
         )
     if task != "regression" and not 0.0 <= number <= 1.0:
-        raise DataError(
-            f"prediction {name!r} must be a probability in [0, 1]; got {number:g}",
-            hint="pass logits through scipy.special.expit first",
-        )
+        raise DataError(f"prediction {name!r} must be a probability in [0, 1]; got {number:g}", hint=LOGIT_HINT)
     if abs(number) > MAX_VALUE:
         raise DataError(
-            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}",
-            hint="measure it in a larger unit",
+            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}", hint="measure it in a larger unit"
         )
     return number

@@ -1,4 +1,4 @@
-"""Files larger than memory, named: `trueup.data.chunks` reads them. Takes no other package."""
+"""Files that need not fit in memory, named for `trueup.audit` and `trueup.MCGrad`; `trueup.data.chunks` reads them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-MIN_MEMORY = 300 * 10**6  # Python, NumPy, the kernels and DuckDB take some 250 MB before the first row
-MIN_SCAN_MEMORY = 400 * 10**6  # an audit of 10 million rows was measured to take 360 MB, however little it was given
-BASE_MEMORY = 250 * 10**6
+BASE_MEMORY = 250 * 10**6  # bytes that Python, NumPy, the kernels and DuckDB take before the first row
+MIN_MEMORY = 300 * 10**6
+MIN_SCAN_MEMORY = 400 * 10**6  # an audit of 10 million rows was measured to take 360 MB, with however small a budget
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Scan:
     memory: int
     spill: Path | None
     threads: int | None = None
+
+    @property
+    def memory_budget(self) -> int:
+        """Bytes for rows that are held at once."""
+        return row_memory(self.memory)
 
     def __repr__(self) -> str:
         what = "a query" if self.paths is None else str(self.paths)
@@ -42,21 +47,21 @@ def scan(
     spill: str | Path | None = None,
     threads: int | None = None,
 ) -> Scan:
-    """Name files that are larger than memory, for `trueup.audit` and `trueup.MCGrad` to read in pieces.
+    """Name files that are larger than memory, for `trueup.audit` and `trueup.MCGrad` to read in chunks.
 
     Parameters
     ----------
     paths : path, pattern, or several
-        Parquet, CSV or JSON, as the command line reads them. CSV and JSON are copied once to Parquet.
+        Parquet, CSV or JSON, as on the command line. CSV and JSON are copied once to Parquet.
     sql : str, optional
         A query in DuckDB's SQL, run once; the files of ``paths`` are its table ``data``.
     memory : int or str
-        What may be held at once, in bytes or as "2GB".
+        The memory budget, in bytes or as "2GB".
     spill : path, optional
-        The folder for what does not fit: about 30 bytes a row of an audit, up to 8 a value of a fit. By default the
-        system's temporary folder; what is written there goes at the end.
+        The directory for rows that do not fit: about 30 bytes per row for an audit, up to 8 per value for a fit. By default
+        the system's temporary directory; the files written there are deleted at the end.
     threads : int, optional
-        By default one a core.
+        By default one per core.
 
     Examples
     --------
@@ -65,27 +70,42 @@ def scan(
     """
     if paths is None and sql is None:
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
-    place = None if spill is None else Path(spill)
-    if place is not None and not place.is_dir():
-        raise FileError(f"there is no folder {str(place)!r} to spill to", hint="make it, or name another")
-    return Scan(paths, sql, parse_memory(memory, MIN_SCAN_MEMORY), place, threads)
+    directory = None if spill is None else Path(spill)
+    if directory is not None and not directory.is_dir():
+        raise FileError(
+            f"spill must be an existing directory; got {str(directory)!r}",
+            hint="create it, or name another",
+            parameter="spill",
+        )
+    return Scan(paths, sql, parse_memory(memory, MIN_SCAN_MEMORY), directory, threads)
 
 
-def parse_memory(given: int | str, least: int = MIN_MEMORY) -> int:
-    """Read an amount of memory, of so many bytes at least.
+def parse_memory(memory: int | str, smallest: int = MIN_MEMORY) -> int:
+    """Return an amount of memory in bytes; raise if it is too small.
 
     Examples
     --------
     >>> parse_memory("1.5 GB"), parse_memory("2GiB"), parse_memory(10**9)
     (1500000000, 2147483648, 1000000000)
     """
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(given)) if not isinstance(given, bool) else None
-    unit = UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None:
-        raise ArgumentError(f"memory must be a number of bytes, or as 2GB; got {given!r}", hint="units are KB, MB, GB, TB")
-    amount = int(float(found[1]) * unit)
-    if amount < least:
+    match = None if isinstance(memory, bool) else re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(memory))
+    unit = UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
         raise ArgumentError(
-            f"memory must be at least {least // 10**6} MB; got {given!r}", hint="the libraries alone take 250 MB"
+            f"memory must be a number of bytes, or as 2GB; got {memory!r}",
+            hint="units are KB, MB, GB, TB",
+            parameter="memory",
+        )
+    amount = int(float(match[1]) * unit)
+    if amount < smallest:
+        raise ArgumentError(
+            f"memory must be at least {smallest // 10**6} MB; got {memory!r}",
+            hint="the libraries alone take 250 MB",
+            parameter="memory",
         )
     return amount
+
+
+def row_memory(memory: int) -> int:
+    """Return the bytes of a memory budget that rows may take at once: half of what the libraries leave."""
+    return max(memory - BASE_MEMORY, 50 * 10**6) // 2

@@ -1,18 +1,21 @@
-"""Column roles and vocabularies: what a Table means, without its rows."""
+"""Roles and vocabularies of the columns of a Table, without its rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trueup.errors import ColumnError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 Kind = Literal["categorical", "numeric", "date"]
 Task = Literal["binary", "regression", "multiclass"]
 
 
-def sort_levels(levels: set[str] | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Sort level texts: as numbers where every one is a whole number, else by code point.
+def sort_levels(levels: Collection[str]) -> tuple[str, ...]:
+    """Sort level texts: as numbers if all of them are integers, else by code point.
 
     Examples
     --------
@@ -27,10 +30,10 @@ def sort_levels(levels: set[str] | tuple[str, ...] | list[str]) -> tuple[str, ..
 
 @dataclass(frozen=True)
 class Feature:
-    """One column besides the roles.
+    """A column without a role.
 
-    ``levels`` is the vocabulary of a categorical column, in the order of its codes; empty for the other kinds.
-    A date is kept as days since 1970-01-01.
+    ``levels`` is the vocabulary of a categorical column, in the order of its codes; empty for the other kinds. Dates are
+    stored as days since 1970-01-01.
     """
 
     name: str
@@ -38,11 +41,11 @@ class Feature:
     levels: tuple[str, ...] = ()
 
     def __or__(self, other: Feature) -> Feature:
-        """Join the vocabularies of two parts of one column."""
+        """Merge the vocabularies of one column in two data sets."""
         if (self.name, self.kind) != (other.name, other.kind):
             raise ColumnError(
-                f"column {self.name!r} is {self.kind} in one part and {other.name!r} is {other.kind} in the other",
-                hint="read both parts with the same types",
+                f"column {self.name!r} is {self.kind} in one data set and {other.name!r} is {other.kind} in the other",
+                hint="read both with the same types",
             )
         if self.levels == other.levels:
             return self
@@ -53,7 +56,7 @@ class Feature:
 class Schema:
     """Roles and features of a Table.
 
-    Schemas of two parts of one data set are joined by ``|``: the vocabularies are united, everything else must agree.
+    ``a | b`` merges the schemas of two subsets of one data set: vocabularies are united, everything else must agree.
 
     Examples
     --------
@@ -72,20 +75,20 @@ class Schema:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Count the levels of each feature; -1 for a number or a date."""
-        return tuple(len(one.levels) if one.kind == "categorical" else -1 for one in self.features)
+        """The number of levels of each feature; -1 for numbers and dates."""
+        return tuple(len(feature.levels) if feature.kind == "categorical" else -1 for feature in self.features)
 
     @property
-    def scored(self) -> tuple[str, ...]:
-        """Name the columns of corrected scores."""
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the columns of corrected scores."""
         return tuple(f"{name}_trueup" for name in self.prediction or ("prediction",))
 
     def __or__(self, other: Schema) -> Schema:
         mine, theirs = (replace(schema, features=()) for schema in (self, other))
-        names, other_names = ([f.name for f in schema.features] for schema in (self, other))
+        names, other_names = ([feature.name for feature in schema.features] for schema in (self, other))
         if mine != theirs or names != other_names:
             raise ColumnError(
-                f"two schemas with different roles or columns cannot be joined: {mine} {names} and {theirs} {other_names}",
-                hint="read every part with the same outcome, prediction, weight and features",
+                f"schemas with different roles or columns cannot be merged: {mine} {names} and {theirs} {other_names}",
+                hint="read all data with the same outcome, prediction, weight and features",
             )
         return replace(self, features=tuple(f | g for f, g in zip(self.features, other.features, strict=True)))

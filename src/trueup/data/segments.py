@@ -1,4 +1,4 @@
-"""Columns become codes with readable labels, and codes become combinations of columns."""
+"""Segments: columns become codes with readable labels, and combinations of columns are chosen within a budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SegmentColumn:
-    """A column as segments: every row has a code, missing is a level of its own, and each level has a label."""
+    """A column as segments: a code per row and a label per code; missing values have a code of their own."""
 
     name: str
     codes: Int32Array
@@ -29,46 +29,35 @@ class SegmentColumn:
 
 
 def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
-    """Check that bins are given for columns that are there; a column of an array may be named by its position.
+    """Return the bins by column name; raise if a column does not exist. A column of an array may be named by position.
 
-    The key ``...`` stands for every other numeric column; so does a number by itself.
+    The key ``...`` stands for every other numeric column; so does a number instead of a mapping.
     """
     if not isinstance(bins, Mapping):
         return check_bin_count("bins", bins)
-    found: dict[Any, Any] = {}
-    for key, told in bins.items():
+    checked: dict[Any, Any] = {}
+    for key, choice in bins.items():
         if key is ...:
-            found[key] = check_bin_count("bins[...]", told)
+            checked[key] = check_bin_count("bins[...]", choice)
             continue
         name = next((name for name in (key, str(key), f"x{key}") if name in columns), None)
         if name is None:
-            known = ", ".join(list(columns)[:12]) or "none"
             raise ColumnError(
                 f"bins are given for column {key!r}, which is not among the segment columns",
-                hint=f"the segment columns are {known}",
+                hint=f"the segment columns are {', '.join(list(columns)[:12]) or 'none'}",
+                parameter="bins",
             )
-        found[str(name)] = told
-    return found
+        checked[str(name)] = choice
+    return checked
 
 
 def bins_for(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
-    """Give what is said of the bins of a column, and how many there are where nothing is."""
+    """Return the user's choice of bins for a column, if any, and the number of bins otherwise."""
     return (bins.get(name), bins.get(..., DEFAULT_BINS)) if isinstance(bins, Mapping) else (None, bins)
 
 
 def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any] = DEFAULT_BINS) -> SegmentColumn:
-    """Turn one feature of a table into segments.
-
-    Parameters
-    ----------
-    table : Table
-    feature : Feature
-        One of its schema's.
-    bins : int or mapping
-        How numeric columns are cut: a number of quantile bins, or per column a number or ascending edges (bins are
-        closed on the left). A numeric column of no more distinct values than bins keeps them as they are. Dates are
-        cut by the calendar, as finely as `calendar_unit` says; per column "year", "quarter", "month", "week" or "day",
-        or edges, say otherwise.
+    """Divide one feature of a table into segments; ``bins`` is as in `check_bins`, each choice as in `fit_binner`.
 
     Examples
     --------
@@ -78,19 +67,22 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
     ('age<18', 'age=[18, 30)', 'age>=30', 'age is missing')
     """
     column = table.columns[feature.name]
-    told, usual = bins_for(feature.name, bins)
-    cutter = fit_binner(feature, column, told, usual)
-    return SegmentColumn(feature.name, cutter.codes(column), cutter.labels)
+    binner = fit_binner(feature, column, *bins_for(feature.name, bins))
+    return SegmentColumn(feature.name, binner.codes(column), binner.labels)
 
 
 def check_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
 ) -> dict[str, BoolArray]:
-    """Check the user's own segments: boolean arrays, one entry a row of the data as it came in, with names not taken."""
+    """Return the user's own segments, of the rows that were kept.
+
+    Raise unless they are boolean arrays with one entry per row of the input, and have names that are not taken.
+    """
     if segments is not None and not isinstance(segments, Mapping):
         raise ArgumentError(
             f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",
             hint='write it as segments={"over 70": age > 70}',
+            parameter="segments",
         )
     checked: dict[str, BoolArray] = {}
     for name, given in (segments or {}).items():
@@ -102,7 +94,7 @@ def check_segments(
         if mask.dtype != np.bool_ or mask.ndim != 1:
             raise ArgumentError(
                 f"segment {name!r} must be a one-dimensional boolean array; got {mask.dtype} of shape {mask.shape}",
-                hint="write it as a comparison, such as age > 70, with missing values decided",
+                hint="write it as a comparison, such as age > 70, and decide about missing values",
             )
         if len(mask) != rows:
             raise ArgumentError(f"segment {name!r} has {len(mask)} entries and the data {rows} rows")
@@ -112,37 +104,32 @@ def check_segments(
 
 @dataclass(frozen=True)
 class CombinationPlan:
-    """Which combinations of columns are audited, and which were dropped to stay within the budget of cells."""
+    """The combinations of columns that are audited, and those dropped to stay within the budget of cells."""
 
     combinations: tuple[tuple[int, ...], ...]
     dropped: tuple[tuple[int, ...], ...]
 
 
 def plan_combinations(levels: Sequence[int], rows: int, *, depth: int, min_rows: int, max_cells: int) -> CombinationPlan:
-    """Choose the combinations of two columns and more; the deepest and largest are dropped first where too many.
+    """Choose the combinations of two or more columns, given the number of levels of each column with enough rows.
 
-    Parameters
-    ----------
-    levels : sequence of int
-        How many levels of each column have rows enough.
-    rows, depth, min_rows, max_cells : int
-        A combination costs the most segments it can have: the product of its levels, or rows / min_rows if less.
+    A combination costs the maximum number of its segments: the product of its levels, or rows / min_rows if less. While the
+    total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped.
 
     Examples
     --------
-    >>> plan([10, 10, 2], 10_000, depth=3, min_rows=10, max_cells=200)
-    Plan(combinations=((0, 1), (0, 2), (1, 2)), dropped=((0, 1, 2),))
+    >>> plan_combinations([10, 10, 2], 10_000, depth=3, min_rows=10, max_cells=200)
+    CombinationPlan(combinations=((0, 1), (0, 2), (1, 2)), dropped=((0, 1, 2),))
     """
-    most = max(rows // max(min_rows, 1), 1)
+    max_segments = max(rows // max(min_rows, 1), 1)
     columns = range(len(levels))
-    chosen = [c for d in range(2, depth + 1) for c in itertools.combinations(columns, d)]
-    cost = {c: min(math.prod(levels[at] for at in c), most) for c in chosen}
+    every = [group for size in range(2, depth + 1) for group in itertools.combinations(columns, size)]
+    cost = {group: min(math.prod(levels[column] for column in group), max_segments) for group in every}
     total = sum(levels) + sum(cost.values())
-    dropped = []
-    for combination in sorted(chosen, key=lambda c: (-len(c), -cost[c], c)):
+    dropped = set()
+    for group in sorted(every, key=lambda group: (-len(group), -cost[group], group)):
         if total <= max_cells:
             break
-        total -= cost[combination]
-        dropped.append(combination)
-    gone = set(dropped)
-    return CombinationPlan(tuple(c for c in chosen if c not in gone), tuple(sorted(dropped)))
+        total -= cost[group]
+        dropped.add(group)
+    return CombinationPlan(tuple(group for group in every if group not in dropped), tuple(sorted(dropped)))

@@ -1,4 +1,4 @@
-"""Table: checked NumPy columns of equal length and their Schema."""
+"""Table: validated NumPy columns of equal length and their Schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What the door lets in: every check is behind it, and no frame library either.
+    """Rows in memory: all checks are done, and no frame library is involved any more.
 
     Attributes
     ----------
@@ -25,15 +25,15 @@ class Table:
         categorical ones are int32 codes into the vocabulary of the schema, -1 for missing or unseen.
     prediction : ndarray of float64, shape (n,) or (n, k)
     outcome : ndarray of float64, shape (n,), or None
-        For several classes the position of the class.
+        For several classes the index of the class.
     weight : ndarray of float64, shape (n,), or None
         Positive: rows of weight 0 were left out.
     kept : ndarray of int64, or None
-        Which rows of the input these are, where some were left out.
+        The indices of these rows in the input, if some were left out.
     unlabelled : int
-        Rows set aside because they had no outcome.
+        Number of rows left out because they have no outcome.
     weightless : int
-        Rows left out because their weight was 0.
+        Number of rows left out because their weight is 0.
     left_out : mapping of str to str
         Columns that were left out of the features, and why.
     """
@@ -56,8 +56,8 @@ class Table:
     def __len__(self) -> int:
         return len(self.prediction)
 
-    def take(self, rows: IntArray) -> Table:
-        """Give some of the rows, in that order."""
+    def take(self, rows: IntArray | slice) -> Table:
+        """Return some of the rows, in the given order; a slice copies nothing."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         outcome, weight = (None if array is None else array[rows] for array in (self.outcome, self.weight))
         return replace(self, columns=columns, prediction=self.prediction[rows], outcome=outcome, weight=weight, kept=None)
