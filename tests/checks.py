@@ -217,7 +217,7 @@ def law_the_number_of_threads_changes_nothing(case):
         assert other.history_.chosen == found[0].history_.chosen
     assert same(found[0].model_.predict(data, threads=1), found[0].model_.predict(data, threads=3))
     for threads in (0, -1, 1.5, True, "2"):
-        with pytest.raises(ArgumentError, match="threads must be a whole number"):
+        with pytest.raises(ArgumentError, match="threads must be an integer"):
             found[0].model_.predict(data, threads=threads)
 
 

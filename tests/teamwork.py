@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.losses import task_loss
-from trueup.calibrators.mcgrad.grower import CascadeGrower, Limits
+from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
 from trueup.calibrators.splits import scale_weights
 from trueup.calibrators.stopping import Split, choose_rounds
 from trueup.cluster.communicator import SINGLE_PROCESS
@@ -46,10 +46,10 @@ def grow(fit, communicator=SINGLE_PROCESS):
     outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
     growth = GrowthParameters(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)
     grown = CascadeGrower(
-        table, loss, splits, growth, Limits(40 if fit.held else 12, 10, 0.1), scale_weights(table.weight, len(table), communicator),
+        table, loss, splits, growth, RoundLimits(40 if fit.held else 12, 10, 0.1), scale_weights(table.weight, len(table), communicator),
         Workers(1), communicator=communicator, given=fit.given, sample=None if communicator is SINGLE_PROCESS else fit.table,
     )  # fmt: skip
-    weight = None if table.weight is None else table.weight[grown.judged]
+    weight = None if table.weight is None else table.weight[grown.evaluated_rows]
     chosen, judged = choose_rounds(
         itertools.islice(grown.losses(), fit.rounds + 1), weight, patience=fit.rounds, communicator=communicator
     )

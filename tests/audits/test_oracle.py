@@ -553,9 +553,9 @@ class Strange(Unweighted):
 
 def test_a_regressor_that_fails_is_told_of():
     data = people(400)
-    with pytest.raises(TrueupError, match=r"Unweighted could not be fitted(.|\n)*leave weights out"):
+    with pytest.raises(TrueupError, match=r"Unweighted could not be fitted(.|\n)*leave out weights"):
         regret({**data, "w": np.ones(400)}, weight="w", learner=Unweighted)
-    with pytest.raises(TrueupError, match="Strange must predict one finite number a row"):
+    with pytest.raises(TrueupError, match="Strange must predict one finite number per row"):
         regret(data, learner=Strange)
     assert regret(data, learner=Unweighted).overall.p_value == 1.0
     gaps = {**data, "age": np.where(np.arange(400) < 5, np.nan, data["age"])}

@@ -368,7 +368,7 @@ def test_one_class_in_one_part_is_no_news(tmp_path, small_parts):
 def test_bad_parameters_and_roles_are_told_before_the_rows_are_read(tmp_path, monkeypatch):
     files = write(frame_of(), tmp_path / "rows.parquet")
     monkeypatch.setattr(apart, "facts_of", None)
-    with pytest.raises(ArgumentError, match="depth must be a whole number"):
+    with pytest.raises(ArgumentError, match="depth must be an integer"):
         tu.MCGrad("p", FEATURES, depth=0).fit(files, "y")
     with pytest.raises(ArgumentError, match="the outcome must be the name of a column"):
         tu.MCGrad("p", FEATURES).fit(files, np.zeros(N))

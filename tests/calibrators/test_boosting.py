@@ -241,7 +241,7 @@ def test_trees_and_rounds_are_bounds():
     assert fix.history_.chosen == 1
     assert fix.history_.rounds[1].trees <= 3
     assert len(fix.history_.rounds) == 2
-    assert "the most that were allowed" in fix.history_.reason
+    assert "stopped at the maximum number of rounds" in fix.history_.reason
 
 
 def test_a_refit_is_one_cascade_of_the_rounds_that_were_found():
@@ -299,7 +299,7 @@ def test_the_unit_of_the_weights_that_judge_does_not_reach_the_trees():
 
 def test_monotone_is_refused_for_several_classes():
     data = rows("multiclass", 100)
-    with pytest.raises(ArgumentError, match="monotone=True takes one prediction column"):
+    with pytest.raises(ArgumentError, match="monotone=True needs a single prediction column"):
         mcgrad("multiclass", monotone=True).fit(data, data["y"])
 
 

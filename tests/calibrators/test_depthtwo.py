@@ -9,7 +9,7 @@ import trueup as tu
 import twins
 from checks import FEATURES, rows
 from trueup.calibrators import depthtwo
-from trueup.calibrators.depthtwo import ENDS, RATES, Saturation, _ends, _too_much, measure
+from trueup.calibrators.depthtwo import BOUNDS, RATES, Saturation, _find_bounds, _is_large, measure_saturation
 from trueup.data.folds import assign_folds
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
@@ -182,12 +182,12 @@ def test_rows_without_an_event_are_no_proof_of_a_zero():
     # k rows below 0 and no event among them: k c - log c is least at c = 1 / k.
     for k in (200, 1000, 5000):
         scores, y = np.r_[np.full(k, -0.01), np.full(k, 0.5)], np.r_[np.zeros(k), np.tile([0.0, 1.0], k // 2)]
-        low, high = _ends(scores, y, None)
-        step = ENDS[1] / ENDS[0]
+        low, high = _find_bounds(scores, y, None)
+        step = BOUNDS[1] / BOUNDS[0]
         assert 1 / step < low * k < step
         assert high == pytest.approx(1, abs=1 / k)  # nothing was seen there: one in all rows
-        assert _ends(1 - scores, 1 - y, None) == pytest.approx((1 - high, 1 - low))
-        assert _ends(scores, y, np.ones(2 * k)) == (low, high)
+        assert _find_bounds(1 - scores, 1 - y, None) == pytest.approx((1 - high, 1 - low))
+        assert _find_bounds(scores, y, np.ones(2 * k)) == (low, high)
 
 
 def test_probabilities_stay_inside_and_real_numbers_are_not_cut_off():
@@ -212,7 +212,7 @@ def test_trees_that_raise_the_log_loss_are_not_kept(monkeypatch):
         fix = fit(data, saturation=False)
         assert fix.history_.chosen == chosen
         assert fix.history_.rounds[1].gain > 2 * fix.history_.rounds[1].error
-        assert ("raised the log loss: scores are left unchanged" in fix.history_.reason) is (not chosen)
+        assert ("increased the log loss; scores are left unchanged" in fix.history_.reason) is (not chosen)
     assert fix.predict(data).tobytes() == data["prediction"].tobytes()
 
 
@@ -242,18 +242,18 @@ def test_gains_are_those_of_the_definition():
         np.tile([0.5, 0.5, 0.75, 0.25], 20),
         np.tile([0.25, 0.75, 0.5, 0.25], 20),
     )
-    found = measure(y, before, [after, before], [before], None, real=False)
+    found = measure_saturation(y, before, [after, before], [before], None, real=False)
     # Losses .25 .25 .0625 .0625 become .0625 .0625 .25 .0625: differences .1875 .1875 -.1875 0, mean .046875.
     assert found.eps == pytest.approx(0.046875)
     spread = np.std([0.1875, 0.1875, -0.1875, 0]) / np.sqrt(80)
     assert found.error == pytest.approx(spread, rel=0.02)
     assert (found.deeper, found.deeper_error, found.rows, found.unit, found.span) == (0.0, 0.0, 80, 1.0, 1.0)
     assert not found.saturated
-    worse = measure(y, after, [before], [after], None, real=False)
+    worse = measure_saturation(y, after, [before], [after], None, real=False)
     assert worse.eps == 0.0  # a pass that loses has nothing to gain
-    weighted = measure(y, before, [after], [after], np.tile([2.0, 2, 0.5, 0.5], 20), real=False)
+    weighted = measure_saturation(y, before, [after], [after], np.tile([2.0, 2, 0.5, 0.5], 20), real=False)
     assert weighted.eps == pytest.approx((2 * 2 * 0.1875 - 0.5 * 0.1875) / 5)
-    real = measure(100 * y, 100 * before, [100 * after], [100 * before], None, real=True)
+    real = measure_saturation(100 * y, 100 * before, [100 * after], [100 * before], None, real=True)
     assert real.eps == pytest.approx(0.046875 / 0.25)  # a share of the variance of the outcome
     assert (real.unit, real.span) == (pytest.approx(50), pytest.approx(1.0))
 
@@ -265,10 +265,10 @@ def test_gains_are_those_of_the_definition():
      ((0.0, 0.0), (0.011, 0.02), False)],
 )  # fmt: skip
 def test_a_gain_is_too_much_above_a_hundredth_or_surely_above_a_thousandth(second, deeper, saturated):
-    assert (not (_too_much(*second) or _too_much(*deeper))) is saturated
+    assert (not (_is_large(*second) or _is_large(*deeper))) is saturated
     told = Saturation(*second, *deeper, saturated, 1000).sentence
     assert told.startswith("saturated: " if saturated else "not saturated: ")
-    assert ("go deeper" in told) is not saturated
+    assert ("use deeper trees" in told) is not saturated
 
 
 def test_the_bound_is_the_root_of_the_gain_and_half_a_step():
@@ -288,7 +288,7 @@ def test_the_bound_is_the_root_of_the_gain_and_half_a_step():
     for m in (1, 10, 33):
         assert np.abs(discretize(p, m) - p).max() <= found.rounding(m)
     for bad in (0, 1.5, True, "10"):
-        with pytest.raises(ArgumentError, match="m must be a whole number"):
+        with pytest.raises(ArgumentError, match="m must be an integer"):
             found.bound(bad)
 
 
@@ -317,7 +317,7 @@ def test_an_exclusive_or_of_three_groups_is_invisible_to_depth_two_and_reported(
     assert found.eps < 1e-3
     assert not found.saturated
     assert "not saturated" in found.sentence
-    assert found.sentence.endswith("go deeper: tu.MCGrad(depth=4, feature_fraction=1.0)")
+    assert found.sentence.endswith("use deeper trees: tu.MCGrad(depth=4, feature_fraction=1.0)")
     deep = tu.MCGrad("prediction", ["g1", "g2", "g3"], depth=4, feature_fraction=1.0).fit(data, data["outcome"])
     assert np.mean((deep.predict(data) - data["outcome"]) ** 2) < 0.25 - 0.03  # the advice helps
 
@@ -353,7 +353,7 @@ def test_without_held_out_rows_or_on_request_there_is_no_check():
     assert fit(data, stopping=None).saturation_ is None
     assert fit(data, saturation=False).saturation_ is None
     fixed = fit(data, stopping=None, trees=7)
-    assert fixed.history_.reason == "7 trees at learning rate 0.1 as told; nothing was held out to judge by"
+    assert fixed.history_.reason == "7 trees at learning rate 0.1 as specified; no rows were held out"
     assert fixed.history_.evaluated_on == "training rows"
 
 

@@ -17,7 +17,7 @@ import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.levelsets import ScoreScale
-from trueup.calibrators.lsboost.rounds import Boosted, LearnedRound, Rules, Search, TreeLearner
+from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound, LevelSearch, RoundRules, TreeLearner
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import Split
 from trueup.data.frame import read
@@ -25,7 +25,7 @@ from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.kernels.threads import Workers
 from trueup.learners import level_regression as engine
-from trueup.learners.level_regression import Columns, Trees, grow_trees, level_edges, to_forest, tree_values
+from trueup.learners.level_regression import BinnedColumns, LevelTrees, grow_trees, level_edges, to_forest, tree_values
 from trueup.metrics.levelsets import discretize, k2
 
 # ------------------------------------------------------------------ the laws
@@ -202,12 +202,12 @@ def test_trees_are_grown_as_the_twin_grows_them(seed, depth, least, l2):
     code = random.integers(-1, 4, n).astype(np.int32)
     y, w = random.normal(size=n), random.uniform(0.5, 2, n)
     level = random.integers(0, 3, n).astype(np.int32)
-    data = Columns([number, code], [-1, 4], 255)
+    data = BinnedColumns([number, code], [-1, 4], 255)
     trees = grow_trees(data, level, np.arange(n), 3, y, w, depth=depth, least=least, l2=l2, workers=Workers(2))
     found = tree_values(data, trees, level, Workers(1))
     expected = twin([(number, False), (code, True)], level, y, w, depth, least, l2)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    forest = to_forest(data, Trees(*(array[[0, 2]] for array in trees)))
+    forest = to_forest(data, LevelTrees(*(array[[0, 2]] for array in trees)))
     assert len(forest) == 2
 
 
@@ -339,14 +339,14 @@ def test_a_regressor_that_cannot_take_the_rows_is_told_so():
 
 def test_several_classes_are_refused():
     data = rows("multiclass", 300)
-    with pytest.raises(ArgumentError, match=r"LSBoost corrects one prediction column\nhint: tu\.MCGrad takes several"):
+    with pytest.raises(ArgumentError, match=r"LSBoost corrects one prediction column\nhint: tu\.MCGrad supports several"):
         tu.LSBoost(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])
 
 
 def test_lines_with_too_many_slopes_are_refused():
     random = np.random.default_rng(6)
     data = {"c": [f"c{at}" for at in random.integers(0, 600, 3000)], "p": random.random(3000)}
-    with pytest.raises(ArgumentError, match="a line in these features has"):
+    with pytest.raises(ArgumentError, match="a linear function of these features has"):
         tu.LSBoost("p", learner="linear").fit(data, random.integers(0, 2, 3000))
 
 
@@ -367,7 +367,7 @@ def test_the_parts_of_one_row_add_up_and_their_conditions_hold(own):
 def test_one_level_is_called_one_level():
     data = rows(n=700)
     reason = tu.LSBoost("p", FEATURES).fit(data, data["y"]).history_.reason
-    assert "all rows are one level" in reason
+    assert "all rows form one level" in reason
     assert "one level" not in tu.LSBoost("p", FEATURES, min_rows=100).fit(data, data["y"]).history_.reason
 
 
@@ -430,12 +430,12 @@ def test_the_order_of_rows_does_not_matter_where_many_are_alike():
 
 def test_one_row_at_a_gate_proves_nothing():
     y, level = np.r_[np.ones(40), np.zeros(40)], np.repeat([0.2, 0.8], 40)
-    data = Columns([], [], 255)
-    rules = Rules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
+    data = BinnedColumns([], [], 255)
+    rules = RoundRules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
     for held, kept in ((1, [False, False]), (2, [True, True])):  # each level moves to its mean, which all rows confirm
         gates = np.where(np.arange(80) % 40 < held, 0, 1)
-        model = Boosted(TreeLearner(data, np.ones(80), 1, 1.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
-        model.one_more(Workers(1))
+        model = LevelModel(TreeLearner(data, np.ones(80), 1, 1.0, 0.0), rules, y, level, np.ones(80), np.arange(80), gates)
+        model.add_round(Workers(1))
         assert model.rounds[0].kept.tolist() == kept
 
 
@@ -443,20 +443,20 @@ def test_rounds_go_on_until_every_part_of_the_rows_was_at_the_gates():
     class Late:
         """A model of which the third round is the first to move a score."""
 
-        rules = Rules(ScoreScale(0.0, 1.0), 1, 1, 0.5)
+        rules = RoundRules(ScoreScale(0.0, 1.0), 1, 1, 0.5)
 
         def __init__(self):
             self.F, self.rounds = np.full(60, 0.5), []
 
-        def one_more(self, workers):
+        def add_round(self, workers):
             moves = len(self.rounds) == 2
             self.F = np.where(np.arange(60) < 30, 0.9, 0.1) if moves else self.F
-            self.rounds.append(LearnedRound(np.zeros(0), None, np.array([moves])))
+            self.rounds.append(LevelRound(np.zeros(0), None, np.array([moves])))
 
     table = read({"p": np.full(60, 0.5), "y": (np.arange(60) < 30) * 1.0}, outcome="y", prediction="p")
     parts = [Split(np.arange(60), np.arange(60))]
-    chosen, _, ended = Search([Late()], parts, table, task_loss("binary"), Workers(1), None).run(
-        table.prediction, 20, 10, judged=True
+    chosen, _, ended = LevelSearch([Late()], parts, table, task_loss("binary"), Workers(1), None).run(
+        table.prediction, 20, 10, held_out=True
     )
     assert (chosen, ended) == (3, "no level could be improved further")
 
@@ -544,14 +544,14 @@ class Odd(Ridge):
 def test_a_regressor_must_predict_one_number_a_row():
     data = rows(n=200)
     for alpha in (1, 2):
-        with pytest.raises(TrueupError, match="Odd must predict one finite number a row"):
+        with pytest.raises(TrueupError, match="Odd must predict one finite number per row"):
             tu.LSBoost("p", ["new"], learner=Odd(alpha=alpha), min_rows=50).fit(data, data["y"])
 
 
 def test_too_many_categories_for_a_regressor_are_refused(monkeypatch):
     data = rows(n=200)
-    monkeypatch.setattr(engine, "MOST_CELLS", 200 * 4)
-    with pytest.raises(ArgumentError, match=r"200 rows of \d+ columns, one for each category, are too many"):
+    monkeypatch.setattr(engine, "MAX_MATRIX_CELLS", 200 * 4)
+    with pytest.raises(ArgumentError, match=r"200 rows of \d+ columns, one per category, are too many"):
         tu.LSBoost("p", ["country", "new"], learner=Ridge(), min_rows=50).fit(data, data["y"])
 
 

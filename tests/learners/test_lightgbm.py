@@ -38,7 +38,7 @@ LEVELS = [-1, -1, 6, 80]
 
 def _grown(columns, F, label, growth, *, weight=None, start=None, train=None, valid=None, trees=12):
     binned = BinnedDataset(columns, CATEGORICAL[: len(columns)], growth)
-    grower = TreeGrower(binned, binned.join(F, label, weight, start, growth), train, valid, growth)
+    grower = TreeGrower(binned, binned.with_prediction(F, label, weight, start, growth), train, valid, growth)
     return grower, grower.grow(trees)
 
 
@@ -161,9 +161,13 @@ def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing)
     grower, _ = _grown(columns, F, y, growth, start=F)
     shifted = [column + 1.0 if kind else column for column, kind in zip(columns, CATEGORICAL, strict=True)]
     anew = lgb.Dataset(
-        np.column_stack([F, *shifted]), y, init_score=F[:, 0], categorical_feature=[3, 4], params=growth.binning()
+        np.column_stack([F, *shifted]),
+        y,
+        init_score=F[:, 0],
+        categorical_feature=[3, 4],
+        params=growth.binning_parameters(),
     )
-    other = lgb.Booster(growth.parameters(4), anew.construct())
+    other = lgb.Booster(growth.training_parameters(4), anew.construct())
     for _ in range(12):
         other.update()
     trees, expected = (booster.model_to_string().split("\nTree=")[1:] for booster in (grower._booster, other))
@@ -171,7 +175,7 @@ def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing)
 
 
 def _text(binned, F, y, growth, **sample):
-    grower = TreeGrower(binned, binned.join(F, y, None, F, growth, **sample), None, None, growth)
+    grower = TreeGrower(binned, binned.with_prediction(F, y, None, F, growth, **sample), None, None, growth)
     grower.grow(12)
     return grower._booster.model_to_string()
 
@@ -179,14 +183,17 @@ def _text(binned, F, y, growth, **sample):
 @pytest.mark.parametrize("where", ["memory", "files"])
 def test_rows_that_are_read_a_few_at_a_time_are_binned_as_a_matrix_is(where, monkeypatch, tmp_path):
     # More rows than bins are found from, and many more than are read at a time.
-    monkeypatch.setattr(engine, "SAMPLE", 2_000)
-    monkeypatch.setattr(engine._Rows, "batch_size", 700)
+    monkeypatch.setattr(engine, "SAMPLE_ROWS", 2_000)
+    monkeypatch.setattr(engine._RowSequence, "batch_size", 700)
     columns, F, y, _ = _data(rows=7_100)
     columns.append(np.where(np.arange(7_100) % 40, 0.0, columns[1] + 0.5))  # hardly ever anything but 0
     kinds, growth = [*CATEGORICAL, False], replace(GROWTHS["five leaves"], bins=31)
     matrix = np.column_stack([column + 1.0 if kind else column for column, kind in zip(columns, kinds, strict=True)])
     whole = BinnedDataset([], [], growth)
-    whole.columns, whole._dataset = 5, lgb.Dataset(matrix, categorical_feature=[2, 3], params=growth.binning()).construct()
+    whole.columns, whole._dataset = (
+        5,
+        lgb.Dataset(matrix, categorical_feature=[2, 3], params=growth.binning_parameters()).construct(),
+    )
     if where == "files":
         for at, column in enumerate(columns):
             np.save(tmp_path / f"{at}.npy", column)
@@ -199,7 +206,7 @@ def test_bins_are_those_of_the_reference():
     growth, half = replace(GROWTHS["five leaves"], bins=15), slice(0, 2_000)
     some = [column[half] for column in columns]
     whole = BinnedDataset(columns, CATEGORICAL, growth)
-    grower = TreeGrower(whole, whole.join(F, y, None, F, growth), np.arange(2_000), None, growth)
+    grower = TreeGrower(whole, whole.with_prediction(F, y, None, F, growth), np.arange(2_000), None, growth)
     grower.grow(12)
     expected = grower._booster.model_to_string()
     own = BinnedDataset(some, CATEGORICAL, growth, reference=whole)
@@ -213,10 +220,10 @@ def test_no_rows_and_nothing_to_learn_from_grow_nothing():
     growth, none = GrowthParameters("log"), np.arange(0)
     whole = BinnedDataset(columns, CATEGORICAL, growth)
     empty = BinnedDataset([column[:0] for column in columns], CATEGORICAL, growth, reference=whole)
-    data = empty.join(F[:0], y[:0], None, F[:0], growth, sample=F)
+    data = empty.with_prediction(F[:0], y[:0], None, F[:0], growth, sample=F)
     alone = TreeGrower(empty, data, None, none, growth)
     assert alone.grow(3) == []
-    unlearned = TreeGrower(whole, whole.join(F, y, None, F, growth), none, np.arange(100), growth)
+    unlearned = TreeGrower(whole, whole.with_prediction(F, y, None, F, growth), none, np.arange(100), growth)
     losses = unlearned.grow(3)
     np.testing.assert_allclose(losses, np.mean(np.logaddexp(0, F[:, 0]) - y * F[:, 0]), rtol=1e-6)
     for grower in (alone, unlearned):
@@ -229,11 +236,14 @@ def test_a_missing_number_goes_the_way_of_most_weight_where_machines_grew_the_tr
     growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
     grower, _ = _grown([x], F, x, growth, weight=np.where(x == 0, 10.0, 1.0), start=F, trees=1)
     text = grower._booster.model_to_string()
-    assert [engine._read(text, 1, 1, by_weight=weight).missing_left.tolist() for weight in (False, True)] == [[0], [1]]
+    assert [engine._parse_model(text, 1, 1, by_weight=weight).missing_left.tolist() for weight in (False, True)] == [
+        [0],
+        [1],
+    ]
 
 
 def test_only_several_machines_are_spoken_of():
-    alone, together = (GrowthParameters("log", machines=many).parameters(2) for many in (1, 3))
+    alone, together = (GrowthParameters("log", machines=many).training_parameters(2) for many in (1, 3))
     assert together == alone | {"tree_learner": "data", "num_machines": 3, "pre_partition": True}
 
 
@@ -293,7 +303,7 @@ def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
     valid = np.arange(0, ROWS, 2)
     binned = BinnedDataset([x, np.full(ROWS, 3.0)], [False, False], growth)
     growth = replace(growth, min_hessian=60.0)
-    grower = TreeGrower(binned, binned.join(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
+    grower = TreeGrower(binned, binned.with_prediction(F, noisy, None, F, growth), np.arange(1, ROWS, 2), valid, growth)
     losses = grower.grow(400)
     assert len(grower.forest(400)) < 400
     for trees in range(0, 401, 8):

@@ -13,14 +13,14 @@ from trueup.data.bins import format_date
 from trueup.errors import ArgumentError
 from trueup.kernels.levels import order_by_level
 from trueup.learners.level_regression import (
-    Columns,
-    Lines,
-    Trees,
+    BinnedColumns,
+    LevelTrees,
+    LineDesign,
+    design_matrix,
     fit_external,
     fit_lines,
     grow_trees,
     line_values,
-    matrix,
     min_leaf_rows,
     predict_external,
     tree_values,
@@ -77,8 +77,8 @@ class TreeSearch:
         self.name = f"trees of depth {depth}"
         self.depth, self.least = depth, min_leaf_rows(min_rows, depth)
         self.features = table.schema.features
-        self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, bins)
-        self.trees: Trees
+        self.data = BinnedColumns([table.columns[one.name] for one in self.features], table.schema.levels, bins)
+        self.trees: LevelTrees
 
     def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Grow one tree on each level."""
@@ -159,8 +159,8 @@ class LineSearch:
 
     def __init__(self, table: Table, weight: FloatArray) -> None:
         self.features = table.schema.features
-        self.data = Columns([table.columns[one.name] for one in self.features], table.schema.levels, 2)
-        self.lines = Lines.of(self.data, weight)
+        self.data = BinnedColumns([table.columns[one.name] for one in self.features], table.schema.levels, 2)
+        self.lines = LineDesign.of(self.data, weight)
 
     def find(self, rows: Rows, workers: Workers) -> FloatArray:
         """Fit one line on each level."""
@@ -210,7 +210,7 @@ class ForeignSearch:
     def __init__(self, table: Table, make: Callable[[], Any], *, weighted: bool) -> None:
         self.make, self.weighted = make, weighted
         columns = [table.columns[one.name] for one in table.schema.features]
-        self.X = matrix(columns, table.schema.levels, len(table))
+        self.X = design_matrix(columns, table.schema.levels, len(table))
         self.name = "a regressor"
 
     def find(self, rows: Rows, workers: Workers) -> FloatArray:

@@ -15,7 +15,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.losses import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trueup._types import FloatArray, IntArray
     from trueup.cluster.communicator import Communicator
@@ -244,6 +244,16 @@ def choose_rounds(
         elif number - chosen >= patience:
             break
     return chosen, evaluations
+
+
+def list_rounds(
+    evaluations: Sequence[tuple[float, float, float]], chosen: int, trees: Sequence[int], thetas: Sequence[float]
+) -> tuple[Round, ...]:
+    """Return the base score and the rounds after it, from (loss, gain, error), number of trees and factor of each."""
+    rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
+    for number, (evaluation, count, theta) in enumerate(zip(evaluations[1:], trees, thetas, strict=True), start=1):
+        rounds.append(Round(number, count, theta, *evaluation, number <= chosen))
+    return tuple(rounds)
 
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:

@@ -1,8 +1,8 @@
-"""Learners for all level sets of a score at once: small regression trees, or straight lines.
+"""Regressions on all level sets of a score at once: small trees, or linear functions.
 
 Globus-Harris, Harrison, Kearns, Roth and Sorrell (2023), "Multicalibration as boosting for regression": each round of
-their Algorithm 1 asks for one least squares fit on every level set. Level sets are disjoint, so one pass over the rows
-serves all of them, and levels are shared out to threads.
+their Algorithm 1 needs one least squares fit per level set. Level sets are disjoint, so one pass over the rows fits all of
+them, and threads take different levels.
 """
 
 from __future__ import annotations
@@ -25,48 +25,42 @@ if TYPE_CHECKING:
     from trueup.kernels.threads import Workers
 
 
-SHARES = 4  # of the levels for each thread, so that none waits long for another
-CHUNK = 65_536  # rows that are walked by one call
-DUST = 1e-9  # of a weight: less is rounding
-MOST_CELLS = 2**30  # numbers laid out for a regressor of another library: 8 GiB
-LEAF = 20.0  # rows, the fewest of a leaf where levels have many
-WIDEST = 500  # slopes of a line
-SINGULAR = 1e-10  # of the largest eigenvalue: a direction in which the rows of a level do not differ
+BATCHES_PER_THREAD = 4  # of levels, to balance the load
+CHUNK_ROWS = 65_536  # rows evaluated by one call
+WEIGHT_TOLERANCE = 1e-9  # relative; a smaller difference of weights is rounding error
+MAX_MATRIX_CELLS = 2**30  # numbers of a design matrix for a regressor of another library: 8 GiB
+MIN_LEAF_ROWS = 20.0  # on levels of many rows
+MAX_SLOPES = 500
+SINGULAR = 1e-10  # of the largest eigenvalue: the rows of a level do not differ in a direction below it
 
 
-class Columns:
-    """Features cut into bins once: 0 is missing, numbers by their cuts, categories by their code.
+class BinnedColumns:
+    """Features binned once: bin 0 is missing, numbers by their cuts, categories by their code.
 
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        float64 with NaN for missing, or int32 codes with -1 for missing.
-    levels : sequence of int
-        How many levels each has; -1 for a number.
-    bins : int
-        The most bins of a number. One of no more distinct values than that keeps them all apart.
+    Columns are float64 with NaN for missing, or int32 codes with -1 for missing; ``levels`` counts the levels of each, -1
+    for a number. A number with at most ``bins`` distinct values has one bin per value.
     """
 
     def __init__(self, columns: Sequence[AnyArray], levels: Sequence[int], bins: int) -> None:
         self.raw, self.levels = list(columns), tuple(levels)
-        self.cuts = [np.zeros(0) if many >= 0 else _cuts(c, bins) for c, many in zip(columns, levels, strict=True)]
-        self.categorical = np.array([many >= 0 for many in levels], np.uint8)
-        counts = [many + 1 if many >= 0 else len(cuts) + 2 for many, cuts in zip(levels, self.cuts, strict=True)]
+        self.cuts = [np.zeros(0) if count >= 0 else _find_cuts(c, bins) for c, count in zip(columns, levels, strict=True)]
+        self.categorical = np.array([count >= 0 for count in levels], np.uint8)
+        counts = [count + 1 if count >= 0 else len(cuts) + 2 for count, cuts in zip(levels, self.cuts, strict=True)]
         self.counts = np.array(counts, np.int64)
         rows = len(columns[0]) if columns else 0
         self.codes = np.empty((len(columns), rows), np.uint32 if self.counts.max(initial=0) > 2**16 else np.uint16)
-        for at, (column, many) in enumerate(zip(columns, levels, strict=True)):
-            if many >= 0:
-                self.codes[at] = column + 1
+        for index, (column, count) in enumerate(zip(columns, levels, strict=True)):
+            if count >= 0:
+                self.codes[index] = column + 1
             else:
-                self.codes[at] = np.where(np.isnan(column), 0, np.searchsorted(self.cuts[at], column) + 1)
+                self.codes[index] = np.where(np.isnan(column), 0, np.searchsorted(self.cuts[index], column) + 1)
 
 
-def _cuts(column: FloatArray, bins: int) -> FloatArray:
-    """Cut a number between its distinct values where there are few, else at quantiles; a cut belongs to the left."""
+def _find_cuts(column: FloatArray, bins: int) -> FloatArray:
+    """Return cuts between the distinct values if there are few, else quantiles; a value equal to a cut is left of it."""
     known = column[~np.isnan(column)]
-    few = np.unique(known[:1000])
-    distinct = np.unique(known) if len(few) <= bins else few
+    first = np.unique(known[:1000])
+    distinct = np.unique(known) if len(first) <= bins else first
     if len(distinct) <= bins:
         with np.errstate(invalid="ignore", over="ignore"):
             middle = distinct[:-1] / 2 + distinct[1:] / 2
@@ -76,8 +70,8 @@ def _cuts(column: FloatArray, bins: int) -> FloatArray:
     return np.setdiff1d(order_statistics(known, ranks), [known.max()])
 
 
-class Trees(NamedTuple):
-    """A tree for each level, as a heap: features (-1 at leaves), cuts, ways of the missing, values of all nodes."""
+class LevelTrees(NamedTuple):
+    """One tree per level, as a heap: features (-1 at leaves), cuts, branches of missing values, values of all nodes."""
 
     feature: Int32Array
     cut: Int32Array
@@ -86,7 +80,7 @@ class Trees(NamedTuple):
 
 
 def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: float) -> FloatArray:
-    """Cut scores into levels of about equal weight, none of less than ``least``; equal scores stay together.
+    """Return the edges of levels of about equal weight, at least ``least`` each; equal scores share a level.
 
     Examples
     --------
@@ -95,26 +89,27 @@ def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: floa
     >>> level_edges(np.array([.1, .2, .2, .3, .4, .9]), np.ones(6), 3, 3)
     array([0.2])
     """
-    values, at = np.unique(scores, return_inverse=True)
-    below = np.cumsum(np.bincount(at.ravel(), weight))
-    whole = float(below[-1])
-    many = max(min(levels, math.floor(whole / max(least, 1e-300) + DUST)), 1)
+    values, inverse = np.unique(scores, return_inverse=True)
+    below = np.cumsum(np.bincount(inverse.ravel(), weight))
+    total = float(below[-1])
+    count = max(min(levels, math.floor(total / max(least, 1e-300) + WEIGHT_TOLERANCE)), 1)
+    enough = least * (1 - WEIGHT_TOLERANCE)
     edges, last = [], 0.0
-    for step in range(1, many):
-        place = int(np.searchsorted(below, whole * step / many - DUST * whole))
-        if below[place] - last >= least * (1 - DUST) and whole - below[place] >= max(least * (1 - DUST), DUST * whole):
-            edges.append(values[place])
-            last = float(below[place])
+    for step in range(1, count):
+        index = int(np.searchsorted(below, total * step / count - WEIGHT_TOLERANCE * total))
+        if below[index] - last >= enough and total - below[index] >= max(enough, WEIGHT_TOLERANCE * total):
+            edges.append(values[index])
+            last = float(below[index])
     return np.unique(np.array(edges, np.float64))
 
 
 def min_leaf_rows(min_rows: float, depth: int) -> float:
-    """Say how many rows a leaf has at least, on levels of no fewer than so many."""
-    return min(LEAF, min_rows / 2.0**depth)
+    """Return the minimum number of rows of a leaf, on levels of at least ``min_rows`` rows."""
+    return min(MIN_LEAF_ROWS, min_rows / 2.0**depth)
 
 
 def grow_trees(
-    data: Columns,
+    data: BinnedColumns,
     level: Int32Array,
     rows: IntArray,
     levels: int,
@@ -125,48 +120,48 @@ def grow_trees(
     least: float,
     l2: float,
     workers: Workers,
-) -> Trees:
+) -> LevelTrees:
     """Grow one tree on the rows of each level."""
     order, starts = order_by_level(level, rows, levels)
     nodes = 2 ** (depth + 1) - 1
-    made = Trees(
+    trees = LevelTrees(
         np.full((levels, nodes), -1, np.int32),
         np.zeros((levels, nodes), np.int32),
         np.zeros((levels, nodes), np.uint8),
         np.zeros((levels, nodes)),
     )
 
-    def some(which: IntArray) -> None:
+    def grow_batch(which: IntArray) -> None:
         grow_levels(
-            which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *made
+            which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *trees
         )
 
-    workers.map(some, _shares(np.diff(starts), workers.threads))
-    return made
+    workers.map(grow_batch, _batch_levels(np.diff(starts), workers.threads))
+    return trees
 
 
-def _shares(sizes: IntArray, threads: int) -> list[IntArray]:
-    """Share levels out, the largest first, so that each share has about as many rows."""
+def _batch_levels(sizes: IntArray, threads: int) -> list[IntArray]:
+    """Return batches of levels, the largest first, of about equal numbers of rows."""
     largest = np.argsort(-sizes, kind="stable")
     largest = largest[sizes[largest] > 0]
-    shares = min(SHARES * threads if threads > 1 else 1, len(largest))
-    return [largest[at::shares] for at in range(shares)]
+    batches = min(BATCHES_PER_THREAD * threads if threads > 1 else 1, len(largest))
+    return [largest[start::batches] for start in range(batches)]
 
 
-def tree_values(data: Columns, trees: Trees, level: Int32Array, workers: Workers) -> FloatArray:
-    """Give every row the value of its leaf in the tree of its level."""
+def tree_values(data: BinnedColumns, trees: LevelTrees, level: Int32Array, workers: Workers) -> FloatArray:
+    """Return the value of the leaf of every row in the tree of its level."""
     out = np.empty(len(level))
 
-    def some(start: int) -> None:
-        end = min(start + CHUNK, len(level))
+    def evaluate_chunk(start: int) -> None:
+        end = min(start + CHUNK_ROWS, len(level))
         walk_levels(start, end, level, data.codes, data.categorical, *trees, out)
 
-    workers.map(some, range(0, len(level), CHUNK))
+    workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
     return out
 
 
-def to_forest(data: Columns, trees: Trees) -> Forest:
-    """Lay trees out as a forest, without what is not reached."""
+def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
+    """Convert trees to a forest, without unreachable nodes."""
     feature, cut = trees.feature, trees.cut
     count, nodes = feature.shape
     reached = np.zeros((count, nodes), bool)
@@ -178,11 +173,11 @@ def to_forest(data: Columns, trees: Trees) -> Forest:
             reached[:, 2 * k + 1] = reached[:, 2 * k + 2] = inner[:, k]
     leaf = reached & ~inner
     link = np.where(inner.ravel(), np.cumsum(inner) - 1, ~(np.cumsum(leaf) - 1)).reshape(count, nodes)
-    tree, at = np.nonzero(inner)
-    own, cuts = feature[tree, at], cut[tree, at]
-    categorical = data.categorical[own] > 0 if len(own) else np.zeros(0, bool)
-    ends = [np.append(one, np.inf) for one in data.cuts]
-    threshold = [0.0 if c else float(ends[f][b - 1]) for f, b, c in zip(own, cuts, categorical, strict=True)]
+    tree, node = np.nonzero(inner)
+    tested, cuts = feature[tree, node], cut[tree, node]
+    categorical = data.categorical[tested] > 0 if len(tested) else np.zeros(0, bool)
+    ends = [np.append(column_cuts, np.inf) for column_cuts in data.cuts]
+    threshold = [0.0 if c else float(ends[f][b - 1]) for f, b, c in zip(tested, cuts, categorical, strict=True)]
     words_in = np.where(categorical, cuts // 32 + 1, 0)
     words = np.zeros(int(words_in.sum()), np.uint32)
     begin = np.cumsum(words_in) - words_in
@@ -190,11 +185,11 @@ def to_forest(data: Columns, trees: Trees) -> Forest:
     arrays = {
         "root": link[:, 0],
         "output": np.zeros(count),
-        "feature": own,
+        "feature": tested,
         "threshold": np.array(threshold),
-        "left": link[tree, 2 * at + 1],
-        "right": link[tree, 2 * at + 2],
-        "missing_left": trees.side[tree, at],
+        "left": link[tree, 2 * node + 1],
+        "right": link[tree, 2 * node + 2],
+        "missing_left": trees.side[tree, node],
         "words_at": np.where(categorical, begin, -1),
         "words_in": words_in,
         "words": words,
@@ -204,19 +199,12 @@ def to_forest(data: Columns, trees: Trees) -> Forest:
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
-    """How features enter a straight line.
+class LineDesign:
+    """The coding of features in a linear function.
 
-    A number by its distance from the centre in units of the scale, and in the place after it by a constant where it is
-    missing or infinitely far; a category by a constant for each level, missing first.
-
-    Attributes
-    ----------
-    place : ndarray of int64
-        Where the slopes of each feature begin; place 0 is the constant.
-    centre, scale : ndarray of float64
-    width : int
-        How many slopes there are.
+    A number has a slope for its distance from the centre in units of the scale, and a constant if it is missing or
+    infinite; a category has a constant per level, missing first. The slopes of a feature begin at its ``place``; place 0 is
+    the intercept; ``width`` counts all slopes.
     """
 
     place: IntArray
@@ -225,27 +213,28 @@ class Lines:
     width: int
 
     @classmethod
-    def of(cls, data: Columns, weight: FloatArray) -> Lines:
-        """Measure numbers by their weighted mean and spread; refuse categories that would make too many slopes."""
-        sizes = [many + 1 if many >= 0 else 2 for many in data.levels]
-        if 1 + sum(sizes) > WIDEST:
+    def of(cls, data: BinnedColumns, weight: FloatArray) -> LineDesign:
+        """Standardise numbers by weighted mean and standard deviation; raise if categories need too many slopes."""
+        sizes = [count + 1 if count >= 0 else 2 for count in data.levels]
+        if 1 + sum(sizes) > MAX_SLOPES:
             raise ArgumentError(
-                f"a line in these features has {1 + sum(sizes):,} slopes, more than {WIDEST}",
-                hint='leave out columns of many categories, or use learner="tree"',
+                f"a linear function of these features has {1 + sum(sizes):,} slopes, more than {MAX_SLOPES}",
+                hint="leave out columns of many categories, or use {learner}",
+                settings={"learner": "tree"},
             )
         centre, scale = np.zeros(len(sizes)), np.ones(len(sizes))
-        for at, (column, many) in enumerate(zip(data.raw, data.levels, strict=True)):
+        for index, (column, count) in enumerate(zip(data.raw, data.levels, strict=True)):
             known = np.isfinite(column)
-            if many < 0 and known.any():
-                centre[at], scale[at] = _spread(column[known], weight[known])
+            if count < 0 and known.any():
+                centre[index], scale[index] = _mean_and_deviation(column[known], weight[known])
         return cls(1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)], centre, scale, 1 + sum(sizes))
 
 
-def _spread(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Give the weighted mean and standard deviation of numbers of any size; of a constant, itself and 1."""
+def _mean_and_deviation(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Return the weighted mean and standard deviation of numbers of any magnitude; of a constant, itself and 1."""
     low, high = float(column.min()), float(column.max())
     if low == high:
-        return low, 1.0  # what rounding makes of its deviation is none
+        return low, 1.0
     unit = max(abs(low), abs(high))
     mean = float(np.average(column / unit, weights=weight))
     spread = float(np.sqrt(np.average((column / unit - mean) ** 2, weights=weight))) * unit
@@ -253,8 +242,8 @@ def _spread(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
 
 
 def fit_lines(
-    data: Columns,
-    lines: Lines,
+    data: BinnedColumns,
+    lines: LineDesign,
     level: Int32Array,
     rows: IntArray,
     levels: int,
@@ -264,49 +253,51 @@ def fit_lines(
     l2: float,
     workers: Workers,
 ) -> FloatArray:
-    """Fit one line on the rows of each level by least squares: slopes (levels, width)."""
+    """Fit one linear function to the rows of each level by least squares: slopes (levels, width)."""
     order, starts = order_by_level(level, rows, levels)
     slopes = np.zeros((levels, lines.width))
 
-    def one(v: int) -> None:
+    def fit_level(v: int) -> None:
         gram, right = np.zeros((lines.width, lines.width)), np.zeros(lines.width)
-        for start in range(starts[v], starts[v + 1], CHUNK):
-            own = order[start : min(start + CHUNK, starts[v + 1])]
-            A = _design(data, lines, own)
-            heavy = weight[own, None] * A
-            gram += A.T @ heavy
-            right += heavy.T @ target[own]
+        for start in range(starts[v], starts[v + 1], CHUNK_ROWS):
+            chunk = order[start : min(start + CHUNK_ROWS, starts[v + 1])]
+            A = _design(data, lines, chunk)
+            weighted = weight[chunk, None] * A
+            gram += A.T @ weighted
+            right += weighted.T @ target[chunk]
         gram[np.arange(1, lines.width), np.arange(1, lines.width)] += l2
         values, vectors = np.linalg.eigh(gram)
-        good = values > SINGULAR * max(values[-1], 0.0)
-        slopes[v] = vectors[:, good] @ ((vectors.T @ right)[good] / values[good])
+        regular = values > SINGULAR * max(values[-1], 0.0)
+        slopes[v] = vectors[:, regular] @ ((vectors.T @ right)[regular] / values[regular])
 
-    workers.map(one, [int(v) for v in np.flatnonzero(np.diff(starts))])
+    workers.map(fit_level, [int(v) for v in np.flatnonzero(np.diff(starts))])
     return slopes
 
 
-def _design(data: Columns, lines: Lines, rows: IntArray) -> FloatArray:
+def _design(data: BinnedColumns, lines: LineDesign, rows: IntArray) -> FloatArray:
     A = np.zeros((len(rows), lines.width))
     A[:, 0] = 1.0
-    for at, many in enumerate(data.levels):
-        begin = int(lines.place[at])
-        if many >= 0:
-            A[np.arange(len(rows)), begin + data.raw[at][rows] + 1] = 1.0
+    for index, count in enumerate(data.levels):
+        begin = int(lines.place[index])
+        if count >= 0:
+            A[np.arange(len(rows)), begin + data.raw[index][rows] + 1] = 1.0
             continue
         with np.errstate(over="ignore"):
-            far = (data.raw[at][rows] - lines.centre[at]) / lines.scale[at]
-        missing = ~np.isfinite(far)
-        A[:, begin] = np.where(missing, 0.0, far)
+            distance = (data.raw[index][rows] - lines.centre[index]) / lines.scale[index]
+        missing = ~np.isfinite(distance)
+        A[:, begin] = np.where(missing, 0.0, distance)
         A[:, begin + 1] = missing
     return A
 
 
-def line_values(data: Columns, lines: Lines, slopes: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
-    """Read the line of its level at every row, as the scorer does."""
+def line_values(
+    data: BinnedColumns, lines: LineDesign, slopes: FloatArray, level: Int32Array, workers: Workers
+) -> FloatArray:
+    """Return the value of the linear function of its level for every row, as the scorer does."""
     out = np.empty(len(level))
 
-    def some(start: int) -> None:
-        end = min(start + CHUNK, len(level))
+    def evaluate_chunk(start: int) -> None:
+        end = min(start + CHUNK_ROWS, len(level))
         X = np.array([column[start:end] for column in data.raw], np.float64).reshape(len(data.raw), end - start)
         read_lines(
             level[start:end],
@@ -319,44 +310,45 @@ def line_values(data: Columns, lines: Lines, slopes: FloatArray, level: Int32Arr
             out[start:end],
         )
 
-    workers.map(some, range(0, len(level), CHUNK))
+    workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
     return out
 
 
 def fit_external(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
     """Fit a regressor of another library to the rows of a level."""
-    told = {} if weight is None else {"sample_weight": weight}
+    weights = {} if weight is None else {"sample_weight": weight}
     try:
-        return regressor.fit(X, y, **told)
+        return regressor.fit(X, y, **weights)
     except (TypeError, ValueError) as error:
         raise TrueupError(
             f"{type(regressor).__name__} could not be fitted to a level of {len(y):,} rows: "
             f"{(str(error).splitlines() or [''])[0]}",
-            hint="raise min_rows; fill in missing numbers; or leave weights out where it takes none",
+            hint="increase min_rows; fill in missing numbers; or leave out weights if it does not support them",
         ) from error
 
 
 def predict_external(regressor: Any, X: FloatArray) -> FloatArray:
-    """Ask a regressor of another library for one number a row."""
-    found = np.asarray(regressor.predict(X), np.float64)
-    if found.shape != (len(X),) or not np.isfinite(found).all():
+    """Return the predictions of a regressor of another library; raise unless they are one finite number per row."""
+    values = np.asarray(regressor.predict(X), np.float64)
+    if values.shape != (len(X),) or not np.isfinite(values).all():
         raise TrueupError(
-            f"{type(regressor).__name__} must predict one finite number a row; "
-            f"got shape {found.shape} for {len(X):,} rows, finite {np.isfinite(found).all()}",
-            hint="give it an outcome and features it can take, or another regressor",
+            f"{type(regressor).__name__} must predict one finite number per row; "
+            f"got shape {values.shape} for {len(X):,} rows, finite {np.isfinite(values).all()}",
+            hint="use an outcome and features it supports, or another regressor",
         )
-    return found
+    return values
 
 
-def matrix(columns: Sequence[AnyArray], levels: Sequence[int], rows: int) -> FloatArray:
-    """Lay features out for a regressor: numbers as they are, NaN where missing; a category as one 0/1 column a level."""
-    width = sum(max(many, 1) for many in levels)
-    if rows * width > MOST_CELLS:
+def design_matrix(columns: Sequence[AnyArray], levels: Sequence[int], rows: int) -> FloatArray:
+    """Return features as a matrix for a regressor: numbers unchanged, NaN if missing; categories one-hot encoded."""
+    width = sum(max(count, 1) for count in levels)
+    if rows * width > MAX_MATRIX_CELLS:
         raise ArgumentError(
-            f"{rows:,} rows of {width:,} columns, one for each category, are too many for a regressor of another library",
-            hint='leave out columns of many categories, or use learner="tree"',
+            f"{rows:,} rows of {width:,} columns, one per category, are too many for a regressor of another library",
+            hint="leave out columns of many categories, or use {learner}",
+            settings={"learner": "tree"},
         )
-    parts: list[AnyArray] = []
-    for column, many in zip(columns, levels, strict=True):
-        parts.append(column[:, None] if many < 0 else column[:, None] == np.arange(many))
-    return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
+    blocks: list[AnyArray] = []
+    for column, count in zip(columns, levels, strict=True):
+        blocks.append(column[:, None] if count < 0 else column[:, None] == np.arange(count))
+    return np.concatenate([np.zeros((rows, 0)), *blocks], axis=1)

@@ -1,7 +1,7 @@
-"""Trees, grown by LightGBM on features that are binned once. The only importer of lightgbm.
+"""Boosted trees by LightGBM, on features that are binned once. The only importer of lightgbm.
 
-Category codes are shifted by one on the way in, since LightGBM cannot set a code of -1 apart; what comes out is our own
-arrays, in the codes of the Table.
+Category codes are shifted by one on input, since LightGBM cannot isolate a code of -1; trees are returned as arrays of
+`trueup.kernels.trees.Forest`, in the codes of the Table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait for each other do not take the others' cores
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads do not occupy the cores of others
 
 import lightgbm as lgb
 import numpy as np
@@ -27,22 +27,20 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
 
 
-Joined = lgb.Dataset
-
 Loss = Literal["log", "squared", "classes"]
 OBJECTIVES = {"log": "cross_entropy", "squared": "regression", "classes": "multiclass"}
 METRICS = {"log": "cross_entropy", "squared": "l2", "classes": "multi_logloss"}
-ONE_BY_ONE = 100  # categories of up to so many levels are set apart one level at a time: less noise, and plainer to read
-SAMPLE = 100_000  # rows from which bins are found; more would cost memory and change next to nothing
-BATCH = 65_536  # rows that are read at a time where there are more than that
-NOTHING = 1e-30  # the weight of a row that stands for none: LightGBM takes no empty data, and no weights that sum to 0
-CONNECT_MINUTES = 2  # that LightGBM waits for its connections: all workers are running by then
-CATEGORICAL, DEFAULT_LEFT, MISSING_KIND, MISSING_NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
+MAX_ONE_HOT = 100  # categories of at most this many levels are split one level against the rest: less noise, readable
+SAMPLE_ROWS = 100_000  # bins are found from this many rows; more would cost memory and hardly change them
+BATCH_ROWS = 65_536  # rows read at a time
+NO_WEIGHT = 1e-30  # weight of a placeholder row: LightGBM accepts neither empty data nor weights that sum to 0
+CONNECT_MINUTES = 2  # timeout of LightGBM's connections; all workers are running by then
+CATEGORICAL, DEFAULT_LEFT, MISSING_TYPE, MISSING_NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
 _connected = False
 
 
 def silence() -> None:
-    """Tell LightGBM to say nothing in this thread: it keeps its level of speech for each thread apart."""
+    """Disable the log messages of LightGBM in this thread; it keeps its verbosity per thread."""
     lgb.Dataset(np.zeros((1, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
 
 
@@ -58,10 +56,7 @@ def connect_workers(addresses: Sequence[tuple[str, int]], rank: int) -> None:
 
 
 def release_memory() -> None:
-    """Give memory that was freed back to the system: the C library of Linux keeps what each thread has let go.
-
-    It is that of the whole process; it takes some milliseconds, and nothing is slower afterwards.
-    """
+    """Return freed memory to the system: the C library of Linux keeps it per thread. Takes a few milliseconds."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
@@ -69,25 +64,12 @@ def release_memory() -> None:
 
 @dataclass(frozen=True)
 class GrowthParameters:
-    """How trees are grown.
+    """Parameters of the trees.
 
-    Attributes
-    ----------
-    loss : {"log", "squared", "classes"}
-    outputs : int
-        How many prediction columns there are, each with trees of its own.
-    depth, leaves : int or None
-        Bounds on each tree; depth None is none.
-    learning_rate, feature_fraction, l2, min_hessian : float
-    monotone : bool
-        Let no tree fall where the prediction rises.
-    bins : int
-        The most bins a numeric feature is cut into.
-    seed, threads : int
-    machines : int
-        How many processes grow each tree together, each from its own rows; LightGBM's network must stand. The trees are
-        those of one process, but where a category has more than 100 levels: LightGBM then asks how many rows have each,
-        and of several machines takes the share of the hessians for it.
+    ``depth`` None is unlimited; ``outputs`` counts the prediction columns, each with trees of its own; ``monotone`` lets no
+    tree decrease in the prediction. With several ``machines``, each process grows every tree from its own rows over the
+    connections of `connect_workers`; the trees are those of one process, except for categories of more than 100 levels:
+    LightGBM then uses the number of rows per level, which several machines estimate by shares of the hessians.
     """
 
     loss: Loss
@@ -104,37 +86,36 @@ class GrowthParameters:
     threads: int = 1
     machines: int = 1
 
-    def parameters(self, features: int) -> dict[str, Any]:
-        """Say it in LightGBM's words, for this many features after the prediction columns."""
-        found = {
+    def training_parameters(self, features: int) -> dict[str, Any]:
+        """Return the parameters of LightGBM for this many features after the prediction columns."""
+        parameters = {
             "objective": OBJECTIVES[self.loss], "metric": METRICS[self.loss], "boost_from_average": False, "verbosity": -1,
             "max_depth": min(self.depth or DEEPEST, DEEPEST), "num_leaves": self.leaves,
             "learning_rate": self.learning_rate, "feature_fraction": self.feature_fraction, "lambda_l2": self.l2,
-            "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": 1, "max_cat_to_onehot": ONE_BY_ONE,
+            "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": 1, "max_cat_to_onehot": MAX_ONE_HOT,
             "seed": self.seed, "deterministic": True, "force_col_wise": True,
-            **self.binning(),
+            **self.binning_parameters(),
         }  # fmt: skip
         if self.loss == "classes":
-            found["num_class"] = self.outputs
+            parameters["num_class"] = self.outputs
         if self.monotone:
-            found["monotone_constraints"] = [1] * self.outputs + [0] * features
+            parameters["monotone_constraints"] = [1] * self.outputs + [0] * features
         if self.machines > 1:
-            found |= {"tree_learner": "data", "num_machines": self.machines, "pre_partition": True}
-        return found
+            parameters |= {"tree_learner": "data", "num_machines": self.machines, "pre_partition": True}
+        return parameters
 
-    def binning(self) -> dict[str, Any]:
-        """Say how values are cut into bins; LightGBM wants to hear the same words again in training."""
+    def binning_parameters(self) -> dict[str, Any]:
+        """Return the parameters of LightGBM that determine bins; training must repeat them."""
         return {
             "max_bin": self.bins, "feature_pre_filter": False, "enable_bundle": False, "verbosity": -1,
-            "bin_construct_sample_cnt": SAMPLE,
-            "num_threads": self.threads,
+            "bin_construct_sample_cnt": SAMPLE_ROWS, "num_threads": self.threads,
         }  # fmt: skip
 
 
-class _Rows(lgb.Sequence):
-    """Rows of columns for LightGBM, codes shifted by one: some at a time, from memory or from a mapped file."""
+class _RowSequence(lgb.Sequence):
+    """Rows of columns for LightGBM, codes shifted by one, read in batches from memory or from a mapped file."""
 
-    batch_size = BATCH
+    batch_size = BATCH_ROWS
 
     def __init__(self, columns: Sequence[AnyArray], categorical: Sequence[bool]) -> None:
         self._columns = [(column, 1.0 if is_code else 0.0) for column, is_code in zip(columns, categorical, strict=True)]
@@ -144,25 +125,18 @@ class _Rows(lgb.Sequence):
 
     def __getitem__(self, rows: Any) -> FloatArray:
         first = self._columns[0][0][rows]
-        found = np.empty((len(first), len(self._columns)))
-        for at, (column, shift) in enumerate(self._columns):
-            np.add(column[rows], shift, out=found[:, at])
-        return found
+        batch = np.empty((len(first), len(self._columns)))
+        for index, (column, shift) in enumerate(self._columns):
+            np.add(column[rows], shift, out=batch[:, index])
+        return batch
 
 
 class BinnedDataset:
-    """The features of all rows, cut into bins once; what is held is a byte a value, and rows a few at a time.
+    """The features of all rows, binned once: one byte per value.
 
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        float64 with NaN for missing, or int32 codes with -1 for missing; in memory, or mapped from a file. Of no rows, one
-        of missing values stands for them.
-    categorical : sequence of bool
-    growth : GrowthParameters
-    reference : BinnedDataset, optional
-        Some rows whose bins are taken, so that parts of the rows are cut alike everywhere. Without, they are found from
-        up to 100,000 of the rows.
+    Columns are float64 with NaN for missing, or int32 codes with -1 for missing, in memory or mapped from a file. Bins are
+    those of ``reference``, so that all partitions of the rows are binned alike, or found from up to 100,000 of the rows.
+    Without rows, one row of missing values is a placeholder.
     """
 
     def __init__(
@@ -179,20 +153,23 @@ class BinnedDataset:
             return
         if not len(columns[0]):
             columns = [np.full(1, -1 if is_code else np.nan) for is_code in categorical]
-        rows, words = _Rows(columns, categorical), growth.binning()
-        places = [at for at, is_code in enumerate(categorical) if is_code]
+        rows, parameters = _RowSequence(columns, categorical), growth.binning_parameters()
+        code_columns = [index for index, is_code in enumerate(categorical) if is_code]
         if reference is not None:
             like = reference._dataset
         else:
-            some = slice(None) if len(rows) <= SAMPLE else _sampled(len(rows), growth)
-            like = lgb.Dataset(rows[some], params=words, categorical_feature=places).construct()
-            if len(rows) <= SAMPLE:
+            sample: Any = slice(None)
+            if len(rows) > SAMPLE_ROWS:  # the rows LightGBM itself would sample, ascending
+                empty = lgb.Dataset(np.zeros((1, 1)), params=parameters)
+                sample = np.asarray(empty._create_sample_indices(total_nrow=len(rows)), np.int64)
+            like = lgb.Dataset(rows[sample], params=parameters, categorical_feature=code_columns).construct()
+            if len(rows) <= SAMPLE_ROWS:
                 self._dataset = like
                 return
-        self._dataset = lgb.Dataset(rows, reference=like, params=words, categorical_feature=places).construct()
-        _let_go(self._dataset)
+        self._dataset = lgb.Dataset(rows, reference=like, params=parameters, categorical_feature=code_columns).construct()
+        _drop_inputs(self._dataset)
 
-    def join(
+    def with_prediction(
         self,
         F: FloatArray,
         label: FloatArray,
@@ -202,51 +179,45 @@ class BinnedDataset:
         *,
         sample: FloatArray | None = None,
     ) -> lgb.Dataset:
-        """Put the prediction columns before the features; nothing of the features is binned again.
+        """Return a Dataset with prediction columns before the features, which are not binned again.
 
-        Where ``sample`` is given, the predictions of some rows, the bins of the prediction columns are found from it.
+        ``sample``, the predictions of some rows, determines the bins of the prediction columns if given.
         """
         if not len(F):
-            F, label, weight = np.zeros((1, F.shape[1])), np.zeros(1), np.full(1, NOTHING)
+            F, label, weight = np.zeros((1, F.shape[1])), np.zeros(1), np.full(1, NO_WEIGHT)
             start = None if start is None else F
         scores = None if start is None else start.ravel(order="F")
-        words = growth.binning()
-        like = None if sample is None else lgb.Dataset(sample, params=words).construct()
-        found = lgb.Dataset(F, label=label, weight=weight, init_score=scores, reference=like, params=words).construct()
-        _let_go(found)
+        parameters = growth.binning_parameters()
+        like = None if sample is None else lgb.Dataset(sample, params=parameters).construct()
+        joined = lgb.Dataset(
+            F, label=label, weight=weight, init_score=scores, reference=like, params=parameters
+        ).construct()
+        _drop_inputs(joined)
         if self._dataset is not None:
-            # `Dataset.add_features_from` does this and then warns of raw data, which we have no use for.
-            _safe_call(_LIB.LGBM_DatasetAddFeaturesFrom(found._handle, self._dataset._handle))
-            found.feature_name = found.get_feature_name()
-        return found
+            # `Dataset.add_features_from` does the same, and then warns of raw data, which is not needed.
+            _safe_call(_LIB.LGBM_DatasetAddFeaturesFrom(joined._handle, self._dataset._handle))
+            joined.feature_name = joined.get_feature_name()
+        return joined
 
 
-def _sampled(rows: int, growth: GrowthParameters) -> IntArray:
-    """Say which rows LightGBM would find its bins from, ascending."""
-    some = lgb.Dataset(np.zeros((1, 1)), params=growth.binning())._create_sample_indices(total_nrow=rows)
-    return np.asarray(some, np.int64)
-
-
-def _let_go(data: lgb.Dataset) -> None:
-    """Forget what a Dataset was made from: LightGBM has its own copy of everything, and the others may go."""
+def _drop_inputs(data: lgb.Dataset) -> None:
+    """Drop the references to what a Dataset was made from; LightGBM has its own copy."""
     data.reference = data.used_indices = data.label = data.weight = data.init_score = None
 
 
-def _forget_start(data: lgb.Dataset) -> None:
-    """Forget the scores that a booster starts from, 8 bytes a row: it has taken its own copy."""
-    data.set_field("init_score", None)
+def _subset(data: lgb.Dataset, rows: IntArray) -> lgb.Dataset:
+    """Return rows of a Dataset, ascending; `Dataset.subset` alone sorts a Python list, which takes ten times as long."""
+    subset = data.subset([0])
+    subset.used_indices = np.sort(rows).astype(np.int32)  # type: ignore[assignment]
+    subset.construct()
+    _drop_inputs(subset)
+    return subset
 
 
 class TreeGrower:
-    """Trees on some of the rows, judged on others.
+    """Grows trees on training rows and evaluates them on held-out rows of a Dataset of `BinnedDataset.with_prediction`.
 
-    Parameters
-    ----------
-    binned : BinnedDataset
-    data : lightgbm.Dataset
-        What `BinnedDataset.join` gave.
-    train, valid : ndarray of int64 or None
-        Rows to learn from and to judge by; None is all of them, and none.
+    ``train`` and ``valid`` are indices of rows; None is all of them, and none.
     """
 
     def __init__(
@@ -257,85 +228,81 @@ class TreeGrower:
         valid: IntArray | None,
         growth: GrowthParameters,
     ) -> None:
-        self._outputs, self._features, self._shared = growth.outputs, binned.columns, growth.machines > 1
-        self._counts = [0]
+        self._outputs, self._features, self._distributed = growth.outputs, binned.columns, growth.machines > 1
+        self._counts = [0]  # trees (of each output) after each call for one
         if train is None:
-            own = data
+            training = data
         elif len(train):
-            own = _subset(data, train)
-        else:  # there is nothing here to learn from, and another machine has it
-            own = _subset(data, np.zeros(1, np.int64)).set_weight(np.full(1, NOTHING))
-        self._booster = lgb.Booster(growth.parameters(binned.columns), own)
-        self._judged = valid is not None and len(valid) > 0
-        if own is not data:
-            _forget_start(own)
-        if valid is not None and self._judged:
-            judge = _subset(data, valid)
-            self._booster.add_valid(judge, "valid")
-            _forget_start(judge)
+            training = _subset(data, train)
+        else:  # another machine has all training rows
+            training = _subset(data, np.zeros(1, np.int64)).set_weight(np.full(1, NO_WEIGHT))
+        self._booster = lgb.Booster(growth.training_parameters(binned.columns), training)
+        # A booster copies the scores it starts from, 8 bytes per row: they can be dropped.
+        if training is not data:
+            training.set_field("init_score", None)
+        self._evaluated = valid is not None and len(valid) > 0
+        if valid is not None and self._evaluated:
+            held_out = _subset(data, valid)
+            self._booster.add_valid(held_out, "valid")
+            held_out.set_field("init_score", None)
 
     def grow(self, trees: int) -> list[float]:
-        """Grow so many more trees (of each output); give the mean loss of the rows to judge by after each."""
+        """Grow this many more trees (of each output); return the mean loss of the held-out rows after each."""
         losses = []
         for _ in range(trees):
             try:
                 self._booster.update()
             except lgb.basic.LightGBMError as error:
                 raise TrueupError(
-                    f"LightGBM could not grow a tree: {error}", hint="raise min_hessian, or bound leaves"
+                    f"LightGBM could not grow a tree: {error}", hint="increase min_hessian, or limit leaves"
                 ) from error
-            self._counts.append(self._booster.current_iteration())  # one that finds no split leaves no tree behind
-            if self._judged:
+            self._counts.append(self._booster.current_iteration())  # a tree without a split is not added
+            if self._evaluated:
                 losses.append(float(self._booster.eval_valid()[0][2]))
         return losses
 
     def forest(self, trees: int) -> Forest:
-        """Give what the first so many calls for a tree (of each output) left, as our own arrays."""
+        """Return the trees of the first ``trees`` iterations."""
         if self._counts[trees] == 0:
             return join_forests([])
         text = self._booster.model_to_string(num_iteration=self._counts[trees])
-        return _read(text, self._outputs, self._features, by_weight=self._shared)
+        return _parse_model(text, self._outputs, self._features, by_weight=self._distributed)
 
 
-def _subset(data: lgb.Dataset, rows: IntArray) -> lgb.Dataset:
-    """Take some rows, ascending; `subset` alone would sort a list of Python's own numbers, at ten times the time."""
-    found = data.subset([0])
-    found.used_indices = np.sort(rows).astype(np.int32)  # type: ignore[assignment]
-    found.construct()
-    _let_go(found)
-    return found
-
-
-def _read(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
-    """Read LightGBM's text of a model that it has just written."""
+def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
+    """Parse the text of a model that LightGBM has just written."""
     forests = []
-    for at, block in enumerate(text.split("\nTree=")[1:]):
+    for index, block in enumerate(text.split("\nTree=")[1:]):
         lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
-        grown = lines if int(lines["num_leaves"]) > 1 else {}
-        arrays = _nodes(grown, outputs, features, by_weight=by_weight)
+        nodes = lines if int(lines["num_leaves"]) > 1 else {}
+        arrays = _parse_nodes(nodes, outputs, features, by_weight=by_weight)
         arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
-        arrays["output"] = np.array([at % outputs])
+        arrays["output"] = np.array([index % outputs])
         arrays["value"] = _numbers(lines, "leaf_value", np.float64)
         forests.append(Forest(**{name: array.astype(KINDS.get(name, np.int32)) for name, array in arrays.items()}))
     return join_forests(forests)
 
 
-def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
-    """Read the nodes of one tree; no lines are no nodes."""
-    places, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
+def _parse_nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
+    """Parse the nodes of one tree; empty arrays without lines.
+
+    Where a feature had no missing values in training, LightGBM would treat a missing value as 0; here it follows the
+    branch that most training rows took. Counts of rows are wrong in trees grown by several machines; their sums of
+    hessians are right.
+    """
+    split_feature, decision = (_numbers(lines, name, np.int64) for name in ("split_feature", "decision_type"))
     left, right = (_numbers(lines, name, np.int64) for name in ("left_child", "right_child"))
     threshold = _numbers(lines, "threshold", np.float64)
     categorical = decision & CATEGORICAL > 0
-    # Where a feature had no missing values LightGBM would read one as 0; here it goes the way of most rows.
-    # Where several machines grew the tree its counts are wrong, and the sums of its hessians are right.
     names = ("internal_weight", "leaf_weight") if by_weight else ("internal_count", "leaf_count")
     mass = np.concatenate([_numbers(lines, name, np.float64) for name in names])
-    heavier = mass[_at(left, len(places))] >= mass[_at(right, len(places))]
-    missing_left = np.where((decision & MISSING_KIND) == MISSING_NAN, decision & DEFAULT_LEFT > 0, heavier)
+    left_mass, right_mass = (mass[np.where(child >= 0, child, len(split_feature) + ~child)] for child in (left, right))
+    default_left = decision & DEFAULT_LEFT > 0
+    missing_left = np.where((decision & MISSING_TYPE) == MISSING_NAN, default_left, left_mass >= right_mass)
     bounds = np.concatenate([[0], _numbers(lines, "cat_boundaries", np.int64)])
     which = np.where(categorical, threshold + 1, 0).astype(np.int64)
     return {
-        "feature": np.where(places < outputs, features + places, places - outputs),
+        "feature": np.where(split_feature < outputs, features + split_feature, split_feature - outputs),
         "threshold": np.where(categorical, 0.0, threshold),
         "left": left,
         "right": right,
@@ -346,10 +313,5 @@ def _nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: boo
     }
 
 
-def _at(child: IntArray, nodes: int) -> IntArray:
-    """Give the place of a child among the nodes and, after them, the leaves."""
-    return np.where(child >= 0, child, nodes + ~child)
-
-
-def _numbers(lines: dict[str, str], name: str, kind: Any) -> AnyArray:
-    return np.array(lines.get(name, "").split(), kind)
+def _numbers(lines: dict[str, str], name: str, dtype: Any) -> AnyArray:
+    return np.array(lines.get(name, "").split(), dtype)

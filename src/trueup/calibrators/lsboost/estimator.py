@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_choice
+from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.checking import check_numbers, check_whole
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets, make_external_map
 from trueup.calibrators.lsboost.levelsets import LevelSets, ScoreScale
-from trueup.calibrators.lsboost.rounds import GATES, Boosted, LineLearner, Rules, Search, TreeLearner, make_map
+from trueup.calibrators.lsboost.rounds import (
+    GATE_FOLDS,
+    LevelModel,
+    LevelSearch,
+    LineLearner,
+    RoundRules,
+    TreeLearner,
+    make_map,
+)
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Round, Split, evaluation_rows
+from trueup.calibrators.stopping import CrossValidation, History, Split, evaluation_rows, list_rounds
 from trueup.data.checks import describe_rows
 from trueup.data.frame import NO_PREDICTION, read_like
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
-from trueup.learners.level_regression import Columns, min_leaf_rows
+from trueup.learners.level_regression import BinnedColumns, min_leaf_rows
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
@@ -30,25 +38,24 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.lsboost.rounds import Learner
     from trueup.calibrators.map import Map
-    from trueup.calibrators.splits import HeldOut
     from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
 
 
-PATIENCE = 10  # rounds without a lower held-out loss that end the search
-MOST_ROUNDS, FIXED_ROUNDS = 100, 10
-MOST_LEVELS = 1_000_000
-MOST_NODES = 2**27  # of the trees of a round
-HOLD = 0.5  # of its odds, and of the odds against it, that a probability keeps in a round: none falls to 0
-REGRESSOR = ("fit", "predict", "get_params")  # what it must have
-FARTHEST = 1e300  # a real score is kept within this of 0
+PATIENCE = 10  # rounds without a lower held-out loss after which the search stops
+MAX_ROUNDS, FIXED_ROUNDS = 100, 10
+MAX_LEVELS = 1_000_000
+MAX_NODES = 2**27  # of the trees of a round
+HOLD = 0.5  # the share of its distance from 0 and from 1 that a probability keeps in a round: none becomes 0 or 1
+REGRESSOR_METHODS = ("fit", "predict", "get_params")
+MAX_SCORE = 1e300  # absolute value of a real score
 
 
 class LSBoost(Calibrator):
     """Regress the outcome on the features, level set by level set of the score, until no level can be improved.
 
-    Each round groups rows by their score and fits one small regression to each group; where it lowers the squared error,
-    the group was not multicalibrated, and its scores move to the fit (Globus-Harris et al. 2023). It corrects a prediction
+    Each round groups rows by their score and fits one small regression per group; if it lowers the squared error, the group
+    was not multicalibrated, and its scores move towards the fit (Globus-Harris et al. 2023). It corrects a prediction
     column, or, without one, is a regressor that starts from the mean.
 
     Parameters
@@ -56,43 +63,43 @@ class LSBoost(Calibrator):
     prediction : column name, optional
         The score to be corrected. None predicts from the features alone, starting from the mean outcome.
     features : column names, optional
-        What the learners see; every other column by default.
+        The features of the learners; by default every other column.
     task : {"auto", "binary", "regression"}
         "auto" is binary with a prediction, regression without.
     learner : {"tree", "linear"} or scikit-learn regressor
-        What is fitted to each level. Trees and lines are fitted to all levels of a round together. Any other regressor is
-        fitted level by level; such a model predicts, but cannot be saved.
+        What is fitted to each level. Trees and linear functions are fitted to all levels of a round together. Any other
+        regressor is fitted level by level; such a model predicts, but cannot be saved.
     depth : int
         Of the trees.
     levels : int
-        The most level sets.
+        The maximum number of level sets.
     spacing : {"mass", "equal"}
         "mass" cuts the scores of each round into levels of equal numbers of rows, and keeps their differences within a
         level. "equal" rounds every score to a multiple of ``1 / levels`` of the range of the outcome, as the paper does.
     min_rows : int
-        The fewest rows of a level that gets a learner. There are fewer levels where rows are few: one alone is boosting
+        The minimum number of rows of a level with a learner. With few rows there are fewer levels: a single one is boosting
         without level sets.
     learning_rate : float
-        How far scores move to the fit; the rest is the old score.
+        The share of the way to the fit that scores move.
     l2 : float
-        Shrinks leaves and slopes that rest on few rows.
+        L2 regularisation of leaf values and slopes.
     gate : float or None
-        By how many standard errors a fit must lower the squared error of rows it has not seen for its level to move: one in
-        four of the rows to learn from, others in every round. They also choose how deep its tree goes. None lets every fit
-        through as it is, and so does ``stopping=None``.
+        By how many standard errors a fit must lower the squared error of rows it was not fitted on for its level to move:
+        one in four of the training rows, different ones in every round. They also choose the depth of its tree. None
+        accepts every fit, and so does ``stopping=None``.
     bins : int
-        The most bins a number is cut into for trees; one of no more distinct values keeps them all.
+        The maximum number of bins of a numeric feature for trees.
     rounds : int, optional
-        The most rounds: 100, or 10 where ``stopping`` is None.
+        The maximum number of rounds: 100, or 10 if ``stopping`` is None.
     alpha, bound : float
-        ``alpha`` asks for Algorithm 1 to the letter, up to this multicalibration error (in units where the outcome spans 0
-        to 1) against functions whose square is at most ``bound``: ``ceil(2 bound / alpha)`` equal levels, no gate, full
-        steps, halting where a round lowers the training error by less than ``alpha / (2 bound)``. Then ``levels``,
-        ``spacing``, ``min_rows``, ``learning_rate``, ``l2``, ``gate``, ``rounds`` and ``stopping`` are not read.
+        ``alpha`` runs Algorithm 1 of the paper unchanged, up to this multicalibration error (in units where the outcome
+        spans 0 to 1) against functions whose square is at most ``bound``: ``ceil(2 bound / alpha)`` equal levels, no gate,
+        full steps, stopping when a round lowers the training error by less than ``alpha / (2 bound)``. ``levels``,
+        ``spacing``, ``min_rows``, ``learning_rate``, ``l2``, ``gate``, ``rounds`` and ``stopping`` are then ignored.
     limits : pair of float, optional
-        Lowest and highest outcome, for equal levels of a real outcome; those of the rows by default.
+        Lowest and highest outcome, for equal levels of a real outcome; by default those of the rows.
     stopping : CrossValidation, Holdout, Validation or None
-        Which rows judge how many rounds are kept: neither learned from, nor asked at a gate.
+        The rows that determine the number of rounds: neither trained on, nor used by gates.
     categorical, unlabelled, random_state, threads
         As in `trueup.MCGrad`.
 
@@ -166,7 +173,7 @@ class LSBoost(Calibrator):
         self.threads = threads
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """Give the predictions after no round (on a grid: rounded to it), one round, and so on to the last."""
+        """Yield the predictions after 0 rounds (rounded, if levels are equal), 1 round, and so on up to the last."""
         model = self._fitted()
         table = read_like(X, model.schema)
         columns = [table.columns[feature.name] for feature in model.schema.features]
@@ -178,187 +185,189 @@ class LSBoost(Calibrator):
     def _prediction_role(self) -> Any:
         return NO_PREDICTION if self.prediction is None else self.prediction
 
-    def _base_scores(self, table: Table, found: Map) -> FloatArray:
-        return self._base(table, found.scale) if isinstance(found, (LevelSets, ExternalLevelSets)) else table.prediction
-
     def _task(self) -> str:
         return "regression" if self.prediction is None and self.task == "auto" else self.task
 
+    def _base_scores(self, table: Table, fitted: Map) -> FloatArray:
+        if isinstance(fitted, (LevelSets, ExternalLevelSets)):
+            return _initial_scores(table, fitted.scale)
+        return table.prediction
+
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
-        self._check(table)
-        literal = self.alpha is not None
-        whole, parts = self._divided(table, literal=literal)
-        loss = task_loss("regression" if literal else table.schema.task)
-        weight = splits.scale_weights(whole.weight, len(table))
-        mass = np.ones(len(whole)) if weight is None else weight
-        scale = self._scale(table, literal=literal)
-        assert whole.outcome is not None
-        y = (whole.outcome - scale.offset) / scale.unit
-        F = (whole.prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(y), scale.start)
+        self._check_parameters(table)
+        rows, parts = table, [_all_rows(table)]
+        if self.alpha is None and self.stopping is not None:
+            rows, parts = self._split_rows(table)
+        else:
+            splits.check_row_count(table)
+        scaled = splits.scale_weights(rows.weight, len(table))
+        weight = np.ones(len(rows)) if scaled is None else scaled
+        scale = self._score_scale(table)
+        assert rows.outcome is not None
+        y = (rows.outcome - scale.offset) / scale.unit
+        F = (rows.prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(y), scale.start)
         if scale.grid:
             F = discretize(F, scale.grid)
-        rules = self._rules(scale, literal=literal)
-        learner = self._learner(whole, mass, literal=literal)
-        gates = None if rules.gate is None else splits.assign_folds(whole, GATES, int(self.random_state) + 1)
-        models = [Boosted(learner, rules, y, F, mass, part.train, gates) for part in parts]
-        search = Search(models, parts, whole, loss, Workers(self.threads), progress)
-        history = self._literal(search) if literal else self._practical(search, self._base(whole, scale))
-        levels = table.schema.levels
-        held = self._held(search, whole, F, history.chosen)
-        if not history.chosen and scale.start is None and not literal:
-            return FitResult(UnchangedMap(), history, held_out=held)
-        if history.chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
-            models = [self._again(models[0], F, history.chosen)]
+        gate = None if self.alpha is not None or self.stopping is None else self.gate
+        rules = RoundRules(scale, self.levels, self.min_rows, gate)
+        if self.alpha is not None:
+            rules = RoundRules(scale, scale.grid + 1, 0.0, None)
+        learner = self._make_learner(rows, weight)
+        gates = None if gate is None else splits.assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
+        models = [LevelModel(learner, rules, y, F, weight, part.train, gates) for part in parts]
+        loss = task_loss("regression" if self.alpha is not None else table.schema.task)
+        search = LevelSearch(models, parts, rows, loss, Workers(self.threads), progress)
+        history = self._run_algorithm_1(search) if self.alpha is not None else self._run(search)
+        chosen = history.chosen
+        held_out = None
+        evaluated = np.concatenate([part.valid for part in parts])
+        if len(evaluated):
+            base = rows.prediction if scale.start is None else scale.offset + scale.unit * F
+            scores = search.best if chosen and search.best is not None else base[evaluated]
+            held_out = splits.collect_held_out(rows, evaluated, scores)
+        if not chosen and scale.start is None and self.alpha is None:
+            return FitResult(UnchangedMap(), history, held_out=held_out)
+        refit = self.alpha is None and isinstance(self.stopping, CrossValidation) and self.stopping.refit
+        if chosen and refit:
+            models = [LevelModel(learner, rules, y, F, weight, np.arange(len(F)), gates)]
+            for _ in range(chosen):
+                models[0].add_round(Workers(self.threads))
         make = make_external_map if isinstance(learner, ExternalLearner) else make_map
-        return FitResult(make(models, history.chosen, levels), history, held_out=held)
+        return FitResult(make(models, chosen, table.schema.levels), history, held_out=held_out)
 
-    def _held(self, search: Search, whole: Table, F: FloatArray, chosen: int) -> HeldOut | None:
-        """Keep the rows that judged; without a prediction all scores start from the mean outcome of the rows of the fit."""
-        rows = np.concatenate([part.valid for part in search.parts])
-        if not len(rows):
-            return None
-        scale = search.models[0].rules.scale
-        base = whole.prediction if scale.start is None else scale.offset + scale.unit * F
-        return splits.collect_held_out(whole, rows, search.best if chosen and search.best is not None else base[rows])
-
-    def _again(self, one: Boosted, F: FloatArray, rounds: int) -> Boosted:
-        """Fit so many rounds once more, on all rows."""
-        whole = Boosted(one.learner, one.rules, one.y, F, one.weight, np.arange(len(F)), one.gates)
-        for _ in range(rounds):
-            whole.one_more(Workers(self.threads))
-        return whole
-
-    def _divided(self, table: Table, *, literal: bool) -> tuple[Table, list[Split]]:
-        """Say for each model which rows it learns from, and which judge it."""
-        splits.check_row_count(table)
-        if literal or self.stopping is None:
-            rows = np.arange(len(table))
-            return table, [Split(rows, rows[:0])]
-        return self._split_rows(table)
-
-    def _scale(self, table: Table, *, literal: bool) -> ScoreScale:
+    def _score_scale(self, table: Table) -> ScoreScale:
+        """Return the scale of scores: unbounded or [0, 1] for levels of equal mass, a grid on [0, 1] for equal levels."""
         assert table.outcome is not None
-        y, w = table.outcome, table.weight
+        y = table.outcome
         alone = not table.schema.prediction
-        mean = float(np.average(y, weights=w)) if alone else 0.0
-        rate = 1.0 if literal else self.learning_rate
+        mean = float(np.average(y, weights=table.weight)) if alone else 0.0
         binary = table.schema.task == "binary"
-        if not literal and self.spacing == "mass":
+        if self.alpha is None and self.spacing == "mass":
             if binary:
-                return ScoreScale(0.0, 1.0, 0.0, 1.0, rate, 0, mean if alone else None, HOLD)
-            unit = _unit_of(y - (mean if alone else table.prediction))
-            far = FARTHEST / max(unit, 1.0)
-            return ScoreScale(-far, far, 0.0, unit, rate, 0, mean / unit if alone else None)
-        grid = max(1, math.ceil(2 * self.bound / self.alpha - 1e-9)) if self.alpha is not None else self.levels
+                return ScoreScale(0.0, 1.0, 0.0, 1.0, self.learning_rate, 0, mean if alone else None, HOLD)
+            unit = _power_of_two(y - (mean if alone else table.prediction))
+            most = MAX_SCORE / max(unit, 1.0)
+            return ScoreScale(-most, most, 0.0, unit, self.learning_rate, 0, mean / unit if alone else None)
+        grid, rate = self.levels, self.learning_rate
+        if self.alpha is not None:
+            grid, rate = max(1, math.ceil(2 * self.bound / self.alpha - 1e-9)), 1.0
         ends = (y.min(), y.max()) if self.limits is None else self.limits
-        lowest, highest = (0.0, 1.0) if binary else (float(end) for end in ends)
-        unit = highest - lowest or 1.0
-        start = min(max((mean - lowest) / unit, 0.0), 1.0) if alone else None
-        return ScoreScale(0.0, 1.0, lowest, unit, rate, grid, start)
+        low, high = (0.0, 1.0) if binary else (float(end) for end in ends)
+        unit = high - low or 1.0
+        start = min(max((mean - low) / unit, 0.0), 1.0) if alone else None
+        return ScoreScale(0.0, 1.0, low, unit, rate, grid, start)
 
-    def _rules(self, scale: ScoreScale, *, literal: bool) -> Rules:
-        if literal:
-            return Rules(scale, scale.grid + 1, 0.0, None)
-        return Rules(scale, self.levels, self.min_rows, None if self.stopping is None else self.gate)
-
-    def _learner(self, table: Table, weight: FloatArray, *, literal: bool) -> Learner:
+    def _make_learner(self, table: Table, weight: FloatArray) -> Learner:
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        levels = table.schema.levels
+        levels, literal = table.schema.levels, self.alpha is not None
         l2 = 0.0 if literal else float(self.l2)
         if not isinstance(self.learner, str):
             return ExternalLearner(self.learner, columns, levels, weight, int(self.random_state))
-        data = Columns(columns, levels, self.bins)
+        data = BinnedColumns(columns, levels, self.bins)
         if self.learner == "tree":
             return TreeLearner(data, weight, self.depth, 0.0 if literal else min_leaf_rows(self.min_rows, self.depth), l2)
         return LineLearner(data, weight, l2)
 
-    def _base(self, table: Table, scale: ScoreScale) -> FloatArray:
-        """Give the scores that every round is held against: as they came, or the mean."""
-        return table.prediction if scale.start is None else np.full(len(table), scale.offset + scale.unit * scale.start)
-
-    def _literal(self, search: Search) -> History:
-        """Run Algorithm 1: halt where the error falls by less than alpha / (2 bound), and drop that round."""
+    def _run_algorithm_1(self, search: LevelSearch) -> History:
+        """Run Algorithm 1: stop when a round lowers the error by less than alpha / (2 bound), and drop that round."""
         assert self.alpha is not None
         enough = self.alpha / (2 * self.bound)
         errors = [search.training_error()]
         while len(errors) < 2 or errors[-2] - errors[-1] >= enough:
-            search.one_more()
+            search.add_round()
             errors.append(search.training_error())
-        unit = search.models[0].rules.scale.unit ** 2
-        chosen = len(errors) - 2
-        described = [Round(0, 0, 1.0, errors[0] * unit, 0.0, 0.0, kept=True)]
-        for at in range(1, len(errors)):
-            gain = (errors[at - 1] - errors[at]) * unit
-            described.append(Round(at, search.fitted(at), 1.0, errors[at] * unit, gain, 0.0, at <= chosen))
+        scale = search.models[0].rules.scale
+        chosen, unit, last = len(errors) - 2, scale.unit**2, errors[-2] - errors[-1]
+        evaluations = [(errors[0] * unit, 0.0, 0.0)]
+        evaluations += [(after * unit, (before - after) * unit, 0.0) for before, after in itertools.pairwise(errors)]
         reason = (
-            f"{_rounds(chosen)}: the next lowered the training error by {errors[-2] - errors[-1]:.3g} of the squared range "
-            f"of the outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to "
-            f"{search.models[0].rules.scale.grid:,} steps, and nothing was held out to judge by"
+            f"{_count_rounds(chosen)}: the next lowered the training error by {last:.3g} of the squared range of the "
+            f"outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to {scale.grid:,} steps, and no rows "
+            "were held out"
         )
-        return History(tuple(described), chosen, reason, evaluation_rows(None), "squared error")
+        counts = search.learner_counts()
+        return History(
+            list_rounds(evaluations, chosen, counts, [1.0] * len(counts)),
+            chosen,
+            reason,
+            evaluation_rows(None),
+            "squared error",
+        )
 
-    def _practical(self, search: Search, base: FloatArray) -> History:
-        most = self.rounds or (FIXED_ROUNDS if self.stopping is None else MOST_ROUNDS)
+    def _run(self, search: LevelSearch) -> History:
+        held_out = self.stopping is not None
+        most = self.rounds or (MAX_ROUNDS if held_out else FIXED_ROUNDS)
         patience = max(PATIENCE, 1 if self.stopping is None else self.stopping.patience)
-        chosen, judged, ended = search.run(base, most, patience, judged=self.stopping is not None)
-        described = [Round(0, 0, 1.0, judged[0][0], 0.0, 0.0, kept=True)]
-        for at, (mean, gain, error) in enumerate(judged[1:], start=1):
-            described.append(Round(at, search.fitted(at), 1.0, mean, gain, error, at <= chosen))
-        before, after = judged[0][0], judged[chosen][0]
-        if self.levels > 1 and not any(len(one.edges) for model in search.models for one in model.rounds):
-            ended += "; all rows are one level, since they are few (lower min_rows for more)"
-        if self.stopping is None:
-            reason = f"{_rounds(chosen)}; {ended}; nothing was held out to judge by"
+        scale = search.models[0].rules.scale
+        base = _initial_scores(search.table, scale)
+        chosen, evaluations, ended = search.run(base, most, patience, held_out=held_out)
+        before, after = evaluations[0][0], evaluations[chosen][0]
+        if self.levels > 1 and not any(len(step.edges) for model in search.models for step in model.rounds):
+            ended += "; all rows form one level, since there are few (decrease min_rows for more)"
+        if not held_out:
+            reason = f"{_count_rounds(chosen)}; {ended}; no rows were held out"
         elif chosen:
-            reason = f"{_rounds(chosen)}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
+            reason = f"{_count_rounds(chosen)}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
         else:
-            left = "scores are left unchanged" if search.models[0].rules.scale.start is None else "the mean is predicted"
-            reason = f"no round lowered the held-out loss beyond noise: {left}"
-        return History(tuple(described), chosen, reason, evaluation_rows(self.stopping), search.loss.measure)
+            result = "scores are left unchanged" if scale.start is None else "the mean is predicted"
+            reason = f"no round lowered the held-out loss significantly; {result}"
+        counts = search.learner_counts()
+        rounds = list_rounds(evaluations, chosen, counts, [1.0] * len(counts))
+        return History(rounds, chosen, reason, evaluation_rows(self.stopping), search.loss.measure)
 
-    def _check(self, table: Table) -> None:
-        check_whole(self, {"depth": (1, 10), "levels": (1, 2**20), "min_rows": (1, 2**31 - 1), "bins": (2, 65_000),
-                           "random_state": (0, 2**31 - 2)})  # fmt: skip
-        check_whole(self, {"rounds": (1, 100_000), "threads": (1, 2**31 - 1)}, optional=True)
+    def _check_parameters(self, table: Table) -> None:
+        check_integer("depth", self.depth, 1, 10)
+        check_integer("levels", self.levels, 1, 2**20)
+        check_integer("min_rows", self.min_rows, 1, 2**31 - 1)
+        check_integer("bins", self.bins, 2, 65_000)
+        check_integer("random_state", self.random_state, 0, 2**31 - 2)
+        check_integer("rounds", self.rounds, 1, 100_000, optional=True)
+        check_integer("threads", self.threads, 1, 2**31 - 1, optional=True)
         check_choice("spacing", self.spacing, ("mass", "equal"))
         if isinstance(self.learner, str):
             check_choice("learner", self.learner, ("tree", "linear"))
-        elif isinstance(self.learner, type) or not all(hasattr(self.learner, own) for own in REGRESSOR):
+        elif isinstance(self.learner, type) or not all(hasattr(self.learner, name) for name in REGRESSOR_METHODS):
             raise ArgumentError(
                 f'learner must be "tree", "linear" or a scikit-learn regressor; got {self.learner!r}',
                 hint="write it as learner=DecisionTreeRegressor(max_depth=2)",
+                parameter="learner",
             )
-        check_numbers(self, {"learning_rate": (0.0, 1.0), "bound": (0.0, np.inf)}, above=True)
-        check_numbers(self, {"l2": (0.0, np.inf)})
-        check_numbers(self, {"gate": (0.0, 100.0)}, optional=True)
-        check_numbers(self, {"alpha": (0.0, np.inf)}, above=True, optional=True)
-        if self.alpha is not None and 2 * self.bound / self.alpha > MOST_LEVELS:
-            raise ArgumentError(
-                f"alpha = {self.alpha:g} and bound = {self.bound:g} ask for {2 * self.bound / self.alpha:,.0f} levels, "
-                f"more than {MOST_LEVELS:,}",
-                hint="raise alpha",
-            )
-        self._check_size()
+        check_number("learning_rate", self.learning_rate, 0, 1, above=True)
+        check_number("bound", self.bound, 0, above=True)
+        check_number("l2", self.l2, 0)
+        check_number("gate", self.gate, 0, 100, optional=True)
+        check_number("alpha", self.alpha, 0, above=True, optional=True)
+        self._check_levels()
         self._check_limits(table)
         self._check_stopping()
         if table.schema.task == "multiclass":
-            raise ArgumentError("LSBoost corrects one prediction column", hint="tu.MCGrad takes several classes")
+            raise ArgumentError("LSBoost corrects one prediction column", hint="tu.MCGrad supports several classes")
 
-    def _check_size(self) -> None:
-        """Refuse deep trees on very many equal levels, which are laid out whether rows reach them or not."""
+    def _check_levels(self) -> None:
+        """Raise if there are too many levels, or too many nodes: trees of equal levels are allocated even without rows."""
         levels = self.levels if self.alpha is None else 2 * self.bound / self.alpha
-        equal = self.alpha is not None or self.spacing == "equal"
-        if equal and self.learner == "tree" and levels * 2 ** (self.depth + 1) > MOST_NODES:
+        if self.alpha is not None and levels > MAX_LEVELS:
             raise ArgumentError(
-                f"trees of depth {self.depth} on {levels:,.0f} levels have more than {MOST_NODES:,} nodes",
-                hint="ask for fewer levels, or for a smaller depth",
+                f"alpha = {self.alpha:g} and bound = {self.bound:g} need {levels:,.0f} levels, more than {MAX_LEVELS:,}",
+                hint="increase alpha",
+                parameter="alpha",
+            )
+        equal = self.alpha is not None or self.spacing == "equal"
+        if equal and self.learner == "tree" and levels * 2 ** (self.depth + 1) > MAX_NODES:
+            raise ArgumentError(
+                f"trees of depth {self.depth} on {levels:,.0f} levels have more than {MAX_NODES:,} nodes",
+                hint="use fewer levels, or a smaller depth",
             )
 
     def _check_limits(self, table: Table) -> None:
         if self.limits is None:
             return
         if table.schema.task == "binary":
-            raise ArgumentError("limits are for real outcomes; those of a binary task are 0 and 1", hint="leave limits out")
+            raise ArgumentError(
+                "limits are for real outcomes; those of a binary task are 0 and 1",
+                hint="leave limits out",
+                parameter="limits",
+            )
         try:
             low, high = (float(value) for value in self.limits)
         except (TypeError, ValueError):
@@ -367,21 +376,32 @@ class LSBoost(Calibrator):
             raise ArgumentError(
                 f"limits must be the lowest and the highest outcome; got {self.limits!r}",
                 hint="write it as limits=(0, 100)",
+                parameter="limits",
             )
         assert table.outcome is not None
         outside = (table.outcome < low) | (table.outcome > high)
         if outside.any():
             raise DataError(
                 f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {describe_rows(outside)}",
-                hint="widen limits, or leave them out: the lowest and the highest outcome are taken",
+                hint="widen limits, or leave them out to use the lowest and the highest outcome",
             )
 
 
-def _unit_of(residual: FloatArray) -> float:
-    """Give a power of 2 near the largest residual: squares of squares stay finite, and no digit is lost."""
+def _all_rows(table: Table) -> Split:
+    rows = np.arange(len(table))
+    return Split(rows, rows[:0])
+
+
+def _initial_scores(table: Table, scale: ScoreScale) -> FloatArray:
+    """Return the scores that rounds are compared with: the predictions, or the mean outcome."""
+    return table.prediction if scale.start is None else np.full(len(table), scale.offset + scale.unit * scale.start)
+
+
+def _power_of_two(residual: FloatArray) -> float:
+    """Return a power of 2 near the largest residual: fourth powers stay finite, and no digit is lost."""
     largest = float(np.abs(residual).max())
     return 2.0 ** min(max(math.frexp(largest)[1], -600), 340) if largest else 1.0
 
 
-def _rounds(many: int) -> str:
-    return f"{many} round{'' if many == 1 else 's'}"
+def _count_rounds(count: int) -> str:
+    return f"{count} round{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Level sets with regressors of other libraries: a model that predicts, and cannot be saved."""
+"""Level sets with regressors of other libraries: such a model predicts, but cannot be saved."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from trueup.calibrators.lsboost.rounds import SingleVersion
 from trueup.calibrators.map import Map
 from trueup.kernels.levels import advance_all, order_by_level
 from trueup.kernels.threads import Workers
-from trueup.learners.level_regression import fit_external, matrix, predict_external
+from trueup.learners.level_regression import design_matrix, fit_external, predict_external
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
@@ -20,64 +21,55 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lsboost.levelsets import ScoreScale
-    from trueup.calibrators.lsboost.rounds import Boosted, LearnedRound
+    from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound
     from trueup.data.schema import Schema
 
 
-class ExternalLearner:
-    """Any scikit-learn regressor, a clone of it for each level, fitted in threads."""
+class ExternalLearner(SingleVersion):
+    """Any scikit-learn regressor, a clone per level, fitted in threads."""
 
     def __init__(
         self, estimator: Any, columns: Sequence[AnyArray], levels: Sequence[int], weight: FloatArray, seed: int
     ) -> None:
         self.estimator, self.weight, self.seed = estimator, weight, seed
-        self.X = matrix(columns, levels, len(weight))
+        self.X = design_matrix(columns, levels, len(weight))
         self.weighted = bool((weight != weight[0]).any())
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:  # noqa: ARG002
-        """Fit a clone on each level to the outcome itself."""
+        """Fit a clone to the outcomes of each level."""
         order, starts = order_by_level(level, rows, levels)
 
-        def one(v: int) -> Any:
+        def fit_level(v: int) -> Any:
             own = order[starts[v] : starts[v + 1]]
-            return self._fit(own, y) if len(own) else None
+            if not len(own):
+                return None
+            regressor = clone(self.estimator)
+            if regressor.get_params().get("random_state", 0) is None:
+                regressor.set_params(random_state=self.seed)
+            return fit_external(regressor, self.X[own], y[own], self.weight[own] if self.weighted else None)
 
-        return workers.map(one, range(levels))
-
-    def _fit(self, rows: IntArray, y: FloatArray) -> Any:
-        made = clone(self.estimator)
-        if made.get_params().get("random_state", 0) is None:
-            made.set_params(random_state=self.seed)
-        return fit_external(made, self.X[rows], y[rows], self.weight[rows] if self.weighted else None)
+        return workers.map(fit_level, range(levels))
 
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
-        """Say how far the fit of its level is from the score of every row."""
-        return fitted_values(fitted, self.X, level, workers) - F
-
-    def versions(self, fitted: Any) -> list[Any]:
-        """Have regressors as they are."""
-        return [fitted]
-
-    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
-        """Have regressors as they are."""
-        return versions[0]
+        """Return the distance of the fit of its level from the score of every row."""
+        return _predict_levels(fitted, self.X, level, workers) - F
 
     def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Have a regressor for each level, None for the others."""
-        return [one if here else None for one, here in zip(fitted, kept, strict=True)]
+        """Return the regressors of the kept levels, None for the others."""
+        return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
 
 
-def fitted_values(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
-    """Predict every row by the regressor of its level; NaN where there is none."""
+def _predict_levels(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
+    """Predict every row by the regressor of its level; NaN if there is none."""
     order, starts = order_by_level(level, np.arange(len(level)), len(fitted))
     out = np.full(len(level), np.nan)
 
-    def one(v: int) -> None:
+    def predict_level(v: int) -> None:
         own = order[starts[v] : starts[v + 1]]
         if len(own) and fitted[v] is not None:
             out[own] = predict_external(fitted[v], X[own])
 
-    workers.map(one, range(len(fitted)))
+    workers.map(predict_level, range(len(fitted)))
     return out
 
 
@@ -90,42 +82,42 @@ class ExternalLevelSets(Map):
 
     scale: ScoreScale
     levels: tuple[int, ...]
-    models: tuple[tuple[LearnedRound, ...], ...]
+    models: tuple[tuple[LevelRound, ...], ...]
     name: str
 
     @property
     def steps(self) -> int:
-        """Count the rounds."""
+        """Return the number of rounds."""
         return len(self.models[0])
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Score rows by all rounds."""
-        for found in self.stages(columns, prediction, workers):
-            last = found
+        """Score rows with all rounds."""
+        *_, last = self.stages(columns, prediction, workers)
         return last
 
     def stages(
         self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None
     ) -> Iterator[FloatArray]:
-        """Score rows by no round, by the first, by the first two, and so on."""
-        scale, crew = self.scale, workers or Workers()
-        X = matrix(list(columns), self.levels, len(prediction))
-        begin = (prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(X), scale.start)
+        """Yield the scores after 0, 1, 2, ... rounds."""
+        scale, workers = self.scale, workers or Workers()
+        X = design_matrix(list(columns), self.levels, len(prediction))
+        start = (prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(X), scale.start)
         if scale.grid:
-            begin = discretize(begin, scale.grid)
-        scores = [begin] * len(self.models)
-        for at in range(self.steps + 1):
-            if at:
-                scores = [self._step(model[at - 1], X, F, crew) for model, F in zip(self.models, scores, strict=True)]
+            start = discretize(start, scale.grid)
+        scores = [start] * len(self.models)
+        for number in range(self.steps + 1):
+            if number:
+                steps = [model[number - 1] for model in self.models]
+                scores = [self._advance(step, X, F, workers) for step, F in zip(steps, scores, strict=True)]
             yield scale.offset + scale.unit * (np.sum(scores, axis=0) / len(scores))
 
-    def _step(self, one: LearnedRound, X: FloatArray, F: FloatArray, workers: Workers) -> FloatArray:
-        scale, moved = self.scale, np.empty(len(F))
-        level = np.searchsorted(one.edges, F).astype(np.int32)
-        value = fitted_values(one.fitted, X, level, workers) - F
-        kept = one.kept.astype(np.uint8)
-        advance_all(F, value, kept, level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, moved)
-        return moved
+    def _advance(self, step: LevelRound, X: FloatArray, F: FloatArray, workers: Workers) -> FloatArray:
+        scale, out = self.scale, np.empty(len(F))
+        level = np.searchsorted(step.edges, F).astype(np.int32)
+        value = _predict_levels(step.fitted, X, level, workers) - F
+        kept = step.kept.astype(np.uint8)
+        advance_all(F, value, kept, level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out)
+        return out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row."""
@@ -133,15 +125,15 @@ class ExternalLevelSets(Map):
         return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))
 
     def describe(self) -> str:
-        """Name the regressor."""
+        """Return the number of rounds and the type of the regressor."""
         return f"{self.steps} round{'' if self.steps == 1 else 's'} of {self.name} on level sets"
 
     def tested(self) -> list[tuple[int, ...]]:
-        """Take every feature for one that matters."""
-        return [(at,) for at in range(len(self.levels))]
+        """List every feature: the regressor does not tell which it uses."""
+        return [(feature,) for feature in range(len(self.levels))]
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
-        """Say what each round added."""
+        """Explain the change of one prediction by round."""
         from trueup.calibrators.explain import explain_rounds
 
         columns = [np.array([value]) for value in row]
@@ -149,8 +141,8 @@ class ExternalLevelSets(Map):
         return explain_rounds(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
 
 
-def make_external_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> ExternalLevelSets:
-    """Put the first so many rounds of all models into one map."""
+def make_external_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> ExternalLevelSets:
+    """Return the first ``rounds`` rounds of all models as one map."""
     first = models[0]
     name = type(first.learner.estimator).__name__  # type: ignore[attr-defined]
     return ExternalLevelSets(first.rules.scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)

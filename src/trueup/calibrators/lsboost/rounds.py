@@ -1,4 +1,4 @@
-"""Rounds of LSBoost: level sets, a learner for each, a gate, and scores that move; all models of a fit side by side."""
+"""Rounds of LSBoost: level sets of the score, a learner per level, a gate per learner; all models of a fit in parallel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trueup.kernels.levels import NONE, advance_all
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import join_forests
 from trueup.learners.level_regression import (
-    DUST,
-    Columns,
-    Lines,
-    Trees,
+    WEIGHT_TOLERANCE,
+    BinnedColumns,
+    LevelTrees,
+    LineDesign,
     fit_lines,
     grow_trees,
     level_edges,
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 
-GATES = 4  # one in so many of the rows to learn from opens the gates of a round instead
-LESS = 1e-9  # a loss counts as lower where it is by this share: sums differ by the number of threads
+GATE_FOLDS = 4  # a different one of these folds of the training rows evaluates the learners of each round
+LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How a round goes.
+class RoundRules:
+    """The rules of a round.
 
     Attributes
     ----------
     scale : ScoreScale
     levels : int
-        The most level sets; those of a grid are its points.
+        The maximum number of level sets; those of a grid are its points.
     min_rows : float
-        A level of less weight has no learner; levels of equal mass are made no smaller.
+        The minimum weight of a level with a learner, and of levels of equal mass.
     gate : float or None
-        By how many standard errors a learner must lower the squared error of gate rows on its level.
+        By how many standard errors a learner must lower the squared error of the gate rows on its level.
     """
 
     scale: ScoreScale
@@ -61,98 +61,102 @@ class Rules:
 
 
 class Learner(Protocol):
-    """What is fitted to every level of a round."""
+    """Fits one regression to each level of a round; may offer simpler versions of it (as trees cut at a depth)."""
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Fit one learner on the rows of each level."""
+        """Fit one regression to the rows of each level."""
 
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
-        """Say for every row what the learner of its level adds to the score."""
+        """Return for every row what the regression of its level adds to the score."""
 
     def versions(self, fitted: Any) -> list[Any]:
-        """List what was fitted from its simplest form to the whole of it."""
+        """Return all versions of the fit, from the simplest to the full one."""
 
     def mix(self, versions: list[Any], which: IntArray) -> Any:
-        """Take for each level the version it is given."""
+        """Combine the chosen version of each level."""
 
     def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Let go of what was fitted to the other levels."""
+        """Drop the regressions of the other levels."""
+
+
+class SingleVersion:
+    """A learner without simpler versions."""
+
+    def versions(self, fitted: Any) -> list[Any]:
+        """Return the fit alone."""
+        return [fitted]
+
+    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
+        """Return the only version."""
+        return versions[0]
 
 
 @dataclass(eq=False)
 class TreeLearner:
-    """Regression trees of a small depth, by least squares on binned features."""
+    """Regression trees of small depth, by least squares on binned features."""
 
-    data: Columns
+    data: BinnedColumns
     weight: FloatArray
     depth: int
-    least: float
+    min_leaf_rows: float
     l2: float
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Grow one tree on each level."""
+        """Grow one tree per level."""
         return grow_trees(
-            self.data, level, rows, levels, y - F, self.weight, depth=self.depth, least=self.least, l2=self.l2,
+            self.data, level, rows, levels, y - F, self.weight, depth=self.depth, least=self.min_leaf_rows, l2=self.l2,
             workers=workers,
         )  # fmt: skip
 
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Walk every row down the tree of its level."""
+        """Return the value of the leaf of every row in the tree of its level."""
         return tree_values(self.data, fitted, level, workers)
 
     def versions(self, fitted: Any) -> list[Any]:
-        """Cut the trees at every depth, from the mean of the level to the whole tree."""
+        """Return the trees cut at every depth, from the mean of the level to the full tree."""
         return [self._cut(fitted, np.full(len(fitted.feature), depth)) for depth in range(self.depth + 1)]
 
     def mix(self, versions: list[Any], which: IntArray) -> Any:
-        """Cut each tree at its depth."""
+        """Cut the tree of each level at its chosen depth."""
         return self._cut(versions[-1], which)
 
     def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Take the trees of some levels."""
-        return Trees(*(array[kept] for array in fitted))
+        """Return the trees of the kept levels."""
+        return LevelTrees(*(array[kept] for array in fitted))
 
     def _cut(self, fitted: Any, depth: IntArray) -> Any:
-        deep = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
-        return fitted._replace(feature=np.where(deep, np.int32(-1), fitted.feature))
+        below = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
+        return fitted._replace(feature=np.where(below, np.int32(-1), fitted.feature))
 
 
 @dataclass(eq=False)
-class LineLearner:
-    """Straight lines in the features, by least squares."""
+class LineLearner(SingleVersion):
+    """Linear functions of the features, by least squares."""
 
-    data: Columns
+    data: BinnedColumns
     weight: FloatArray
     l2: float
-    lines: Lines = field(init=False)
+    lines: LineDesign = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = Lines.of(self.data, self.weight)
+        self.lines = LineDesign.of(self.data, self.weight)
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Fit one line on each level."""
+        """Fit one linear function per level."""
         return fit_lines(self.data, self.lines, level, rows, levels, y - F, self.weight, l2=self.l2, workers=workers)
 
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Read the line of its level at every row."""
+        """Return the value of the linear function of its level for every row."""
         return line_values(self.data, self.lines, fitted, level, workers)
 
-    def versions(self, fitted: Any) -> list[Any]:
-        """Have lines as they are."""
-        return [fitted]
-
-    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
-        """Have lines as they are."""
-        return versions[0]
-
     def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Take the lines of some levels."""
+        """Return the slopes of the kept levels."""
         return fitted[kept]
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedRound:
-    """One round of one model: the edges between levels, which of them keep a learner, and these learners."""
+class LevelRound:
+    """One round of one model: the edges between levels, the levels that keep a learner, and these learners."""
 
     edges: FloatArray
     fitted: Any
@@ -160,66 +164,56 @@ class LearnedRound:
 
 
 @dataclass(eq=False)
-class Boosted:
-    """One model on its way.
+class LevelModel:
+    """One model during boosting: outcomes ``y`` and scores ``F`` of all rows are on the scale of the rules.
 
-    Parameters
-    ----------
-    learner : Learner
-    rules : Rules
-    y, F : ndarray
-        Outcomes and scores of all rows, on the scale of the rules.
-    weight : ndarray
-    train : ndarray of int64
-        Rows to learn from.
-    gates : ndarray of int64, or None
-        A part for every row: in each round the rows of one part are not learned from, and must confirm what the others
-        say. None lets everything through.
+    ``gate_fold`` is a fold per row: in each round one fold is not trained on and must confirm the learners; None keeps all
+    learners.
     """
 
     learner: Learner
-    rules: Rules
+    rules: RoundRules
     y: FloatArray
     F: FloatArray
     weight: FloatArray
     train: IntArray
-    gates: IntArray | None
-    rounds: list[LearnedRound] = field(default_factory=list, init=False)
+    gate_fold: IntArray | None
+    rounds: list[LevelRound] = field(default_factory=list, init=False)
 
-    def one_more(self, workers: Workers) -> None:
-        """Fit one more round; other rows open the gates than in the round before."""
-        learn = self.train
-        confirm = learn[:0]
-        if self.gates is not None:
-            held = self.gates[learn] == len(self.rounds) % GATES
-            learn, confirm = learn[~held], learn[held]
-        edges = self._edges(learn)
+    def add_round(self, workers: Workers) -> None:
+        """Fit one more round."""
+        train, gate = self.train, self.train[:0]
+        if self.gate_fold is not None:
+            held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
+            train, gate = train[~held], train[held]
+        edges = self._edges(train)
         level, levels = np.searchsorted(edges, self.F).astype(np.int32), len(edges) + 1
-        fitted = self.learner.fit(level, learn, levels, self.y, self.F, workers)
-        size = np.bincount(level[learn], self.weight[learn], levels)
-        least = 0.0 if levels == 1 else self.rules.min_rows * (1 - DUST)  # one level is all rows there are
+        fitted = self.learner.fit(level, train, levels, self.y, self.F, workers)
+        size = np.bincount(level[train], self.weight[train], levels)
+        # A single level has all rows there are, however few.
+        least = 0.0 if levels == 1 else self.rules.min_rows * (1 - WEIGHT_TOLERANCE)
         kept = (size >= least) & (size > 0)
-        if self.rules.gate is not None and len(confirm):
-            fitted, passed = self._confirmed(fitted, level, levels, confirm, workers)
+        if self.rules.gate is not None and len(gate):
+            fitted, passed = self._apply_gate(fitted, level, levels, gate, workers)
             kept &= passed
         value = self.learner.values(fitted, level, self.F, workers)
-        self.F = self._moved(value, kept, level)
-        self.rounds.append(LearnedRound(edges, self.learner.keep(fitted, kept), kept))
+        self.F = self._advanced(value, kept, level)
+        self.rounds.append(LevelRound(edges, self.learner.keep(fitted, kept), kept))
 
-    def _confirmed(
+    def _apply_gate(
         self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
     ) -> tuple[Any, BoolArray]:
-        """Take on each level the version of its learner that is best for other rows, and say where it is good enough."""
+        """Choose the version of each learner that is best on the gate rows; return also which levels pass the gate."""
         assert self.rules.gate is not None
         versions = self.learner.versions(fitted)
-        everywhere = np.ones(levels, bool)
+        all_levels = np.ones(levels, bool)
         gains, errors = np.empty((len(versions), levels)), np.empty((len(versions), levels))
-        for at, version in enumerate(versions):
-            moved = self._moved(self.learner.values(version, level, self.F, workers), everywhere, level)
-            gains[at], errors[at] = self._gains(moved, level, levels, rows)
+        for index, version in enumerate(versions):
+            advanced = self._advanced(self.learner.values(version, level, self.F, workers), all_levels, level)
+            gains[index], errors[index] = self._gains(advanced, level, levels, rows)
         best = np.argmax(gains, axis=0)
         gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
-        several = np.bincount(level[rows], minlength=levels) > 1  # one row has no standard error
+        several = np.bincount(level[rows], minlength=levels) > 1  # a single row has no standard error
         return self.learner.mix(versions, best), several & (gain > self.rules.gate * error)
 
     def _edges(self, rows: IntArray) -> FloatArray:
@@ -228,130 +222,123 @@ class Boosted:
             return (np.arange(grid) + 0.5) / grid
         return level_edges(self.F[rows], self.weight[rows], self.rules.levels, self.rules.min_rows)
 
-    def _moved(self, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
+    def _advanced(self, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
         scale, out = self.rules.scale, np.empty(len(self.F))
         advance_all(
             self.F, value, kept.view(np.uint8), level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out
         )
         return out
 
-    def _gains(self, moved: FloatArray, level: Int32Array, levels: int, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Say by how much the squared error of rows falls on each level, and the standard error of that."""
+    def _gains(self, advanced: FloatArray, level: Int32Array, levels: int, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the decrease of the squared error on each level and its standard error."""
         at, w = level[rows], self.weight[rows]
-        gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - moved[rows]) ** 2)
+        gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - advanced[rows]) ** 2)
         total = np.bincount(at, gain, levels)
         count = np.maximum(np.bincount(at, minlength=levels), 1)
-        spread = np.bincount(at, gain**2, levels) - total**2 / count
-        return np.asarray(total), np.sqrt(np.maximum(spread, 0.0))
+        variance = np.bincount(at, gain**2, levels) - total**2 / count
+        return np.asarray(total), np.sqrt(np.maximum(variance, 0.0))
 
 
-def make_map(models: Sequence[Boosted], rounds: int, levels: tuple[int, ...]) -> LevelSets:
-    """Put the first so many rounds of all models into one map; without rounds they are all the same."""
+def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets:
+    """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
     models = models if rounds else models[:1]
-    steps = [one for model in models for one in model.rounds[:rounds]]
-    edges = [one.edges for one in steps]
-    kept = np.concatenate([np.zeros(0, bool), *(one.kept for one in steps)])
-    learner = np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
+    steps = [step for model in models for step in model.rounds[:rounds]]
+    edges = [step.edges for step in steps]
+    kept = np.concatenate([np.zeros(0, bool), *(step.kept for step in steps)])
+    learner_index = np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
     learners: Any
-    first = models[0].learner
-    if isinstance(first, LineLearner):
-        slopes = np.concatenate([np.zeros((0, first.lines.width)), *(one.fitted for one in steps)])
-        learners = LineSlopes(first.lines.place, first.lines.centre, first.lines.scale, slopes)
+    learner = models[0].learner
+    if isinstance(learner, LineLearner):
+        slopes = np.concatenate([np.zeros((0, learner.lines.width)), *(step.fitted for step in steps)])
+        learners = LineSlopes(learner.lines.place, learner.lines.centre, learner.lines.scale, slopes)
     else:
-        assert isinstance(first, TreeLearner)
-        learners = join_forests([to_forest(first.data, one.fitted) for one in steps])
-    at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
-    return LevelSets(
-        models[0].rules.scale, levels, len(models), rounds, at, np.concatenate([np.zeros(0), *edges]), learner, learners
-    )
+        assert isinstance(learner, TreeLearner)
+        learners = join_forests([to_forest(learner.data, step.fitted) for step in steps])
+    edges_at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
+    all_edges = np.concatenate([np.zeros(0), *edges])
+    return LevelSets(models[0].rules.scale, levels, len(models), rounds, edges_at, all_edges, learner_index, learners)
 
 
-class Search:
-    """Rounds of all models, one after another, judged on the rows that each model left out.
-
-    Parameters
-    ----------
-    models : sequence of Boosted
-    parts : sequence of Split
-        Which rows judge each model.
-    table : Table
-    loss : TaskLoss
-    workers : Workers
-    progress : callable or None
-    """
+class LevelSearch:
+    """Boosting of all models round by round, evaluated on the rows that each model held out."""
 
     def __init__(
         self,
-        models: Sequence[Boosted],
-        parts: Sequence[Split],
+        models: Sequence[LevelModel],
+        splits: Sequence[Split],
         table: Table,
         loss: TaskLoss,
         workers: Workers,
         progress: Any,
     ) -> None:
-        self.models, self.parts, self.table, self.loss = models, parts, table, loss
+        self.models, self.splits, self.table, self.loss = models, splits, table, loss
         self.workers, self.progress = workers, progress
-        self.inner = Workers(max(1, workers.threads // len(models)))
-        self.best: FloatArray | None = None
+        self.workers_per_model = Workers(max(1, workers.threads // len(models)))
+        self.best: FloatArray | None = None  # scores of the held-out rows after the best round
 
-    def one_more(self) -> None:
+    def add_round(self) -> None:
         """Fit one more round of every model."""
-        self.workers.map(lambda model: model.one_more(self.inner), self.models)
+        self.workers.map(lambda model: model.add_round(self.workers_per_model), self.models)
 
-    def fitted(self, at: int) -> int:
-        """Count the learners that a model keeps of a round, on average, rounded up."""
-        return math.ceil(sum(int(model.rounds[at - 1].kept.sum()) for model in self.models) / len(self.models))
+    def learner_counts(self) -> list[int]:
+        """Return the mean number of learners that a model keeps, per round, rounded up."""
+        kept = np.array([[int(step.kept.sum()) for step in model.rounds] for model in self.models])
+        return [math.ceil(total / len(self.models)) for total in kept.sum(axis=0).tolist()]
 
     def training_error(self) -> float:
-        """Give the squared error of the rows of the fit, on the scale of the rules."""
+        """Return the squared error of the training rows, on the scale of the rules."""
         model = self.models[0]
         return float(np.average((model.y - model.F) ** 2, weights=model.weight))
 
     def run(
-        self, base: FloatArray, most: int, patience: int, *, judged: bool
+        self, base: FloatArray, most: int, patience: int, *, held_out: bool
     ) -> tuple[int, list[tuple[float, float, float]], str]:
-        """Fit rounds until they bring nothing; say which is best, how each was judged, and why it ended.
+        """Fit rounds until they no longer help; return the best number, (loss, gain, error) per round, and why it ended.
 
-        The scores that the best gives to the rows that judge are kept.
-
-        Without rows that judge, rounds go on while the training error falls, and the one in which it does not is dropped.
+        Without held-out rows, rounds continue while the training error falls, and the first that does not lower it is
+        dropped.
         """
-        start = np.concatenate([self._losses(part, base) for part in self.parts])
-        rows = np.concatenate([self._rows(part) for part in self.parts])
+        start = np.concatenate([self._losses(split, base) for split in self.splits])
+        rows = np.concatenate([_evaluated(split) for split in self.splits])
         weight = None if self.table.weight is None else self.table.weight[rows]
         best, chosen = start, 0
-        found = [(float(np.average(start, weights=weight)), 0.0, 0.0)]
-        lowest, ended = found[0][0], "the most that were allowed"
-        for at in range(1, most + 1):
-            self.one_more()
-            now = np.concatenate([self._losses(p, self._scores(m)) for p, m in zip(self.parts, self.models, strict=True)])
-            gain, error, _ = paired_gain(best - now, weight)
-            found.append((float(np.average(now, weights=weight)), gain, error))
+        evaluations = [(float(np.average(start, weights=weight)), 0.0, 0.0)]
+        lowest, ended = evaluations[0][0], "stopped at the maximum number of rounds"
+        for number in range(1, most + 1):
+            self.add_round()
+            scores = [_model_scores(model) for model in self.models]
+            current = np.concatenate([self._losses(*pair) for pair in zip(self.splits, scores, strict=True)])
+            gain, error, _ = paired_gain(best - current, weight)
+            loss = float(np.average(current, weights=weight))
+            evaluations.append((loss, gain, error))
             if self.progress is not None:
-                self.progress(at, most)
-            if found[-1][0] < lowest - LESS * abs(lowest):
-                best, chosen, lowest = now, at, found[-1][0]
-                self.best = self._held() if judged else None
-            # Other rows are at the gates in each of so many rounds: what one part does not confirm, the next may.
-            idle = at >= GATES and not any(one.kept.any() for model in self.models for one in model.rounds[-GATES:])
-            if idle or at - chosen >= (patience if judged else 1):
-                ended = "no level could be improved further" if idle else "the next brought nothing"
+                self.progress(number, most)
+            if loss < lowest - LOSS_TOLERANCE * abs(lowest):
+                best, chosen, lowest = current, number, loss
+                if held_out:
+                    pairs = zip(self.splits, scores, strict=True)
+                    self.best = np.concatenate([score[split.valid] for split, score in pairs])
+            # Other rows are at the gate in each of GATE_FOLDS rounds: what one fold does not confirm, the next may.
+            recent = [step for model in self.models for step in model.rounds[-GATE_FOLDS:]]
+            if number >= GATE_FOLDS and not any(step.kept.any() for step in recent):
+                ended = "no level could be improved further"
                 break
-        if judged and not choose_rounds([start, best], weight)[0]:
+            if number - chosen >= (patience if held_out else 1):
+                ended = "further rounds did not lower it"
+                break
+        if held_out and not choose_rounds([start, best], weight)[0]:
             chosen = 0
-        return chosen, found, ended
+        return chosen, evaluations, ended
 
-    def _held(self) -> FloatArray:
-        return np.concatenate([self._scores(m)[p.valid] for p, m in zip(self.parts, self.models, strict=True)])
-
-    def _rows(self, part: Split) -> IntArray:
-        return part.valid if len(part.valid) else part.train
-
-    def _scores(self, model: Boosted) -> FloatArray:
-        scale = model.rules.scale
-        return scale.offset + scale.unit * model.F
-
-    def _losses(self, part: Split, scores: FloatArray) -> FloatArray:
-        rows = self._rows(part)
+    def _losses(self, split: Split, scores: FloatArray) -> FloatArray:
+        rows = _evaluated(split)
         assert self.table.outcome is not None
         return self.loss.per_row(self.table.outcome[rows], self.loss.apply_link(scores[rows]))
+
+
+def _evaluated(split: Split) -> IntArray:
+    return split.valid if len(split.valid) else split.train
+
+
+def _model_scores(model: LevelModel) -> FloatArray:
+    return model.rules.scale.offset + model.rules.scale.unit * model.F

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.mcgrad.checkpoint import Checkpoint
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.mcgrad.facts import Facts
-    from trueup.calibrators.mcgrad.grower import Limits
+    from trueup.calibrators.mcgrad.grower import RoundLimits
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -56,7 +56,7 @@ class Plan:
     Attributes
     ----------
     growth : GrowthParameters
-    limits : Limits
+    limits : RoundLimits
     rule : CrossValidation, Holdout or None
         Which rows judge; None also where ``held`` are rows of their own.
     most, patience, seed : int
@@ -73,7 +73,7 @@ class Plan:
     """
 
     growth: GrowthParameters
-    limits: Limits
+    limits: RoundLimits
     rule: CrossValidation | Holdout | None
     most: int
     patience: int
@@ -151,7 +151,7 @@ def fit_apart(
     to_allow : callable
         Says what to do where rows do not fit, told the memory that would do and the number of models.
     """
-    calibrator._check(several=len(parts.schema.prediction) > 1)
+    calibrator._check_parameters(len(parts.schema.prediction))
     _check_validation(calibrator.stopping)
     seed = int(calibrator.random_state)
     if facts is None:
@@ -166,7 +166,7 @@ def fit_apart(
         check_room(parts, calibrator.stopping, len(facts) + more, to_allow=to_allow)
     saved = calibrator._checkpoint(plan.growth, _content(facts, plan)) if calibrator.resume is not None else None
     rounds, step = _grow(parts, plan, saved)
-    history = calibrator._history(step.chosen, step.judged, rounds, plan.most, task_loss(parts.schema.task).measure)
+    history = calibrator._make_history(step.chosen, step.judged, rounds, task_loss(parts.schema.task).measure)
     kept = tuple(rounds[: history.chosen])
     if kept and isinstance(calibrator.stopping, CrossValidation) and calibrator.stopping.refit:
         kept = parts.run_workers(partial(_refit, plan=plan, rounds=kept))
@@ -179,14 +179,14 @@ def fit_apart(
 
 def _plan(calibrator: MCGrad, facts: Facts) -> Plan:
     sample, stopping = facts.sample, calibrator.stopping
-    growth = calibrator._growth(sample)
+    growth = calibrator._growth_parameters(sample)
     held = None
     if isinstance(stopping, Validation):
         held = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
         splits.warn_if_trained_on(sample, held, task_loss(sample.schema.task))
-    most = calibrator._most_rounds()
+    most = calibrator._max_rounds()
     return Plan(
-        growth, calibrator._limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
+        growth, calibrator._round_limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
         most, most if stopping is None else stopping.patience, int(calibrator.random_state), calibrator.threads, sample,
         held, facts.digest,
     )  # fmt: skip
@@ -256,7 +256,7 @@ def _round(
 ) -> Step:
     """Grow one more round with the others, and judge it: what one process does with its rows."""
     whole, grown = _cascades(table, sizes, communicator, plan, rounds)
-    weight = None if whole.weight is None else whole.weight[grown.judged]
+    weight = None if whole.weight is None else whole.weight[grown.evaluated_rows]
     tried = itertools.islice(grown.losses(), min(len(rounds) + 1, plan.most) + 1)
     chosen, judged = choose_rounds(tried, weight, patience=plan.patience, communicator=communicator)
     return Step(grown.rounds[-1] if len(judged) == len(rounds) + 2 else None, chosen, judged)

@@ -1,1 +1,0 @@
-"""The maps from scores to better scores: all that prediction needs. No scikit-learn and no LightGBM here."""
