@@ -164,7 +164,7 @@ def landscape(frame: pd.DataFrame, net: str) -> dict[str, Any]:
     picture = Figure(figsize=(8.6, 3.8), layout="constrained")
     highest = max(float(error[place == at].max()) for at in chosen.values())
     for ax, (which, at) in zip(picture.subplots(1, 2), chosen.items(), strict=True):
-        tu.figures.draw_landscape(phi[place == at], error[place == at], ax, highest=highest, title=names[which])
+        tu.figures.draw_landscape(phi[place == at], error[place == at], ax, max_error=highest, title=names[which])
     picture.savefig(PICTURES / "local-landscape.png", dpi=90)
     errors = {names[which]: error[place == at] for which, at in chosen.items()}
     whole = {names[which]: float(gap[at]) for which, at in chosen.items()}

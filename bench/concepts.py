@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import trueup as tu
-from trueup.reports.figures.style import CALM, COLOURS, INK, plain
+from trueup.reports.figures.style import COLOURS, GREY, INK, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def diagram(ax: Axes, y: Floats, p: Floats, *, colour: str, label: str, marker: 
 
 def square(ax: Axes, title: str) -> None:
     ax.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--", zorder=0)
-    plain(ax, title, "predicted", "what happened")
+    style_axes(ax, title, "predicted", "what happened")
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
@@ -94,7 +94,7 @@ def cumulative(random: np.random.Generator) -> None:
     figure, (ax,) = canvas(1)
     noise = np.sqrt(np.cumsum(p * (1 - p))) / n
     ax.fill_between(
-        share[::10], -2 * noise[::10], 2 * noise[::10], color=CALM, alpha=0.5, linewidth=0, label="chance (two noises)"
+        share[::10], -2 * noise[::10], 2 * noise[::10], color=GREY, alpha=0.5, linewidth=0, label="chance (two noises)"
     )
     shift = np.where((share > 0.55) & (share < 0.8), 0.12, 0.0)
     drawn = random.random(n)
@@ -102,7 +102,7 @@ def cumulative(random: np.random.Generator) -> None:
         path = np.cumsum((drawn < truth) - p) / n
         ax.plot(share[::10], path[::10], color=colour, linestyle=stroke, linewidth=1.6, label=label)
     ax.axvspan(0.55, 0.8, color=ORANGE, alpha=0.08, linewidth=0)
-    plain(
+    style_axes(
         ax,
         "Cumulative differences: a slope is an error",
         "share of rows, lowest scores first",
@@ -123,11 +123,11 @@ def many(random: np.random.Generator) -> None:
     figure, (ax,) = canvas(1)
     low = value <= 0.05
     place = random.random(len(value))
-    for which, colour, label in ((~low, CALM, "above"), (low, ORANGE, "below")):
+    for which, colour, label in ((~low, GREY, "above"), (low, ORANGE, "below")):
         ax.scatter(value[which], place[which], s=9, color=colour, linewidth=0, label=label)
     ax.axvline(0.05, color=INK, linewidth=1, linestyle="--")
     title = f"{len(value) - 1:,} segments and the whole, all calibrated: {low.sum()} have p below 0.05"
-    plain(ax, title, f"p-value of a segment (after Holm's adjustment: {(adjusted <= 0.05).sum()} below 0.05)", "")
+    style_axes(ax, title, f"p-value of a segment (after Holm's adjustment: {(adjusted <= 0.05).sum()} below 0.05)", "")
     ax.set(xscale="log", yticks=[])
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
@@ -144,7 +144,7 @@ def detectable() -> None:
             y[: round(rate * n)] = 1
             found.append(tu.audit({"p": np.full(n, rate)}, outcome=y, prediction="p").overall.mde)
         ax.plot(rows, np.array(found) / rate, color=colour, linestyle=stroke, linewidth=1.8, label=f"events of {rate:.0%}")
-    plain(ax, "What would have been found", "rows of the segment", "smallest error that shows, relative")
+    style_axes(ax, "What would have been found", "rows of the segment", "smallest error that shows, relative")
     ax.set(xscale="log", yscale="log", yticks=[0.01, 0.1, 1, 5], yticklabels=["1%", "10%", "100%", "500%"])
     ax.set(xticks=[100, 1000, 10_000], xticklabels=["100", "1,000", "10,000"])
     ax.minorticks_off()
@@ -161,7 +161,7 @@ def noise() -> None:
     ax.fill_between(rows, rate - off, rate + off, color=ORANGE, alpha=0.55, linewidth=0, label="calibration alone")
     ax.axhline(rate, color=INK, linewidth=1)
     ax.annotate("scores say 8%", (60_000, rate), (20_000, 0.1), arrowprops={"arrowstyle": "-", "color": INK}, **SMALL)
-    plain(ax, "How many of the next n loans will default?", "n", "share, at 90%")
+    style_axes(ax, "How many of the next n loans will default?", "n", "share, at 90%")
     ax.set(
         xscale="log",
         xlim=(100, 100_000),

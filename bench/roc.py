@@ -26,7 +26,7 @@ from sklearn.preprocessing import OrdinalEncoder
 import trueup as tu
 from cases import DATA, SOURCES
 from common import HERE, check, save
-from trueup.reports.figures.rates import band
+from trueup.reports.figures.rates import band_outline
 from trueup.reports.figures.style import INK
 
 if TYPE_CHECKING:
@@ -138,7 +138,13 @@ def picture(found: Parts) -> None:
         plain = with_plain_measure(estimate(p), p, c)
         draw = getattr(tu.figures, f"draw_{kind}")
         draw(curve, ax, truth=(y, p), title=f"adult, random forest: {len(y):,} rows without labels")
-        ax.fill(*band(plain), facecolor="none", edgecolor="#666666", linestyle=":", label="band by c_emp, as in the paper")
+        ax.fill(
+            *band_outline(plain),
+            facecolor="none",
+            edgecolor="#666666",
+            linestyle=":",
+            label="band by c_emp, as in the paper",
+        )
         taught = np.append(math.inf, np.unique(found.calibration[1])[::-1])
         x_taught, y_taught, area = realised(kind, *found.calibration, taught)
         ax.plot(

@@ -67,7 +67,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class BinMark:
     """A bin of a reliability curve: its marker, the ends of its interval, and its tooltip."""
 
     x: float
@@ -103,7 +103,7 @@ class ReliabilityPlot:
     side: float
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    points: tuple[CurvePoint, ...]
+    points: tuple[BinMark, ...]
     large: bool
     baseline: float
     band: str = ""
@@ -201,7 +201,7 @@ def plot_curve(curve: ReliabilityCurve, axis: Axis, *, large: bool = False) -> R
         text = (
             f"predicted {number(predicted)}, observed {number(observed)} ({interval_text(low, high)}), {int(rows):,} rows"
         )
-        points.append(CurvePoint(x(predicted), y(observed), y(low), y(high), text))
+        points.append(BinMark(x(predicted), y(observed), y(low), y(high), text))
     return ReliabilityPlot(
         left + side + RIGHT, TOP + side + BOTTOM, left, TOP, side,
         tuple(Tick(x(tick), axis.label(tick)) for tick in axis.ticks),

@@ -1,14 +1,14 @@
-"""Pictures of results, by matplotlib (the extra ``plots``): each function draws on axes and gives them back.
+"""Figures of results, drawn with matplotlib (the extra ``plots``): each function draws on axes and returns them.
 
-None of them touches pyplot: without ``ax`` they make a figure of their own, ``ax.figure``, which needs no screen and is not
-kept by anybody else.
+Without ``ax`` a function creates a figure of its own, ``ax.figure``, without pyplot: it needs no display, and nothing else
+keeps a reference to it.
 """
 
+from trueup.reports.figures.abstention import draw_reward, draw_risk_coverage
 from trueup.reports.figures.audit import draw_cumulative, draw_reliability, draw_segments
 from trueup.reports.figures.decisions import draw_cost_curve, draw_decision_curve
 from trueup.reports.figures.local import draw_landscape, draw_lce_cdf, draw_mlce
 from trueup.reports.figures.rates import draw_pr, draw_roc
-from trueup.reports.figures.silence import draw_reward, draw_risk_coverage
 
 __all__ = [
     "draw_cost_curve",

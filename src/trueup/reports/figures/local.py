@@ -1,56 +1,63 @@
-"""Pictures of local calibration: where confidence is wrong, how errors are spread, how they shrink with the bandwidth."""
+"""Figures of local calibration: where errors are, how they are distributed, and how they depend on the bandwidth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._optional import require
+from trueup._validate import check_number
 from trueup.errors import ArgumentError, DataError
-from trueup.reports.figures.style import CALM, INK, axes_of, by_name, legend, looks, numbers, plain, positive
+from trueup.metrics import LceCurve, LocalErrors
+from trueup.reports.figures.style import (
+    GREY,
+    INK,
+    check_array,
+    get_axes,
+    line_styles,
+    place_legend,
+    results_by_name,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
-    from trueup.metrics.local import LceCurve, LocalErrors
 
-
-# From a grey that is seen on white, for no error, to a dark end on either side: darker is worse, also without colour.
-TOO_SURE = (CALM, "#F0A04B", "#D55E00", "#5C1D00")
-UNSURE = (CALM, "#6FB1DE", "#0072B2", "#00263F")
-FAINT, HALF = 0.12, 0.5  # what is left of the colour of errors that may be chance, and that are news only by themselves
-LCE_CURVE = "pass metrics.lce_curve(phi, confidence, hit), or a mapping of names to such curves"
-MOST_MARKS = 20_000  # rows from which a landscape is kept as pixels in files that keep lines
+# From a grey that is visible on white, for no error, to a dark end on either side: darker is worse, also without colour.
+OVERCONFIDENT = (GREY, "#F0A04B", "#D55E00", "#5C1D00")
+UNDERCONFIDENT = (GREY, "#6FB1DE", "#0072B2", "#00263F")
+# Opacity of errors that are not significant, and of those significant only without adjustment.
+FAINT, HALF = 0.12, 0.5
+MAX_VECTOR_MARKS = 20_000  # rows from which a landscape is rasterized in vector formats
 
 
 def draw_landscape(
-    phi: ArrayLike, lce: ArrayLike | LocalErrors, ax: Axes | None = None, *, highest: float | None = None, title: str = ""
+    phi: ArrayLike, lce: ArrayLike | LocalErrors, ax: Axes | None = None, *, max_error: float | None = None, title: str = ""
 ) -> Axes:
-    """Draw where in an embedding confidence is wrong: a point a row, its colour the local calibration error.
+    """Draw where in an embedding confidence is miscalibrated: one point per row, coloured by local calibration error.
 
-    After Luo et al. (2022), Figure 2, left. Rows of larger errors are drawn over others, rows without a value (those with
-    no neighbours) as empty rings beneath.
+    After Luo et al. (2022), Figure 2, left. Rows with larger errors are drawn over others; rows without a value (those
+    without neighbours) are empty circles.
 
     Parameters
     ----------
     phi : array-like, shape (n, 2)
-        Where rows lie: the first two columns of a PCA, a t-SNE, two features. The columns of a frame name the axes.
+        Coordinates of the rows: two principal components, a t-SNE, two features. The columns of a frame name the axes.
     lce : array-like, shape (n,), or LocalErrors
-        The error at each row, by ``metrics.lce``. Where some are negative they are signed, and colours tell too sure
-        (above 0) from not sure enough. With what ``metrics.local_errors`` gives, the size of each error is drawn, and its
-        colour fades to grey unless it is news: in full where ``p_adjusted`` is at most 1 - level, half where only
-        ``p_value`` is.
+        Error of each row, from ``metrics.lce``; if some are negative, colours distinguish overconfident (above 0) from
+        underconfident. For the result of ``metrics.local_errors`` the size of each error is drawn, faded to grey unless it
+        is significant: full colour where ``p_adjusted`` is at most 1 - level, half where only ``p_value`` is.
     ax : matplotlib Axes, optional
         A new figure by default.
-    highest : float, optional
-        The error that the scale of colours ends with; by default that of the worst row, or of the worst that is news.
-        Pictures side by side want one.
+    max_error : float, optional
+        End of the colour scale; by default the largest error, of the significant ones if these are known. Set it for
+        figures side by side.
     title : str, optional
-        Which rows these are, such as "confidence 0.8 to 0.87".
 
     Examples
     --------
@@ -59,62 +66,87 @@ def draw_landscape(
     >>> ax.get_title(loc="left")
     'two rows'
     """
-    errors, shade = _shades(lce)
-    place = numbers(phi, "phi", 2, hint="the order is phi, lce; phi has two columns, such as those of a PCA")
-    error = numbers(errors, "lce", 1, gaps=True, hint="pass what metrics.lce or metrics.local_errors gives, one a row")
-    if place.shape != (len(error), 2):
+    check_number("max_error", max_error, 0, above=True, optional=True)
+    errors, opacity = _opacities(lce)
+    places = check_array("phi", phi, 2, hint="the order is phi, lce; phi has two columns, such as principal components")
+    hint = "pass the result of metrics.lce or metrics.local_errors, one value per row"
+    error = check_array("lce", errors, 1, allow_nan=True, hint=hint)
+    if places.shape != (len(error), 2):
         raise DataError(
-            f"phi must have two columns and a row for each error; got {place.shape} and {len(error)} errors",
-            hint="take two columns of an embedding, such as those of a PCA",
+            f"phi must have two columns and a row for each error; got {places.shape} and {len(error)} errors",
+            hint="pass two columns of an embedding, such as two principal components",
         )
-    signed = bool((error < 0).any())
-    some = np.isfinite(error)
-    # Chance makes the largest errors of all: where it is known which are news, they alone set the scale.
-    news = error[some] if shade is None or not (shade[some] > FAINT).any() else error[some & (shade > FAINT)]
-    top = float(np.abs(news).max()) or 1.0 if highest is None else positive(highest, "highest")
-    ax = axes_of(ax, 4.6, 4.0)
-    look: dict[str, Any] = {"s": _size(len(error)), "rasterized": len(error) > MOST_MARKS}
-    if not some.all():
-        ax.scatter(place[~some, 0], place[~some, 1], facecolors="none", edgecolors=CALM, linewidths=0.6, zorder=0, **look)
-    if shade is not None:
-        ax.scatter(place[some, 0], place[some, 1], color=CALM, linewidths=0, zorder=0.5, **look)
-    least = np.zeros(len(error)) if shade is None else shade
-    order = np.flatnonzero(some)[np.lexsort((np.abs(error[some]), least[some]))]
-    if shade is not None:
-        look["alpha"] = shade[order]
+    signed, known = bool((error < 0).any()), np.isfinite(error)
+    # The largest errors are mostly noise: if significance is known, only significant errors set the scale.
+    significant = known if opacity is None or not (opacity[known] > FAINT).any() else known & (opacity > FAINT)
+    scale_errors = error[significant]
+    limit = float(max_error) if max_error is not None else float(np.abs(scale_errors).max()) or 1.0
+    ax = get_axes(ax, 4.6, 4.0)
+    size = float(np.clip(12_000 / len(error), 3.0, 40.0))
+    style: dict[str, Any] = {"s": size, "rasterized": len(error) > MAX_VECTOR_MARKS}
+    if not known.all():
+        ax.scatter(
+            places[~known, 0], places[~known, 1], facecolors="none", edgecolors=GREY, linewidths=0.6, zorder=0, **style
+        )
+    priority = np.zeros(len(error)) if opacity is None else opacity
+    order = np.flatnonzero(known)[np.lexsort((np.abs(error[known]), priority[known]))]
+    if opacity is not None:
+        ax.scatter(places[known, 0], places[known, 1], color=GREY, linewidths=0, zorder=0.5, **style)
+        style["alpha"] = opacity[order]
     marks = ax.scatter(
-        place[order, 0], place[order, 1], c=error[order], cmap=_colours(signed=signed), vmin=-top if signed else 0.0,
-        vmax=top, linewidths=0, **look,
+        places[order, 0], places[order, 1], c=error[order], cmap=_colour_map(signed=signed),
+        vmin=-limit if signed else 0.0, vmax=limit, linewidths=0, **style,
     )  # fmt: skip
-    bar = ax.figure.colorbar(marks, ax=ax, extend=_extend(news, top), shrink=0.9, pad=0.02)
+    over, under = bool(scale_errors.max() > limit), bool(scale_errors.min() < -limit)
+    extend = "both" if over and under else "max" if over else "min" if under else "neither"
+    bar = ax.figure.colorbar(marks, ax=ax, extend=extend, shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
-    note = "\n(above 0: too sure)" if signed else "" if shade is None else "\n(grey: may be chance)"
+    note = "\n(above 0: overconfident)" if signed else "" if opacity is None else "\n(grey: not significant)"
     bar.set_label("local calibration error" + note, color=INK)
     bar.ax.tick_params(color=INK, labelcolor=INK, length=2)
-    plain(ax, title, *_names(phi, ("embedding, first column", "second column")))
+    style_axes(ax, title, *_column_names(phi, ("embedding, first column", "second column")))
     return ax
+
+
+def _opacities(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, FloatArray | None]:
+    """Return the errors to draw and the opacity of each; None for errors without p-values."""
+    if not isinstance(lce, LocalErrors):
+        return lce, None
+    # Slightly more than 1 - level, so that rounding does not lose a p-value of 1/20 at a level of 0.95.
+    alpha = (1.0 - lce.level) * (1.0 + 1e-9)
+    conditions = [np.asarray(lce.p_adjusted) <= alpha, np.asarray(lce.p_value) <= alpha]
+    return np.abs(lce.error), np.select(conditions, [1.0, HALF], FAINT)
+
+
+def _colour_map(*, signed: bool) -> Any:
+    colours = require("matplotlib.colors", extra="plots").LinearSegmentedColormap
+    return colours.from_list("errors", [*UNDERCONFIDENT[::-1], *OVERCONFIDENT[1:]] if signed else OVERCONFIDENT)
+
+
+def _column_names(phi: Any, default: tuple[str, str]) -> tuple[str, str]:
+    names = getattr(phi, "column_names", getattr(phi, "columns", None))  # the former in pyarrow only
+    listed = [] if names is None else list(names)
+    return (listed[0], listed[1]) if [type(name) for name in listed] == [str, str] else default
 
 
 def draw_lce_cdf(
     lce: ArrayLike | Mapping[str, ArrayLike], ax: Axes | None = None, *,
     bin_error: float | Mapping[str, float] | None = None, title: str = "",
 ) -> Axes:  # fmt: skip
-    """Draw how local calibration errors are spread: the share of rows whose error is at most so large.
+    """Draw the distribution of local calibration errors: the share of rows whose error is at most x.
 
-    After Luo et al. (2022), Figure 2, right. A dot on each line is its mean error, a short stroke on the axis below the
-    error of the bin as a whole: where that is small and the line lies far to the right of it, errors of both signs hide
-    behind each other.
+    After Luo et al. (2022), Figure 2, right. A dot on each line is its mean error, a short stroke above the axis the error
+    of the bin as a whole: if the stroke lies far to the left of the line, errors of both signs cancel within the bin.
 
     Parameters
     ----------
     lce : array-like, shape (n,), or a mapping of names to them
-        Errors by ``metrics.lce``; signed ones are drawn by their size, and rows without a value are not counted.
+        Errors from ``metrics.lce``; signed errors are drawn by their size, and rows without a value are left out.
     ax : matplotlib Axes, optional
         A new figure by default.
     bin_error : float, or a mapping of the same names to floats, optional
         The calibration error of all rows together.
     title : str, optional
-        Which rows these are.
 
     Examples
     --------
@@ -123,108 +155,76 @@ def draw_lce_cdf(
     >>> ax.get_ylabel()
     'share of rows'
     """
-    named = lce if isinstance(lce, Mapping) else {"": lce}
+    named = results_by_name("lce", lce, object, "errors")
     if isinstance(bin_error, Mapping):
-        strangers = [name for name in bin_error if name not in named]
-        if strangers:
-            raise ArgumentError(f"bin_error names {strangers[0]!r}, which has no errors", hint=f"names are {list(named)}")
-    ax = axes_of(ax, 6.2, 3.6)
-    for (name, values), look in zip(named.items(), looks(named), strict=True):
-        error = np.abs(numbers(values, f"lce of {name!r}" if name else "lce", 1, gaps=True))
+        unknown = [name for name in bin_error if name not in named]
+        if unknown:
+            raise ArgumentError(f"bin_error names {unknown[0]!r}, which has no errors", hint=f"names are {list(named)}")
+    ax = get_axes(ax, 6.2, 3.6)
+    for (name, values), style in zip(named.items(), line_styles(len(named)), strict=True):
+        error = np.abs(check_array(f"lce of {name!r}" if name else "lce", values, 1, allow_nan=True))
         error = np.sort(error[np.isfinite(error)])
         share = np.arange(1, len(error) + 1) / len(error)
-        ax.step(np.append(0.0, error), np.append(0.0, share), where="post", label=name or None, **look)
+        ax.step(np.append(0.0, error), np.append(0.0, share), where="post", label=name or None, **style)
         mean = float(error.mean())
-        at = float(np.searchsorted(error, mean, side="right") / len(error))
-        ax.plot([mean], [at], marker="o", markersize=6, color=look["color"], linestyle="none", markeredgecolor="white")
-        whole = bin_error.get(name) if isinstance(bin_error, Mapping) else bin_error
-        if whole is not None:
-            across = float(np.abs(numbers([whole], "bin_error", 1))[0])
-            ax.plot([across] * 2, [0.0, 0.12], color=look["color"], linewidth=2.5, solid_capstyle="butt")
+        height = float(np.searchsorted(error, mean, side="right") / len(error))
+        ax.plot([mean], [height], marker="o", markersize=6, color=style["color"], linestyle="none", markeredgecolor="white")
+        overall = bin_error.get(name) if isinstance(bin_error, Mapping) else bin_error
+        if overall is not None:
+            x = float(np.abs(check_array("bin_error", [overall], 1))[0])
+            ax.plot([x, x], [0.0, 0.12], color=style["color"], linewidth=2.5, solid_capstyle="butt")
     marks = "dot: mean" + ("" if bin_error is None else "; stroke: error of the bin")
-    plain(ax, title, f"local calibration error\n({marks})", "share of rows")
+    style_axes(ax, title, f"local calibration error\n({marks})", "share of rows")
     ax.set_ylim(0.0, 1.0)
     ax.set_xlim(left=0.0)
-    legend(ax, named)
+    if "" not in named:
+        place_legend(ax)
     return ax
 
 
 def draw_mlce(
     curves: LceCurve | Mapping[str, LceCurve], ax: Axes | None = None, *, average: bool = False, title: str = ""
 ) -> Axes:
-    """Draw the maximum local calibration error against the bandwidth, a line for each method.
+    """Draw the maximum local calibration error by bandwidth.
 
-    After Luo et al. (2022), Figures 1, 3 and 5. Small bandwidths ask about single rows, large ones about whole bins; what
-    the error comes to where the bandwidth has no end, the MCE, is marked at the right edge.
+    After Luo et al. (2022), Figures 1, 3 and 5. Small bandwidths compare single rows, large ones whole bins; the limit for
+    an infinite bandwidth, the MCE, is marked at the right edge.
 
     Parameters
     ----------
     curves : LceCurve, or a mapping of names to them
-        By ``metrics.lce_curve``.
+        From ``metrics.lce_curve``.
     ax : matplotlib Axes, optional
         A new figure by default.
     average : bool
-        Draw the mean over rows in place of the maximum (their Figures 16 to 19); nothing is marked then.
+        Draw the mean over rows instead of the maximum (their Figures 16 to 19), without the limit.
     title : str, optional
-        What was measured.
 
     Examples
     --------
     >>> import numpy as np, trueup as tu
     >>> p, hit = np.array([0.9, 0.8, 0.9, 0.8]), np.array([1, 0, 0, 1])
     >>> curve = tu.metrics.lce_curve([[0.0], [1.0], [2.0], [3.0]], p, hit, gammas=[0.1, 1, 10], bins=1)
-    >>> ax = tu.figures.draw_mlce({"as it is": curve})
+    >>> ax = tu.figures.draw_mlce({"uncorrected": curve})
     >>> ax.get_xscale()
     'log'
     """
-    named = by_name(curves, "curves", "curve by metrics.lce_curve", ("gamma", "mlce", "mean", "mce"), LCE_CURVE)
-    ax = axes_of(ax, 6.2, 3.6)
-    for (name, curve), look in zip(named.items(), looks(named), strict=True):
-        gamma, error = np.asarray(curve.gamma, float), np.asarray(curve.mean if average else curve.mlce, float)
-        order = np.argsort(gamma)
-        ax.plot(gamma[order], error[order], label=name or None, **look)
+    named = results_by_name("curves", curves, LceCurve, "a curve from metrics.lce_curve")
+    ax = get_axes(ax, 6.2, 3.6)
+    for (name, curve), style in zip(named.items(), line_styles(len(named)), strict=True):
+        order = np.argsort(curve.gamma)
+        error = curve.mean if average else curve.mlce
+        ax.plot(curve.gamma[order], error[order], label=name or None, **style)
         if not average:
             ax.plot(
-                [1.0], [curve.mce], marker="<", markersize=7, color=look["color"], markeredgecolor="white",
+                [1.0], [curve.mce], marker="<", markersize=7, color=style["color"], markeredgecolor="white",
                 linestyle="none", transform=ax.get_yaxis_transform(), clip_on=False, zorder=4,
             )  # fmt: skip
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_ylim(bottom=0.0)
-    across, what = ("bandwidth γ", "mean") if average else ("bandwidth γ (triangles: MCE, its limit)", "largest")
-    plain(ax, title, across, f"{what} local calibration error")
-    legend(ax, named)
+    x_label = "bandwidth γ" if average else "bandwidth γ (triangles: MCE, the limit)"
+    style_axes(ax, title, x_label, f"{'mean' if average else 'maximum'} local calibration error")
+    if "" not in named:
+        place_legend(ax)
     return ax
-
-
-def _shades(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, FloatArray | None]:
-    """Give the errors to draw and how much of its colour each keeps; None for errors that come without evidence."""
-    level, p, adjusted = (getattr(lce, name, None) for name in ("level", "p_value", "p_adjusted"))
-    if level is None or p is None or adjusted is None:
-        return cast("ArrayLike", lce), None
-    # A hair more than 1 - level, whose rounding would lose a p-value of 1/20 at a level of 0.95.
-    alarm = (1.0 - level) * (1.0 + 1e-9)
-    shade = np.select([np.asarray(adjusted) <= alarm, np.asarray(p) <= alarm], [1.0, HALF], FAINT)
-    return np.abs(cast("LocalErrors", lce).error), shade
-
-
-def _colours(*, signed: bool) -> Any:
-    """Give the scale of colours."""
-    colours = require("matplotlib.colors", extra="plots").LinearSegmentedColormap
-    return colours.from_list("errors", [*UNSURE[::-1], *TOO_SURE[1:]] if signed else TOO_SURE)
-
-
-def _names(phi: Any, otherwise: tuple[str, str]) -> tuple[str, str]:
-    """Read the names of the two columns of a frame."""
-    names = getattr(phi, "column_names", getattr(phi, "columns", None))  # the first of them in pyarrow alone
-    listed = [] if names is None else list(names)
-    return (listed[0], listed[1]) if [type(name) for name in listed] == [str, str] else otherwise
-
-
-def _size(rows: int) -> float:
-    return float(np.clip(12_000 / rows, 3.0, 40.0))
-
-
-def _extend(error: FloatArray, top: float) -> str:
-    over, under = bool(error.max() > top), bool(error.min() < -top)
-    return "both" if over and under else "max" if over else "min" if under else "neither"

@@ -1,4 +1,4 @@
-"""What pictures share: colours and strokes, axes, legends, and the reading of what is drawn."""
+"""Shared by all figures: colours and line styles, axes, legends, and validation of what is drawn."""
 
 from __future__ import annotations
 
@@ -17,128 +17,120 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
 
-
-# Okabe & Ito's colours and a grey, told apart by all kinds of sight; the strokes tell lines apart without any colour.
+# Colours of Okabe & Ito and a grey, distinguishable with colour-blindness; line styles distinguish lines without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#888888")
-STROKES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
-INK, GRID = "#333333", "#E4E4E4"
-CALM = "#C3C8CD"  # a grey that is seen on white, for what asks for no look
-WIDEST = 34  # letters of a line in a legend
-MOST_POINTS = 1_000  # of a line: more of them make a file larger, not a picture better
+LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2)))
+INK, GRID, SPINE = "#333333", "#E4E4E4", "#999999"
+GREY = "#C3C8CD"  # visible on white, for what needs no attention
+MAX_LEGEND_WIDTH = 34  # characters per line
+MAX_POINTS = 1_000  # of a line: more make a file larger, but no difference that can be seen
 
 
-def axes_of(ax: Axes | None, width: float, height: float) -> Axes:
-    """Give the axes to draw on: those that are given, or those of a new figure."""
+def get_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """Return the given axes, or those of a new figure of this size in inches."""
     figure = require("matplotlib.figure", extra="plots")
     if ax is None:
-        made: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
-        return made
+        new: Axes = figure.Figure(figsize=(width, height), layout="constrained", facecolor="white").add_subplot()
+        return new
     if not hasattr(ax, "get_yaxis_transform"):
-        raise ArgumentError(f"ax must be axes of matplotlib; got {type(ax).__name__}", hint="for a figure, figure.gca()")
+        raise ArgumentError(
+            f"ax must be axes of matplotlib; got {type(ax).__name__}", hint="for a figure, figure.gca()", parameter="ax"
+        )
     return ax
 
 
-def by_name(results: Any, name: str, what: str, parts: tuple[str, ...], hint: str) -> Mapping[str, Any]:
-    """Give results by name; one alone has the empty name. Each must have the parts that are drawn."""
+def check_result(name: str, result: Any, kinds: type | tuple[type, ...], source: str) -> None:
+    """Raise unless a result is of a class; ``source`` says what it is and where it comes from."""
+    if not isinstance(result, kinds):
+        raise ArgumentError(
+            f"{name} must be {source}; got {type(result).__name__}",
+            hint="pass one such result, or a mapping of names to them",
+        )
+
+
+def results_by_name(name: str, results: Any, kinds: type | tuple[type, ...], source: str) -> Mapping[str, Any]:
+    """Return validated results by name; a single result has the empty name."""
     named = results if isinstance(results, Mapping) else {"": results}
-    for one, result in named.items():
-        if not all(hasattr(result, part) for part in parts):
-            raise ArgumentError(f"{repr(one) if one else name} must be a {what}; got {type(result).__name__}", hint=hint)
+    if not named:
+        raise ArgumentError("there is nothing to draw: the mapping is empty")
+    for key, result in named.items():
+        check_result(repr(key) if key else name, result, kinds, source)
     return named
 
 
-def numbers(values: ArrayLike, name: str, dimensions: int, *, gaps: bool = False, hint: str | None = None) -> FloatArray:
-    """Read an array of finite numbers; with ``gaps`` some of them, but not all, may be missing."""
+def check_array(
+    name: str, values: ArrayLike, dimensions: int, *, allow_nan: bool = False, hint: str | None = None
+) -> FloatArray:
+    """Return an array of finite numbers; with ``allow_nan`` some of them, but not all, may be NaN."""
     try:
-        found = np.asarray(values, dtype=np.float64)
+        array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be numbers; got {type(values).__name__}", hint=hint) from error
-    if found.ndim != dimensions or not found.size:
-        many = f"{dimensions} dimension{'s'[: dimensions - 1]}"
-        raise DataError(f"{name} must have {many} and rows; got shape {found.shape}", hint=hint)
-    bad = np.isinf(found) if gaps and not np.isnan(found).all() else ~np.isfinite(found)
+    if array.ndim != dimensions or not array.size:
+        expected = f"{dimensions} dimension{'s'[: dimensions - 1]}"
+        raise DataError(f"{name} must have {expected} and rows; got shape {array.shape}", hint=hint)
+    bad = np.isinf(array) if allow_nan and not np.isnan(array).all() else ~np.isfinite(array)
     if bad.any():
         raise DataError(f"{name} must be finite; got {int(bad.sum())} values that are not")
-    return found
+    return array
 
 
-def thinned(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Leave out points of a long line that nobody would see: what stays are some of its points, at even distances."""
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    seen = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    x, y = x[seen], y[seen]
-    if len(x) <= MOST_POINTS:
-        return x, y
-    walked = np.append(0.0, np.cumsum(np.hypot(np.diff(x), np.diff(y))))
-    kept = np.unique(np.searchsorted(walked, np.linspace(0.0, walked[-1], MOST_POINTS)))
-    kept = np.unique(np.append(kept, len(x) - 1))
-    return x[kept], y[kept]
+def thin_line(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Drop points of a long line that make no visible difference; the remaining ones are evenly spaced along it."""
+    points = np.column_stack([np.asarray(x, np.float64), np.asarray(y, np.float64)])
+    points = points[np.isfinite(points).all(axis=1)]
+    if len(points) > MAX_POINTS:
+        length = np.append(0.0, np.cumsum(np.hypot(*np.diff(points, axis=0).T)))
+        kept = np.searchsorted(length, np.linspace(0.0, length[-1], MAX_POINTS))
+        points = points[np.unique(np.append(kept, len(points) - 1))]
+    return points[:, 0], points[:, 1]
 
 
-def positive(value: float, name: str) -> float:
-    """Read a number above 0."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = np.nan
-    if not 0 < found < np.inf:
-        raise ArgumentError(f"{name} must be a number above 0; got {value!r}")
-    return found
-
-
-def looks(named: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give each line its colour and stroke."""
-    if not named:
-        raise ArgumentError("there is nothing to draw: the mapping is empty")
-    turns = [divmod(at, len(COLOURS)) for at in range(len(named))]
-    # After one turn of the colours strokes are shifted, so that no two lines look the same.
+def line_styles(count: int) -> list[dict[str, Any]]:
+    """Return a colour and a line style for each of several lines."""
+    turns = [divmod(index, len(COLOURS)) for index in range(count)]
+    # Line styles shift after each turn of the colours, so that no two lines look the same.
     return [
-        {"color": COLOURS[at], "linestyle": STROKES[(at + turn) % len(STROKES)], "linewidth": 1.8} for turn, at in turns
+        {"color": COLOURS[index], "linestyle": LINE_STYLES[(index + turn) % len(LINE_STYLES)], "linewidth": 1.8}
+        for turn, index in turns
     ]
 
 
-def plain(ax: Axes, title: str, across: str, up: str) -> None:
-    """Leave what is read: two axes, faint lines across, words in one ink."""
+def style_axes(ax: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Set title and labels, and reduce the frame to two axes and faint horizontal lines."""
     ax.set_title(title, loc="left", fontsize=11, color=INK)
-    ax.set_xlabel(across, color=INK)
-    ax.set_ylabel(up, color=INK)
+    ax.set_xlabel(x_label, color=INK)
+    ax.set_ylabel(y_label, color=INK)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color("#999999")
-    ax.tick_params(color="#999999", labelcolor=INK)
+    ax.spines[["left", "bottom"]].set_color(SPINE)
+    ax.tick_params(color=SPINE, labelcolor=INK)
     ax.grid(axis="y", color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)
 
 
-def legend(ax: Axes, named: Mapping[str, Any]) -> None:
-    """Name the lines, unless there is one alone, which has no name."""
-    if "" not in named:
-        beside(ax)
-
-
-def beside(ax: Axes) -> None:
-    """Put the legend beside the axes: within, lines run everywhere.
-
-    On axes of a figure that makes no room for it, it goes within all the same: beside, it would lie on the next axes, and
-    a tight layout would squeeze them all.
-    """
+def place_legend(ax: Axes) -> None:
+    """Put the legend beside the axes, or inside if the layout of the figure would not make room for it."""
     handles, labels = ax.get_legend_handles_labels()
-    wrapped = ["\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, WIDEST)) for label in labels]
+    wrapped = [
+        "\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, MAX_LEGEND_WIDTH)) for label in labels
+    ]
     figure: Any = ax.figure
-    roomy = type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine" or len(figure.axes) == 1
-    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)} if roomy else {"loc": "best", "fontsize": "small"}
+    has_room = type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine" or len(figure.axes) == 1
+    outside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
+    place = outside if has_room else {"loc": "best", "fontsize": "small"}
     ax.legend(handles, wrapped, frameon=False, labelcolor=INK, handlelength=2.6, **place)
 
 
-def shade(many: int, alpha: float) -> float:
-    """Say how strong bands are: where many lie upon each other, each is fainter."""
-    return alpha * min(1.0, 3 / max(many, 1))
+def band_alpha(count: int, alpha: float) -> float:
+    """Return the opacity of bands: fainter where many overlap."""
+    return alpha * min(1.0, 3 / max(count, 1))
 
 
-def seen_alone(points: Any) -> dict[str, Any]:
-    """Make a line of one point seen: without a mark it has no length."""
+def point_marker(points: Any) -> dict[str, Any]:
+    """Return a marker for a line of a single point, which would be invisible without one."""
     return {"marker": "o", "markersize": 5} if len(points) == 1 else {}
 
 
-def amount(value: float) -> str:
-    """Write an amount as people do: 12,345 or 0.1234."""
+def format_amount(value: float) -> str:
+    """Format an amount: 12,345 or 0.1234."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""What a picture shows, for tests of pictures."""
+"""Parts of a matplotlib figure, for tests of figures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ def dots(ax):
     return [line for line in ax.get_lines() if line.get_linestyle() == "None"]
 
 
-def words(ax):
+def legend_texts(ax):
     legend = ax.get_legend()
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 
 
-def named(ax, start):
-    """Give the one thing in a picture whose name starts so."""
-    (found,) = (one for one in (*ax.get_lines(), *ax.collections, *ax.patches) if str(one.get_label()).startswith(start))
-    return found
+def labelled(ax, start):
+    """Return the only artist whose label starts with this text."""
+    (artist,) = (
+        item for item in (*ax.get_lines(), *ax.collections, *ax.patches) if str(item.get_label()).startswith(start)
+    )
+    return artist

@@ -1,45 +1,35 @@
-"""Pictures draw what results hold."""
+"""Figures of local calibration show the values of results."""
 
 from __future__ import annotations
 
 import builtins
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pictures import dots, lines, words
+from figure_parts import dots, legend_texts, lines
 from trueup import _optional
 from trueup.errors import ArgumentError, DataError, MissingPackageError
-from trueup.metrics import local_errors
+from trueup.metrics import LceCurve, local_errors
 from trueup.reports import figures
 from trueup.reports.figures.local import FAINT, HALF
 
 pytest.importorskip("matplotlib")
 
 
-@dataclass
-class Curve:
-    """What a picture reads of an LceCurve."""
-
-    gamma: np.ndarray
-    mlce: np.ndarray
-    mean: np.ndarray
-    mce: float
-
-
 def curve(mlce=(0.9, 0.5, 0.2), mce=0.1):
     mlce = np.array(mlce, float)
-    return Curve(np.geomspace(0.1, 10, len(mlce)), mlce, mlce / 2, mce)
+    return LceCurve(np.geomspace(0.1, 10, len(mlce)), mlce, mlce / 2, np.zeros(len(mlce), np.int64), mce)
 
 
 def bar_label(ax):
     return ax.collections[-1].colorbar.ax.get_ylabel()
 
 
-def test_a_landscape_puts_each_row_where_it_lies_and_the_worst_on_top():
+def test_a_landscape_draws_the_largest_errors_on_top():
     phi, lce = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.array([0.3, 0.1, 0.2])
     marks = figures.draw_landscape(phi, lce).collections[0]
     np.testing.assert_array_equal(marks.get_offsets(), phi[[1, 2, 0]])
@@ -47,25 +37,25 @@ def test_a_landscape_puts_each_row_where_it_lies_and_the_worst_on_top():
     assert marks.get_clim() == (0.0, 0.3)
 
 
-def test_signed_errors_have_a_scale_with_zero_in_its_middle():
+def test_signed_errors_have_a_symmetric_scale():
     marks = figures.draw_landscape([[0, 0], [1, 1]], [-0.4, 0.1]).collections[0]
     assert marks.get_clim() == (-0.4, 0.4)
     np.testing.assert_array_equal(marks.get_array(), [0.1, -0.4])
 
 
-def test_landscapes_side_by_side_share_a_scale_that_is_told():
-    ax = figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2], highest=0.5, title="a bin")
+def test_the_scale_of_a_landscape_can_be_set():
+    ax = figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2], max_error=0.5, title="a bin")
     assert ax.collections[0].get_clim() == (0.0, 0.5)
     assert ax.get_title(loc="left") == "a bin"
 
 
-def test_errors_that_are_all_zero_can_be_drawn():
+def test_all_zero_errors_are_drawn():
     assert figures.draw_landscape([[0, 0], [1, 1]], [0.0, 0.0]).collections[0].get_clim() == (0.0, 1.0)
     line = lines(figures.draw_lce_cdf([0.0, 0.0]))[0]
     assert line.get_ydata()[-1] == 1.0
 
 
-def test_rows_without_a_value_lie_beneath_as_rings_and_are_not_counted():
+def test_rows_without_a_value_are_empty_circles_and_not_counted():
     ax = figures.draw_landscape([[0, 0], [1, 1], [2, 2]], [0.1, np.nan, 0.2])
     rings, marks = ax.collections
     np.testing.assert_array_equal(rings.get_offsets(), [[1, 1]])
@@ -75,7 +65,7 @@ def test_rows_without_a_value_lie_beneath_as_rings_and_are_not_counted():
     np.testing.assert_array_equal(line.get_ydata(), [0, 0.5, 1])
 
 
-def test_the_axes_have_numbers_and_the_names_of_a_frame(frame):
+def test_axes_have_ticks_and_the_column_names_of_a_frame(frame):
     phi = {"age": [20.0, 60.0], "income": [1.0, 3.0]}
     ax = figures.draw_landscape(frame(phi), [0.1, 0.2])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("age", "income")
@@ -88,14 +78,14 @@ def test_the_axes_have_numbers_and_the_names_of_a_frame(frame):
         assert any(text.get_text() for text in drawn.get_yticklabels())
 
 
-def test_columns_without_names_leave_the_axes_as_they_are():
+def test_columns_without_names_leave_the_default_labels():
     pandas = pytest.importorskip("pandas")
     ax = figures.draw_landscape(pandas.DataFrame([[0.0, 0.0], [1.0, 1.0]]), [0.1, 0.2])
     assert ax.get_xlabel() == "embedding, first column"
 
 
 @pytest.mark.parametrize("errors", [[0.0, 0.1, 0.2, 1.0], [0.0, -0.1, 0.2, -1.0]])
-def test_no_error_has_a_colour_that_white_hides(errors):
+def test_all_errors_are_visible_on_white_and_larger_ones_are_darker(errors):
     marks = figures.draw_landscape([[0, 0], [1, 1], [2, 2], [3, 3]], errors).collections[0]
     marks.figure.draw_without_rendering()
     by_size = marks.get_facecolors()[:, :3] @ [0.2126, 0.7152, 0.0722]
@@ -103,8 +93,8 @@ def test_no_error_has_a_colour_that_white_hides(errors):
     assert (np.diff(by_size) < 0).all()  # the worse the darker
 
 
-def test_local_errors_keep_their_colour_where_they_are_news():
-    # A row alone with a large error; three spots of 6, 40 and 40 rows: news by itself (2/64), for all looks, none.
+def test_local_errors_are_faded_unless_significant():
+    # One row with a large error; groups of 6, 40 and 40 rows: significant unadjusted (2/64), after adjustment, and not.
     phi = np.repeat([[0.0, 0], [1, 0], [2, 0], [3, 0]], [1, 6, 40, 40], axis=0)
     hit = np.r_[1, np.ones(6), np.ones(36), np.zeros(4), np.tile([0, 1], 20)]
     found = local_errors(phi, np.full(87, 0.5), hit, gamma=1e-3)
@@ -116,26 +106,26 @@ def test_local_errors_keep_their_colour_where_they_are_news():
     assert marks.get_offsets()[-1, 0] == 2  # the most certain on top
     assert (np.diff(marks.get_alpha()) >= 0).all()
     assert (marks.get_array() >= 0).all()
-    assert "grey: may be chance" in bar_label(ax)
+    assert "grey: not significant" in bar_label(ax)
 
 
-def test_errors_that_may_be_chance_do_not_set_the_scale():
+def test_insignificant_errors_do_not_set_the_scale():
     phi = np.repeat([[0.0, 0], [1, 0]], [1, 60], axis=0)
     found = local_errors(phi, np.full(61, 0.5), np.r_[1, np.ones(48), np.zeros(12)], gamma=1e-3)
     assert figures.draw_landscape(phi, found).collections[-1].get_clim() == (0.0, pytest.approx(0.3))
-    assert figures.draw_landscape(phi, found, highest=0.6).collections[-1].get_clim() == (0.0, 0.6)
+    assert figures.draw_landscape(phi, found, max_error=0.6).collections[-1].get_clim() == (0.0, 0.6)
     calm = local_errors(phi[:3], [0.5] * 3, [1, 1, 0], gamma=1e-3)
     assert figures.draw_landscape(phi[:3], calm).collections[-1].get_clim() == (0.0, 0.5)
 
 
-def test_points_without_neighbours_are_rings_among_local_errors():
+def test_rows_without_neighbours_are_empty_circles_among_local_errors():
     found = local_errors([0.0, 0.0, 1.0], [0.5, 0.5, 0.9], [1, 0, 1], gamma=1, bins=2, leave_one_out=True)
     rings, under, marks = figures.draw_landscape([[0, 0], [0, 0], [1, 1]], found).collections
     np.testing.assert_array_equal(rings.get_offsets(), [[1, 1]])
     assert len(under.get_offsets()) == len(marks.get_offsets()) == 2
 
 
-def test_the_cdf_rises_to_one_through_the_sorted_errors():
+def test_the_cdf_passes_through_the_sorted_errors():
     ax = figures.draw_lce_cdf([0.4, 0.1, -0.2])
     (line,) = lines(ax)
     np.testing.assert_allclose(line.get_xdata(), [0, 0.1, 0.2, 0.4])
@@ -143,60 +133,59 @@ def test_the_cdf_rises_to_one_through_the_sorted_errors():
     (mean,) = dots(ax)
     assert mean.get_xdata()[0] == pytest.approx(0.7 / 3)
     assert mean.get_ydata()[0] == pytest.approx(2 / 3)  # two errors are no larger than the mean: the dot is on the line
-    assert words(ax) == []
+    assert legend_texts(ax) == []
 
 
-def test_the_error_of_a_bin_is_marked_in_the_colour_of_its_line():
+def test_the_error_of_a_bin_has_the_colour_of_its_line():
     ax = figures.draw_lce_cdf({"best": [0.1, 0.2], "worst": [0.3, 0.4]}, bin_error={"worst": -0.25})
     best, worst, stroke = lines(ax)
     np.testing.assert_array_equal(stroke.get_xdata(), [0.25, 0.25])
     assert stroke.get_color() == worst.get_color() != best.get_color()
-    assert words(ax) == ["best", "worst"]
+    assert legend_texts(ax) == ["best", "worst"]
     both = figures.draw_lce_cdf([0.1, 0.2], bin_error=0.05)
     np.testing.assert_array_equal(lines(both)[1].get_xdata(), [0.05, 0.05])
 
 
-def test_mlce_is_drawn_against_a_logarithm_and_its_limit_at_the_right_edge():
+def test_mlce_has_a_logarithmic_axis_and_its_limit_at_the_right_edge():
     ax = figures.draw_mlce({"none": curve(), "fixed": curve((0.8, 0.3, 0.1), 0.05)}, title="data")
     assert ax.get_xscale() == "log"
     none, fixed = lines(ax)
     np.testing.assert_allclose(none.get_xdata(), [0.1, 1, 10])
     np.testing.assert_array_equal(fixed.get_ydata(), [0.8, 0.3, 0.1])
     assert [mark.get_ydata()[0] for mark in dots(ax)] == [0.1, 0.05]
-    assert words(ax) == ["none", "fixed"]
-    assert "largest" in ax.get_ylabel()
+    assert legend_texts(ax) == ["none", "fixed"]
+    assert "maximum" in ax.get_ylabel()
 
 
-def test_a_curve_alone_has_no_legend_and_may_come_in_any_order():
-    turned = curve()
-    turned.gamma, turned.mlce, turned.mean = turned.gamma[::-1], turned.mlce[::-1], turned.mean[::-1]
+def test_a_single_curve_has_no_legend_and_may_be_in_any_order():
+    turned = replace(curve(), **{name: getattr(curve(), name)[::-1] for name in ("gamma", "mlce", "mean")})
     ax = figures.draw_mlce(turned, average=True)
     (line,) = lines(ax)
     np.testing.assert_array_equal(line.get_ydata(), [0.45, 0.25, 0.1])
     assert dots(ax) == []
-    assert words(ax) == []
+    assert legend_texts(ax) == []
     assert "mean" in ax.get_ylabel()
 
 
-def test_no_two_of_forty_lines_look_the_same():
-    ax = figures.draw_mlce({str(at): curve() for at in range(40)}, average=True)
+def test_forty_lines_all_look_different():
+    ax = figures.draw_mlce({str(k): curve() for k in range(40)}, average=True)
     looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines(ax)}
     assert len(looks) == 40
 
 
-def test_axes_that_are_given_are_drawn_on_and_given_back():
+def test_given_axes_are_used_and_returned():
     from matplotlib.figure import Figure
 
-    for draw, told in (
+    for draw, arguments in (
         (figures.draw_mlce, [curve()]),
         (figures.draw_lce_cdf, [[0.1, 0.2]]),
         (figures.draw_landscape, [[[0, 0], [1, 1]], [0.1, 0.2]]),
     ):
         ax = Figure().add_subplot()
-        assert draw(*told, ax) is ax
+        assert draw(*arguments, ax) is ax
 
 
-def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
+def test_a_figure_is_written_without_display_or_pyplot(tmp_path):
     code = (
         "import sys, trueup as tu\n"
         f"tu.figures.draw_landscape([[0, 0], [1, 1]], [0.1, 0.2]).figure.savefig({str(tmp_path / 'a.png')!r})\n"
@@ -215,15 +204,15 @@ def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
         (lambda: figures.draw_landscape([[0, np.inf]], [0.1]), "phi must be finite; got 1 values"),
         (
             lambda: figures.draw_landscape([[0, 0]], ["much"]),
-            "lce must be numbers; got list\nhint: pass what metrics.lce or",
+            "lce must be numbers; got list\nhint: pass the result of metrics.lce or",
         ),
         (
             lambda: figures.draw_landscape([[0, 0]], curve()),
-            "lce must be numbers; got Curve\nhint: pass what metrics.lce or",
+            "lce must be numbers; got LceCurve\nhint: pass the result of metrics.lce or",
         ),
         (
             lambda: figures.draw_landscape([[0, 0]], 0.3),
-            r"lce must have 1 dimension .* shape \(\)\nhint: pass what metrics.lce",
+            r"lce must have 1 dimension .* shape \(\)\nhint: pass the result of metrics.lce",
         ),
         (lambda: figures.draw_landscape([0.1], [[0, 0]]), r"got shape \(1,\)\nhint: the order is phi, lce"),
         (lambda: figures.draw_lce_cdf([]), r"lce must have 1 dimension and rows; got shape \(0,\)"),
@@ -231,7 +220,7 @@ def test_a_picture_is_written_without_a_screen_or_pyplot(tmp_path):
         (lambda: figures.draw_lce_cdf([0.1], bin_error="small"), "bin_error must be numbers"),
     ],
 )
-def test_numbers_that_cannot_be_drawn_are_named(draw, message):
+def test_invalid_numbers_are_rejected(draw, message):
     with pytest.raises(DataError, match=message):
         draw()
 
@@ -242,22 +231,25 @@ def test_numbers_that_cannot_be_drawn_are_named(draw, message):
         (lambda: figures.draw_mlce({}), "nothing to draw"),
         (lambda: figures.draw_lce_cdf({}), "nothing to draw"),
         (lambda: figures.draw_lce_cdf({"a": [0.1]}, bin_error={"b": 0.1}), "names 'b', which has no errors"),
-        (lambda: figures.draw_landscape([[0, 0]], [0.1], highest=-1), "highest must be a number above 0; got -1"),
-        (lambda: figures.draw_landscape([[0, 0]], [0.1], highest="most"), "highest must be a number above 0; got 'most'"),
+        (lambda: figures.draw_landscape([[0, 0]], [0.1], max_error=-1), "max_error must be a number above 0; got -1"),
+        (
+            lambda: figures.draw_landscape([[0, 0]], [0.1], max_error="most"),
+            "max_error must be a number above 0; got 'most'",
+        ),
         (lambda: figures.draw_landscape([[0, 0]], [0.1], ax="here"), "ax must be axes of matplotlib; got str"),
-        (lambda: figures.draw_mlce({"a": [0.1, 0.2]}), "'a' must be a curve by metrics.lce_curve; got list"),
+        (lambda: figures.draw_mlce({"a": [0.1, 0.2]}), "'a' must be a curve from metrics.lce_curve; got list"),
         (
             lambda: figures.draw_mlce(np.ones(3)),
-            "curves must be a curve by metrics.lce_curve; got ndarray\nhint: pass metrics.l",
+            "curves must be a curve from metrics.lce_curve; got ndarray\nhint: pass one such result",
         ),
     ],
 )
-def test_arguments_that_make_no_sense_are_named(draw, message):
+def test_invalid_arguments_are_rejected(draw, message):
     with pytest.raises(ArgumentError, match=message):
         draw()
 
 
-def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     real = builtins.__import__
 
     def missing(name, *rest, **more):
@@ -273,7 +265,7 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
         figures.draw_mlce(curve())
 
 
-def test_a_package_that_is_there_but_broken_is_not_said_to_be_missing(monkeypatch):
+def test_a_broken_package_is_not_reported_as_missing(monkeypatch):
     def broken(name):
         raise ImportError(f"{name} lacks a library")
 
