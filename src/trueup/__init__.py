@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trueup import decisions, figures, metrics, simulate
+    from trueup.audits.audit import audit
     from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
-    from trueup.audits.run import audit
     from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.binning import Histogram, Isotonic
     from trueup.calibrators.curves.grouped import Grouped
@@ -88,7 +88,7 @@ _HOMES = {
     "Platt": "trueup.calibrators.curves.scaling",
     "Temperature": "trueup.calibrators.curves.scaling",
     "Validation": "trueup.calibrators.stopping",
-    "audit": "trueup.audits.run",
+    "audit": "trueup.audits.audit",
     "decisions": "",
     "figures": "",
     "load": "trueup.modelfile",

@@ -160,7 +160,7 @@ def test_predictions_of_nought_and_one_are_legal_and_a_contradiction_is_certain(
     with pytest.warns(HardPredictionWarning):
         broken = tu.audit(data, **ROLES)
     assert broken.overall.p_value == 0.0
-    assert broken.overall.note == "a certain prediction contradicted"
+    assert broken.overall.note == "a prediction of 0 or 1 was wrong"
     assert broken.miscalibrated
 
 
@@ -440,7 +440,7 @@ def test_a_real_outcome_without_any_noise_is_right_or_off_for_certain():
     assert (right.overall.p_value, right.miscalibrated) == (1.0, False)
     off = tu.audit({"p": np.arange(60.0), "y": np.arange(60.0) + 1}, **ROLES, task="regression", by=[])
     assert off.overall.p_value == 0.0
-    assert off.overall.note == "off without any noise"
+    assert off.overall.note == "differs without any noise"
 
 
 def test_weights_given_as_values_are_named_in_the_result(scored):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.audits import large, spilled, streamed
-from trueup.audits.portrait import MOST_ENTRIES, Pool
-from trueup.audits.spilled import Spill, choose_edges, record_of
+from trueup.audits import family, partitions, spill
+from trueup.audits.partitions import sorted_chunks
+from trueup.audits.spill import ScoreSpill, record_dtype, score_edges, spill_ranges
+from trueup.audits.summary import MAX_POOL_ENTRIES, Pool
 from trueup.data import chunks
 from trueup.data.scan import parse_memory
 from trueup.data.sql import read_files
@@ -55,8 +57,8 @@ def small(monkeypatch):
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 700)
     monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", 700)
     monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 40 * 12_000 * 40))
-    monkeypatch.setattr(large, "BYTES_A_ROW", 10**9)
-    monkeypatch.setattr(large, "LEAST_PART", 900)
+    monkeypatch.setattr(partitions, "BYTES_PER_ROW", 10**9)
+    monkeypatch.setattr(partitions, "MIN_CHUNK_ROWS", 900)
 
 
 def by_segment(audit):
@@ -77,16 +79,12 @@ def assert_same(one, other):
     assert len(one.curves) == len(other.curves)
     facts = ("rejected", "rows", "unlabelled", "weightless", "thin", "dropped")
     assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
-    assert one.portrait.fingerprint == other.portrait.fingerprint
-    for name, value in one.portrait.scores.items():
-        assert other.portrait.scores[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
+    assert one.summary.fingerprint == other.summary.fingerprint
+    for name, value in one.summary.scores.items():
+        assert other.summary.scores[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
     for part in ("histogram", "path"):
-        for name, a in getattr(one.portrait, part)._asdict().items():
-            # What lies between the parts is no part of the noise of real outcomes.
-            rough = name == "noise" and one.schema.task == "regression"
-            np.testing.assert_allclose(
-                a, getattr(getattr(other.portrait, part), name), rtol=1e-2 if rough else 1e-8, atol=1e-12
-            )
+        for name, a in getattr(one.summary, part)._asdict().items():
+            np.testing.assert_allclose(a, getattr(getattr(other.summary, part), name), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["all.parquet", "all.csv", "[12].parquet"])
@@ -290,12 +288,15 @@ def test_an_identifier_is_left_out_unread_and_too_many_levels_are_refused(monkey
 
 
 def test_tables_of_cells_beyond_the_room_are_made_one_after_the_other(files, small, monkeypatch):
-    monkeypatch.setattr(streamed, "BYTES_HELD", 0.2)  # 10,000 rows
+    monkeypatch.setattr(partitions, "MAX_HELD_ROWS", 10_000)
+    monkeypatch.setattr(family, "MAX_UNCOUNTED_CELLS", 0)
+    monkeypatch.setattr(family, "BYTES_PER_TALLY", 10**6)
+    monkeypatch.setattr(family, "BYTES_PER_COUNT", 10**6)
     seen = []
-    run = streamed._run
-    monkeypatch.setattr(streamed, "_run", lambda *given: (seen.append(len(given[-1])), run(*given)))
-    usual = streamed.stream_family
-    monkeypatch.setattr(large, "stream_family", lambda *given, **named: usual(*given, **named | {"room": 2_000}))
+    map_reduce = partitions.SpilledRows.map_reduce
+    monkeypatch.setattr(
+        partitions.SpilledRows, "map_reduce", lambda self, *given: (seen.append(given), map_reduce(self, *given))[1]
+    )
     given = {"by": BY, "depth": 3, "min_rows": 100, **ROLES}
     found = tu.audit(tu.scan(files / "all.parquet"), **given)
     assert len(seen) > 10
@@ -303,13 +304,12 @@ def test_tables_of_cells_beyond_the_room_are_made_one_after_the_other(files, sma
 
 
 def test_progress_counts_the_rows_of_every_pass(files, small):
-    told = []
-    tu.audit(tu.scan(files / "all.parquet"), by=BY, progress=lambda *now: told.append(now), **ROLES)
-    told = [now for now in told if now[1] == 12_000]  # then comes what is refined
-    ends = [at for at, (done, _) in enumerate(told) if done == 12_000]
-    assert len(ends) == 3  # spilled, counted, summed up
-    assert ends[-1] == len(told) - 1
-    assert told == sorted(told[: ends[0] + 1]) + sorted(told[ends[0] + 1 : ends[1] + 1]) + sorted(told[ends[1] + 1 :])
+    reports = []
+    tu.audit(tu.scan(files / "all.parquet"), by=BY, progress=lambda *now: reports.append(now), **ROLES)
+    done = [done for done, total in reports if total == 12_000]  # others count the segments that are refined
+    passes = np.split(done, np.flatnonzero(np.diff(done) <= 0) + 1)
+    assert len(passes) == 5  # spill, tallies, scores of segments to refine, weights, curves
+    assert all(counted[-1] == 12_000 for counted in passes)
 
 
 def test_nothing_stays_in_the_folder_to_spill_to(files, small, tmp_path):
@@ -321,7 +321,7 @@ def test_nothing_stays_in_the_folder_to_spill_to(files, small, tmp_path):
     ("given", "told"),
     [
         ({"adjust": "max"}, "needs them in memory"),
-        ({"segments": {"mine": [True]}}, "segments of your own need rows in memory"),
+        ({"segments": {"mine": [True]}}, "segments as arrays need rows in memory"),
         ({"outcome": None}, "an audit needs the outcome"),
         ({"by": ["regoin"]}, "did you mean 'region'"),
     ],
@@ -367,21 +367,21 @@ def test_a_full_disk_is_told_and_leaves_the_input_alone(files, tmp_path):
         check=True,
     )
     assert "cannot spill to" in done.stdout, done.stdout + done.stderr
-    assert "name a folder with more" in done.stdout
+    assert "use another spill directory" in done.stdout
     assert list(tmp_path.iterdir()) == []
     assert (files / "all.parquet").read_bytes() == before
 
 
 SLOW = """
 import sys, time
-from trueup.audits import spilled
+from trueup.audits.spill import ScoreSpill
 from trueup.cli import main
-add = spilled.Spill.add
+add = ScoreSpill.add
 def slow(self, rows):
     add(self, rows)
     print("spilled", flush=True)
     time.sleep(30)
-spilled.Spill.add = slow
+ScoreSpill.add = slow
 sys.exit(main(["audit", sys.argv[1], "--outcome", "outcome", "--prediction", "prediction", "--by", "region", "--memory", "1GB",
                "--spill", sys.argv[2], "-o", sys.argv[3]]))
 """
@@ -415,57 +415,66 @@ def test_rows_come_back_in_the_order_of_their_scores(tmp_path_factory, scores, m
     """Whatever scores the ranges were chosen by."""
     folder = tmp_path_factory.mktemp("spill")
     p = np.array(scores)
-    record = record_of([3], weighted=False, exact=False)
-    spill = Spill(folder, record, choose_edges(p[:seen], len(p), most), most)
+    record = record_dtype([3], weighted=False, discrete=True)
+    spilled = ScoreSpill(folder, record, score_edges(p[:seen], spill_ranges(len(p), most)), most)
     for start in range(0, len(p), 7):
         rows = np.zeros(len(p[start : start + 7]), record)
         rows["p"], rows["c0"] = p[start : start + 7], np.arange(start, start + len(rows)) % 3
-        spill.add(rows)
-    spill.finish()
-    parts = list(spill.parts("", None, real=False, threads=1))
+        spilled.add(rows)
+    spilled.finish()
+    read = [list(sorted_chunks(spilled.read(number), None, real=False, threads=1)) for number in filled(spilled)]
+    assert not any(low[-1].rows.p[-1] >= high[0].rows.p[0] for low, high in itertools.pairwise(read))
+    parts = [part for some in read for part in some]
     assert all(len(part.rows) <= most for part in parts)
     back = np.concatenate([part.rows.p for part in parts])
     np.testing.assert_array_equal(back, np.sort(p))
-    steps = np.concatenate([part.rows.step for part in parts])
-    np.testing.assert_array_equal(np.diff(steps), np.diff(back) > 0)
+    for some in read:
+        scores, steps = (np.concatenate([getattr(part.rows, name) for part in some]) for name in ("p", "step"))
+        np.testing.assert_array_equal(np.diff(steps), np.diff(scores) > 0)
     for value in np.unique(p):
         kept = np.concatenate([part.codes[0][part.rows.p == value] for part in parts])
         assert sorted(kept) == sorted(np.flatnonzero(p == value) % 3)
 
 
+def filled(spilled):
+    return np.flatnonzero(spilled.counts)
+
+
 def test_few_files_are_open_however_many_ranges_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(spilled, "MOST_RANGES", 4)
+    monkeypatch.setattr(spill, "MAX_FILES", 4)
     p = np.random.default_rng(0).random(3_000)
-    record = record_of([], weighted=False, exact=False)
-    spill = Spill(tmp_path, record, choose_edges(p, len(p), 50), 50, handles=2)
-    assert len(spill.counts) == 4
+    record = record_dtype([], weighted=False, discrete=True)
+    spilled = ScoreSpill(tmp_path, record, score_edges(p, spill_ranges(len(p), 50)), 50, max_open_files=2)
+    assert len(spilled.counts) == 4
     for start in range(0, 3_000, 100):
         rows = np.zeros(100, record)
         rows["p"] = p[start : start + 100]
-        spill.add(rows)
-        assert len(spill._open) <= 2
-    spill.finish()
+        spilled.add(rows)
+        assert len(spilled._open) <= 2
+    spilled.finish()
     assert {path.name for path in tmp_path.iterdir()} == {f"range-{at}" for at in range(4)}
-    parts = list(spill.parts("", None, real=False, threads=1))
+    parts = [
+        part for number in filled(spilled) for part in sorted_chunks(spilled.read(number), None, real=False, threads=1)
+    ]
     assert max(len(part.rows) for part in parts) <= 50
     np.testing.assert_array_equal(np.concatenate([part.rows.p for part in parts]), np.sort(p))
 
 
 def test_a_disk_that_fills_up_while_a_range_is_cut_again_is_told(tmp_path, monkeypatch):
-    record = record_of([], weighted=False, exact=False)
-    spill = Spill(tmp_path, record, np.empty(0), 50)
+    record = record_dtype([], weighted=False, discrete=True)
+    spilled = ScoreSpill(tmp_path, record, np.empty(0), 50)
     rows = np.zeros(200, record)
     rows["p"] = np.linspace(0, 1, 200)
-    spill.add(rows)
-    spill.close()
+    spilled.add(rows)
+    spilled.close()
 
-    def full(self):
+    def full(self, number):
         yield rows[:10]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Spill, "pieces", full)
+    monkeypatch.setattr(ScoreSpill, "read", full)
     with pytest.raises(FileError, match="No space left on device"):
-        spill.finish()
+        spilled.finish()
 
 
 def test_sums_of_neighbours_never_part_a_score_and_keep_every_sum(monkeypatch):
@@ -473,7 +482,7 @@ def test_sums_of_neighbours_never_part_a_score_and_keep_every_sum(monkeypatch):
     p = np.round(random.random(5_000), 2)
     y, w = (random.random(5_000) < p).astype(float), random.uniform(0.5, 2, 5_000)
     rows = sort_rows(y, p, w, real=False)
-    whole, some = Pool.of(rows), Pool.of(rows, total=200 * MOST_ENTRIES)
+    whole, some = Pool.of(rows), Pool.of(rows, total=200 * MAX_POOL_ENTRIES)
     assert len(some.p) <= 5_000 / 200 + 2
     for name in ("w", "e", "spread", "square", "rows"):
         assert getattr(some, name).sum() == pytest.approx(getattr(whole, name).sum())

@@ -80,7 +80,7 @@ def test_a_page_of_one_audit_has_all_its_parts(browser, one, found):
         missing = page.do("return given[0].filter(one => !document.querySelector(one)?.checkVisibility());", parts)
         assert missing == []
         told = page.do("return document.querySelector('#provenance').innerText;")
-        assert found.portrait.fingerprint[:12] in told
+        assert found.summary.fingerprint[:12] in told
         assert tu.__version__ in told
 
 

@@ -40,7 +40,7 @@ def test_a_command_says_the_same_as_the_function(at, capsys):
         min_rows=80, alpha=0.01, depth=1,
     )  # fmt: skip
     assert {key: value for key, value in said.items() if key not in ("source", "portrait", "sections")} == made.to_dict()
-    assert said["portrait"] == made.portrait.to_dict()
+    assert said["summary"] == made.summary.to_dict()
 
 
 def test_without_by_every_column_without_a_role_forms_segments(at, capsys):

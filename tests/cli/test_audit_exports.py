@@ -144,7 +144,7 @@ def test_another_score_is_compared_on_the_same_rows(scored, capsys):
     assert out.startswith(new.verdict + "\n")
     assert f"\nold: {old.verdict}\n" in out
     (line,) = (line for line in out.splitlines() if line.startswith("Brier score"))
-    assert line.split()[2:] == [number(one.portrait.scores["brier"], 4) for one in (old, new)]
+    assert line.split()[2:] == [number(one.summary.scores["brier"], 4) for one in (old, new)]
     assert any(line.startswith("AUC ") for line in out.splitlines())
     said = json.loads(Path("both.json").read_text())
     assert (said["verdict"], said["against"]["verdict"]) == (new.verdict, old.verdict)

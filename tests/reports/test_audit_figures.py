@@ -24,7 +24,7 @@ def audited():
 
 def test_a_reliability_figure_has_the_overall_curve_its_band_and_a_histogram(audited):
     ax = figures.draw_reliability(audited, title="loans")
-    curve, portrait = audited.overall.curve, audited.portrait
+    curve, portrait = audited.overall.curve, audited.summary
     (line,) = (line for line in lines(ax) if len(line.get_xdata()) == len(curve))
     np.testing.assert_array_equal(line.get_xdata(), curve.predicted)
     np.testing.assert_array_equal(line.get_ydata(), curve.observed)
@@ -48,7 +48,7 @@ def test_findings_and_several_results_have_no_band(audited):
 
 def test_cumulative_differences_have_a_band_of_two_standard_errors(audited):
     ax = figures.draw_cumulative(audited)
-    path = audited.portrait.path
+    path = audited.summary.path
     line = labelled(ax, "all rows")
     np.testing.assert_array_equal(line.get_xydata(), np.column_stack([path.share, path.value]))
     band = labelled(ax, "±2 standard errors").get_paths()[0].vertices
@@ -142,11 +142,11 @@ def test_results_that_cannot_be_drawn_are_rejected(audited):
     with pytest.raises(DataError, match="no reliability curve of 'region=harbour'"):
         figures.draw_reliability(replace(audited["region=harbour"], curve=None))
     with pytest.raises(DataError, match="result is a copy of an audit without its rows"):
-        figures.draw_cumulative(replace(audited, whole_rows=[]))
+        figures.draw_cumulative(replace(audited, summary_source=None))
     small = tu.audit(tu.simulate.lending(60, seed=1), by=[], min_rows=100, **ROLES)
     with pytest.raises(DataError, match="no segment was tested"):
         figures.draw_segments(small)
-    assert not figures.draw_reliability(replace(audited, whole_rows=[])).patches
+    assert not figures.draw_reliability(replace(audited, summary_source=None)).patches
 
 
 def test_legends_do_not_cover_neighbouring_axes(audited):

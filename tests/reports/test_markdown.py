@@ -60,7 +60,7 @@ def test_a_summary_has_verdict_figures_worst_segments_and_provenance(pair):
     assert [row[0] for row in worst[2:]] == [f"`{finding.segment}`" for finding in audit.worst(3)]
     assert worst[2][1] == "**miscalibrated**"
     assert "and 75 more" in text
-    assert audit.portrait.fingerprint[:16] in text
+    assert audit.summary.fingerprint[:16] in text
     assert ".fit(" in text
     assert "`, then audit the corrected scores" in text
     assert text.count("\n") < 60

@@ -186,7 +186,7 @@ def test_a_page_recommends_the_next_step(before, after):
 def test_the_overall_plot_has_a_band_a_histogram_and_cumulative_differences(before):
     page = render(before)
     assert page.count('class="band"') == 2
-    histogram = before.portrait.histogram
+    histogram = before.summary.histogram
     top = float(re.search(r'class="curve large" viewBox="0 0 \d+ ([\d.]+)"', page)[1])
     assert top > 500
     assert 1 <= page.count('class="rows"') <= int((histogram.weight > 0).sum())
@@ -213,7 +213,7 @@ def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(before):
 
 
 def test_the_terms_of_the_brier_score_are_shown(before):
-    scores = before.portrait.scores
+    scores = before.summary.scores
     page = Reader(render(before)).text
     for name in ("brier", "miscalibration", "discrimination", "uncertainty"):
         assert number(scores[name], 4) in page, name
@@ -221,7 +221,7 @@ def test_the_terms_of_the_brier_score_are_shown(before):
 
 def test_a_page_states_its_provenance(before):
     page = Reader(render(before)).text
-    assert before.portrait.fingerprint in page
+    assert before.summary.fingerprint in page
     assert "trueup.audit(data, outcome='outcome', prediction='prediction', by=['region', 'product', 'employment'])" in page
     source = Source((("scores.csv", 1234, "ab" * 32),), "trueup audit scores.csv --outcome y", "trueup fit scores.csv")
     page = Reader(render(replace(before, source=source))).text
@@ -306,8 +306,8 @@ def test_a_comparison_shows_changes_and_what_the_fix_corrected(before, after):
     assert f"{number(first.ratio)} → {number(second.ratio)}" in text
     assert "What the fix corrected" in text
     assert "Metrics side by side" in text
-    assert number(before.portrait.scores["brier"], 4) in text
-    assert number(after.portrait.scores["brier"], 4) in text
+    assert number(before.summary.scores["brier"], 4) in text
+    assert number(after.summary.scores["brier"], 4) in text
     assert len(data_of(page)["rows"][0]) == 2
 
 
@@ -638,12 +638,12 @@ def test_long_names_with_escapes_leave_a_page_under_two_megabytes(long_names, pr
 
 
 def test_confidence_intervals_and_bands_are_explained_only_if_shown(before):
-    shown, without = Reader(render(before)).text, Reader(render(replace(before, whole_rows=[]))).text
+    shown, without = Reader(render(before)).text, Reader(render(replace(before, summary_source=None))).text
     assert "± is a 95% confidence interval" in shown
     assert "The grey band is where the points" in shown
     assert "±" not in without
     assert "The grey band is where the points" not in without
-    both = replace(before, whole_rows=[])
+    both = replace(before, summary_source=None)
     assert "The grey band is where the points" not in Reader(render([both, both])).text
     assert "±" not in Reader(render([both, both])).text
 

@@ -85,7 +85,7 @@ def test_defaults_are_arguments_of_an_audit_and_kinds_are_built(audited):
     assert set(DEFAULTS) <= known
     for kind in KINDS:
         assert build_sections(audited, Profile("own", sections=(SectionPlan(kind, "a title"),)))[0].title == "a title"
-    assert set(audited.portrait.scores) - set(METRICS) == {"slope_se", "intercept_se", "in the large_se"}
+    assert set(audited.summary.scores) - set(METRICS) == {"slope_se", "intercept_se", "in the large_se"}
 
 
 def test_options_keep_only_existing_columns():
@@ -242,7 +242,7 @@ def test_fields_name_their_worst_value(audited):
     assert len(values.table.rows) == 12 + 5 + 5
     row = next(row for row in texts(values) if row[0] == "harbour")
     assert row[1:4] == ["region", f"{worst.n:,}", f"{round(worst.observed * worst.n):,}"]
-    assert texts(scores)[0][:2] == ["normalised entropy", f"{audited.portrait.scores['normalized entropy']:.4f}"]
+    assert texts(scores)[0][:2] == ["normalised entropy", f"{audited.summary.scores['normalized entropy']:.4f}"]
     assert [row[0] for row in texts(scores)] == ["normalised entropy", "log loss", "observed rate", "predicted rate"]
 
 
@@ -294,7 +294,7 @@ def test_slope_and_intercept_are_interpreted(audited):
     assert list(found) == [
         "observed/expected (O/E)", "calibration in the large", "calibration slope", "calibration intercept"
     ]  # fmt: skip
-    slope, error = (audited.portrait.scores[name] for name in ("slope", "slope_se"))
+    slope, error = (audited.summary.scores[name] for name in ("slope", "slope_se"))
     assert slope + 1.96 * error < 1
     assert "below 1: risks are too extreme on the logit scale" in found["calibration slope"][5]
     assert "robust (sandwich" in line.lead
@@ -303,7 +303,7 @@ def test_slope_and_intercept_are_interpreted(audited):
     assert row[3].value == pytest.approx([slope - 1.959964 * error, slope + 1.959964 * error])
     assert row[4].value == 1
     assert found["calibration slope"][3] == f"{slope - 1.959964 * error:.3f} to {slope + 1.959964 * error:.3f}"
-    intercept = audited.portrait.scores["intercept"]
+    intercept = audited.summary.scores["intercept"]
     assert f"an observed {100 / (1 + math.exp(-intercept)):.3g}%" in found["calibration intercept"][5]
 
 
@@ -477,7 +477,7 @@ def test_sections_for_binary_outcomes_are_replaced_by_a_sentence_for_others():
 
 
 def test_sections_that_need_rows_are_replaced_by_a_sentence_without_them(audited):
-    bare = replace(audited, whole_rows=[])
+    bare = replace(audited, summary_source=None)
     assert all("does not have" in section.lead and section.table is None for section in build_sections(bare, "health"))
     assert build_sections(bare, "credit") == build_sections(audited, "credit")
 

@@ -1,119 +1,45 @@
-"""The family of segments: find them, sum them up, and follow some of them through the rows again."""
+"""The segments of one audited score with their tallies: find every segment that has enough rows, and tally it.
+
+Segments of one combination of columns are cells ``parent * width + code``: ``code`` is a level of the last column,
+``parent`` a level of the first column or, for three columns, a segment of the first two.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trueup.data.segments import plan_combinations
-from trueup.kernels.cumulative import group_rows
-from trueup.kernels.tally import Cells, Rows, Tally, assign, cross, join, tally
+from trueup.audits.partitions import MemoryRows
+from trueup.audits.summary import Pool
+from trueup.kernels.tally import Cells, RunningTally, Tally, assign, cross, find_cells, join, tally
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.result import Settings
-    from trueup.data.segments import CombinationPlan, SegmentColumn
-    from trueup.data.table import Table
+    from trueup._types import BoolArray, Int32Array, IntArray
+    from trueup.audits.grid import SegmentGrid
+    from trueup.audits.partitions import AuditRows, ScorePartition, SortedChunk
 
+    CellCounts = tuple[IntArray, IntArray]  # numbers of cells, ascending, and their rows
 
-MOST_THIN_LEVELS = 1000  # a column with more thin levels than this has them counted, not listed
-WIDEST = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The segment columns and the plan of their combinations; the user's own segments come after them as columns."""
-
-    columns: Sequence[SegmentColumn]
-    own: Sequence[SegmentColumn]
-    plan: CombinationPlan
-    min_rows: int
-    counts: Sequence[IntArray]
-    """Rows of every level of every column, the user's own segments included."""
-
-    @cached_property
-    def kept(self) -> list[IntArray]:
-        """Of each column, the levels with rows enough: only these can be part of a combination."""
-        return [np.flatnonzero(counts >= self.min_rows) for counts in self.counts[: len(self.columns)]]
-
-    @property
-    def all_columns(self) -> list[SegmentColumn]:
-        """Give the columns that codes refer to by position."""
-        return [*self.columns, *self.own]
+T = TypeVar("T")
+MAX_DEPTH = 3
+MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first
+BYTES_PER_TALLY = 8 * (15 + 2 + 1)
+BYTES_PER_COUNT = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
-    """One score to be audited against one outcome: the only one, one class of several, or the top label."""
+class SegmentBlock:
+    """Segments of one combination of columns: level codes, one array row per segment, and their tally.
 
-    label: str
-    rows: Rows
-    grid: Grid
-    threads: int | None = None
-
-    @cached_property
-    def codes(self) -> Int32Array:
-        """Codes of every column, one row a column, in the order of this target's scores."""
-        columns = self.grid.all_columns
-        out = np.empty((len(columns), len(self.rows)), np.int32)
-        work = lambda at: np.take(columns[at].codes, self.rows.order, out=out[at], mode="clip")  # noqa: E731
-        Workers(self.threads).map(work, range(len(columns)))
-        return out
-
-    @cached_property
-    def nought(self) -> Int32Array:
-        """A code of 0 for every row: the parent where there is none."""
-        return np.zeros(len(self.rows), np.int32)
-
-    @cached_property
-    def pruned(self) -> list[Int32Array]:
-        """Codes among the levels with rows enough, -1 for the others."""
-        out = []
-        for column, codes, kept in zip(self.grid.columns, self.codes, self.grid.kept, strict=False):
-            if len(kept) == len(column.labels):
-                out.append(codes)
-                continue
-            move = np.full(len(column.labels), -1, np.int32)
-            move[kept] = np.arange(len(kept), dtype=np.int32)
-            out.append(move[codes])
-        return out
-
-    @cached_property
-    def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
-        """Of each column, the rows of every level one after the other; where each level and each column starts."""
-        levels = [len(column.labels) + 1 for column in self.grid.all_columns]
-        first = np.concatenate([[0], np.cumsum(levels)]).astype(np.int32)
-        order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
-        work = lambda at: group_rows(self.codes[at], start[first[at] : first[at + 1]], order[at])  # noqa: E731
-        Workers(self.threads).map(work, range(len(levels)))
-        return order, start, first
-
-    def ids(self, block: Block) -> Int32Array:
-        """Say for each row in which segment of a block it is, -1 for none."""
-        if not block.columns:
-            return self.nought
-        levels = [len(self.grid.all_columns[column].labels) for column in block.columns]
-        ids, place, height = self.codes[block.columns[0]], block.codes[:, 0].astype(np.int64), levels[0]
-        for at in range(1, len(block.columns)):
-            cells, place = np.unique(place * levels[at] + block.codes[:, at], return_inverse=True)
-            ids, height = assign(ids, self.codes[block.columns[at]], (height, levels[at]), cells), len(cells)
-        back = np.full(height + 1, -1, np.int32)  # the spare last entry serves rows that are in no cell
-        back[place] = np.arange(len(block.codes), dtype=np.int32)
-        found: Int32Array = back[ids]
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """The segments of one combination of columns: their codes, one row a segment, and their tally."""
+    ``thin`` counts the cells that have rows, but fewer than ``min_rows``.
+    """
 
     columns: tuple[int, ...]
     codes: Int32Array
@@ -121,155 +47,338 @@ class Block:
     thin: int = 0
 
 
-class Margin(NamedTuple):
-    """What is not known of the segments of a family: half the width of sigma, and p-values that hold all the same."""
-
-    half: FloatArray
-    p_value: FloatArray
-
-
 @dataclass(frozen=True, eq=False)
-class Family:
-    """All segments of one target, block by block."""
+class SegmentFamily:
+    """All segments of one audited score, block by block."""
 
-    target: Target
-    blocks: list[Block]
-    held: int | None = None
-    """Rows whose scores may be held at once, where rows come in parts."""
-
-    def parts(self) -> Iterator[Target]:
-        """Go through the rows, in the order of their scores, once more."""
-        yield self.target
-
-    @property
-    def margin(self) -> Margin | None:
-        """What is not known, where rows could not be put in one order."""
-        return None
-
-    def curve_sums(self, which: IntArray, bins: Int32Array, most: int) -> FloatArray | None:  # noqa: ARG002
-        """Sum up the curves of some segments where that is not done row by row: (segments, ``most``, 6)."""
-        return None
+    label: str
+    real: bool
+    blocks: list[SegmentBlock]
 
     @cached_property
     def starts(self) -> IntArray:
-        """Number of the first segment of each block, and at the end that of all."""
+        """Number of the first segment of each block, and of all segments at the end."""
         return np.concatenate([[0], np.cumsum([len(block.codes) for block in self.blocks])])
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def take(self, which: IntArray) -> Tally:
-        """Give the sums of some segments. The sums of all stay where they were made, block by block."""
+        """Return the tally of some segments."""
         owner = np.searchsorted(self.starts, which, side="right") - 1
-        used = np.unique(owner)
         order = np.argsort(owner, kind="stable")
-        parts = [self.blocks[at].tally.take(which[owner == at] - self.starts[at]) for at in used]
+        parts = [self.blocks[at].tally.take(which[owner == at] - self.starts[at]) for at in np.unique(owner)]
         return join(parts or [self.blocks[0].tally.take(which)]).take(np.argsort(order, kind="stable"))
 
     @cached_property
     def keys(self) -> tuple[Int32Array, Int32Array]:
-        """Give the columns and codes of every segment, padded with -1."""
-        columns, codes = (np.full((len(self), WIDEST), -1, np.int32) for _ in range(2))
+        """Columns and codes of every segment, padded with -1."""
+        columns, codes = (np.full((len(self), MAX_DEPTH), -1, np.int32) for _ in range(2))
         for block, (start, stop) in zip(self.blocks, itertools.pairwise(self.starts), strict=True):
             columns[start:stop, : len(block.columns)] = block.columns
             codes[start:stop, : len(block.columns)] = block.codes
         return columns, codes
 
 
-def find_family(target: Target, workers: Workers) -> Family:
-    """Find every segment of a target and sum it up: rows sorted once, one pass a combination, threads over them."""
-    grid = target.grid
-    jobs: list[Callable[[], list[Block]]] = [partial(_whole, target)]
-    jobs += [partial(_column, target, at) for at in range(len(grid.all_columns))]
-    jobs += [partial(_pair, target, a, b, third) for (a, b), third in pairs_of(grid).items()]
-    target.nought, target.pruned  # noqa: B018  # made here, once, and not by every thread at the same time
-    return Family(target, list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs))))
-
-
-def scores_of(table: Table) -> Iterator[tuple[str, FloatArray, FloatArray]]:
-    """Give what is to be audited: one score and its outcome, or those of the top label and of every class."""
-    p, y = table.prediction, table.outcome
-    assert y is not None
-    if p.ndim == 1:
-        yield "", p, y
-        return
-    top = np.argmax(p, axis=1) if len(p) else np.empty(0, np.int64)
-    yield "top label", p[np.arange(len(p)), top], (y == top).astype(np.float64)
-    for at, name in enumerate(table.schema.classes):
-        yield f"class={name}", np.ascontiguousarray(p[:, at]), (y == at).astype(np.float64)
-
-
-def plan_grid(
-    columns: Sequence[SegmentColumn], own: Sequence[SegmentColumn], counts: Sequence[IntArray], rows: int,
-    settings: Settings, scores: int,
-) -> Grid:  # fmt: skip
-    """Plan the combinations of columns, by how many of their levels have rows enough; scores share the budget of cells."""
-    levels = [int((count >= settings.min_rows).sum()) for count in counts[: len(columns)]]
-    budget = settings.max_cells // scores
-    chosen = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
-    return Grid(columns, own, chosen, settings.min_rows, counts)
-
-
-def pairs_of(grid: Grid) -> dict[tuple[int, int], list[int]]:
-    """Give the pairs of columns to be crossed, and the third columns to cross each with.
-
-    Columns of many levels come first: few of their pairs have rows enough, so that the third column has little to cross.
-    """
-    place = np.argsort([-len(kept) for kept in grid.kept], kind="stable").argsort()
-    deeper: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for combination in grid.plan.combinations:
-        first, second, *third = sorted(combination, key=lambda at: place[at])
-        deeper[first, second].extend(third)
-    return deeper
-
-
-def listed_levels(grid: Grid, at: int) -> tuple[IntArray, int]:
-    """Give the levels of one column that are listed, thin ones too where they are not too many; and how many are thin."""
-    counts = grid.counts[at]
-    thin = (counts > 0) & (counts < grid.min_rows)
-    listed = counts > 0 if thin.sum() <= MOST_THIN_LEVELS else counts >= grid.min_rows
-    listed |= at >= len(grid.columns)  # a segment the user named is answered, even if nobody is in it
-    return np.flatnonzero(listed), int(thin.sum())
-
-
-def _whole(target: Target) -> list[Block]:
-    cells = Cells(np.zeros(1, np.int64), np.array([len(target.rows)], np.int32))
-    return [Block((), np.empty((1, 0), np.int32), tally(target.rows, target.nought, target.nought, (1, 1), cells))]
-
-
-def _column(target: Target, at: int) -> list[Block]:
-    """Sum up the levels of one column that are listed."""
-    counts = target.grid.counts[at]
-    levels, thin = listed_levels(target.grid, at)
-    cells = Cells(levels, counts[levels].astype(np.int32))
-    found = tally(target.rows, target.nought, target.codes[at], (1, len(counts)), cells)
-    return [Block((at,), levels[:, None].astype(np.int32), found, thin)]
-
-
-def _pair(target: Target, a: int, b: int, third: Sequence[int]) -> list[Block]:
-    """Sum up the combinations of two columns, and of these with each of some third ones."""
-    kept = target.grid.kept
-    block, cells = _cross(target, kept[a][:, None], (a, b), target.pruned[a])
-    if third:
-        ids = assign(target.pruned[a], target.pruned[b], (len(kept[a]), len(kept[b])), cells.numbers)
-        blocks = [block, *(_cross(target, block.codes, (a, b, c), ids)[0] for c in third)]
+def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
+    """Find and tally the segments of every target; return also the pooled rows of the first, unless they are in memory."""
+    if isinstance(rows, MemoryRows):
+        blocks = [_tally_in_memory(chunk, workers) for chunk in rows.chunks]
+        pool = None
     else:
-        blocks = [block]
-    return [in_order(block) for block in blocks]
+        blocks, pool = _tally_partitions(rows, grid)
+    families = [SegmentFamily(label, rows.real, own) for label, own in zip(rows.targets, blocks, strict=True)]
+    return families, pool
 
 
-def _cross(target: Target, codes: AnyArray, columns: tuple[int, ...], parent: Int32Array) -> tuple[Block, Cells]:
-    """Cross segments, whose codes are the rows of ``codes``, with the last of the columns."""
-    kept = target.grid.kept[columns[-1]]
-    shape = len(codes), len(kept)
-    cells, found = cross(target.rows, parent, target.pruned[columns[-1]], shape, target.grid.min_rows)
-    own = np.empty((len(cells), len(columns)), np.int32)
-    own[:, :-1] = codes[cells.numbers // shape[1]]
-    own[:, -1] = kept[cells.numbers % shape[1]]
-    return Block(columns, own, found, cells.thin), cells
+# Rows in memory: cells are found and tallied in one call per combination
 
 
-def in_order(block: Block) -> Block:
-    """Name the columns of a block in the order in which the user did."""
-    order = sorted(range(len(block.columns)), key=lambda at: block.columns[at])
-    return replace(block, columns=tuple(block.columns[at] for at in order), codes=block.codes[:, order])
+def _tally_in_memory(chunk: SortedChunk, workers: Workers) -> list[SegmentBlock]:
+    grid = chunk.grid
+    jobs: list[Callable[[], list[SegmentBlock]]] = [partial(_tally_overall, chunk)]
+    jobs += [partial(_tally_column, chunk, column) for column in range(len(grid.counts))]
+    jobs += [partial(_tally_pair, chunk, pair, thirds) for pair, thirds in grid.pairs.items()]
+    chunk.zeros, chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
+    return list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs)))
+
+
+def _tally_overall(chunk: SortedChunk) -> list[SegmentBlock]:
+    cells = Cells(np.zeros(1, np.int64), np.array([len(chunk.rows)], np.int32))
+    return [SegmentBlock((), np.empty((1, 0), np.int32), tally(chunk.rows, chunk.zeros, chunk.zeros, (1, 1), cells))]
+
+
+def _tally_column(chunk: SortedChunk, column: int) -> list[SegmentBlock]:
+    counts = chunk.grid.counts[column]
+    levels, thin = chunk.grid.listed_levels(column)
+    cells = Cells(levels, counts[levels].astype(np.int32))
+    sums = tally(chunk.rows, chunk.zeros, chunk.codes[column], (1, len(counts)), cells)
+    return [SegmentBlock((column,), levels[:, None].astype(np.int32), sums, thin)]
+
+
+def _tally_pair(chunk: SortedChunk, pair: tuple[int, int], thirds: Sequence[int]) -> list[SegmentBlock]:
+    """Cross two columns, and the segments found with each of some third columns."""
+    kept, codes, min_rows = chunk.grid.kept, chunk.kept_codes, chunk.grid.min_rows
+    first, second = pair
+    combination = Combination.of_pair(chunk.grid, pair)
+    cells, sums = cross(chunk.rows, codes[first], codes[second], combination.shape, min_rows)
+    combination = replace(combination, cells=cells)
+    blocks = [SegmentBlock(pair, combination.segments(), sums, cells.thin)]
+    if thirds:
+        parent = assign(codes[first], codes[second], combination.shape, cells.numbers)
+        for third in thirds:
+            triple = Combination((*pair, third), blocks[0].codes, kept[third])
+            cells, sums = cross(chunk.rows, parent, codes[third], triple.shape, min_rows)
+            triple = replace(triple, cells=cells)
+            blocks.append(SegmentBlock(triple.columns, triple.segments(), sums, cells.thin))
+    return [_in_column_order(block) for block in blocks]
+
+
+def _in_column_order(block: SegmentBlock) -> SegmentBlock:
+    order = sorted(range(len(block.columns)), key=lambda position: block.columns[position])
+    return replace(block, columns=tuple(block.columns[position] for position in order), codes=block.codes[:, order])
+
+
+# Rows in partitions: the tallies of partitions are added
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """The cells of one combination of columns; ``cells`` are those to tally, once they are known.
+
+    ``parents`` has the codes of the parents, one array row each; ``levels`` the level that each code of the last column
+    stands for. ``fixed`` cells are reported whatever their rows.
+    """
+
+    columns: tuple[int, ...]
+    parents: Int32Array
+    levels: IntArray
+    cells: Cells | None = None
+    fixed: bool = False
+
+    @classmethod
+    def of_pair(cls, grid: SegmentGrid, pair: tuple[int, int]) -> Combination:
+        """Cross two columns."""
+        first, second = pair
+        return cls(pair, grid.kept[first][:, None].astype(np.int32), grid.kept[second])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of parents and of levels."""
+        return len(self.parents), len(self.levels)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.parents) * len(self.levels)
+
+    def with_all_cells(self) -> Combination:
+        """Return the combination with all its cells to tally."""
+        numbers = np.arange(self.size)
+        return replace(self, cells=Cells(numbers, np.zeros(len(numbers), np.int64)))
+
+    def segments(self) -> Int32Array:
+        """Return the codes of every cell, one array row each."""
+        assert self.cells is not None
+        codes = np.empty((len(self.cells), len(self.columns)), np.int32)
+        if self.columns:
+            codes[:, :-1] = self.parents[self.cells.numbers // self.shape[1]]
+            codes[:, -1] = self.levels[self.cells.numbers % self.shape[1]]
+        return codes
+
+
+Group = list[Combination]  # one combination of at most two columns, then those of three that its segments are crossed for
+
+
+def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int32Array]]:
+    """Return parent and code of every row, for each combination of a group."""
+    head, *triples = group
+    if len(head.columns) < 2:
+        return [(chunk.zeros, chunk.codes[head.columns[0]] if head.columns else chunk.zeros)]
+    first, second = (chunk.kept_codes[column] for column in head.columns)
+    located = [(first, second)]
+    if triples:
+        assert head.cells is not None
+        parent = assign(first, second, head.shape, head.cells.numbers)
+        located += [(parent, chunk.kept_codes[triple.columns[2]]) for triple in triples]
+    return located
+
+
+@dataclass(frozen=True, eq=False)
+class _CountPass:
+    """Counts the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
+
+    groups: list[Group]
+
+    def __call__(self, partition: ScorePartition) -> list[CellCounts]:
+        totals: list[CellCounts] = []
+        for chunk in partition.chunks if partition.target == 0 else ():
+            chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
+            counts = Workers(chunk.threads).map(partial(self._count, chunk), self.groups)
+            flat = list(itertools.chain.from_iterable(counts))
+            totals = _add_counts(totals, flat) if totals else flat
+        return totals
+
+    @staticmethod
+    def _count(chunk: SortedChunk, group: Group) -> list[CellCounts]:
+        found = []
+        for combination, (parent, code) in zip(group, _cell_codes(group, chunk), strict=True):
+            if combination.cells is None:
+                cells = find_cells(parent, code, combination.shape, 1)
+                found.append((cells.numbers, np.asarray(cells.rows, np.int64)))
+        return found
+
+
+def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCounts]:
+    total = []
+    for a, b in zip(one, other, strict=True):
+        numbers, place = np.unique(np.append(a[0], b[0]), return_inverse=True)
+        rows = np.zeros(len(numbers), np.int64)
+        rows[place[: len(a[0])]] = a[1]
+        rows[place[len(a[0]) :]] += b[1]
+        total.append((numbers, rows))
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _TallyPass:
+    """Tallies the cells of combinations; pools the rows of the first target, where ``pool_rows`` says how many in all."""
+
+    groups: list[Group]
+    weighted: bool
+    pool_rows: int
+
+    def __call__(self, partition: ScorePartition) -> tuple[list[Tally], Pool | None]:
+        tallies: list[list[RunningTally]] = []
+        pools = []
+        for chunk in partition.chunks:
+            real = chunk.rows.real
+            if not tallies:
+                tallies = [[_running_tally(one, real=real) for one in group] for group in self.groups]
+            chunk.zeros, chunk.kept_codes  # noqa: B018
+            Workers(chunk.threads).map(partial(self._advance, chunk), list(zip(self.groups, tallies, strict=True)))
+            if self.pool_rows and partition.target == 0:
+                pools.append(Pool.of(chunk.rows, self.pool_rows))
+        finished = [one.finish(weighted=self.weighted) for group in tallies for one in group]
+        return finished, Pool.join(pools) if pools else None
+
+    @staticmethod
+    def _advance(chunk: SortedChunk, job: tuple[Group, list[RunningTally]]) -> None:
+        group, tallies = job
+        for running, (parent, code) in zip(tallies, _cell_codes(group, chunk), strict=True):
+            if len(running.numbers):
+                running.advance(chunk.rows, parent, code)
+
+
+def _running_tally(combination: Combination, *, real: bool) -> RunningTally:
+    assert combination.cells is not None
+    return RunningTally(combination.shape, combination.cells.numbers, real=real)
+
+
+def _add_tallies(
+    one: tuple[list[Tally], Pool | None], other: tuple[list[Tally], Pool | None]
+) -> tuple[list[Tally], Pool | None]:
+    pools = [pool for _, pool in (one, other) if pool is not None]
+    return [a + b for a, b in zip(one[0], other[0], strict=True)], Pool.join(pools) if pools else None
+
+
+def _tally_partitions(rows: AuditRows, grid: SegmentGrid) -> tuple[list[list[SegmentBlock]], Pool | None]:
+    """Tally the segments of every target over partitions: the cells with enough rows are the same for all targets."""
+    groups = _with_cells(rows, grid)
+    groups = [*([one] for one in _fixed_combinations(rows.rows, grid)), *groups]
+    sizes = [[BYTES_PER_TALLY * len(one.cells) for one in group if one.cells is not None] for group in groups]
+    tallies: list[list[Tally]] = [[] for _ in rows.targets]
+    pool = None
+    for some in _batches(groups, [sum(size) for size in sizes], rows.max_result_bytes):
+        first = pool is None
+        results = rows.map_reduce(_TallyPass(some, rows.weighted, rows.rows if first else 0), _add_tallies)
+        pool = results[0][1] if first else pool
+        for own, (more, _) in zip(tallies, results, strict=True):
+            own += more
+    return [_blocks(groups, own, grid) for own in tallies], pool
+
+
+def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
+    """Return the combinations of no column and of one, whose cells are known."""
+    nothing = np.empty((1, 0), np.int32)
+    cells = Cells(np.zeros(1, np.int64), np.array([rows]))
+    fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
+    for column, counts in enumerate(grid.counts):
+        levels, thin = grid.listed_levels(column)
+        cells = Cells(levels, counts[levels], thin)
+        fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
+    return fixed
+
+
+def _with_cells(rows: AuditRows, grid: SegmentGrid) -> list[Group]:
+    """Return the combinations of two and three columns with the cells to tally: all of them, unless there are many."""
+    pairs, thirds = [Combination.of_pair(grid, pair) for pair in grid.pairs], list(grid.pairs.values())
+    sizes = [pair.size * (1 + sum(len(grid.kept[third]) for third in own)) for pair, own in zip(pairs, thirds, strict=True)]
+    if sum(sizes) <= MAX_UNCOUNTED_CELLS:
+        groups = []
+        for pair, own in zip(pairs, thirds, strict=True):
+            head = pair.with_all_cells()
+            triples = [Combination((*head.columns, third), head.segments(), grid.kept[third]) for third in own]
+            groups.append([head, *(triple.with_all_cells() for triple in triples)])
+        return groups
+    counted = _count_cells([[pair] for pair in pairs], rows, grid)
+    groups = []
+    for (head,), own in zip(counted, thirds, strict=True):
+        triples = [Combination((*head.columns, third), head.segments(), grid.kept[third]) for third in own]
+        groups.append([head, *triples])
+    return _count_cells(groups, rows, grid)
+
+
+def _count_cells(groups: list[Group], rows: AuditRows, grid: SegmentGrid) -> list[Group]:
+    """Find the cells with enough rows, where they are not known."""
+    unknown = [[min(one.size, rows.rows) for one in group if one.cells is None] for group in groups]
+    todo = [position for position, sizes in enumerate(unknown) if sizes]
+    done = list(groups)
+    for batch in _batches(todo, [BYTES_PER_COUNT * sum(unknown[at]) for at in todo], rows.max_result_bytes):
+        (counts, *_) = rows.map_reduce(_CountPass([groups[at] for at in batch]), _add_counts)
+        found = iter(counts)
+        for at in batch:
+            done[at] = [one if one.cells is not None else _keep_cells(one, *next(found), grid) for one in groups[at]]
+    return done
+
+
+def _keep_cells(combination: Combination, numbers: IntArray, rows: IntArray, grid: SegmentGrid) -> Combination:
+    keep = rows >= grid.min_rows
+    return replace(combination, cells=Cells(numbers[keep], rows[keep], int(len(keep) - keep.sum())))
+
+
+def _batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[list[T]]:
+    """Divide items into batches of at most ``budget`` bytes; a larger item is a batch of its own."""
+    batches: list[list[T]] = []
+    total = 0
+    for item, size in zip(items, sizes, strict=True):
+        if not batches or total + size > budget:
+            batches.append([])
+            total = 0
+        batches[-1].append(item)
+        total += size
+    return batches
+
+
+def _blocks(groups: list[Group], tallies: list[Tally], grid: SegmentGrid) -> list[SegmentBlock]:
+    """Name the segments, and leave out cells without enough rows."""
+    blocks, remaining = [], iter(tallies)
+    for group in groups:
+        enough: BoolArray | None = None  # which cells of the pair have enough rows
+        for combination in group:
+            assert combination.cells is not None
+            cells, sums, codes = combination.cells, next(remaining), combination.segments()
+            thin = cells.thin
+            if not combination.fixed:
+                keep = sums.rows >= grid.min_rows
+                thin_cells = (sums.rows > 0) & ~keep
+                if enough is None:
+                    enough = keep
+                else:
+                    parent = enough[cells.numbers // combination.shape[1]]
+                    keep, thin_cells = keep & parent, thin_cells & parent
+                thin += int(thin_cells.sum())
+                if not keep.all():
+                    sums, codes = sums.take(np.flatnonzero(keep)), codes[keep]
+            blocks.append(_in_column_order(SegmentBlock(combination.columns, codes, sums, thin)))
+    return blocks

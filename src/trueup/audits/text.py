@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
 WIDEST_NAME = 48
-LEAST_BOUND = 0.001  # what is written of a bound below
 HUNDREDTH = (0.007, 0.014)  # observed / expected where scores below 1 were meant as percent
 
 
@@ -30,41 +29,6 @@ def number(value: float, digits: int = 3) -> str:
     if rounded != 0 and 1e-4 <= abs(rounded) < 1e7:
         return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
     return f"{value:.{digits}g}"
-
-
-def deviation(sigma: float, bound: float = 0.0) -> str:
-    """Write a sigma, and how far it may be off where it is known within a bound: what is written holds, too.
-
-    Examples
-    --------
-    >>> deviation(7.3123), deviation(7.3123, 0.0312), deviation(7.3123, 1e-7), deviation(41.28, 0.0099)
-    ('7.31', '7.31 ± 0.04', '7.312 ± 0.001', '41.28 ± 0.01')
-    """
-    if not bound > 0 or not math.isfinite(sigma):
-        return number(sigma)
-    shown = f"{sigma:.{max(len(one.partition('.')[2]) for one in (number(sigma), rounded_up(bound)))}f}"
-    return f"{shown} ± {rounded_up(bound + abs(float(shown) - sigma))}"
-
-
-def rounded_up(bound: float) -> str:
-    """Write a bound in one digit that is no less.
-
-    Examples
-    --------
-    >>> rounded_up(0.0312), rounded_up(0.04), rounded_up(1e-7), rounded_up(12.1)
-    ('0.04', '0.04', '0.001', '20')
-    """
-    unit = 10.0 ** math.floor(math.log10(max(bound, LEAST_BOUND)))
-    return number(math.ceil(max(bound, LEAST_BOUND) / unit - 1e-9) * unit, 1)
-
-
-def worst_deviation(audit: Audit) -> str:
-    """Write the largest sigma of the tested segments; where it is known within a bound, it may be that of another."""
-    if not audit.bounded or not math.isfinite(audit.worst_sigma):
-        return deviation(audit.worst_sigma)
-    found, bound = (audit.columns[name][audit.columns["testable"]] for name in ("sigma", "sigma_bound"))
-    above, below = (found + bound).max() - audit.worst_sigma, audit.worst_sigma - (found - bound).max()
-    return deviation(audit.worst_sigma, float(max(above, below)))
 
 
 def shorten(name: str, width: int = WIDEST_NAME) -> str:
@@ -96,9 +60,9 @@ def family(audit: Audit, found: str = "") -> str:
 
 def least_rows(audit: Audit) -> int:
     """Say how many rows a segment needs to be tested: real outcomes need some to have a variance."""
-    from trueup.audits.estimate import LEAST_REAL_ROWS
+    from trueup.audits.findings import MIN_REAL_ROWS
 
-    return max(audit.settings.min_rows, LEAST_REAL_ROWS if audit.schema.task == "regression" else 1)
+    return max(audit.settings.min_rows, MIN_REAL_ROWS if audit.schema.task == "regression" else 1)
 
 
 def can_be(audit: Audit, shift: float, expected: float) -> bool:
@@ -122,7 +86,7 @@ def finding_line(finding: Finding) -> str:
     return (
         f"<{shorten(finding.segment, 80)}: {finding.n:,} rows, observed {number(finding.observed)}, "
         f"expected {number(finding.expected)}, ratio {number(finding.ratio)} ({interval}), "
-        f"{deviation(finding.sigma, finding.sigma_bound)} sigma, {tail}>"
+        f"{number(finding.sigma)} sigma, {tail}>"
     )
 
 
@@ -136,7 +100,7 @@ def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
             number(finding.expected),
             number(finding.ratio),
             f"{number(finding.ratio_low)} to {number(finding.ratio_high)}",
-            deviation(finding.sigma, finding.sigma_bound),
+            number(finding.sigma),
             number(finding.p_adjusted, 2) if finding.testable else "not tested",
         )
         for finding in findings
@@ -172,12 +136,6 @@ def notes(audit: Audit) -> list[str]:
         lines.append(f"{audit.unlabelled:,} rows without an outcome were set aside")
     if audit.weightless:
         lines.append(f"{audit.weightless:,} rows of weight 0 were left out")
-    if audit.bounded and (widest := float(audit.columns["sigma_bound"].max())) > 0:
-        lines.append(
-            f"the rows lay in parts and were summed up part by part: a sigma is known to within ± {rounded_up(widest)} or "
-            "better, and p-values are those of the lower end, so that none is too small; bins of curves are not quite of "
-            "one size (exact=True brings all rows together, and leaves nothing open)"
-        )
     if audit.settings.adjust == "bh":
         lines.append(
             "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not promise; 'by' does not"

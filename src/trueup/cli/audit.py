@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.run import MAX_CELLS, audit
+from trueup.audits.audit import MAX_CELLS, audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, table_notes
@@ -278,7 +278,7 @@ def _comparison(outcome: AuditOutcome) -> list[str | TextTable]:
         ("significantly miscalibrated segments", *(f"{audit.rejected:,} of {audit.tested:,}" for audit in audits)),
         ("error of the worst segment, in sigma", *(number(audit.worst_sigma) for audit in audits)),
     ]
-    scores = [audit.portrait.scores for audit in audits]
+    scores = [audit.summary.scores for audit in audits]
     for name, label in SCORES.items():
         if all(name in values for values in scores):
             rows.append((label, *(number(values[name], 4) for values in scores)))

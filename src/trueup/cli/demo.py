@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trueup.audits.run import audit
+from trueup.audits.audit import audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, fit_notes

@@ -149,7 +149,7 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
     if audit.source is not None:
         files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
         head["source"] = {"files": files, "command": audit.source.command}
-    head["portrait"] = audit.portrait.to_dict()
+    head["summary"] = audit.summary.to_dict()
     head["sections"] = [section_dict(section) for section in build_sections(audit, profile)]
     yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
     for index in range(len(audit)):

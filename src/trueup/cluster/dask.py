@@ -35,6 +35,7 @@ class DaskFrame(ClusterFrame):
             )
         self.frame = frame
         self.names = tuple(frame.columns)
+        self.has_workers = active_client() is not None
         workers_are_able()
 
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:

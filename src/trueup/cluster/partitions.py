@@ -46,9 +46,12 @@ class ClusterFrame(ABC):
     ----------
     names : tuple of str
         The columns.
+    has_workers : bool
+        Whether there are workers that keep shuffled records.
     """
 
     names: tuple[str, ...]
+    has_workers: bool = True
 
     @abstractmethod
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:

@@ -192,11 +192,12 @@ def close_real(state: Floats) -> None:
 
 
 @jit
-def count_cells(parent: Ints, code: Ints, width: int, counts: NDArray[np.int64]) -> None:
-    """Add the rows of every cell to ``counts``; a negative part leaves a row out."""
+def count_rows(parent: Ints, code: Ints, width: int, slot: Ints, rows: NDArray[np.int64]) -> None:
+    """Add the rows of every segment to ``rows``."""
     for i in range(parent.size):
-        if (parent[i] | code[i]) >= 0:
-            counts[uint64(parent[i] * width + code[i])] += 1
+        k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
+        if k >= 0:
+            rows[uint64(k)] += 1
 
 
 @jit

@@ -202,20 +202,51 @@ def _join_steps(a: Floats, b: Floats, out: Floats) -> None:
         out[:, column] = np.where(some_b, b[:, column], a[:, column])
 
 
-def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
-    """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
+def _slots(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np.int64]) -> tuple[Ints, Ints, int, Ints]:
+    """Return parent, code, width and slots as the kernels of `cumulative` take them."""
     height, width = shape
     if _dense(shape, len(parent)):
-        slot = slots(height * width, cells.numbers)
-    else:
-        parent = code = assign(parent, code, shape, cells.numbers)
-        width, slot = 0, slots(len(cells), np.arange(len(cells)))
+        return parent, code, width, slots(height * width, numbers)
+    segment = assign(parent, code, shape, numbers)
+    return segment, segment, 0, slots(len(numbers), np.arange(len(numbers)))
+
+
+def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
+    """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
+    parent, code, width, slot = _slots(parent, code, shape, cells.numbers)
     weights = np.zeros((len(cells), 2))
     state = np.zeros((len(cells), 15 if rows.real else 8))
     advance = sums.advance_real if rows.real else sums.advance
     advance(parent, code, width, slot, rows.step, rows.e, rows.p, rows.w if len(rows.w) else None, state, weights)
     (sums.close_real if rows.real else sums.close)(state)
     return _finish(rows, cells, state, weights)
+
+
+class RunningTally:
+    """The tally of the cells ``parent * width + code`` over chunks of rows in ascending score order.
+
+    A score may go on from one chunk to the next, with the same step number.
+    """
+
+    def __init__(self, shape: tuple[int, int], numbers: NDArray[np.int64], *, real: bool) -> None:
+        self.shape, self.numbers, self.real = shape, numbers, real
+        self.rows = np.zeros(len(numbers), np.int64)
+        self.state, self.weights = np.zeros((len(numbers), 15 if real else 8)), np.zeros((len(numbers), 2))
+
+    def advance(self, rows: Rows, parent: Ints, code: Ints) -> None:
+        """Add the rows of the next chunk."""
+        parent, code, width, slot = _slots(parent, code, self.shape, self.numbers)
+        sums.count_rows(parent, code, width, slot, self.rows)
+        w = rows.w if len(rows.w) else None
+        advance = sums.advance_real if self.real else sums.advance
+        advance(parent, code, width, slot, rows.step, rows.e, rows.p, w, self.state, self.weights)
+
+    def finish(self, *, weighted: bool) -> Tally:
+        """Return the tally of all chunks."""
+        (sums.close_real if self.real else sums.close)(self.state)
+        if not weighted:
+            self.weights[:] = self.rows[:, None]
+        return Tally(self.rows, self.state, self.weights, self.real)
 
 
 def cross(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> tuple[Cells, Tally]:

@@ -14,7 +14,6 @@ from trueup.audits.text import number, shorten
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
-from trueup.kernels.tally import Rows
 from trueup.reports.model import (
     SIGMA_MEANING,
     STATE_MEANING,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.audits.result import Finding
+    from trueup.kernels.tally import Rows
 
     Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it
     Results = Audit | Sequence[Audit] | Mapping[str, Audit]
@@ -354,8 +354,8 @@ def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
         return False
     if any(audit.source is not None and audit.source.training_rows for audit in audits):
         return True
-    before, after = (audit.whole_rows[0] if audit.whole_rows else None for audit in (audits[0], audits[-1]))
-    if not isinstance(before, Rows) or not isinstance(after, Rows) or len(before) != len(after):
+    before, after = (audit.sorted_rows for audit in (audits[0], audits[-1]))
+    if before is None or after is None or len(before) != len(after):
         return False
     weight = _original_order(after, after.w) if len(after.w) else None
     return model.looks_like_training_data(_original_order(before, before.p), _original_order(after, after.p), weight)

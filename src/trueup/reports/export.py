@@ -15,7 +15,7 @@ from trueup.data.frame import to_jsonable
 from trueup.reports.compare import Comparison, name_audits
 from trueup.reports.model import Section
 from trueup.reports.page import build_page
-from trueup.reports.text import count_segments, portrait_of, repeat_code, verdict_statement
+from trueup.reports.text import count_segments, repeat_code, summary_of, verdict_statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -180,11 +180,11 @@ def _limits(view: AuditView, audit: Audit, vocabulary: Vocabulary) -> list[str]:
 
 
 def _provenance(audit: Audit, vocabulary: Vocabulary) -> str:
-    settings, portrait = audit.settings, portrait_of(audit)
+    settings, summary = audit.settings, summary_of(audit)
     files = audit.source.files if audit.source is not None else ()
     rows, segment = prose(vocabulary.rows), prose(vocabulary.segment)
     parts = [f"trueup {trueup.__version__}", f"{audit.rows:,} {rows}"]
-    parts += [f"fingerprint `{portrait.fingerprint[:16]}`"] if portrait is not None else []
+    parts += [f"fingerprint `{summary.fingerprint[:16]}`"] if summary is not None else []
     parts += [f"{code(name)} ({size:,} bytes, SHA-256 `{digest[:16]}`)" for name, size, digest in files[:MAX_FILES]]
     parts += [f"and {len(files) - MAX_FILES:,} more files"] if len(files) > MAX_FILES else []
     parts += [

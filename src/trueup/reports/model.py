@@ -21,17 +21,17 @@ from trueup.reports.text import (
     nearest_integer,
     next_step,
     percent,
-    portrait_of,
     provenance,
     summarize,
+    summary_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from trueup._types import Int32Array, IntArray
-    from trueup.audits.portrait import Portrait
     from trueup.audits.result import Audit, Finding
+    from trueup.audits.summary import AuditSummary
 
 MAX_TABLE_ROWS = 1000
 MAX_CURVES = 4
@@ -305,7 +305,7 @@ def view_audit(
 ) -> AuditView:
     """Collect what a page shows of one audit; ``axis`` is shared with other audits of the page."""
     state = "untested" if not audit.tested else "flagged" if audit.miscalibrated else "passed"
-    overall, portrait = audit.overall, portrait_of(audit)
+    overall, summary = audit.overall, summary_of(audit)
     worst = [finding for finding in audit.worst(min(MAX_CURVES + 1, audit.tested)) if finding.segment != overall.segment]
     untested = [audit.finding(rank) for rank in range(audit.tested, min(audit.tested + MAX_UNTESTED, len(audit)))]
     return AuditView(
@@ -317,8 +317,8 @@ def view_audit(
         figures=_key_figures(audit, vocabulary),
         overall=view_curve(audit, overall, axis, large=True, vocabulary=vocabulary),
         path=plots.plot_path(audit, vocabulary),
-        brier=_brier_terms(portrait),
-        metrics=_metrics(portrait, audit.mce_absolute, vocabulary),
+        brier=_brier_terms(summary),
+        metrics=_metrics(summary, audit.mce_absolute, vocabulary),
         worst=tuple(view_curve(audit, finding, vocabulary=vocabulary) for finding in worst[:MAX_CURVES]),
         map=map_columns(audit, vocabulary),
         detectable=detectable_shifts(audit, vocabulary),
@@ -343,7 +343,7 @@ def view_curve(
         probabilities = audit.schema.task != "regression"
         axis = axis or plots.curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
         if large:
-            plot = plots.plot_overall(finding, axis, portrait_of(audit), vocabulary)
+            plot = plots.plot_overall(finding, axis, summary_of(audit), vocabulary)
         else:
             plot = plots.plot_curve(finding.curve, axis)
     return CurveView(Name.of(finding.segment), caption, state, STATES[state], plot if plot and plot.points else None, name)
@@ -421,8 +421,8 @@ def _settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str], ..
     return tuple((label, value) for label, value in items if value)
 
 
-def _metrics(portrait: Portrait | None, multicalibration_error: float, vocabulary: Vocabulary) -> tuple[Metric, ...]:
-    scores: Mapping[str, float] = {} if portrait is None else portrait.scores
+def _metrics(summary: AuditSummary | None, multicalibration_error: float, vocabulary: Vocabulary) -> tuple[Metric, ...]:
+    scores: Mapping[str, float] = {} if summary is None else summary.scores
     metrics = [
         Metric(name, _with_error(scores[key], scores.get(f"{key}_se", math.nan)), meaning)
         for key, (name, meaning) in METRICS.items()
@@ -442,10 +442,10 @@ def _with_error(value: float, standard_error: float) -> str:
     return f"{value:.{decimals}f} ± {half:.{decimals}f}"
 
 
-def _brier_terms(portrait: Portrait | None) -> tuple[BrierTerm, ...]:
+def _brier_terms(summary: AuditSummary | None) -> tuple[BrierTerm, ...]:
     """Decompose the Brier score: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
     names = ("uncertainty", "discrimination", "miscalibration", "brier")
-    values = [math.nan if portrait is None else portrait.scores.get(name, math.nan) for name in names]
+    values = [math.nan if summary is None else summary.scores.get(name, math.nan) for name in names]
     if not all(map(math.isfinite, values)):
         return ()
     uncertainty, discrimination, miscalibration, brier = values

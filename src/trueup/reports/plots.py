@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.audits.text import number
-from trueup.reports.text import count_text, interval_text, portrait_of
+from trueup.reports.text import count_text, interval_text, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trueup._types import FloatArray
-    from trueup.audits.portrait import Histogram, Portrait
     from trueup.audits.result import Audit, Finding
+    from trueup.audits.summary import AuditSummary, Histogram
     from trueup.metrics.curves import ReliabilityCurve
     from trueup.reports.profiles.profile import Vocabulary
 
@@ -209,31 +209,33 @@ def plot_curve(curve: ReliabilityCurve, axis: Axis, *, large: bool = False) -> R
     )  # fmt: skip
 
 
-def plot_overall(finding: Finding, axis: Axis, portrait: Portrait | None, vocabulary: Vocabulary) -> ReliabilityPlot | None:
+def plot_overall(
+    finding: Finding, axis: Axis, summary: AuditSummary | None, vocabulary: Vocabulary
+) -> ReliabilityPlot | None:
     """Place the overall reliability curve with its consistency band and the histogram of the scores."""
     if finding.curve is None or not len(finding.curve):
         return None
     plot = plot_curve(finding.curve, axis, large=True)
-    if not plot.points or portrait is None:
+    if not plot.points or summary is None:
         return plot if plot.points else None
     unit = vocabulary.rows if finding.weight == finding.n else "weights"
-    bars = _histogram_bars(portrait.histogram, axis, plot, unit)
-    plot = replace(plot, band=_band(finding.curve, portrait, axis, plot), bars=bars, unit=unit)
+    bars = _histogram_bars(summary.histogram, axis, plot, unit)
+    plot = replace(plot, band=_band(finding.curve, summary, axis, plot), bars=bars, unit=unit)
     if not bars:
         return plot
     extra = HISTOGRAM_GAP + HISTOGRAM_HEIGHT
-    outside = _outside(portrait.histogram, axis, unit)
+    outside = _outside(summary.histogram, axis, unit)
     return replace(plot, height=plot.height + extra, baseline=plot.baseline + extra, outside=outside)
 
 
-def _band(curve: ReliabilityCurve, portrait: Portrait, axis: Axis, plot: ReliabilityPlot) -> str:
-    if len(portrait.low) != len(curve):
+def _band(curve: ReliabilityCurve, summary: AuditSummary, axis: Axis, plot: ReliabilityPlot) -> str:
+    if len(summary.low) != len(curve):
         return ""
-    known = np.isfinite(curve.predicted) & np.isfinite(portrait.low) & np.isfinite(portrait.high)
+    known = np.isfinite(curve.predicted) & np.isfinite(summary.low) & np.isfinite(summary.high)
     x = [plot.left + plot.side * axis.position(value) for value in curve.predicted[known]]
     low, high = (
         [plot.top + plot.side * (1 - axis.position(value)) for value in limit[known]]
-        for limit in (portrait.low, portrait.high)
+        for limit in (summary.low, summary.high)
     )
     outline = [*zip(x, high, strict=True), *reversed([*zip(x, low, strict=True)])]
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in outline)
@@ -288,10 +290,10 @@ class PathPlot:
 
 def plot_path(audit: Audit, vocabulary: Vocabulary) -> PathPlot | None:
     """Place the cumulative sum of outcome minus prediction in order of score, with a band of two standard errors."""
-    portrait = portrait_of(audit)
-    if portrait is None:
+    summary = summary_of(audit)
+    if summary is None:
         return None
-    share, value, noise = (np.asarray(part, np.float64) for part in portrait.path)
+    share, value, noise = (np.asarray(part, np.float64) for part in summary.path)
     limit = PATH_BAND * noise
     if len(share) < 2 or not (np.isfinite(value).all() and np.isfinite(limit).all()):
         return None

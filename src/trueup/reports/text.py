@@ -19,8 +19,8 @@ from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from trueup.audits.portrait import Portrait
     from trueup.audits.result import Audit
+    from trueup.audits.summary import AuditSummary
 
 LARGE_UNDETECTED_ERROR = 0.25  # of the mean: collect more rows if an error of this size could go undetected
 MAX_FEATURES_IN_CODE = 8
@@ -71,9 +71,9 @@ def count_segments(count: int, vocabulary: Vocabulary) -> str:
     return f"{count:,} {vocabulary.segment if count == 1 else vocabulary.segments}"
 
 
-def portrait_of(audit: Audit) -> Portrait | None:
-    """Return the portrait of an audit; None for a modified copy of an audit, which has no rows."""
-    return audit.portrait if audit.whole_rows else None
+def summary_of(audit: Audit) -> AuditSummary | None:
+    """Return the summary of an audit, or None if it has none."""
+    return None if audit.summary_source is None else audit.summary
 
 
 # What was found
@@ -327,9 +327,9 @@ def provenance(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tup
         items += [("file", f"{shorten(name, 120)} ({size:,} bytes)", False), ("SHA-256", digest, True)]
     if len(files) > MAX_FILES:
         items.append(("", f"and {len(files) - MAX_FILES:,} more files", False))
-    portrait = portrait_of(audit)
-    if portrait is not None:
-        items.append(("fingerprint of outcomes, predictions and weights", portrait.fingerprint, True))
+    summary = summary_of(audit)
+    if summary is not None:
+        items.append(("fingerprint of outcomes, predictions and weights", summary.fingerprint, True))
     versions = f"trueup {trueup.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
     return (
         *items,

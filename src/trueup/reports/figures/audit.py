@@ -24,7 +24,7 @@ from trueup.reports.figures.style import (
     results_by_name,
     style_axes,
 )
-from trueup.reports.text import percent, portrait_of
+from trueup.reports.text import percent, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,12 +79,12 @@ def draw_reliability(
         curves[name], segments[name] = finding.curve, finding.segment
     ax = get_axes(ax, 4.8 if "" in named else 6.6, 4.4)
     single = next(iter(named.values())) if len(named) == 1 else None
-    portrait = portrait_of(single) if isinstance(single, Audit) else None
-    if isinstance(single, Audit) and portrait is not None:
+    summary = summary_of(single) if isinstance(single, Audit) else None
+    if isinstance(single, Audit) and summary is not None:
         label = f"if calibrated ({percent(1 - single.settings.alpha)})"
         x = next(iter(curves.values())).predicted
-        ax.fill_between(x, portrait.low, portrait.high, color=GREY, alpha=0.5, linewidth=0, zorder=1, label=label)
-        histogram = portrait.histogram
+        ax.fill_between(x, summary.low, summary.high, color=GREY, alpha=0.5, linewidth=0, zorder=1, label=label)
+        histogram = summary.histogram
         heights = HISTOGRAM_HEIGHT * histogram.weight / (float(histogram.weight.max()) or 1.0)
         ax.bar(
             histogram.edges[:-1], heights, np.diff(histogram.edges), align="edge", color=GREY, alpha=0.7, linewidth=0,
@@ -151,14 +151,14 @@ def draw_cumulative(result: Audit | Mapping[str, Audit], ax: Axes | None = None,
     """
     named = results_by_name("result", result, Audit, AUDIT)
     for name, audit in named.items():
-        if portrait_of(audit) is None:
+        if summary_of(audit) is None:
             raise DataError(
                 f"{repr(name) if name else 'result'} is a copy of an audit without its rows", hint="draw the original audit"
             )
     ax = get_axes(ax, 6.4, 3.6)
     single = len(named) == 1
     for (name, audit), style in zip(named.items(), line_styles(len(named)), strict=True):
-        path = audit.portrait.path
+        path = audit.summary.path
         half = BAND * path.noise
         ax.fill_between(
             path.share, -half, half, color=GREY if single else style["color"], linewidth=0, zorder=1,

@@ -50,7 +50,7 @@ class NetBenefit(NamedTuple):
 
 def net_benefit(audit: Audit) -> NetBenefit:
     """Compute net benefit at thresholds 0, 0.01, ..., 0.99: tp - fp t / (1 - t), per row (Vickers & Elkin 2006)."""
-    called = audit.portrait.called
+    called = audit.summary.called
     assert called is not None  # the section is built for binary outcomes only
     t, treated, events = called.threshold[:-1], called.rows[:-1], called.positives[:-1]
     total, rate = treated[0], events[0] / treated[0]

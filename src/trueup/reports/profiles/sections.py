@@ -28,7 +28,7 @@ from trueup.reports.model import (
 )
 from trueup.reports.profiles.decision import decision_section
 from trueup.reports.profiles.profile import METRICS, Profile, load_profile, plural
-from trueup.reports.text import nearest_integer, percent, portrait_of
+from trueup.reports.text import nearest_integer, percent, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +87,7 @@ def _build(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     if plan.kind in BINARY_ONLY and audit.schema.task != "binary":
         task = "continuous" if audit.schema.task == "regression" else "multiclass"
         return Section(plan.title, f"This section needs binary outcomes; these are {task}.")
-    if plan.kind in NEEDS_ROWS and portrait_of(audit) is None:
+    if plan.kind in NEEDS_ROWS and summary_of(audit) is None:
         return Section(plan.title, "This section is computed from the rows, which this copy of the audit does not have.")
     return builders[plan.kind](audit, vocabulary, plan)
 
@@ -408,7 +408,7 @@ def _test_cells(audit: Audit, grade: Grade) -> tuple[Cell, ...]:
 
 def metrics_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """List metrics of all rows, without those that are undefined for these outcomes."""
-    scores = audit.portrait.scores
+    scores = audit.summary.scores
     means = {"observed": (vocabulary.observed, "mean outcome"), "expected": (vocabulary.expected, "mean score")}
     texts = {**model.METRICS, **BRIER_TERMS, **means}
     rows = tuple(
@@ -431,7 +431,7 @@ def slope_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Se
     """Show O/E, calibration in the large, slope and intercept, each with an interval and its interpretation."""
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
     z = normal_quantile(1 - level)
-    scores, overall = audit.portrait.scores, audit.overall
+    scores, overall = audit.summary.scores, audit.overall
     rows = []
     if level == 1 - audit.settings.alpha and math.isfinite(overall.ratio):
         low, high = overall.ratio_low, overall.ratio_high

@@ -1,0 +1,385 @@
+"""From tallies to findings: rates, statistic, p-values (refined, adjusted), detectable shift, rank and curves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup.audits.partitions import MemoryRows
+from trueup.kernels import cumulative as sums
+from trueup.kernels import tails
+from trueup.kernels.sorting import argsort
+from trueup.kernels.tally import join
+from trueup.kernels.threads import Workers
+from trueup.metrics import inference
+from trueup.metrics.curves import curves_from_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.audits.family import SegmentBlock, SegmentFamily
+    from trueup.audits.partitions import AuditRows, ScorePartition, SortedChunk
+    from trueup.audits.result import AuditSettings
+    from trueup.data.table import Table
+    from trueup.kernels.tally import Tally
+    from trueup.metrics.curves import CurveSet
+
+    SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
+
+MIN_REAL_ROWS = 10  # below, the variance of a real outcome cannot be estimated
+MAX_CURVES = 1000
+CURVE_BINS = 10
+ROWS_PER_CURVE_BIN = 20
+MAX_DRAWN_NUMBERS = 8_000_000  # held for one batch of Monte-Carlo draws
+DRAW_STREAM = int.from_bytes(b"null", "big")
+
+
+@dataclass(frozen=True, eq=False)
+class RankedFindings:
+    """Columns of all findings in order of rank, which segment has each rank, and curves by rank."""
+
+    columns: dict[str, AnyArray]
+    order: IntArray
+    curves: CurveSet
+
+
+def compute_findings(
+    rows: AuditRows,
+    families: Sequence[SegmentFamily],
+    settings: AuditSettings,
+    workers: Workers,
+    table: Table | None = None,
+) -> RankedFindings:
+    """Test all segments of all targets as one family, and rank them; ``adjust="max"`` needs the table in memory."""
+    quiet = Workers(workers.threads)
+    testable = np.concatenate(
+        [testable_segments(block.tally, settings.min_rows) for family in families for block in family.blocks]
+    )
+    level = settings.alpha / max(int(testable.sum()), 1)
+    numbers = [segment_numbers(family, settings.alpha, level, quiet) for family in families]
+    values = numbers[0] if len(numbers) == 1 else np.concatenate(numbers, axis=1)
+    columns: dict[str, AnyArray] = dict(zip(tails.FINDINGS, values, strict=True))
+    p = columns["p_value"]
+    p[~testable] = np.nan
+    adjusted = np.full(len(p), np.nan)
+    if testable.any():
+        if settings.adjust == "max":
+            assert table is not None
+            assert isinstance(rows, MemoryRows)
+            adjusted[testable] = _monte_carlo(table, rows, families, p[testable], testable, settings, workers)
+        else:
+            if not rows.real:
+                _refine_pvalues(rows, families, p, columns["sigma"], testable, settings, workers)
+            adjusted[testable] = inference.adjust(p[testable], settings.adjust)  # type: ignore[arg-type]
+    order = _rank(adjusted, testable, columns["sigma"])
+    n = np.concatenate([block.tally.rows for family in families for block in family.blocks])
+    columns |= {"n": n, "p_adjusted": adjusted, "testable": testable}
+    for column in columns.values():
+        column[:] = column[order]  # in place: fresh memory costs more than the move
+    return RankedFindings(columns, order, _curves(rows, families, order, settings))
+
+
+# Numbers of a segment
+
+
+def noise(tally: Tally) -> FloatArray:
+    """Return the standard deviation of the sums: sqrt(v), or by successive differences for real outcomes."""
+    state = tally.state
+    if not tally.real:
+        root: FloatArray = np.sqrt(state[:, sums.VARIANCE])
+        return root
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stretch = tally.rows / (tally.rows - 1.0)
+        total = state[:, sums.R_WITHIN] + 0.5 * state[:, sums.R_BETWEEN]
+        return np.where(tally.rows > 1, np.sqrt(stretch * total), np.nan)
+
+
+def testable_segments(tally: Tally, min_rows: int) -> BoolArray:
+    """Return which segments have enough rows to be tested."""
+    return (tally.rows >= max(min_rows, MIN_REAL_ROWS if tally.real else 1)) & (tally.weight > 0)
+
+
+def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: Workers) -> FloatArray:
+    """Compute the numbers of every segment, one array row per name in `tails.FINDINGS`.
+
+    ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
+    """
+    if family.real:
+        columns = _real_numbers(join([block.tally for block in family.blocks]), alpha, level)
+        return np.vstack([columns[name] for name in tails.FINDINGS])
+    out = np.empty((len(tails.FINDINGS), len(family)))
+    quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)
+    normal = inference.normal_quantile(alpha)
+
+    def compute(share: range) -> None:
+        for at in share:
+            tally, start = family.blocks[at].tally, int(family.starts[at])
+            tails.findings(tally.weights, tally.state, normal, *quantiles, inference.Z_POWER, start, out)
+
+    shares = 4 * workers.threads
+    workers.map(compute, [range(first, len(family.blocks), shares) for first in range(shares)])
+    return out
+
+
+def _real_numbers(tally: Tally, alpha: float, level: float) -> dict[str, FloatArray]:
+    """Compute the numbers of segments with real outcomes: no model of the variance, Student's t instead of the normal."""
+    from scipy.special import stdtrit
+
+    w, scale, n = tally.weight, noise(tally), tally.rows
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected, bias, span = tally.expected / w, tally.residual / w, tally.span
+        observed = expected + bias
+        half = stdtrit(np.maximum(2.0 * (n - 1.0) / 3.0, 0.1), 1.0 - alpha / 2.0) * scale / w
+        edges = (observed - half) / expected, (observed + half) / expected
+        reach = inference.detectable_real(np.maximum(n, MIN_REAL_ROWS), level)
+        # A path that never left zero has no deviation, whatever its noise.
+        sigma = np.where(span > 0, span / scale, np.where(np.isnan(scale), np.nan, 0.0))
+        # Without any noise the p-value is 0 or 1.
+        p = np.where(scale == 0, np.where(span > 0, 0.0, 1.0), np.nan)
+        p[scale > 0] = inference.real_pvalues(sigma[scale > 0], n[scale > 0])
+        return {
+            "weight": w, "observed": observed, "expected": expected, "ratio": observed / expected,
+            "ratio_low": np.minimum(*edges), "ratio_high": np.maximum(*edges), "bias": bias, "ecce": span / w,
+            "sigma": sigma, "mde": (reach + inference.Z_POWER) * scale / w, "p_value": p,
+        }  # fmt: skip
+
+
+def _rank(adjusted: FloatArray, testable: BoolArray, sigma: FloatArray) -> IntArray:
+    """Order the segments worst first: by adjusted p-value, then by sigma; those not tested come last."""
+    key = np.where(testable, adjusted, 2.0)
+    # Most adjusted p-values are 1: only the others need more than one sort.
+    low, high = np.flatnonzero(key < 1), np.flatnonzero(key >= 1)
+    descending = -np.nan_to_num(sigma, nan=-math.inf, posinf=math.inf)
+    low = low[np.lexsort((descending[low], key[low]))]
+    high = high[argsort(descending[high])]
+    return np.concatenate([low, high[key[high] == 1], high[key[high] > 1]])
+
+
+# Refined p-values: the exact cumulant function of some segments, from the scores of their rows
+
+
+def _refine_pvalues(
+    rows: AuditRows, families: Sequence[SegmentFamily], p: FloatArray, sigma: FloatArray, testable: BoolArray,
+    settings: AuditSettings, workers: Workers,
+) -> None:  # fmt: skip
+    """Refine, in place, the p-values on which the verdict depends: those that the Brownian limit alone would reject.
+
+    Of rows in partitions, the scores of some segments at a time are held; a segment with more rows than that keeps its
+    default p-value, which is then nearly exact.
+    """
+    method: Any = settings.adjust
+    limit = np.ones(len(sigma))
+    low = np.flatnonzero(testable & (sigma >= inference.range_quantile(settings.alpha)))  # others are never rejected
+    limit[low] = inference.limit_pvalues(sigma[low])
+    tested = int(testable.sum())
+    doubtful = inference.rejected(limit, method, settings.alpha, tested)
+    doubtful &= ~inference.rejected(np.where(testable, p, 1.0), method, settings.alpha, tested)
+    starts = np.cumsum([0, *(len(family) for family in families)])
+    for target, family in enumerate(families):
+        which = np.flatnonzero(doubtful[starts[target] : starts[target + 1]])
+        tally = family.take(which)
+        small = tally.rows <= rows.max_held_rows
+        for group in _groups(which[small], tally.rows[small], rows.max_held_rows):
+            scores = rows.map_reduce(_ScorePass(target, *_keys(family, group)), _add_scores)[target]
+            refined = workers.map(partial(_refined_pvalue, family.take(group), scores), range(len(group)))
+            p[starts[target] + group] = refined
+
+
+def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
+    p, w = (np.concatenate(part) for part in zip(*scores[segment], strict=True))
+    rise, v, k3 = (tally.state[segment, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
+    return tails.refined_tail(p, w, tally.span[segment], rise, v, k3)
+
+
+def _groups(which: IntArray, rows: IntArray, max_rows: float) -> list[IntArray]:
+    """Divide segments into groups of at most ``max_rows`` rows."""
+    starts, total = [], 0
+    for position, more in enumerate(rows.tolist()):
+        total = total + more if total + more <= max_rows else more
+        if total == more and position:
+            starts.append(position)
+    return np.split(which, starts) if len(which) else []
+
+
+def _keys(family: SegmentFamily, which: IntArray) -> tuple[Int32Array, Int32Array]:
+    columns, codes = family.keys
+    return columns[which], codes[which]
+
+
+@dataclass(frozen=True, eq=False)
+class _ScorePass:
+    """Collects scores and weights of the rows of some segments of one target."""
+
+    target: int
+    columns: Int32Array
+    codes: Int32Array
+
+    def __call__(self, partition: ScorePartition) -> SegmentScores:
+        scores: SegmentScores = [[] for _ in self.columns]
+        for chunk in partition.chunks if partition.target == self.target else ():
+            chunk.index  # noqa: B018  # computed here, once, and not by every thread at the same time
+            found = Workers(chunk.threads).map(partial(self._collect, chunk), range(len(scores)))
+            scores = [[*before, more] for before, more in zip(scores, found, strict=True)]
+        return scores
+
+    def _collect(self, chunk: SortedChunk, segment: int) -> tuple[FloatArray, FloatArray]:
+        rows, (order, start, first) = chunk.rows, chunk.index
+        out = np.empty(len(rows), np.int32)
+        found = sums.rows_of(self.columns[segment], self.codes[segment], chunk.codes, order, start, first, out)
+        at = out[:found]
+        return rows.p[at], rows.w[at] if len(rows.w) else rows.w
+
+
+def _add_scores(one: SegmentScores, other: SegmentScores) -> SegmentScores:
+    return [[*a, *b] for a, b in zip(one, other, strict=True)]
+
+
+# Reliability curves of the worst segments and of all rows
+
+
+def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray, settings: AuditSettings) -> CurveSet:
+    """Compute the curves of the worst segments and of all rows, in bins of equal weight, by rank."""
+    starts = np.cumsum([0, *(len(family) for family in families)])
+    ranks = np.union1d(np.arange(min(MAX_CURVES, len(order))), np.flatnonzero(np.isin(order, starts[:-1])))
+    owner = np.searchsorted(starts, order[ranks], side="right") - 1
+    own_ranks = [ranks[owner == target] for target in range(len(families))]
+    wanted = []
+    for family, own, start in zip(families, own_ranks, starts, strict=False):
+        which = order[own] - start
+        tally = family.take(which)
+        bins = np.clip(tally.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
+        wanted.append((*_keys(family, which), tally.weight.copy(), bins))
+    offsets: list[dict[int, FloatArray]] = [{} for _ in families]
+    if not isinstance(rows, MemoryRows):
+        # A bin is found by the weight of all rows with lower scores: first the weights by partition, then the curves.
+        weights = rows.map_reduce(partial(_weights_by_partition, _CurvePass(wanted, offsets)), _merge)
+        for own, by_number in zip(offsets, weights, strict=True):
+            before: Any = 0.0
+            for number in sorted(by_number):
+                own[number] = before
+                before = before + by_number[number]
+    cells = rows.map_reduce(_CurvePass(wanted, offsets), np.add)
+    return curves_from_sums(
+        np.concatenate(own_ranks).tolist(), np.concatenate(cells), alpha=settings.alpha, real=families[0].real
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _CurvePass:
+    """Sums the bins of curves: (segments, bins, 6) as `cumulative.curves` writes them.
+
+    ``wanted`` has, per target, columns, codes, weight and number of bins of the segments; ``offsets`` the weight of their
+    rows in lower partitions.
+    """
+
+    wanted: list[tuple[Int32Array, Int32Array, FloatArray, Int32Array]]
+    offsets: list[dict[int, FloatArray]]
+
+    def __call__(self, partition: ScorePartition) -> FloatArray:
+        columns, codes, weight, bins = self.wanted[partition.target]
+        cells = np.zeros((len(columns), CURVE_BINS, 6))
+        carried = np.tile([0.0, -1.0, 0.0], (len(columns), 1))
+        carried[:, 0] = self.offsets[partition.target].get(partition.number, 0.0)
+        for chunk in partition.chunks:
+            rows, (order, start, first) = chunk.rows, chunk.index
+            workers = Workers(chunk.threads)
+            shares = 4 * workers.threads
+            arguments = (
+                columns, codes, chunk.codes, order, start, first,
+                rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried,
+            )  # fmt: skip
+            workers.map(partial(_curve_share, shares, arguments), range(shares))
+        return cells
+
+
+def _curve_share(shares: int, arguments: tuple[Any, ...], share: int) -> None:
+    sums.curves(share, shares, *arguments)
+
+
+def _weights_by_partition(curves: _CurvePass, partition: ScorePartition) -> dict[int, FloatArray]:
+    weight: FloatArray = curves(partition)[:, :, sums.CURVE_WEIGHT].sum(axis=1)
+    return {partition.number: weight}
+
+
+def _merge(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
+    return {**a, **b}
+
+
+# Monte-Carlo adjustment of rows in memory
+
+
+def _monte_carlo(
+    table: Table, rows: MemoryRows, families: Sequence[SegmentFamily], observed: FloatArray, testable: BoolArray,
+    settings: AuditSettings, workers: Workers,
+) -> FloatArray:  # fmt: skip
+    """Adjust by drawing outcomes from the scores, each draw shared by all segments, with the step-down procedure."""
+    # A stream of its own: the data may have been simulated with the same seed, and must not share its draws.
+    random = np.random.default_rng([settings.random_state, DRAW_STREAM])
+    order = np.argsort(observed, kind="stable")
+    counts = np.zeros(len(order), np.int64)
+    limit = observed[order] * (1 + 1e-9)
+    quiet = Workers(workers.threads)
+    top = np.argmax(table.prediction, axis=1) if table.prediction.ndim == 2 else None
+    numbers_per_draw = max(len(table) * (len(families) + 1) + 3 * len(testable), 1)
+    batch = int(np.clip(MAX_DRAWN_NUMBERS // numbers_per_draw, 1, settings.draws))
+    sizes = [min(batch, settings.draws - start) for start in range(0, settings.draws, batch)]
+    for done, size in enumerate(sizes, start=1):
+        drawn = [_draw_outcomes(table, random) for _ in range(size)]
+        p = [
+            _drawn_pvalues(chunk, family.blocks, np.stack([_residuals(chunk, target, y, top) for y in drawn]), quiet)
+            for target, (family, chunk) in enumerate(zip(families, rows.chunks, strict=True))
+        ]
+        smallest = np.minimum.accumulate(np.concatenate(p, axis=1)[:, testable][:, order][:, ::-1], axis=1)[:, ::-1]
+        counts += (smallest <= limit).sum(axis=0)
+        if workers.progress is not None:
+            workers.progress(done, len(sizes))
+    return inference.step_down(counts, order, settings.draws)
+
+
+def _draw_outcomes(table: Table, random: np.random.Generator) -> AnyArray:
+    """Draw the outcome of every row from its score, as if the model were calibrated."""
+    uniform = random.random(len(table))
+    if table.prediction.ndim == 1:
+        return (uniform < table.prediction).astype(np.float64)
+    # The probabilities of a row add up to 1 but for rounding; the draw must not fall beyond them.
+    reached = np.cumsum(table.prediction, axis=1)
+    above = uniform[:, None] * reached[:, -1:] >= reached
+    drawn: AnyArray = np.minimum(above.sum(axis=1), table.prediction.shape[1] - 1)
+    return drawn
+
+
+def _residuals(chunk: SortedChunk, target: int, drawn: AnyArray, top: IntArray | None) -> FloatArray:
+    """Return w (y* - p) of one target in ascending score order; ``top`` is the top label, where there are classes."""
+    rows = chunk.rows
+    if top is None:
+        y = drawn
+    elif target == 0:
+        y = (drawn == top).astype(np.float64)
+    else:
+        y = (drawn == target - 1).astype(np.float64)
+    e: FloatArray = y[rows.order] - rows.p
+    return e * rows.w if len(rows.w) else e
+
+
+def _drawn_pvalues(chunk: SortedChunk, blocks: list[SegmentBlock], e: FloatArray, workers: Workers) -> FloatArray:
+    """Compute the default p-values of all segments for several draws of the outcomes, (draws, segments).
+
+    ``e`` is w (y* - p) in ascending score order, (draws, rows).
+    """
+
+    def compute(block: SegmentBlock) -> FloatArray:
+        size = len(block.codes)
+        segment = chunk.segment_of_rows(block.columns, block.codes)
+        at = np.flatnonzero(segment >= 0).astype(np.int32)
+        span, rise = np.empty((len(e), size)), np.empty((len(e), size))
+        sums.draw_paths(at, segment[at], chunk.rows.step, e, span, rise, np.empty((size, 5)))
+        v = np.tile(block.tally.state[:, sums.VARIANCE], len(e))
+        k3 = np.tile(block.tally.state[:, sums.SKEW], len(e))
+        return inference.segment_pvalues(span.ravel(), rise.ravel(), v, k3).reshape(len(e), size)
+
+    return np.concatenate(workers.map(compute, blocks), axis=1)
