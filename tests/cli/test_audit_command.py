@@ -243,7 +243,7 @@ def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
         (["loans.parquet", *ROLES, "--categorical", "zipp"], "did you mean 'zip'?"),
         (["nothing.parquet", *ROLES], "nothing.parquet"),
         (["loans.parquet", *ROLES, "--depth", "4"], "--depth must be a whole number from 1 to 3; got 4\nhint: 2 combines two"),
-        (["loans.parquet", *ROLES, "--bins", "opened=hour"], "'day'; got 'hour'\nhint: a day is the finest"),
+        (["loans.parquet", *ROLES, "--bins", "opened=hour"], "'day'; got 'hour'\nhint: a day is the shortest"),
         (["loans.parquet", *ROLES, "--alpha", "2"], "alpha must lie between 0 and 1"),
         (["loans.parquet", *ROLES, "--alpha", "few"], "must be a number; got 'few'"),
         (["loans.parquet", *ROLES, "--threads", "0"], "must be an integer of at least 1; got '0'"),
@@ -326,7 +326,7 @@ def test_a_warning_that_is_not_of_trueup_is_left_alone(at, capsys, monkeypatch):
     def warn(*_, **__):
         warnings.warn("from elsewhere", RuntimeWarning, stacklevel=1)
 
-    monkeypatch.setattr("trueup.cli.audit.parse_bins", warn)
+    monkeypatch.setattr("trueup.cli.io.parse_bins", warn)
     with pytest.warns(RuntimeWarning, match="from elsewhere"):
         assert main(["audit", "loans.parquet", *ROLES]) == 3  # the stand-in returns no bins
 

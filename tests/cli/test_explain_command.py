@@ -54,15 +54,15 @@ def test_the_parts_of_one_row_add_up(here, capsys):
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")
     said = json.loads(out)
     assert said["row"] == ROW
-    assert sum(one["change"] for one in said["parts"]) == pytest.approx(said["change"], abs=1e-12)
+    assert sum(one["change"] for one in said["contributions"]) == pytest.approx(said["change"], abs=1e-12)
 
 
 def test_texts_are_taken_for_what_the_column_is_and_the_rest_is_told(here, capsys):
     plain = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")[1]
     texts = {**ROW, "p": "0.2", "age": "31"}
     assert (
-        json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["parts"]
-        == json.loads(plain)["parts"]
+        json.loads(call(capsys, "explain", "binary.trueup", "--row", json.dumps(texts), "--json", "-")[1])["contributions"]
+        == json.loads(plain)["contributions"]
     )
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": null, "x": [1]}')
     assert "not given, treated as missing: age, new, zip, day\nnot used by the model: x\n" in out

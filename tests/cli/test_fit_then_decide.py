@@ -102,7 +102,7 @@ def test_scores_that_come_in_steps_have_not_moved_where_other_models_gave_them(h
     # By another name they are any scores, and are said to have moved.
     for name in "hs":
         pl.read_parquet(f"{name}.parquet").rename({"p_trueup": "q"}).write_parquet(f"{name}.parquet")
-    assert "the scores have moved" in call(capsys, "decide", "s.parquet", "--prediction", "q", *decide)[2]
+    assert "the score distribution has shifted" in call(capsys, "decide", "s.parquet", "--prediction", "q", *decide)[2]
 
 
 def test_the_commands_that_a_decision_names_lead_to_one_that_is_right(here, capsys):

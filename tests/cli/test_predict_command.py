@@ -249,8 +249,8 @@ def test_control_c_while_writing_leaves_the_old_file_and_nothing_else(here):
 def test_a_process_that_has_to_be_ended_leaves_no_half_a_file(here):
     code = """
 import hashlib, sys
-from trueup.cli import interrupts, main, predict
-interrupts.GRACE_S = 0.2
+from trueup.cli import console, main, predict
+console.INTERRUPT_GRACE_S = 0.2
 def stuck(*_, **__):
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)

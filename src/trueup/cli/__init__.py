@@ -12,7 +12,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console
-from trueup.cli.interrupts import exit_after_interrupt
 from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser
 from trueup.errors import TrueupError, TrueupWarning
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INVALID_INPUT
         arguments = parsed
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
-        with exit_after_interrupt(), warnings.catch_warnings():
+        with console.exit_after_interrupt(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings()
             return int(importlib.import_module(f"trueup.cli.{arguments.verb}").run(arguments))

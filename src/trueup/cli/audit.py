@@ -91,17 +91,17 @@ def _audit(
 ) -> AuditOutcome:
     """Read the rows once and audit one or two predictions."""
     progress.start("reading")
-    columns = io.find_columns(arguments)
-    _apply_defaults(arguments, profile, columns, progress)
-    prediction = columns.find_all(arguments.prediction, "prediction")
-    other = columns.find_all(arguments.against or [], "other prediction")
+    rows = io.InputRows(arguments, arguments.files, arguments.sql)
+    _apply_defaults(arguments, profile, rows.columns, progress)
+    prediction = rows.find_all(arguments.prediction, "prediction")
+    other = rows.find_all(arguments.against, "other prediction")
     _check_against(prediction, other, arguments)
     _check_fix(fix, other, arguments)
     io.check_positive(arguments, prediction)
     name, other_name = _display_names(prediction, other)
     second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:
-        scan, roles = io.open_scan(arguments, columns, [*prediction, *other], arguments.by, "segment column")
+        scan, roles = io.open_scan(arguments, rows, [*prediction, *other], arguments.by, "segment column")
         progress.start("auditing in chunks")
         first = _run_audit(scan, arguments, progress, prediction=_single(prediction), **roles)
         if arguments.positive is not None and first.overall.observed == 0:
@@ -109,15 +109,15 @@ def _audit(
         if other:
             second = _run_audit(scan, arguments, progress, notes=False, prediction=_single(other), **roles)
     else:
-        rows = io.load_rows(arguments, columns, [*prediction, *other], arguments.by, "segment column")
-        table = rows.table(prediction)
+        make_table = io.load_rows(arguments, rows, [*prediction, *other], arguments.by, "segment column")
+        table = make_table(prediction)
         progress.note(*table_notes(arguments, table))
         progress.start("auditing")
         first = _run_audit(table, arguments, progress)
         hard = table.schema.task == "binary" and are_hard(table.prediction)
         if other:
             progress.start(f"auditing {shorten(', '.join(other), 40)}")
-            before = rows.table(other)
+            before = make_table(other)
             second = _run_audit(before, arguments, progress, notes=False)
             on_training_rows = fix is not None and _warn_of_training_rows(fix, before, table)
     return AuditOutcome(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
@@ -148,10 +148,10 @@ def _single(names: list[str]) -> Any:
 
 
 def _apply_defaults(
-    arguments: argparse.Namespace, profile: Profile, columns: io.InputColumns, progress: console.ProgressDisplay
+    arguments: argparse.Namespace, profile: Profile, columns: list[str], progress: console.ProgressDisplay
 ) -> None:
     """Set options that were not given: to those of the profile, or to the defaults."""
-    for name, value in profile.options(columns.known).items():
+    for name, value in profile.options(columns).items():
         if getattr(arguments, name, None) is None:
             setattr(arguments, name, value)
             progress.note(f"{' '.join(option_words(name, value))} (from the profile {profile.name})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.text import number, shorten
+from trueup.calibrators.patches.map import PatchMap
 from trueup.cli.tables import TextTable
 
 if TYPE_CHECKING:
@@ -104,12 +105,12 @@ def evaluation(history: History) -> str:
 
 def model_data(model: Model) -> dict[str, Any]:
     """Return all that is known of a model as plain data."""
-    patches = getattr(model.map, "listed", None)
+    patches = {"patches": model.map.patch_list.to_dict()} if isinstance(model.map, PatchMap) else {}
     return {
         "model": model.info().to_dict(),
         "history": model.history.to_dict(),
         "explanation": model.explanation.to_dict(),
-        **({} if patches is None else {"patches": patches.to_dict()}),
+        **patches,
     }
 
 

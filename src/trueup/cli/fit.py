@@ -18,7 +18,6 @@ from trueup.cli.predict import model_columns, text_columns
 from trueup.cli.tables import show_page
 from trueup.data.export import add_columns, format_to_write
 from trueup.data.paths import find_files
-from trueup.data.sql import column_names, read_files
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 from trueup.storage import write_text
@@ -128,12 +127,12 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
             hint="add --cross-validate, which fits it by cross-validation, or use another --method",
         )
     format_to_write(arguments.held_out)
-    columns = io.InputColumns(column_names(arguments.files or None, arguments.sql))
-    prediction = columns.find_all(arguments.prediction, "prediction")
+    rows = io.InputRows(arguments, arguments.files, arguments.sql)
+    prediction = rows.find_all(arguments.prediction, "prediction")
     if len(prediction) > 1 or arguments.task == "regression":
         raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
     for name in prediction:
-        if f"{name}_trueup".lower() in {known.lower() for known in columns.known}:
+        if f"{name}_trueup".lower() in {known.lower() for known in rows.columns}:
             raise ColumnError(
                 f"column '{name}_trueup' exists already, and --held-out writes one with this name",
                 hint="use the rows from before they were scored, or omit that column with --sql",
@@ -144,7 +143,10 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 
 def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
-    table = io.load_table(arguments, feature_lists(arguments), "feature")
+    rows = io.InputRows(arguments, arguments.files, arguments.sql)
+    prediction = rows.find_all(arguments.prediction, "prediction")
+    io.check_positive(arguments, prediction)
+    table = io.load_rows(arguments, rows, prediction, feature_lists(arguments), "feature")(prediction)
     validation = _read_validation(arguments, table)
     progress.note(*table_notes(arguments, table))
     progress.start("fitting")
@@ -160,10 +162,10 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     from trueup.calibrators.mcgrad.facts import facts_of
     from trueup.cluster.files import open_scan_partitions
 
-    columns = io.find_columns(arguments)
-    prediction = columns.find_all(arguments.prediction, "prediction")
+    rows = io.InputRows(arguments, arguments.files, arguments.sql)
+    prediction = rows.find_all(arguments.prediction, "prediction")
     io.check_positive(arguments, prediction)
-    scan, roles = io.open_scan(arguments, columns, prediction, feature_lists(arguments), "feature")
+    scan, roles = io.open_scan(arguments, rows, prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
     score: Any = prediction[0] if len(prediction) == 1 else prediction
     with open_scan_partitions(scan, prediction=score, features=features, **roles) as partitions:
@@ -208,17 +210,12 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
 
     schema = table.schema
     try:
-        columns = io.InputColumns(column_names(arguments.validation))
-        names = [columns.find(name, "prediction") for name in schema.prediction]
-        names += [columns.find(feature.name, "feature") for feature in schema.features]
-        outcome = columns.find(str(schema.outcome), "outcome")
-        weight = None if schema.weight is None else columns.find(schema.weight, "weight")
-        needed = list(dict.fromkeys([*names, outcome, *([weight] if weight else [])]))
-        data: dict[str, Any] = read_files(
-            arguments.validation, columns=needed, text=text_columns(schema), threads=arguments.threads
-        )
-        if arguments.positive is not None:
-            data = {**data, outcome: io.encode_positive(data[outcome], arguments.positive, outcome)}
+        rows = io.InputRows(arguments, arguments.validation)
+        names = [rows.find(name, "prediction") for name in schema.prediction]
+        names += [rows.find(feature.name, "feature") for feature in schema.features]
+        outcome = rows.find(str(schema.outcome), "outcome")
+        weight = rows.find_optional(schema.weight, "weight")
+        data = rows.read([*names, outcome, weight], text_columns(schema), outcome)
     except TrueupError as error:
         error.message = f"--validation: {error.message}"
         raise

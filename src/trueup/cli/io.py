@@ -10,13 +10,12 @@ import os
 import re
 import secrets
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.cli.interrupts import unfinished
+from trueup.cli.console import unfinished
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
 from trueup.data.paths import FORMATS, find_files
@@ -27,7 +26,7 @@ from trueup.storage import cannot_write, check_writable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from trueup._types import FloatArray
     from trueup.data.scan import Scan
@@ -41,28 +40,35 @@ MAX_LISTED_VALUES = 6
 # InputColumns and bins
 
 
-class InputColumns:
-    """The columns of the input, to look up those named on the command line.
+class InputRows:
+    """Rows of files or of a query: looks up the columns named on the command line, and reads them."""
 
-    Examples
-    --------
-    >>> columns = InputColumns(["y", "p", "b,c"])
-    >>> columns.find_all(["b,c", "y, p"], "feature")
-    ['b,c', 'y', 'p']
-    """
-
-    def __init__(self, known: Sequence[str]) -> None:
-        self.known = list(known)
-        self._source = ColumnSource(tuple(known), 0, lambda _: RawColumn("text"))
+    def __init__(self, arguments: argparse.Namespace, paths: Sequence[str], sql: str | None = None) -> None:
+        self._paths, self._sql = paths or None, sql
+        self._positive, self._threads = arguments.positive, arguments.threads
+        self.columns = column_names(self._paths, sql)
+        self._source = ColumnSource(tuple(self.columns), 0, lambda _: RawColumn("text"))
 
     def find(self, name: str, role: str) -> str:
         """Return the column with this name, or raise with the most similar name."""
         return str(self._source.find(name, role))
 
-    def find_all(self, lists: Sequence[str], role: str) -> list[str]:
+    def find_optional(self, name: str | None, role: str) -> str | None:
+        """Return the column with this name, or None."""
+        return None if name is None else self.find(name, role)
+
+    def find_all(self, lists: Sequence[str] | None, role: str) -> list[str]:
         """Return the columns of comma-separated lists; a text that is the name of a column is not split."""
-        names = [name for text in lists for name in ([text] if text in self.known else split_names([text]))]
+        names = [name for text in lists or () for name in ([text] if text in self.columns else split_names([text]))]
         return [self.find(name, role) for name in names]
+
+    def read(self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None) -> dict[str, Any]:
+        """Read columns, by default all, some of them as text; the outcome is encoded by --positive."""
+        needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
+        data: dict[str, Any] = read_files(self._paths, sql=self._sql, columns=needed, text=text, threads=self._threads)
+        if outcome is None or self._positive is None:
+            return data
+        return {**data, outcome: encode_positive(data[outcome], self._positive, outcome)}
 
 
 def split_names(lists: Sequence[str]) -> list[str]:
@@ -138,90 +144,49 @@ def check_spill(arguments: argparse.Namespace) -> None:
         raise ArgumentError("--spill needs --memory", hint="set the memory budget, such as --memory 2GB")
 
 
-def find_columns(arguments: argparse.Namespace) -> InputColumns:
-    """Return the columns of the files or the query."""
-    return InputColumns(column_names(arguments.files or None, arguments.sql))
-
-
-class _Roles(NamedTuple):
-    outcome: str
-    weight: str | None
-    by: list[str] | None
-    categorical: list[str]
-    settings: dict[str, Any]
-
-
-def _find_roles(arguments: argparse.Namespace, columns: InputColumns, features: Sequence[str] | None, role: str) -> _Roles:
-    """Look up the columns of all roles except the prediction; ``role`` names the features in messages."""
-    settings = {
+def find_roles(arguments: argparse.Namespace, rows: InputRows, features: Sequence[str] | None, role: str) -> dict[str, Any]:
+    """Return the columns of all roles except the prediction; ``role`` names the features in messages."""
+    return {
+        "outcome": rows.find(arguments.outcome, "outcome"),
+        "weight": rows.find_optional(arguments.weight, "weight"),
+        "by": None if features is None else rows.find_all(features, role),
+        "categorical": rows.find_all(arguments.categorical, "categorical"),
         "task": arguments.task,
         "unlabelled": arguments.unlabelled,
         "classes": None if arguments.classes is None else split_names(arguments.classes),
     }
-    return _Roles(
-        outcome=columns.find(arguments.outcome, "outcome"),
-        weight=None if arguments.weight is None else columns.find(arguments.weight, "weight"),
-        by=None if features is None else columns.find_all(features, role),
-        categorical=columns.find_all(arguments.categorical or [], "categorical"),
-        settings=settings,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedRows:
-    """Rows in memory, from which a Table can be made for each of several predictions."""
-
-    data: dict[str, Any]
-    roles: dict[str, Any]
-    features: list[str] | None
-
-    def table(self, prediction: list[str]) -> Table:
-        """Validate the rows with these columns as the prediction."""
-        return read(self.data, prediction=prediction, features=self.features, **self.roles)
 
 
 def load_rows(
-    arguments: argparse.Namespace, columns: InputColumns, predictions: list[str], features: Sequence[str] | None, role: str
-) -> LoadedRows:
-    """Read the needed columns of the rows; no prediction forms segments unless it is named as a feature."""
-    roles = _find_roles(arguments, columns, features, role)
-    taken = [roles.outcome, *predictions, *([roles.weight] if roles.weight else [])]
-    by, needed, categorical = roles.by, None, roles.categorical
+    arguments: argparse.Namespace, rows: InputRows, predictions: list[str], features: Sequence[str] | None, role: str
+) -> Callable[[list[str]], Table]:
+    """Read the needed columns; return a function that validates them with one of the predictions.
+
+    No prediction forms segments unless it is named as a feature.
+    """
+    roles = find_roles(arguments, rows, features, role)
+    by = roles.pop("by")
+    taken = [roles["outcome"], *predictions, roles["weight"]]
     if by is not None:
-        needed = list(dict.fromkeys([*taken, *by]))
-        categorical = [name for name in categorical if name in needed]
-    data: dict[str, Any] = read_files(
-        arguments.files or None, sql=arguments.sql, columns=needed, text=categorical, threads=arguments.threads
-    )
-    if arguments.positive is not None:
-        data = {**data, roles.outcome: encode_positive(data[roles.outcome], arguments.positive, roles.outcome)}
+        roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
+    data = rows.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
     if by is None and getattr(arguments, "against", None):
         by = [name for name in data if name not in taken]
-    named = {"outcome": roles.outcome, "weight": roles.weight, "categorical": categorical}
-    return LoadedRows(data, {**named, **roles.settings}, by)
-
-
-def load_table(arguments: argparse.Namespace, features: Sequence[str] | None, role: str) -> Table:
-    """Read and validate the needed columns; ``features`` are comma-separated lists, by default all other columns."""
-    columns = find_columns(arguments)
-    prediction = columns.find_all(arguments.prediction, "prediction")
-    check_positive(arguments, prediction)
-    return load_rows(arguments, columns, prediction, features, role).table(prediction)
+    return lambda prediction: read(data, prediction=prediction, features=by, **roles)
 
 
 def open_scan(
-    arguments: argparse.Namespace, columns: InputColumns, predictions: list[str], features: Sequence[str] | None, role: str
+    arguments: argparse.Namespace, rows: InputRows, predictions: list[str], features: Sequence[str] | None, role: str
 ) -> tuple[Scan, dict[str, Any]]:
     """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
-    roles = _find_roles(arguments, columns, features, role)
-    by = roles.by
-    if by is None:
-        by = [name for name in columns.known if name not in {roles.outcome, roles.weight, *predictions}]
-    sql = arguments.sql if arguments.positive is None else _positive_query(arguments, roles.outcome)
-    rows = scan(arguments.files or None, sql=sql, memory=arguments.memory, spill=arguments.spill, threads=arguments.threads)
-    categorical = [name for name in roles.categorical if name in by]
-    named = {"outcome": roles.outcome, "weight": roles.weight, "by": by, "categorical": categorical}
-    return rows, {**named, **roles.settings}
+    roles = find_roles(arguments, rows, features, role)
+    if roles["by"] is None:
+        taken = {roles["outcome"], roles["weight"], *predictions}
+        roles["by"] = [name for name in rows.columns if name not in taken]
+    roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
+    sql = arguments.sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
+    budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
+    return scan(arguments.files or None, sql=sql, **budget), roles
 
 
 def _positive_query(arguments: argparse.Namespace, outcome: str) -> str:

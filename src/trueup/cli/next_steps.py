@@ -101,7 +101,7 @@ def _after_comparison(outcome: AuditOutcome, arguments: argparse.Namespace, page
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
     step = compared_step({outcome.other_name: outcome.other, outcome.name: outcome.audit})
     text = " ".join(part for part in (step.text, step.after) if part)
-    lines = [f"  {step.command}"] if step.command else []
+    lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.verb == "fit" else []
     if outcome.fix is not None and outcome.audit.miscalibrated:
         settings = _as_given(arguments, ROLES) | {"prediction": outcome.other.schema.prediction, "features": arguments.by}
         again = command("fit", "more.parquet", **settings, categorical=arguments.categorical, output="again.trueup")

@@ -19,7 +19,7 @@ from trueup.data.bins import DEFAULT_BINS
 from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read
 from trueup.data.paths import find_files
-from trueup.data.sql import column_names, read_files
+from trueup.data.sql import column_names
 from trueup.decisions.evaluate import evaluate_rule, segment_alike
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
 from trueup.storage import write_text
@@ -146,30 +146,27 @@ def _action_column(arguments: argparse.Namespace) -> str:
 
 def _read_rows(arguments: argparse.Namespace) -> tuple[Table, Table | None]:
     """Read the rows to decide on, and the labelled rows."""
-    table = _read(arguments, arguments.files or None, arguments.sql, None)
+    table = _read(arguments, arguments.files, arguments.sql, None)
     if arguments.labelled is None:
         return table, None
     with _about("labelled rows"):
         return table, _read(arguments, arguments.labelled, None, arguments.outcome)
 
 
-def _read(arguments: argparse.Namespace, paths: Sequence[str] | None, sql: str | None, outcome_name: str | None) -> Table:
+def _read(arguments: argparse.Namespace, paths: Sequence[str], sql: str | None, outcome_name: str | None) -> Table:
     """Read and validate the needed columns."""
-    columns = io.InputColumns(column_names(paths, sql))
-    prediction = columns.find_all(arguments.prediction, "prediction")
+    rows = io.InputRows(arguments, paths, sql)
+    prediction = rows.find_all(arguments.prediction, "prediction")
     if len(prediction) != 1:
         raise ArgumentError(
             f"--prediction must name one column; got {len(prediction)}: {', '.join(prediction[:6])}",
             hint="name the column with the probability of the positive outcome",
         )
-    by = columns.find_all(arguments.by or [], "segment column")
-    outcome = None if outcome_name is None else columns.find(outcome_name, "outcome")
-    weight = None if arguments.weight is None else columns.find(arguments.weight, "weight")
-    needed = list(dict.fromkeys(name for name in (*prediction, outcome, weight, *by) if name is not None))
-    text = [name for name in columns.find_all(arguments.categorical or [], "categorical") if name in by]
-    data: dict[str, Any] = read_files(paths, sql=sql, columns=needed, text=text, threads=arguments.threads)
-    if outcome is not None and arguments.positive is not None:
-        data = {**data, outcome: io.encode_positive(data[outcome], arguments.positive, outcome)}
+    by = rows.find_all(arguments.by, "segment column")
+    outcome = rows.find_optional(outcome_name, "outcome")
+    weight = rows.find_optional(arguments.weight, "weight")
+    text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in by]
+    data = rows.read([*prediction, outcome, weight, *by], text, outcome)
     with _without_other_tasks(), warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentifierWarning)  # an error below
         table = read(
