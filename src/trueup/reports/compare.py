@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.result import Audit
 from trueup.audits.text import number, shorten
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
@@ -31,25 +29,23 @@ from trueup.reports.model import (
     number_cell,
     p_cell,
     ratio_cell,
-    ratio_scale,
     state_cell,
     text_cell,
     view_audit,
     view_curve,
 )
-from trueup.reports.plots import RatioScale, curve_axis
+from trueup.reports.plots import RatioScale, curve_axis, ratio_scale
 from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import FloatArray
-    from trueup.audits.result import Finding
+    from trueup.audits.result import Audit, Finding
     from trueup.kernels.tally import Rows
 
     Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it
-    Results = Audit | Sequence[Audit] | Mapping[str, Audit]
 
 DIFFERENT_ROWS = "These audits are of different rows: differences may come from the rows, not from the scores."
 MAX_PAIRS = 4
@@ -57,58 +53,11 @@ MAX_TABLE_ROWS = 500
 MAX_PATCHES = 100
 
 
-def name_audits(results: Results) -> dict[str, Audit]:
-    """Return the audits by name: a mapping has names, one audit has none, two are "before" and "after"."""
-    hint = "pass the result of trueup.audit"
-    if isinstance(results, Audit):
-        return {"": results}
-    if isinstance(results, Mapping):
-        audits = {shorten(str(name), 40): audit for name, audit in results.items()}
-        if len(audits) < len(results):
-            raise ArgumentError("two audits have the same name", hint="names must differ in their first characters")
-    elif isinstance(results, (list, tuple)):
-        names = ["before", "after"] if len(results) == 2 else [f"audit {k}" for k in range(1, len(results) + 1)]
-        audits = dict(zip(names, results, strict=True))
-    else:
-        raise ArgumentError(f"a report is made of audits; got {type(results).__qualname__}", hint=hint)
-    if not audits:
-        raise ArgumentError("a report needs at least one audit; got none", hint=hint)
-    for name, audit in audits.items():
-        if not isinstance(audit, Audit):
-            raise ArgumentError(f"a report is made of audits; got {type(audit).__qualname__} as {name!r}", hint=hint)
-    return audits
-
-
-# Which rows, which segments
-
-
 def same_rows(before: Audit, after: Audit) -> bool:
     """Return whether two audits may be of the same rows: equal number, weight and mean outcome."""
     first, second = before.overall, after.overall
     pairs = ((first.n, second.n), (first.weight, second.weight), (first.observed, second.observed))
     return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
-
-
-def find_segment(audit: Audit, key: Key) -> Finding | None:
-    """Return the finding of a segment by its key; the text of a segment may be ambiguous if values contain "&"."""
-    rank = audit.ranks.get(key)
-    return None if rank is None else audit.finding(rank)
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Numbers of segments that were miscalibrated before, and that are resolved, remaining and new after."""
-
-    before: int
-    resolved: int
-    remaining: int
-    new: int
-
-
-def count_changes(before: Audit, after: Audit) -> Changes:
-    """Compare the miscalibrated segments of two audits."""
-    was, now = ({audit.keys.parts(rank) for rank in range(audit.rejected)} for audit in (before, after))
-    return Changes(len(was), len(was - now), len(was & now), len(now - was))
 
 
 def compared_step(
@@ -149,7 +98,12 @@ def compare(
     """Put audits side by side, in the given order; sentences compare the first and the last."""
     results = list(audits.values())
     ranks = _worst_segments(results, MAX_TABLE_ROWS if max_rows is None else max_rows)
-    findings = {key: [find_segment(result, key) for result in results] for key in ranks}
+    # By key, since the text of a segment may be ambiguous if values contain "&".
+    found = {key: [result.ranks.get(key) for result in results] for key in ranks}
+    findings = {
+        key: [None if rank is None else result.finding(rank) for result, rank in zip(results, found[key], strict=True)]
+        for key in ranks
+    }
     probabilities = all(result.schema.task != "regression" for result in results)
     axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
     views = tuple(view_audit(result, name, axis, vocabulary) for name, result in audits.items())
@@ -234,14 +188,14 @@ def _sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str
     headline = f"{count} miscalibrated {phrase(first)}, {after.rejected:,} {phrase(last)}"
     if not same:
         return headline, DIFFERENT_ROWS
-    changes = count_changes(before, after)
-    if not changes.before and not changes.new:
+    was, now = ({audit.keys.parts(rank) for rank in range(audit.rejected)} for audit in (before, after))
+    if not was and not now:
         return headline, f"No {vocabulary.segment} was found miscalibrated in either; see which errors could be detected."
     parts = [
-        f"{changes.remaining:,} of the {changes.before:,} still miscalibrated",
-        f"{changes.resolved:,} no longer miscalibrated",
+        f"{len(was & now):,} of the {len(was):,} still miscalibrated",
+        f"{len(was - now):,} no longer miscalibrated",
     ]
-    return headline, ", ".join([*(parts if changes.before else []), f"{changes.new:,} newly miscalibrated"]) + "."
+    return headline, ", ".join([*(parts if was else []), f"{len(now - was):,} newly miscalibrated"]) + "."
 
 
 def _table(

@@ -12,9 +12,9 @@ from trueup._validate import check_integer
 from trueup.audits.result import COLUMNS
 from trueup.audits.text import ADJUSTMENTS, how_far, shorten
 from trueup.data.frame import to_jsonable
-from trueup.reports.compare import Comparison, name_audits
+from trueup.reports.compare import Comparison
 from trueup.reports.model import Section
-from trueup.reports.page import build_page
+from trueup.reports.page import build_page, name_audits
 from trueup.reports.text import count_segments, repeat_code, summary_of, verdict_statement
 
 if TYPE_CHECKING:

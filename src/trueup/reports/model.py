@@ -286,17 +286,6 @@ def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: 
     return Cell("", "forest", state=finding_state(audit, finding), ratio=mark)
 
 
-def ratio_scale(*audits: Audit) -> plots.RatioScale:
-    """Choose one scale for a page, on which all miscalibrated segments can be seen."""
-    ratios: list[float] = []
-    flagged: list[float] = []
-    for audit in audits:
-        tested = audit.columns["ratio"][: audit.tested]
-        ratios += tested.tolist()
-        flagged += tested[: audit.rejected].tolist()
-    return plots.ratio_scale(ratios, flagged)
-
-
 # One audit
 
 
@@ -476,7 +465,7 @@ def column_names(audit: Audit) -> list[str]:
 def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None) -> TableView:
     """Lay out the worst segments."""
     weighted = audit.schema.weight is not None
-    scale = ratio_scale(audit)
+    scale = plots.ratio_scale(audit)
     level, segments = percent(1 - audit.settings.alpha), vocabulary.segments
     headings = (
         Heading(vocabulary.segment, "", "name"),

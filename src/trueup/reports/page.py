@@ -7,15 +7,17 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import trueup
+from trueup.audits.result import Audit
 from trueup.audits.text import number, shorten
 from trueup.errors import ArgumentError
-from trueup.reports.compare import Comparison, compare, fix_sections, looks_like_training_data, name_audits
+from trueup.reports.compare import Comparison, compare, fix_sections, looks_like_training_data
 from trueup.reports.model import AuditView, view_audit, view_table
 from trueup.reports.plots import axis_labels
 from trueup.reports.profiles.profile import Profile, load_profile
@@ -24,13 +26,13 @@ from trueup.reports.text import count_text, interval_text, page_subject, percent
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from jinja2 import Environment
 
     from trueup._types import FloatArray
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.result import Finding
     from trueup.reports.model import Section, TableView
 
 MAX_TITLE_LENGTH = 200
@@ -102,6 +104,28 @@ def report(
     return write_text(path, [render(results, title=title, profile=profile, fix=fix)])
 
 
+def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[str, Audit]:
+    """Return the audits by name: a mapping has names, one audit has none, two are "before" and "after"."""
+    hint = "pass the result of trueup.audit"
+    if isinstance(results, Audit):
+        return {"": results}
+    if isinstance(results, Mapping):
+        audits = {shorten(str(name), 40): audit for name, audit in results.items()}
+        if len(audits) < len(results):
+            raise ArgumentError("two audits have the same name", hint="names must differ in their first characters")
+    elif isinstance(results, (list, tuple)):
+        names = ["before", "after"] if len(results) == 2 else [f"audit {k}" for k in range(1, len(results) + 1)]
+        audits = dict(zip(names, results, strict=True))
+    else:
+        raise ArgumentError(f"a report is made of audits; got {type(results).__qualname__}", hint=hint)
+    if not audits:
+        raise ArgumentError("a report needs at least one audit; got none", hint=hint)
+    for name, audit in audits.items():
+        if not isinstance(audit, Audit):
+            raise ArgumentError(f"a report is made of audits; got {type(audit).__qualname__} as {name!r}", hint=hint)
+    return audits
+
+
 @dataclass(frozen=True)
 class Page:
     """The contents of a page or a summary: ``view`` of one audit with its ``table``, or of several.
@@ -154,15 +178,9 @@ def build_page(
     return Page(title, named, profile, view, table, findings, sections, fix_parts)
 
 
-def render(
-    results: Audit | Sequence[Audit] | Mapping[str, Audit],
-    *,
-    title: str | None = None,
-    profile: Profile | str = "general",
-    fix: Any = None,
-) -> str:
-    """Return the HTML page of `report`."""
-    page = build_page(results, title=title, profile=profile, fix=fix)
+def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: Any) -> str:
+    """Return the HTML page of `report`; ``options`` are those of `build_page`."""
+    page = build_page(results, **options)
     environment = _environment()
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
     script = environment.get_template("script.html.j2").render()

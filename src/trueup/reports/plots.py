@@ -342,20 +342,18 @@ RATIO_SCALES = tuple(
 )
 
 
-def ratio_scale(ratios: Iterable[float], required: Iterable[float] = ()) -> RatioScale:
-    """Choose the narrowest scale that shows 90% of the ratios and, if any scale does, all required ones.
-
-    Examples
-    --------
-    >>> ratio_scale([1.01, 1.02, 0.97]).text, ratio_scale([1.01, 1.02], required=[1.7]).text, ratio_scale([]).text
-    ('0.91 – 1 – 1.1', '½ – 1 – 2', '¼ – 1 – 4')
-    """
-    distances, required_distances = (
-        [abs(math.log(ratio)) for ratio in values if math.isfinite(ratio) and ratio > 0] for values in (ratios, required)
-    )
+def ratio_scale(*audits: Audit) -> RatioScale:
+    """Choose the narrowest scale that shows 90% of the ratios and, if any scale does, all miscalibrated segments."""
+    distances: list[float] = []
+    flagged: list[float] = []
+    for audit in audits:
+        for rank, ratio in enumerate(audit.columns["ratio"][: audit.tested].tolist()):
+            if math.isfinite(ratio) and ratio > 0:
+                distances.append(abs(math.log(ratio)))
+                flagged += distances[-1:] if rank < audit.rejected else []
     if not distances:
         return RATIO_SCALES[-1]
-    reach = max([float(np.quantile(distances, 0.9)), *required_distances])
+    reach = max([float(np.quantile(distances, 0.9)), *flagged])
     return next((scale for scale in RATIO_SCALES if math.log(scale.limit) >= reach), RATIO_SCALES[-1])
 
 

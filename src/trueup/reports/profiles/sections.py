@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betainc, betaincinv, expit
@@ -22,10 +22,10 @@ from trueup.reports.model import (
     number_cell,
     p_cell,
     ratio_cell,
-    ratio_scale,
     state_cell,
     text_cell,
 )
+from trueup.reports.plots import ratio_scale
 from trueup.reports.profiles.decision import decision_section
 from trueup.reports.profiles.profile import METRICS, Profile, load_profile, plural
 from trueup.reports.text import nearest_integer, percent, summary_of
@@ -239,16 +239,6 @@ def _ratio_cells(audit: Audit, finding: Finding, scale: RatioScale) -> tuple[Cel
 # Grades
 
 
-class Grade(NamedTuple):
-    """A grade or a score band: its name, rows, mean outcome and mean score; ``finding`` if it is a segment."""
-
-    name: str
-    rows: int
-    observed: float
-    expected: float
-    finding: Finding | None = None
-
-
 def jeffreys_interval(events: float, rows: float, level: float) -> tuple[float, float]:
     """Return the Jeffreys interval of a rate: quantiles of Beta(events + 1/2, rows - events + 1/2).
 
@@ -300,12 +290,9 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
     column, more = _grade_column(audit, plan.parameters.get("columns", ()), levels), 0
     if column is None:
         curve = audit.overall.curve
-        bins = (
-            []
-            if curve is None
-            else zip(curve.rows.tolist(), curve.observed.tolist(), curve.predicted.tolist(), strict=True)
-        )
-        grades = [Grade(f"band {k}", *values) for k, values in enumerate(bins, start=1)]
+        bins = [] if curve is None else zip(curve.rows, curve.observed, curve.predicted, strict=True)
+        rows = [_rate_cells(f"band {k}", int(n), y, p, level) for k, (n, y, p) in enumerate(bins, start=1)]
+        rows.append(_grade_cells(audit, "all rows", audit.overall, level)[:-2])
         first = f"{vocabulary.score} band"
         lead = (
             f"No column of grades forms {vocabulary.segments}: these are bands of the {vocabulary.score}, of about equal "
@@ -315,7 +302,8 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         worst = set(sorted(levels[column])[:MAX_GRADES])
         ranks, order = _sort_grades(audit, column, [rank for rank in levels[column] if rank in worst], vocabulary)
         more = len(levels[column]) - len(ranks)
-        grades = [_grade(level_name(audit, column, rank), audit.finding(rank)) for rank in ranks]
+        rows = [_grade_cells(audit, level_name(audit, column, r), audit.finding(r), level, len(ranks)) for r in ranks]
+        rows.append(_grade_cells(audit, "all rows", audit.overall, level))
         first = shorten(audit.schema.features[column].name, 60)
         lead = (
             f"One row per value of column {first!r}, {order}. {UNADJUSTED}; the last two columns are the test of the "
@@ -344,16 +332,7 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
             Heading("state", f"of the audit; {model.STATE_MEANING}", "state"),
             Heading("adjusted p", f"p-value of the audit, adjusted for the number of {vocabulary.segments}"),
         ]
-    total = _grade("all rows", audit.overall)
-    rows = [
-        (*_rate_cells(grade, level, len(grades)), *(_test_cells(audit, grade) if column is not None else ()))
-        for grade in [*grades, total]
-    ]
     return Section(plan.title, f"{plan.lead} {lead}".strip(), TableView(tuple(headings), tuple(rows), more))
-
-
-def _grade(name: str, finding: Finding) -> Grade:
-    return Grade(name, finding.n, finding.observed, finding.expected, finding)
 
 
 def _grade_column(audit: Audit, names: Sequence[str], levels: Levels) -> int | None:
@@ -380,27 +359,29 @@ def _sort_grades(audit: Audit, column: int, ranks: Sequence[int], vocabulary: Vo
     return [*by_mean, *missing], f"sorted by {vocabulary.expected}, lowest first"
 
 
-def _rate_cells(grade: Grade, level: float, count: int) -> tuple[Cell, ...]:
-    events = min(max(grade.observed, 0.0), 1.0) * grade.rows
+def _rate_cells(name: str, rows: int, observed: float, expected: float, level: float, count: int = 1) -> tuple[Cell, ...]:
+    """Compare the mean score of a grade or band with its rate; ``count`` is the number of grades in the table."""
+    events = min(max(observed, 0.0), 1.0) * rows
     nearest = nearest_integer(events)  # sums of scores may leave a trace of an event where there is none
     events = events if nearest is None else nearest
-    low, high = jeffreys_interval(events, grade.rows, level)
-    position = "too low" if grade.expected < low else "too high" if grade.expected > high else "inside"
-    probability = jeffreys_probability(events, grade.rows, grade.expected)
+    low, high = jeffreys_interval(events, rows, level)
+    position = "too low" if expected < low else "too high" if expected > high else "inside"
+    probability = jeffreys_probability(events, rows, expected)
     return (
-        text_cell(grade.name, rows=count),
-        count_cell(grade.rows),
+        text_cell(name, rows=count),
+        count_cell(rows),
         count_cell(events),
-        number_cell(grade.expected),
-        number_cell(grade.observed),
+        number_cell(expected),
+        number_cell(observed),
         interval_cell(low, high),
         Cell(position, "interval"),
         number_cell(probability, probability_text(probability)),
     )
 
 
-def _test_cells(audit: Audit, grade: Grade) -> tuple[Cell, ...]:
-    return state_cell(audit, grade.finding), p_cell(math.nan if grade.finding is None else grade.finding.p_adjusted)
+def _grade_cells(audit: Audit, name: str, finding: Finding, level: float, count: int = 1) -> tuple[Cell, ...]:
+    rates = _rate_cells(name, finding.n, finding.observed, finding.expected, level, count)
+    return (*rates, state_cell(audit, finding), p_cell(finding.p_adjusted))
 
 
 # Metrics of all rows
