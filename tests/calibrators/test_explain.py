@@ -110,7 +110,7 @@ def test_columns_of_many_levels_take_no_memory_for_the_pairs_nobody_has():
     fix = tu.MCGrad("p", ["a", "b"], stopping=None, trees=20, depth=2).fit(data, data["y"])
     table = read(data, outcome="y", prediction="p", features=["a", "b"])
     tracemalloc.start()
-    find_corrections(table, fix.model_.map.tested(), p, fix.predict(data), 0)
+    find_corrections(table, fix.model_.map.feature_sets(), p, fix.predict(data), 0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60e6  # all 4 million pairs by six bands would be 192 MB for one count of them

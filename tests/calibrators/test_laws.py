@@ -47,10 +47,14 @@ UNJUDGED = {"plain": {"stopping": None, "rounds": 40}}
 CASES = {
     "default": Case(mcgrad(), **TREES, refused=REFUSED),
     "deep, held out": Case(mcgrad(depth=None, leaves=8, stopping=tu.Holdout(0.3)), **TREES),
-    "refitted, monotone": Case(mcgrad(stopping=tu.CrossValidation(3, refit=True), monotone=True), **TREES),
+    "refitted, monotone": Case(mcgrad(stopping=tu.CrossValidation(2, refit=True), monotone=True, rounds=3), **TREES),
     "fixed": Case(mcgrad(stopping=None, rounds=2, trees=12), **TREES),
-    "regression": Case(mcgrad(task="regression", trees=60), "regression", **TREES | {"order": 1e-10}),
-    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(3)), "multiclass", **TREES),
+    "regression": Case(
+        mcgrad(task="regression", trees=40, rounds=3, stopping=tu.CrossValidation(3)),
+        "regression",
+        **TREES | {"order": 1e-10},
+    ),
+    "classes": Case(mcgrad(several=True, stopping=tu.CrossValidation(2), rounds=3), "multiclass", **TREES),
     "patches": Case(hkrr(levels=5), **UNJUDGED, refused=PATCHED),
     "patches as published": Case(hkrr(stopping=None, depth=2, rounds=40), **UNJUDGED),
     "patches, regression": Case(hkrr(task="regression", levels=5), "regression", **UNJUDGED),
@@ -109,13 +113,13 @@ CASES |= {
 
 
 def depthtwo(**own):
-    return lambda **changes: tu.DepthTwo(**{"prediction": "p", "features": FEATURES, "patience": 20} | own | changes)
+    return lambda **changes: tu.DepthTwo(**{"prediction": "p", "features": FEATURES, "patience": 10} | own | changes)
 
 
 TWO = TREES | {"plain": {"stopping": None, "trees": 24}}
 CASES |= {
     "depth two": Case(
-        depthtwo(stopping=tu.CrossValidation(3), trees=100), **TWO,
+        depthtwo(stopping=tu.CrossValidation(2), trees=40), **TWO,
         refused={name: REFUSED[name] for name in (
             "bins", "trees", "threads", "random_state", "learning_rate", "feature_fraction", "l2", "stopping", "task", "unlabelled",
         )} | {"patience": [*WHOLE, None], "min_rows": REFUSED["min_hessian"], "saturation": REFUSED["monotone"]},
@@ -123,7 +127,7 @@ CASES |= {
     "depth two, held out": Case(depthtwo(stopping=tu.Holdout(0.3), saturation=False, learning_rate=0.3), **TWO),
     "depth two, fixed": Case(depthtwo(stopping=None, trees=24), **TWO),
     "depth two, regression": Case(
-        depthtwo(task="regression", stopping=tu.CrossValidation(3), saturation=False, trees=100), "regression", **TWO | {"order": 1e-10}
+        depthtwo(task="regression", stopping=tu.CrossValidation(2), saturation=False, trees=40), "regression", **TWO | {"order": 1e-10}
     ),
 }  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Calibrators, the recipes; and the Model that fitting one yields."""
+"""Calibrators: estimators that fit a correction, and the Model that fitting one yields."""

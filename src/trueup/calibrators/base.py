@@ -191,7 +191,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return replace(table, schema=schema, columns={name: column[kept] for name, column in like.columns.items()})
 
     def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
-        return find_corrections(table, fitted.tested(), self._base_scores(table, fitted), after, int(self.random_state))
+        return find_corrections(
+            table, fitted.feature_sets(), self._base_scores(table, fitted), after, int(self.random_state)
+        )
 
     def _base_scores(self, table: Table, fitted: Map) -> FloatArray:  # noqa: ARG002
         """Return the scores that the map corrects."""

@@ -117,7 +117,7 @@ class GroupIndex:
         return {cell: group for group, cell in enumerate(self.cells.tolist(), start=1)}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"cuts": self.binners, "cells": self.cells}
+        return {"binners": self.binners, "cells": self.cells}
 
 
 def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntArray]:

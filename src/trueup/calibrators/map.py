@@ -66,7 +66,7 @@ class Map(ABC):
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
         """Explain the change of one prediction."""
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """List the sets of one or two features the map combines, most important first; empty if it reads none."""
         return []
 

@@ -334,7 +334,7 @@ class GroupMap(Map):
                 contributions.append(Contribution(text, float(end[c] - middle[c]), label))
         return explain_change(link, prediction, after, contributions)
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """Return the columns that groups are made of, alone and in pairs."""
         if not len(self.index):
             return []

@@ -244,7 +244,7 @@ class LoRe(Calibrator):
 
     def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
         evaluated = table if len(after) == len(table) else table.take(_hold_out_rows(table)[1])
-        return find_corrections(evaluated, fitted.tested(), evaluated.prediction, after)
+        return find_corrections(evaluated, fitted.feature_sets(), evaluated.prediction, after)
 
     def _score_edges(self, distinct: Table, pooled: PooledRows) -> FloatArray:
         """Return the edges between bins of the score."""

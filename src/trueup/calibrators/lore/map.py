@@ -205,7 +205,7 @@ class LocalMap(Map):
             return f"{count:,} bins of the score ({text})"
         return f"{count:,} neighbours {self.embedding.describe()} ({text})"
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """Return all features and pairs of features: the distance weighs them equally."""
         features = range(self.embedding.feature_count)
         return [*((feature,) for feature in features), *itertools.combinations(features, 2)]

@@ -1,1 +1,1 @@
-"""LSBoost: small learners on the level sets of the score."""
+"""LSBoost: regressions on the level sets of the score."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trueup._types import FloatArray
-    from trueup.calibrators.lsboost.rounds import Learner
+    from trueup.calibrators.lsboost.rounds import LevelLearner
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import Stopping
     from trueup.data.table import Table
@@ -257,7 +257,7 @@ class LSBoost(Calibrator):
         start = min(max((mean - low) / unit, 0.0), 1.0) if alone else None
         return ScoreScale(0.0, 1.0, low, unit, rate, grid, start)
 
-    def _make_learner(self, table: Table, weight: FloatArray) -> Learner:
+    def _make_learner(self, table: Table, weight: FloatArray) -> LevelLearner:
         columns = [table.columns[feature.name] for feature in table.schema.features]
         levels, literal = table.schema.levels, self.alpha is not None
         l2 = 0.0 if literal else float(self.l2)

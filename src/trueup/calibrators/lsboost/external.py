@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from trueup.calibrators.lsboost.rounds import SingleVersion
+from trueup.calibrators.lsboost.rounds import LevelLearner
 from trueup.calibrators.map import Map
 from trueup.kernels.levels import advance_all, order_by_level
 from trueup.kernels.threads import Workers
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
 
 
-class ExternalLearner(SingleVersion):
+class ExternalLearner(LevelLearner):
     """Any scikit-learn regressor, a clone per level, fitted in threads."""
 
     def __init__(
@@ -128,7 +128,7 @@ class ExternalLevelSets(Map):
         """Return the number of rounds and the type of the regressor."""
         return f"{self.steps} round{'' if self.steps == 1 else 's'} of {self.name} on level sets"
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """List every feature: the regressor does not tell which it uses."""
         return [(feature,) for feature in range(len(self.levels))]
 

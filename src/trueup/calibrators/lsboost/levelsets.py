@@ -31,31 +31,16 @@ MAX_GRID = 1 << 30
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """The scale of scores between rounds.
-
-    Attributes
-    ----------
-    low, high : float
-        Bounds of the scores ``(prediction - offset) / unit``.
-    offset, unit : float
-    rate : float
-        The share of the way from the score to the fit of its level that a round moves it.
-    grid : int
-        Scores are rounded to multiples of 1 / grid; 0 for no rounding.
-    start : float or None
-        The initial score of every row, for a model without a prediction.
-    hold : float
-        The share of its distance from either bound that a score keeps in every round.
-    """
+    """The scale of scores between rounds: ``(prediction - offset) / unit``, within ``low`` and ``high``."""
 
     low: float
     high: float
     offset: float = 0.0
     unit: float = 1.0
-    rate: float = 1.0
-    grid: int = 0
-    start: float | None = None
-    hold: float = 0.0
+    rate: float = 1.0  # share of the way from the score to the fit of its level that a round moves it
+    grid: int = 0  # scores are rounded to multiples of 1 / grid; 0 for no rounding
+    start: float | None = None  # initial score of every row, for a model without a prediction
+    hold: float = 0.0  # share of its distance from either bound that a score keeps in every round
 
     @property
     def bounds(self) -> FloatArray:
@@ -78,19 +63,8 @@ class LineSlopes:
 class LevelSets(Map):
     """Per round, find the level of the score and add the value of that level's learner; the mean of several models.
 
-    Attributes
-    ----------
-    scale : ScoreScale
-    levels : tuple of int
-        The number of levels of each feature in the order of the schema; -1 for a numeric feature.
-    models, rounds : int
-    edges_at, edges : ndarray
-        Round t of model m has the edges from ``edges_at[m * rounds + t]`` on, ascending: the level of a score is the
-        number of edges below it.
-    learner : ndarray of int32
-        The tree or line of each level, round by round (one more than edges); NONE leaves a level unchanged.
-    learners : Forest or LineSlopes
-        Trees have one output; the value of a leaf or line is added to the score.
+    Round t of model m has the edges from ``edges_at[m * rounds + t]`` on, ascending: the level of a score is the number of
+    edges below it. ``levels`` counts the levels of each feature, -1 for a numeric one.
     """
 
     kind = "levels"
@@ -101,7 +75,7 @@ class LevelSets(Map):
     rounds: int
     edges_at: IntArray
     edges: FloatArray
-    learner: Int32Array
+    learner: Int32Array  # index of the tree or line of each level, round by round; NONE leaves a level unchanged
     learners: Forest | LineSlopes
 
     @property
@@ -181,7 +155,7 @@ class LevelSets(Map):
         levels = "one level" if most == 1 else f"up to {most} levels"
         return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({self.fitted:,} {what})"
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """List the features that trees test together; for lines each feature, in the order of its slopes."""
         if isinstance(self.learners, LineSlopes):
             edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]

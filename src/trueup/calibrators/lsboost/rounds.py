@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,58 +42,40 @@ LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ wit
 
 @dataclass(frozen=True)
 class RoundRules:
-    """The rules of a round.
-
-    Attributes
-    ----------
-    scale : ScoreScale
-    levels : int
-        The maximum number of level sets; those of a grid are its points.
-    min_rows : float
-        The minimum weight of a level with a learner, and of levels of equal mass.
-    gate : float or None
-        By how many standard errors a learner must lower the squared error of the gate rows on its level.
-    """
+    """The rules of a round."""
 
     scale: ScoreScale
-    levels: int
-    min_rows: float
-    gate: float | None
+    levels: int  # maximum number of level sets; those of a grid are its points
+    min_rows: float  # minimum weight of a level with a learner, and of levels of equal mass
+    gate: float | None  # standard errors by which a learner must lower the squared error of the gate rows on its level
 
 
-class Learner(Protocol):
-    """Fits one regression to each level of a round; may offer simpler versions of it (as trees cut at a depth)."""
+class LevelLearner(ABC):
+    """Fits one regression to each level of a round; may offer simpler versions of it, as trees cut at a depth."""
 
+    @abstractmethod
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
         """Fit one regression to the rows of each level."""
 
+    @abstractmethod
     def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
         """Return for every row what the regression of its level adds to the score."""
 
+    @abstractmethod
+    def keep(self, fitted: Any, kept: BoolArray) -> Any:
+        """Return the regressions of the kept levels."""
+
     def versions(self, fitted: Any) -> list[Any]:
         """Return all versions of the fit, from the simplest to the full one."""
-
-    def mix(self, versions: list[Any], which: IntArray) -> Any:
-        """Combine the chosen version of each level."""
-
-    def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Drop the regressions of the other levels."""
-
-
-class SingleVersion:
-    """A learner without simpler versions."""
-
-    def versions(self, fitted: Any) -> list[Any]:
-        """Return the fit alone."""
         return [fitted]
 
     def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
-        """Return the only version."""
+        """Combine the chosen version of each level."""
         return versions[0]
 
 
 @dataclass(eq=False)
-class TreeLearner:
+class TreeLearner(LevelLearner):
     """Regression trees of small depth, by least squares on binned features."""
 
     data: BinnedColumns
@@ -130,7 +113,7 @@ class TreeLearner:
 
 
 @dataclass(eq=False)
-class LineLearner(SingleVersion):
+class LineLearner(LevelLearner):
     """Linear functions of the features, by least squares."""
 
     data: BinnedColumns
@@ -171,7 +154,7 @@ class LevelModel:
     learners.
     """
 
-    learner: Learner
+    learner: LevelLearner
     rules: RoundRules
     y: FloatArray
     F: FloatArray

@@ -1,1 +1,1 @@
-"""Fixes made of boosted trees: MCGrad and DepthTwo."""
+"""MCGrad: boosted trees over features and prediction; the cascade map, also used by DepthTwo."""

@@ -47,28 +47,15 @@ class CascadeRound:
 
 @dataclass(frozen=True, eq=False)
 class Cascade(Map):
-    """``F = theta * (F + trees(features, F))`` per round, from the link of the prediction; the mean of several cascades.
-
-    Attributes
-    ----------
-    link : {"identity", "logit", "softmax"}
-    levels : tuple of int
-        The number of levels of each feature in the order of the schema; -1 for a numeric feature.
-    outputs : int
-        The number of prediction columns.
-    rounds : tuple of CascadeRound
-        Without rounds every prediction is unchanged.
-    clip : tuple of float, or None
-        Lowest and highest prediction, for trees that are added to the prediction itself.
-    """
+    """``F = theta * (F + trees(features, F))`` per round, from the link of the prediction; the mean of several cascades."""
 
     kind = "cascade"
 
     link: str
-    levels: tuple[int, ...]
-    outputs: int
+    levels: tuple[int, ...]  # number of levels of each feature in the order of the schema; -1 for a numeric feature
+    outputs: int  # number of prediction columns
     rounds: tuple[CascadeRound, ...]
-    clip: tuple[float, float] | None = None
+    clip: tuple[float, float] | None = None  # lowest and highest prediction, for trees added to the prediction itself
 
     @property
     def steps(self) -> int:
@@ -143,7 +130,7 @@ class Cascade(Map):
 
         return explain_row(self, schema, row, prediction)
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """List the features that trees test together."""
         from trueup.calibrators.explain import tested_together
 

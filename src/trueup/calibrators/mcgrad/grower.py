@@ -60,33 +60,8 @@ class RoundLimits:
 class CascadeGrower:
     """One cascade per split, grown together round by round.
 
-    Parameters
-    ----------
-    table : Table
-        All rows of this worker, held-out rows included; may be empty if other workers have rows.
-    loss : TaskLoss
-    splits : sequence of Split
-    growth : GrowthParameters
-    limits : RoundLimits
-    weight : ndarray or None
-        As scaled by `splits.scale_weights`.
-    workers : Workers
-    progress : callable, optional
-        Called with the number of trees of the round so far and the maximum.
-    binned : BinnedDataset, optional
-        The features of the table, if they are binned already.
-    rescale : bool
-        Whether a round ends with the best factor theta; if not, theta is 1.
-    starts : sequence of ndarray, optional
-        The initial scores of each split on the scale of the link, instead of the prediction.
-    communicator : Communicator
-        All workers must pass the same arguments except for rows and threads.
-    given : sequence of CascadeRound
-        Rounds grown before on the same rows: `losses` applies them before it grows any.
-    sample : Table, optional
-        Rows that determine the bins, the same for all workers.
-    on_round : callable, optional
-        Called by `losses` with all rounds so far, after each round it has grown.
+    The table holds all rows of this worker, held-out rows included; it may be empty if other workers have rows. All workers
+    pass the same arguments except for rows and threads.
     """
 
     table: Table
@@ -94,16 +69,16 @@ class CascadeGrower:
     splits: Sequence[Split]
     growth: GrowthParameters
     limits: RoundLimits
-    weight: FloatArray | None
+    weight: FloatArray | None  # as returned by `splits.scale_weights`
     workers: Workers
-    progress: Progress | None = None
-    binned: BinnedDataset | None = None
-    rescale: bool = True
-    starts: Sequence[FloatArray] | None = None
+    progress: Progress | None = None  # called with the number of trees of the round so far and the maximum
+    binned: BinnedDataset | None = None  # the features of the table, if they are binned already
+    rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
+    starts: Sequence[FloatArray] | None = None  # initial scores of each split, instead of the link of the prediction
     communicator: Communicator = SINGLE_PROCESS
-    given: Sequence[CascadeRound] = ()
-    sample: Table | None = None
-    on_round: Callable[[Sequence[CascadeRound]], None] | None = None
+    given: Sequence[CascadeRound] = ()  # rounds grown before on the same rows: `losses` applies them first
+    sample: Table | None = None  # rows that determine the bins, the same for all workers
+    on_round: Callable[[Sequence[CascadeRound]], None] | None = None  # called with all rounds so far after a new one
     rounds: list[CascadeRound] = field(default_factory=list, init=False)
     best: FloatArray | None = field(default=None, init=False)
 

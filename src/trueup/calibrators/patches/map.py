@@ -248,7 +248,7 @@ class PatchMap(Map):
             return int(value) if 0 <= value < levels else levels
         return len(edges) + 1 if np.isnan(value) else int(np.searchsorted(edges, value, side="right"))
 
-    def tested(self) -> list[tuple[int, ...]]:
+    def feature_sets(self) -> list[tuple[int, ...]]:
         """Return the sets of features that patches name, those with the largest total shift first."""
         size: defaultdict[tuple[int, ...], float] = defaultdict(float)
         for patch in self.patches:
