@@ -1,4 +1,4 @@
-"""Rows in parts without a cluster: what the tests of distributed work run on."""
+"""Rows in partitions without a cluster, for tests of distributed work."""
 
 from __future__ import annotations
 
@@ -12,32 +12,38 @@ from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
 
 
 class Listed(ClusterFrame):
-    """A list of frames in this process; a gang runs in processes of its own, one a frame."""
+    """A list of frames in this process; workers are processes of their own, one per frame."""
 
     def __init__(self, frames):
         self.frames = list(frames)
         self.names = tuple(map(str, frames[0].columns))
 
     def map_reduce(self, work, add, columns):
-        found = [work(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
-        while len(found) > 1:
-            pairs = [found[at : at + 2] for at in range(0, len(found), 2)]
-            found = [add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        return found[0]
+        return _sum_in_pairs([work(frame[list(columns)], number) for number, frame in enumerate(self.frames)], add)
 
     def iter_partitions(self, columns):
         for frame in self.frames:
             yield frame[list(columns)]
 
     def shuffle(self, split, add, columns, partitions):
-        values, records = zip(*(split(frame[list(columns)], at) for at, frame in enumerate(self.frames)), strict=True)
+        values, records = zip(
+            *(split(frame[list(columns)], number) for number, frame in enumerate(self.frames)), strict=True
+        )
         moved = [[some[key] for some in records if key in some] for key in range(partitions)]
         return functools.reduce(add, values), ListedRecords(moved)
 
     def run_workers(self, prepare, work, columns):
-        from trueup.cluster.worker import run_here
+        from trueup.cluster.worker import run_local_workers
 
-        return run_here([[prepare(frame[list(columns)], at)] for at, frame in enumerate(self.frames)], work)
+        tables = [[prepare(frame[list(columns)], number)] for number, frame in enumerate(self.frames)]
+        return run_local_workers(tables, work)
+
+
+def _sum_in_pairs(values, add):
+    while len(values) > 1:
+        pairs = [values[index : index + 2] for index in range(0, len(values), 2)]
+        values = [add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]
 
 
 class ListedRecords(ShuffledRecords):
@@ -53,36 +59,32 @@ class ListedRecords(ShuffledRecords):
         self.records = None
 
 
-class Threads:
-    """A team of threads: they take every step together, as processes would."""
+class ThreadCommunicator:
+    """The communicator of one of several threads, which make the same calls as worker processes would."""
 
-    def __init__(self, size):
-        self.size, self.rank = size, 0
-        self._room = [None] * size
-        self._meet = threading.Barrier(size, timeout=60)
+    def __init__(self, rank, arrays, barrier):
+        self.rank, self.size = rank, len(arrays)
+        self._arrays, self._barrier = arrays, barrier
 
-    def run(self, work):
-        """Give what each of the members found: ``work(communicator)``."""
-        with ThreadPoolExecutor(self.size) as pool:
-            return list(pool.map(lambda rank: work(_Member(self, rank)), range(self.size)))
-
-
-class _Member:
-    def __init__(self, whole, rank):
-        self._whole, self.rank, self.size = whole, rank, whole.size
-
-    def _all(self, own):
-        self._whole._room[self.rank] = np.array(own, np.float64)
-        self._whole._meet.wait()
-        found = np.array(self._whole._room)
-        self._whole._meet.wait()
-        return found
+    def _gather(self, own):
+        self._arrays[self.rank] = np.array(own, np.float64)
+        self._barrier.wait()
+        gathered = np.array(self._arrays)
+        self._barrier.wait()
+        return gathered
 
     def all_reduce_sum(self, own):
         total = np.zeros_like(np.asarray(own, np.float64))
-        for one in self._all(own):
-            total = total + one
+        for array in self._gather(own):
+            total = total + array
         return total
 
     def all_reduce_max(self, own):
-        return self._all(own).max(axis=0)
+        return self._gather(own).max(axis=0)
+
+
+def run_threads(size, work):
+    """Return the result of ``work(communicator)`` of each thread."""
+    arrays, barrier = [None] * size, threading.Barrier(size, timeout=60)
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: work(ThreadCommunicator(rank, arrays, barrier)), range(size)))

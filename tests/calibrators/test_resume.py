@@ -1,4 +1,4 @@
-"""A fit that was stopped goes on from its finished rounds, and ends in the model of one that was not."""
+"""An interrupted fit resumes from its completed rounds, and gives the model of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import trueup as tu
 from checks import FEATURES, rows
 from forged import STRANGE, changed, places
 from trueup import storage
-from trueup.calibrators.mcgrad.checkpoint import KIND, MANIFEST, Checkpoint, content_of, digest
+from trueup.calibrators.mcgrad.checkpoint import KIND, MANIFEST, Checkpoint, digest_arrays, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, FileError
@@ -26,13 +26,13 @@ ROWS = 400
 
 def mcgrad(task="binary", **own):
     kind = {"task": "regression"} if task == "regression" else {}
-    told = {
+    parameters = {
         "prediction": PREDICTIONS[task],
         "features": FEATURES,
         "trees": 6,
         "stopping": tu.CrossValidation(3, patience=9),
     }
-    return tu.MCGrad(**told | {"rounds": 3} | kind | own)
+    return tu.MCGrad(**parameters | {"rounds": 3} | kind | own)
 
 
 def bytes_of(fix, folder):
@@ -75,7 +75,7 @@ STOPPINGS = {
     [("binary", name) for name in STOPPINGS] + [("regression", "folds"), ("multiclass", "share")],
 )
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_fit_that_was_stopped_ends_in_the_model_of_one_that_was_not(task, stopping, at, grown, tmp_path):
+def test_a_resumed_fit_gives_the_model_of_an_uninterrupted_one(task, stopping, at, grown, tmp_path):
     data = rows(task, ROWS)
     weight = np.random.default_rng(0).exponential(size=ROWS)
     own = {"stopping": STOPPINGS[stopping]}
@@ -86,14 +86,14 @@ def test_a_fit_that_was_stopped_ends_in_the_model_of_one_that_was_not(task, stop
     stopped(grown, at, fix, data, weight)
     assert file.exists()
     again = clone(fix).fit(data, data["y"], weight)
-    assert grown[1] == all_rounds - (at - 1), "finished rounds are not grown again"
+    assert grown[1] == all_rounds - (at - 1), "completed rounds are not fitted again"
     assert bytes_of(again, tmp_path) == expected
     if whole.held_out_ is not None:
         assert again.held_out_.p.tobytes() == whole.held_out_.p.tobytes()
     assert [one.name for one in tmp_path.iterdir()] == ["model.trueup"], "the file goes in the end"
 
 
-def test_a_fit_that_fails_within_a_round_goes_on_from_the_round_before(tmp_path):
+def test_a_fit_that_fails_within_a_round_resumes_from_the_round_before(tmp_path):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     table = read(data, outcome="y", prediction="p", features=FEATURES)
     seen = []
@@ -113,7 +113,7 @@ def test_a_fit_that_fails_within_a_round_goes_on_from_the_round_before(tmp_path)
     assert not file.exists()
 
 
-def test_more_rounds_and_other_threads_are_the_same_fit(grown, tmp_path):
+def test_more_rounds_or_threads_are_the_same_fit(grown, tmp_path):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     stopped(grown, 3, mcgrad(resume=file, threads=1), data)
     fix = mcgrad(resume=file, threads=2, rounds=4).fit(data, data["y"])
@@ -122,14 +122,14 @@ def test_more_rounds_and_other_threads_are_the_same_fit(grown, tmp_path):
 
 
 @pytest.mark.parametrize("helps", [True, False])
-def test_a_choice_among_methods_goes_on_with_the_rounds_of_the_one_it_took(helps, grown, tmp_path):
+def test_auto_resumes_the_rounds_of_its_chosen_method(helps, grown, tmp_path):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     if not helps:
         data["y"] = (np.random.default_rng(3).random(ROWS) < data["p"]).astype(int)
 
     def auto(resume=None):
-        told = {"trees": 6, "rounds": 3, "stopping": tu.CrossValidation(3, patience=9)}
-        return tu.Auto("p", FEATURES, methods=[tu.MCGrad(**told, resume=resume)], folds=2)
+        parameters = {"trees": 6, "rounds": 3, "stopping": tu.CrossValidation(3, patience=9)}
+        return tu.Auto("p", FEATURES, methods=[tu.MCGrad(**parameters, resume=resume)], folds=2)
 
     whole = auto().fit(data, data["y"])
     assert grown == [0, 9]
@@ -137,7 +137,7 @@ def test_a_choice_among_methods_goes_on_with_the_rounds_of_the_one_it_took(helps
     stopped(grown, 9, auto(file), data)
     assert file.exists()
     again = auto(file).fit(data, data["y"])
-    assert grown[1] == 7, "two rounds of the fit to all rows were there; the folds have none"
+    assert grown[1] == 7, "two rounds of the fit on all rows were saved; the folds have no checkpoint"
     assert again.predict(data).tobytes() == whole.predict(data).tobytes()
     assert again.choice_.sentence == whole.choice_.sentence
     assert not file.exists()
@@ -157,7 +157,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_rounds_of_another_fit_are_refused(name, grown, tmp_path):
+def test_a_checkpoint_of_another_fit_is_rejected(name, grown, tmp_path):
     own, change, message = CHANGES[name]
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     stopped(grown, 2, mcgrad(resume=file), data)
@@ -167,7 +167,7 @@ def test_the_rounds_of_another_fit_are_refused(name, grown, tmp_path):
     with pytest.raises(ArgumentError, match=message) as caught:
         mcgrad(**own, resume=file).fit(data, data["y"])
     assert str(file) in caught.value.message
-    assert "remove it or name another" in caught.value.hint
+    assert "remove the file or name another" in caught.value.hint
     assert grown[1] == 0
     assert file.read_bytes() == before
 
@@ -182,7 +182,7 @@ def test_other_rows_and_weights_are_another_fit(grown, tmp_path):
         mcgrad(resume=file).fit(fewer, fewer["y"])
 
 
-def test_a_damaged_file_is_refused_and_left_as_it_is(grown, tmp_path):
+def test_a_damaged_file_is_rejected_and_left_unchanged(grown, tmp_path):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     stopped(grown, 2, mcgrad(resume=file), data)
     table = read(data, outcome="y", prediction="p", features=FEATURES)
@@ -203,7 +203,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(grown, tmp_path):
     assert grown[1] == 0
 
 
-def test_a_forged_file_is_refused_and_nothing_in_it_is_run(grown, tmp_path):
+def test_a_forged_file_is_rejected_and_nothing_in_it_is_executed(grown, tmp_path):
     data, file = rows("binary", ROWS), tmp_path / "fit.rounds"
     stopped(grown, 3, mcgrad(resume=file), data)
     table = read(data, outcome="y", prediction="p", features=FEATURES)
@@ -237,7 +237,7 @@ def test_a_forged_file_is_refused_and_nothing_in_it_is_run(grown, tmp_path):
     assert refusals > 500
     short = [one | {"forests": one["forests"][:0:-1]} for one in manifest["rounds"]]
     for rounds, message in (
-        ([one | {"trees": 10**30} for one in manifest["rounds"]], "more trees"),
+        ([one | {"trees": 10**30} for one in manifest["rounds"]], "too many trees"),
         (short, "cannot read"),
         ([one | {"forests": one["forests"] * 2} for one in manifest["rounds"]], "longer than the stored arrays"),
     ):
@@ -245,7 +245,7 @@ def test_a_forged_file_is_refused_and_nothing_in_it_is_run(grown, tmp_path):
         with pytest.raises(FileError, match=message):
             mcgrad(resume=file).fit_table(table)
     storage.write(file, parts, kind=KIND)
-    with pytest.raises(FileError, match="other folds"):
+    with pytest.raises(FileError, match="another number of folds"):
         saved.rounds(4)
     for name in parts:
         if name != MANIFEST:
@@ -278,7 +278,7 @@ def test_a_file_of_another_kind_is_not_overwritten(grown, tmp_path):
     assert (file.read_bytes(), (tmp_path / "rows.csv").read_text(), grown[1]) == (before, "a,b\n1,2\n", 0)
 
 
-def test_where_nothing_can_be_written_is_told_before_a_tree_is_grown(grown, tmp_path, monkeypatch):
+def test_an_unwritable_path_is_reported_before_a_tree_is_grown(grown, tmp_path, monkeypatch):
     data = rows("binary", ROWS)
     with pytest.raises(FileError, match="there is no directory"):
         mcgrad(resume=tmp_path / "nowhere" / "fit.rounds").fit(data, data["y"])
@@ -295,35 +295,35 @@ def test_where_nothing_can_be_written_is_told_before_a_tree_is_grown(grown, tmp_
 
 
 @pytest.mark.parametrize("value", ["", 3, True, b"fit.rounds", ["fit.rounds"]])
-def test_a_file_for_rounds_must_be_a_path(value):
+def test_resume_must_be_a_path(value):
     data = rows("binary", 100)
     with pytest.raises(ArgumentError, match="resume must be the path of a file"):
         mcgrad(resume=value).fit(data, data["y"])
 
 
-def test_the_file_is_no_part_of_the_model(tmp_path):
+def test_the_checkpoint_is_not_part_of_the_model(tmp_path):
     data = rows("binary", 200)
     fix = mcgrad(rounds=1, resume=tmp_path / "fit.rounds").fit(data, data["y"])
     assert "resume" not in fix.model_.about.parameters
     assert fix.get_params()["resume"] == tmp_path / "fit.rounds"
 
 
-def test_the_digest_of_arrays_tells_values_kinds_and_order(monkeypatch):
+def test_the_digest_of_arrays_depends_on_values_types_and_order(monkeypatch):
     a = np.arange(6.0)
     several = [
-        digest(a), digest(a[::-1]), digest(a[:5]), digest(a.astype(np.float32)), digest(a.reshape(2, 3)), digest(a, a),
-        digest(None), digest(), digest(np.append(a[:5], np.nan)), digest(a[:3], a[3:]),
+        digest_arrays(a), digest_arrays(a[::-1]), digest_arrays(a[:5]), digest_arrays(a.astype(np.float32)), digest_arrays(a.reshape(2, 3)), digest_arrays(a, a),
+        digest_arrays(None), digest_arrays(), digest_arrays(np.append(a[:5], np.nan)), digest_arrays(a[:3], a[3:]),
     ]  # fmt: skip
     assert len(set(several)) == len(several)
     strided = np.repeat(a, 2)[::2]
-    assert digest(strided) == digest(a)
-    monkeypatch.setattr("trueup.calibrators.mcgrad.checkpoint.BATCH", 2)
-    assert digest(a) == several[0]
+    assert digest_arrays(strided) == digest_arrays(a)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.checkpoint.DIGEST_ROWS", 2)
+    assert digest_arrays(a) == several[0]
 
 
-def test_the_content_of_a_table_is_told_column_by_column():
+def test_the_fingerprint_of_a_table_has_a_digest_per_column():
     table = read(rows("binary", 50), outcome="y", prediction="p", features=FEATURES)
-    plain = content_of(table)
-    other = content_of(replace(table, outcome=1 - table.outcome))
+    plain = fingerprint_table(table)
+    other = fingerprint_table(replace(table, outcome=1 - table.outcome))
     assert {name for name in plain if plain[name] != other[name]} == {"outcome"}
     assert plain["rows"] == 50

@@ -41,7 +41,7 @@ def test_files_and_queries_give_one_model_and_say_so(here, capsys):
 
 
 def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 1000)
+    monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.SAMPLE_ROWS", 1000)
     code, out, _ = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "o.trueup")
     assert code == 0
     assert "MCGrad on 4,000 rows" in out
@@ -85,14 +85,14 @@ def test_what_cannot_be_is_refused(here, capsys, words, message):
 
 
 def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command(here, capsys, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.mcgrad.apart.OF_AN_OUTPUT", 10**6)
-    refused = "error: to learn from 4,000 rows takes about 20 GB of memory; 1 GB are allowed\nhint: allow more (--memory "
+    monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.OUTPUT_BYTES", 10**6)
+    refused = "error: a fit on 4,000 rows takes about 20 GB of memory; 1 GB are allowed\nhint: allow more (--memory "
     words = ["fit", "rows.parquet", *LARGE, "-o", "o.trueup"]
     code, _, err = call(capsys, *words, "--unlabelled", "drop")
     assert code == 2
     assert refused in err
-    assert "GB), evaluate one model instead of 5 (--validation), or fit on a sample of the rows (--sql)" in err
-    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.facts_of", None)  # where all rows count they need not be read
+    assert "GB), use one held-out set instead of 5 folds, or fit on a sample of the rows" in err
+    monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.summarise_partitions", None)  # not needed here
     code, _, err = call(capsys, *words)
     assert code == 2
     assert refused in err
@@ -141,8 +141,8 @@ def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
         [sys.executable, "-c", code, *words, "--spill", "spill"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: cannot spill to spill/trueup-")
-    assert f"{os.strerror(27)}\nhint: 36 bytes a row go there: free some room" in done.stderr
+    assert done.stderr.startswith("error: cannot spill rows to spill/trueup-")
+    assert f"{os.strerror(27)}\nhint: free disk space there" in done.stderr
     assert (here / "many.parquet").read_bytes() == source
     assert sorted(here.iterdir()) == before
     assert not list((here / "spill").iterdir())

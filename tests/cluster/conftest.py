@@ -1,4 +1,4 @@
-"""One Dask cluster and one Spark session for all tests of this folder."""
+"""One Dask cluster and one Spark session for all tests of this directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUIET = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 
 def pytest_collection_modifyitems(items):
-    """Pass over what Spark has to say about pandas; look last at the cluster that works in the background."""
+    """Ignore the warnings of Spark about pandas; run the test of the cluster in the background last."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(QUIET))
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def client(tmp_path_factory):
-    """Two Dask workers, a process and a thread each; other clusters of this machine have their files elsewhere."""
+    """Two Dask workers, with one process and one thread each, and a directory of their own."""
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
@@ -40,12 +40,12 @@ def client(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """Spark in this machine's Java, on two cores."""
+    """A Spark session on this machine, on two cores."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        said = "Spark needs Java 17"
+        reason = "Spark needs Java 17"
         if os.environ.get("CI"):
-            pytest.fail(said)
-        pytest.skip(said)
+            pytest.fail(reason)
+        pytest.skip(reason)
     pytest.importorskip("pyspark")
     from pyspark.sql import SparkSession
 

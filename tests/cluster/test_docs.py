@@ -1,4 +1,4 @@
-"""The page about clusters as a stranger follows it: its blocks run, in their order."""
+"""The code blocks of the page about clusters run, in their order."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def loans(tmp_path, monkeypatch):
     return data
 
 
-def test_the_page_runs_on_dask_and_goes_on_with_a_file(loans, client):
+def test_the_page_runs_on_dask_and_resumes_from_a_file(loans, client):
     names = {}
     exec(BY_DASK, names)
     assert names["audit"].rows == len(loans)
@@ -38,7 +38,7 @@ def test_the_page_runs_on_dask_and_goes_on_with_a_file(loans, client):
 
 def test_the_page_runs_on_spark(loans, spark):
     names = {"spark": spark}
-    exec(BY_SPARK.replace('"loans/', f'"{Path.cwd()}/loans/'), names)  # Java has a folder of its own
+    exec(BY_SPARK.replace('"loans/', f'"{Path.cwd()}/loans/'), names)  # Java has another working directory
     assert names["audit"].rows == len(loans)
     assert names["fixed"].count() == len(loans)
     assert set(names["fixed"].columns) == {*loans.columns, "prediction_trueup"}

@@ -1,4 +1,4 @@
-"""A fit on a cluster gives the model of the same rows in files and in memory, also where a worker was lost meanwhile."""
+"""A fit on a cluster gives the model of the same rows in files and in memory, also after a worker was lost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import dying
+import failing_round
 import trueup as tu
 from checks import FEATURES, rows
 from trueup.calibrators import splits
-from trueup.calibrators.mcgrad import apart
-from trueup.calibrators.mcgrad.facts import known_by
+from trueup.calibrators.mcgrad import partitioned
+from trueup.calibrators.mcgrad.partitioned import row_content
 from trueup.data.folds import assign_folds_by_hash
 from trueup.errors import ArgumentError, LostWorkerError
 
@@ -24,12 +24,12 @@ PARAMETERS = {"features": FEATURES, "rounds": 2, "trees": 20, "stopping": tu.Cro
 def frame():
     found = pd.DataFrame(rows("binary", 1500)).astype({"day": "datetime64[ns]"})
     found["w"] = np.random.default_rng(0).exponential(size=len(found)) + 0.1
-    return found.sort_values("age", ignore_index=True)  # the last part has all the missing ages
+    return found.sort_values("age", ignore_index=True)  # the last partition has all missing ages
 
 
 @pytest.fixture(scope="module")
-def told(frame, tmp_path_factory):
-    """Fit the rows in a file."""
+def expected(frame, tmp_path_factory):
+    """Fit on the rows in a file."""
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     frame.to_parquet(path)
     return tu.MCGrad("p", **PARAMETERS).fit(tu.scan(str(path)), "y", sample_weight="w")
@@ -37,7 +37,7 @@ def told(frame, tmp_path_factory):
 
 @pytest.fixture
 def on_dask(client, frame):
-    """Give the rows to Dask: three partitions, two workers."""
+    """Return the rows in three partitions of Dask, on two workers."""
     import dask.dataframe as dd
 
     assert len(client.nthreads()) == 2
@@ -46,42 +46,42 @@ def on_dask(client, frame):
 
 @pytest.fixture
 def on_spark(spark, frame):
-    """Give the rows to Spark: two partitions."""
-    spark.sparkContext.addPyFile(dying.__file__)
-    given = spark.createDataFrame(frame).repartition(2).cache()
-    yield given
-    given.unpersist()
+    """Return the rows in two partitions of Spark."""
+    spark.sparkContext.addPyFile(failing_round.__file__)
+    data = spark.createDataFrame(frame).repartition(2).cache()
+    yield data
+    data.unpersist()
 
 
-def test_files_give_the_model_of_memory(told, frame, monkeypatch):
+def test_files_give_the_model_of_memory(expected, frame, monkeypatch):
     monkeypatch.setattr(
-        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed)
+        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*row_content(table), parts, seed)
     )
     found = tu.MCGrad("p", **PARAMETERS).fit(frame, "y", sample_weight="w")
-    assert told.history_.chosen
-    np.testing.assert_allclose(told.predict(frame), found.predict(frame), rtol=1e-9)
+    assert expected.history_.chosen
+    np.testing.assert_allclose(expected.predict(frame), found.predict(frame), rtol=1e-9)
 
 
 @pytest.mark.parametrize("engine", ["dask", "spark"])
-def test_a_fit_goes_on_after_a_worker_was_lost_and_gives_the_model_of_files(
-    request, engine, told, frame, tmp_path, monkeypatch
+def test_a_fit_resumes_after_a_lost_worker_and_gives_the_model_of_files(
+    request, engine, expected, frame, tmp_path, monkeypatch
 ):
-    given = request.getfixturevalue(f"on_{engine}")
-    kept = tmp_path / "fit.rounds"
-    made = tu.MCGrad("p", **PARAMETERS, engine=engine, resume=kept)
-    monkeypatch.setattr(apart, "_round", partial(dying.grow_or_die, flag=str(tmp_path / "died")))
+    data = request.getfixturevalue(f"on_{engine}")
+    checkpoint = tmp_path / "fit.rounds"
+    calibrator = tu.MCGrad("p", **PARAMETERS, engine=engine, resume=checkpoint)
+    monkeypatch.setattr(partitioned, "_fit_round", partial(failing_round.fit_or_die, flag=str(tmp_path / "died")))
     with pytest.raises(LostWorkerError, match=r"SIGKILL|lost|gone"):
-        made.fit(given, "y", sample_weight="w")
-    assert kept.exists()
-    found = made.fit(given, "y", sample_weight="w")
-    assert not kept.exists()
-    assert [one.trees for one in found.history_.rounds] == [one.trees for one in told.history_.rounds]
-    assert found.history_.loss_after == pytest.approx(told.history_.loss_after, rel=1e-9)
-    np.testing.assert_allclose(found.predict(frame), told.predict(frame), rtol=1e-9)
-    assert (found.model_.about.rows, found.model_.schema) == (1500, told.model_.schema)
+        calibrator.fit(data, "y", sample_weight="w")
+    assert checkpoint.exists()
+    found = calibrator.fit(data, "y", sample_weight="w")
+    assert not checkpoint.exists()
+    assert [one.trees for one in found.history_.rounds] == [one.trees for one in expected.history_.rounds]
+    assert found.history_.loss_after == pytest.approx(expected.history_.loss_after, rel=1e-9)
+    np.testing.assert_allclose(found.predict(frame), expected.predict(frame), rtol=1e-9)
+    assert (found.model_.about.rows, found.model_.schema) == (1500, expected.model_.schema)
 
 
-def test_the_frame_of_another_engine_and_other_methods_are_refused(on_dask):
+def test_frames_of_another_engine_and_other_methods_are_rejected(on_dask):
     with pytest.raises(ArgumentError, match=r"engine='spark' does not take a dask"):
         tu.MCGrad("p", engine="spark").fit(on_dask, "y")
     with pytest.raises(ArgumentError, match=r"Isotonic takes rows in memory; got a Dask DataFrame"):

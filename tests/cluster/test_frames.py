@@ -1,4 +1,4 @@
-"""Spark and Dask lend the parts of their frames: every part is read as all rows in memory would be."""
+"""Partitions of Spark and Dask frames are read as all rows in memory are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-import folding
+import remote
 from trueup.cluster.partitions import as_cluster_frame, engine_of, open_partitions
 from trueup.data.frame import read
 from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
@@ -25,7 +25,7 @@ def _loans():
     p = random.uniform(0.05, 0.95, ROWS)
     start = dt.datetime(2022, 1, 1, tzinfo=dt.UTC).replace(tzinfo=None)
     hours = random.integers(0, 24 * 30, ROWS).tolist()
-    # Sorted by it: each part lacks most levels of the others.
+    # Sorted by country: each partition lacks most levels of the others.
     return {
         "country": np.sort(random.choice(["BR", "DE", "US"], ROWS)).tolist(),
         "a.b": random.normal(size=ROWS).tolist(),
@@ -42,12 +42,12 @@ def _loans():
 
 
 LOANS = _loans()
-CUTS = (0, 90, 90, 250, ROWS)  # the second part has no rows
+CUTS = (0, 90, 90, 250, ROWS)  # the second partition has no rows
 
 
 def _on_spark(spark, columns, cuts=CUTS):
-    """Let every partition make its own rows."""
-    spark.sparkContext.addPyFile(folding.__file__)
+    """Return a Spark frame whose partitions create their own rows."""
+    spark.sparkContext.addPyFile(remote.__file__)
     whole = pa.table(columns)
     parts = [whole.slice(a, b - a).to_batches() for a, b in itertools.pairwise(cuts)]
 
@@ -62,14 +62,14 @@ def _on_spark(spark, columns, cuts=CUTS):
 def _on_dask(columns, cuts=CUTS):
     import dask.dataframe as dd
 
-    whole = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)  # Dask makes texts of objects
+    whole = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)  # Dask converts objects to texts
     parts = [whole.iloc[a:b] for a, b in itertools.pairwise(cuts)]
-    return dd.from_map(folding.itself, parts, meta=whole.iloc[:0])
+    return dd.from_map(remote.identity, parts, meta=whole.iloc[:0])
 
 
 @pytest.fixture
 def cut_up(request):
-    """Give rows in the same four parts of either engine."""
+    """Return rows in the same four partitions of either engine."""
 
     def make(engine, columns=LOANS):
         if engine == "spark":
@@ -84,45 +84,45 @@ ENGINES = pytest.mark.parametrize("engine", ["spark", "dask"])
 
 
 @ENGINES
-def test_every_part_is_worked_on_once_the_empty_one_too(cut_up, engine):
+def test_every_partition_is_visited_once_including_empty_ones(cut_up, engine):
     frames = as_cluster_frame(cut_up(engine))
     assert engine_of(cut_up(engine)) == engine
     assert frames.names == tuple(LOANS)
-    for _ in range(2):  # Spark adds up in another way once it knows how many parts there are
-        assert frames.map_reduce(folding.sizes, folding.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
+    for _ in range(2):  # Spark adds differently once it knows the number of partitions
+        assert frames.map_reduce(remote.partition_sizes, remote.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
     assert [len(part) for part in frames.iter_partitions(["p", "a.b"])] == [90, 0, 160, 150]
 
 
 @ENGINES
 def test_records_are_moved_to_new_partitions_and_added_in_their_order(cut_up, engine):
     frames = as_cluster_frame(cut_up(engine))
-    sizes, shuffled = frames.shuffle(folding.by_score, folding.merge, ["p"], 3)
+    sizes, shuffled = frames.shuffle(remote.split_by_score, remote.merge, ["p"], 3)
     assert sizes == {0: 90, 1: 0, 2: 160, 3: 150}
     scores = np.sort(LOANS["p"])
     with shuffled:
         for _ in range(2):
-            assert shuffled.map_reduce(folding.scores_of, folding.join) == [
+            assert shuffled.map_reduce(remote.sorted_scores, remote.add) == [
                 (0, scores[scores < 0.5].tolist()),
                 (2, scores[scores >= 0.5].tolist()),
             ]
 
 
 def test_an_error_while_records_are_split_is_raised(cut_up):
-    with pytest.raises(TrueupError, match=r"^the work on part \d failed: KeyError: 'no such thing in part \d'$"):
-        as_cluster_frame(cut_up("spark")).shuffle(folding.fail_to_split, folding.merge, ["p"], 3)
+    with pytest.raises(TrueupError, match=r"^the work on partition \d failed: KeyError: 'no such thing in partition \d'$"):
+        as_cluster_frame(cut_up("spark")).shuffle(remote.fail_on_partition, remote.merge, ["p"], 3)
 
 
 @ENGINES
-def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
+def test_partitions_are_read_as_all_rows_in_memory_are(cut_up, engine):
     whole = read(pa.table(LOANS), **ROLES)
-    with open_partitions(cut_up(engine), **ROLES) as parts:
-        tables = list(parts.iter_tables())
-        told = parts.map_reduce(folding.first, folding.merge)
-        assert (parts.schema, parts.rows) == (whole.schema, ROWS)
-        assert {at: one.rows for at, one in parts.survey.partitions.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
-        assert parts.has_missing("age")
-        assert not parts.has_missing("amount")
-    assert told == {at: folding.first(table, at)[at] for at, table in enumerate(tables)}
+    with open_partitions(cut_up(engine), **ROLES) as partitions:
+        tables = list(partitions.iter_tables())
+        first_rows = partitions.map_reduce(remote.first_row, remote.merge)
+        assert (partitions.schema, partitions.rows) == (whole.schema, ROWS)
+        assert {number: one.rows for number, one in partitions.profile.partitions.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
+        assert partitions.has_missing("age")
+        assert not partitions.has_missing("amount")
+    assert first_rows == {at: remote.first_row(table, at)[at] for at, table in enumerate(tables)}
     for name, column in whole.columns.items():
         np.testing.assert_array_equal(np.concatenate([table.columns[name] for table in tables]), column)
     for role in ("prediction", "outcome", "weight"):
@@ -130,7 +130,7 @@ def test_parts_are_read_as_all_rows_in_memory_are(cut_up, engine):
 
 
 @ENGINES
-def test_a_bad_row_is_told_with_its_part(cut_up, engine):
+def test_an_invalid_row_is_reported_with_its_partition(cut_up, engine):
     columns = {**LOANS, "p": [*LOANS["p"][:257], 1.5, *LOANS["p"][258:]]}
     with (
         pytest.raises(DataError, match=r"got 1.5 at row 7 of partition 3\nhint: percentages") as caught,
@@ -140,54 +140,54 @@ def test_a_bad_row_is_told_with_its_part(cut_up, engine):
     assert caught.value.hint == "percentages? divide them by 100"
 
 
-def test_other_errors_and_lost_workers_of_spark_are_told_in_a_line(cut_up):
+def test_errors_and_lost_workers_of_spark_are_reported_in_one_line(cut_up):
     frames = as_cluster_frame(cut_up("spark"))
-    with pytest.raises(TrueupError, match=r"^the work on part 0 failed: KeyError: 'no such thing in part 0'$"):
-        frames.map_reduce(folding.fail, folding.merge, ["p"])
-    with pytest.raises(LostWorkerError, match=r"a Spark worker was lost: .*Python worker") as caught:
-        frames.map_reduce(folding.die, max, ["p"])
+    with pytest.raises(TrueupError, match=r"^the work on partition 0 failed: KeyError: 'no such thing in partition 0'$"):
+        frames.map_reduce(remote.fail_on_partition, remote.merge, ["p"])
+    with pytest.raises(LostWorkerError, match="the Python worker of a Spark task ended unexpectedly") as caught:
+        frames.map_reduce(remote.kill_on_partition_2, max, ["p"])
     assert len(str(caught.value).splitlines()) == 2
-    assert frames.map_reduce(folding.sizes, folding.merge, ["p"])[3] == 150
+    assert frames.map_reduce(remote.partition_sizes, remote.merge, ["p"])[3] == 150
 
 
-def test_a_lost_worker_of_dask_is_told(client):
+def test_a_lost_dask_worker_is_reported(client):
     import dask
 
     frames = as_cluster_frame(_on_dask({"p": LOANS["p"]}))
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        client.run_on_scheduler(folding.allow, failures=0)
+        client.run_on_scheduler(remote.set_allowed_failures, failures=0)
         with pytest.raises(LostWorkerError, match="a Dask worker was lost: KilledWorker"):
-            frames.map_reduce(folding.die, max, ["p"])
-    client.run_on_scheduler(folding.allow, failures=3)
+            frames.map_reduce(remote.kill_on_partition_2, max, ["p"])
+    client.run_on_scheduler(remote.set_allowed_failures, failures=3)
     client.wait_for_workers(2)
-    assert frames.map_reduce(folding.sizes, folding.merge, ["p"])[3] == 150
+    assert frames.map_reduce(remote.partition_sizes, remote.merge, ["p"])[3] == 150
 
 
-def test_many_parts_are_added_up_on_the_cluster(spark):
-    spark.sparkContext.addPyFile(folding.__file__)
+def test_results_of_many_partitions_are_added_on_the_cluster(spark):
+    spark.sparkContext.addPyFile(remote.__file__)
     frame = spark.range(0, 500, numPartitions=40)
     frames = as_cluster_frame(frame)
     wanted = [(at * 500 // 40, (at + 1) * 500 // 40 - 1) for at in range(40)]
-    assert sorted(frames.map_reduce(folding.ends, folding.join, ["id"])) == wanted
-    assert frames.map_reduce(folding.ends, folding.join, ["id"]) == wanted  # neighbours meet
+    assert sorted(frames.map_reduce(remote.id_range, remote.add, ["id"])) == wanted
+    assert frames.map_reduce(remote.id_range, remote.add, ["id"]) == wanted  # in order
 
 
 def test_a_frame_that_spark_knows_to_be_empty_has_no_rows(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y").filter("1 = 0")
-    assert as_cluster_frame(frame).map_reduce(folding.sizes, folding.merge, ["p"]) == {0: 0}
+    assert as_cluster_frame(frame).map_reduce(remote.partition_sizes, remote.merge, ["p"]) == {0: 0}
     with pytest.raises(DataError, match="the data has no rows"), open_partitions(frame, outcome="y", prediction="p"):
         pass
 
 
-def test_types_that_are_not_read_are_refused_before_anything_runs(spark):
+def test_unsupported_types_are_rejected_before_anything_runs(spark):
     frame = spark.sql("SELECT 0.5D AS p, 1 AS y, array(1, 2) AS several")
     with (
         pytest.raises(ColumnError, match="column 'several' has a type trueup does not read: array<int>"),
         open_partitions(frame, outcome="y", prediction="p"),
     ):
         pass
-    with open_partitions(frame, outcome="y", prediction="p", features=[]) as parts:
-        assert parts.schema.features == ()
+    with open_partitions(frame, outcome="y", prediction="p", features=[]) as partitions:
+        assert partitions.schema.features == ()
 
 
 def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):
@@ -195,7 +195,7 @@ def test_dask_reads_pandas_categories_and_strings_of_every_partition(client):
 
     kinds = [pd.Categorical(["a", "b"]), pd.Categorical(["b", "c"], categories=["c", "b"])]
     parts = [pd.DataFrame({"p": [0.1, 0.9], "y": [0, 1], "kind": kind, "word": ["x", None]}) for kind in kinds]
-    frame = dd.from_map(folding.itself, parts, meta=parts[0].iloc[:0].astype({"word": "string[pyarrow]"}))
+    frame = dd.from_map(remote.identity, parts, meta=parts[0].iloc[:0].astype({"word": "string[pyarrow]"}))
     with open_partitions(frame, outcome="y", prediction="p") as opened:
         assert [feature.levels for feature in opened.schema.features] == [("a", "b", "c"), ("x",)]
         codes = np.concatenate([table.columns["kind"] for table in opened.iter_tables()])

@@ -1,4 +1,4 @@
-"""One model predicts the same in memory, on Spark and on Dask."""
+"""A model predicts the same in memory, on Spark and on Dask."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ def fix():
 
 @pytest.fixture(scope="module")
 def live():
-    """Other rows; the last hundred have a country that the model does not know."""
+    """Other rows; the last hundred have a country that was not seen in training."""
     rows = _loans(1)
     rows.loc[500:, "country"] = "FR"
     rows.loc[:99, "country"] = None
     return rows
 
 
-def test_spark_adds_the_column_that_memory_gives(spark, fix, live):
-    wanted = fix.predict(live)
-    assert np.abs(wanted - live["p"]).max() > 0.01
+def test_spark_adds_the_predictions_of_rows_in_memory(spark, fix, live):
+    expected = fix.predict(live)
+    assert np.abs(expected - live["p"]).max() > 0.01
     frame = spark.createDataFrame(live).repartition(3)
     for scored in (fix.predict(frame), fix.model_.predict(frame, threads=1)):
         assert scored.columns == [*live.columns, "p_trueup"]
         assert dict(scored.dtypes)["p_trueup"] == "double"
     found = fix.predict(frame).toArrow().to_pandas().sort_values("p", ignore_index=True)
     order = np.argsort(live["p"].to_numpy())
-    np.testing.assert_array_equal(found["p_trueup"], wanted[order])
+    np.testing.assert_array_equal(found["p_trueup"], expected[order])
     np.testing.assert_array_equal(found["p"], live["p"].to_numpy()[order])
     assert set(found["note.s"]) == {"left alone"}
     few = frame.filter("p < 0").cache()  # no rows at all
     assert fix.predict(few).collect() == []
 
 
-def test_dask_gives_a_series_by_the_index_of_the_frame(client, fix, live):
+def test_dask_returns_a_series_with_the_index_of_the_frame(client, fix, live):
     import dask.dataframe as dd
 
     live = live.set_index(np.arange(1000, 1000 + ROWS))
@@ -75,7 +75,7 @@ def test_dask_gives_a_series_by_the_index_of_the_frame(client, fix, live):
     np.testing.assert_array_equal(beside["fixed"], found)
 
 
-def test_several_classes_are_several_columns(client, spark):
+def test_several_classes_give_several_columns(client, spark):
     import dask.dataframe as dd
 
     random = np.random.default_rng(2)
@@ -85,17 +85,17 @@ def test_several_classes_are_several_columns(client, spark):
         kind=random.choice(["x", "y"], ROWS), y=random.choice(list("abc"), ROWS)
     )
     fix = tu.Temperature(names).fit(rows, "y")
-    wanted = fix.predict(rows)
+    expected = fix.predict(rows)
     new = [f"{name}_trueup" for name in names]
     found = fix.predict(dd.from_pandas(rows, npartitions=2)).compute()
     assert list(found) == new
-    np.testing.assert_array_equal(found.to_numpy(), wanted)
+    np.testing.assert_array_equal(found.to_numpy(), expected)
     there = fix.predict(spark.createDataFrame(rows).repartition(2)).toArrow().to_pandas().sort_values("p_a")
-    np.testing.assert_array_equal(there[new], wanted[np.argsort(rows["p_a"].to_numpy())])
+    np.testing.assert_array_equal(there[new], expected[np.argsort(rows["p_a"].to_numpy())])
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "told"),
+    ("change", "error", "message"),
     [
         (lambda rows: rows.drop(columns="age"), ColumnError, "no column 'age', which the model needs as feature"),
         (lambda rows: rows.drop(columns="p"), ColumnError, "no column 'p', which the model needs as prediction"),
@@ -107,16 +107,16 @@ def test_several_classes_are_several_columns(client, spark):
         (lambda rows: rows.assign(p=rows["day"]), DataError, "prediction column 'p' must hold numbers; got dates"),
     ],
 )
-def test_what_does_not_fit_is_told_before_anything_runs(client, spark, fix, live, change, error, told):
+def test_wrong_columns_are_rejected_before_anything_runs(client, spark, fix, live, change, error, message):
     import dask.dataframe as dd
 
     rows = change(live)
     for frame in (dd.from_pandas(rows, npartitions=2), spark.createDataFrame(rows)):
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             fix.predict(frame)
 
 
-def test_a_name_that_is_taken_and_a_type_that_is_not_read_are_told(spark, fix, live):
+def test_existing_names_and_unsupported_types_are_rejected(spark, fix, live):
     frame = spark.createDataFrame(live)
     with pytest.raises(ColumnError, match="there is a column 'p_trueup' already"):
         fix.predict(frame.withColumnRenamed("note.s", "P_Trueup"))
@@ -126,7 +126,7 @@ def test_a_name_that_is_taken_and_a_type_that_is_not_read_are_told(spark, fix, l
         fix.predict(frame.withColumn("age", functions.array("age")))
 
 
-def test_a_bad_row_is_told_when_it_is_met(client, fix, live):
+def test_an_invalid_row_is_reported_when_it_is_computed(client, fix, live):
     import dask.dataframe as dd
 
     rows = live.copy()

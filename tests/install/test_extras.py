@@ -43,12 +43,12 @@ print("all is well")
 """
 
 ASK = """
-from trueup.cluster.partitions import need
+from trueup.cluster.partitions import require_engine
 from trueup.errors import MissingPackageError
 
 for engine in ("spark", "dask"):
     try:
-        need(engine)
+        require_engine(engine)
     except MissingPackageError as error:
         print(error)
 """

@@ -470,7 +470,7 @@ def partition_by_score(
     Return facts about the rows, and a function that returns the rows by the grid of their segments. They are released
     with the stack.
     """
-    if isinstance(table, FramePartitions) and table.frames.has_workers:
+    if isinstance(table, FramePartitions) and table.frame.has_workers:
         facts, records, dtype, first = _shuffle(table, binners)
         stack.enter_context(records)
         make: Callable[..., AuditRows] = partial(

@@ -18,7 +18,7 @@ from trueup.calibrators.explain import Explanation, find_corrections
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.model import FitRecord, Model
 from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation
-from trueup.cluster.partitions import engine_of, need, open_partitions
+from trueup.cluster.partitions import engine_of, open_partitions, require_engine
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
@@ -130,7 +130,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         found = engine_of(X)
         check_choice("engine", self.engine, ENGINES)
         if self.engine in ("spark", "dask"):
-            need(self.engine)
+            require_engine(self.engine)
         if self.engine not in ("auto", "local" if found in (None, "scan") else found):
             raise ArgumentError(
                 f"engine={self.engine!r} does not take a {type(X).__module__}.{type(X).__qualname__}",

@@ -158,8 +158,7 @@ def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tu
 
 def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
     """Fit on files that need not fit in memory; return the calibrator and a sample of the rows."""
-    from trueup.calibrators.mcgrad.apart import check_room, fit_apart
-    from trueup.calibrators.mcgrad.facts import facts_of
+    from trueup.calibrators.mcgrad.partitioned import check_memory, fit_partitioned, summarise_partitions
     from trueup.cluster.files import open_scan_partitions
 
     rows = io.InputRows(arguments, arguments.files, arguments.sql)
@@ -170,23 +169,17 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     score: Any = prediction[0] if len(prediction) == 1 else prediction
     with open_scan_partitions(scan, prediction=score, features=features, **roles) as partitions:
         if arguments.validation is None:
-            check_room(partitions, make_calibrator(arguments, partitions.schema).stopping, to_allow=_memory_hint)
-        facts = facts_of(partitions, arguments.seed)
-        table = facts.sample
-        if arguments.positive is not None and facts.seen.highest == 0:
+            check_memory(partitions, make_calibrator(arguments, partitions.schema).stopping)
+        summary = summarise_partitions(partitions, arguments.seed)
+        table = summary.sample
+        if arguments.positive is not None and summary.rows.highest == 0:
             raise io.no_positive_rows(arguments.positive, roles["outcome"])
         validation = _read_validation(arguments, table)
-        progress.note(*table_notes(arguments, table, len(facts)))
+        progress.note(*table_notes(arguments, table, len(summary)))
         progress.start("fitting")
         calibrator = make_calibrator(arguments, table.schema, validation)
-        fit_apart(calibrator, partitions, progress.counter(), facts, _memory_hint)
+        fit_partitioned(calibrator, partitions, progress.counter(), summary)
     return calibrator, table
-
-
-def _memory_hint(memory: str, models: int) -> str:
-    """Return the hint for rows that exceed the memory budget."""
-    fewer = f", evaluate one model instead of {models} (--validation)" if models > 1 else ""
-    return f"allow more (--memory {memory}){fewer}, or fit on a sample of the rows (--sql)"
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""A circle of processes that work together: small sums that everyone hears, and the news that one of them was lost.
+"""Communication between workers that run at the same time: all-reduce of small arrays, and detection of lost workers.
 
 LightGBM's own sockets do not notice a peer that dies (a closed connection is read as nothing, for ever), and its metrics
-are those of one machine. So the processes hold hands beside them, over one connection each to the first of them.
+are those of one machine. So every worker has one more connection, to the worker of rank 0, which combines what all send.
 """
 
 from __future__ import annotations
@@ -26,48 +26,24 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-HELLO = struct.Struct("<8s32sii")  # a mark, the word of the job, who comes, how many there are
-WELCOME = struct.Struct("<8s32s")
-HEAD = struct.Struct("<Bqq")  # what it is, which step it belongs to, how many bytes follow
-MARK = b"trueup 1"
-BEAT, SUM, LARGEST, BYE = range(4)
-GREETING = 5.0  # seconds in which one who connects must say who it is
-PAUSE = 0.05  # seconds between two knocks at a door that is not open yet
-FAREWELL = 5.0  # seconds in which the others may close first
-MOST = 1 << 30  # bytes of one message
-SILENCE = "gave no sign of life"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long processes wait for each other, in seconds.
-
-    Attributes
-    ----------
-    join : float
-        All must have come by then. Long, since one may hold more rows than another and come later; one that dies before
-        is told by its own worker.
-    beat : float
-        Between two signs of life.
-    silent : float
-        Without one, a process is lost: its machine may be.
-    """
-
-    join: float = 120.0
-    beat: float = 3.0
-    silent: float = 30.0
-
-
-LIMITS = Limits()
+HELLO = struct.Struct("<8s32sii")  # magic bytes, token, rank, number of workers
+WELCOME = struct.Struct("<8s32s")  # magic bytes, token
+HEADER = struct.Struct("<Bqq")  # kind of message, step, bytes that follow
+MAGIC = b"trueup 1"
+HEARTBEAT, SUM, MAX, GOODBYE = range(4)
+HANDSHAKE_SECONDS = 5.0  # for a peer that connects to identify itself
+RETRY_SECONDS = 0.05  # between attempts to connect to a worker that does not listen yet
+CLOSE_SECONDS = 5.0  # for the other workers to close their connections first
+MAX_MESSAGE_BYTES = 1 << 30
+SILENT = "gave no sign of life"
 
 
 class Communicator(Protocol):
-    """Processes that each hold a part of the rows and take every step together.
+    """The workers of one run, each of which holds some of the rows.
 
-    All of them must call `all_reduce_sum` and `all_reduce_max` equally often, in the same order; all hear the same
-    answer, to the last bit.
-    ``threads`` is how many threads this process may use; 0 is as many as there are cores. ``addresses`` are a host and a
-    free port of each worker, by rank, for the learner's own connections.
+    All workers must make the same calls in the same order; all receive the same results, to the last bit.
+    ``threads`` is the number of threads that this worker may use; 0 means one per core. ``addresses`` are the host and a
+    free port of each worker, by rank, for the connections of the learner.
     """
 
     rank: int
@@ -76,14 +52,14 @@ class Communicator(Protocol):
     addresses: Sequence[tuple[str, int]]
 
     def all_reduce_sum(self, own: Any) -> FloatArray:
-        """Add the vectors of all."""
+        """Return the sum of the arrays of all workers."""
 
     def all_reduce_max(self, own: Any) -> FloatArray:
-        """Take the largest of all, place by place."""
+        """Return the elementwise maximum of the arrays of all workers."""
 
 
 class SingleProcess:
-    """A team of one: all rows are here."""
+    """The communicator of a process that holds all rows."""
 
     rank = 0
     size = 1
@@ -91,35 +67,57 @@ class SingleProcess:
     addresses: Sequence[tuple[str, int]] = ()
 
     def all_reduce_sum(self, own: Any) -> FloatArray:
-        """Give back what was told."""
+        """Return the array itself."""
         return np.asarray(own, np.float64)
 
     def all_reduce_max(self, own: Any) -> FloatArray:
-        """Give back what was told."""
+        """Return the array itself."""
         return np.asarray(own, np.float64)
 
 
 SINGLE_PROCESS = SingleProcess()
 
 
+@dataclass(frozen=True)
+class Timeouts:
+    """How long workers wait for each other, in seconds.
+
+    Attributes
+    ----------
+    connect : float
+        For all workers to connect. Long, since a worker with more rows connects later; one that dies before it connects
+        is noticed by the process that started it.
+    heartbeat : float
+        Between two heartbeats.
+    silent : float
+        Without a heartbeat, after which a worker is lost: its machine may be down.
+    """
+
+    connect: float = 120.0
+    heartbeat: float = 3.0
+    silent: float = 30.0
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
 class SocketCommunicator:
-    """Hold hands with every other process: a `Communicator`.
+    """Connects a worker to all others through the worker of rank 0.
 
     Parameters
     ----------
     rank, size : int
     hub : (str, int)
-        Where the first process listens.
-    word : str
-        Only those who know it are let in. Others are turned away.
-    lost : callable
-        Told in words that another is gone, in a thread of its own. Where `all_reduce_sum` may not be what
-        waits (LightGBM cannot be interrupted) it must end the process. Then `all_reduce_sum` raises `LostWorkerError`.
+        The address on which rank 0 listens.
+    token : str
+        A shared secret; peers that do not know it are rejected.
+    on_loss : callable
+        Called with a message, in another thread, if a worker is lost. It must end the process if the main thread may be
+        waiting elsewhere, since LightGBM cannot be interrupted. All-reduce calls raise `LostWorkerError` afterwards.
     addresses : sequence of (str, int)
-        A host and a free port of each worker, for the learner's own connections.
+        The host and a free port of each worker, for the connections of the learner.
     threads : int
-        How many threads this process may use.
-    limits : Limits
+    timeouts : Timeouts
     """
 
     def __init__(
@@ -127,236 +125,238 @@ class SocketCommunicator:
         rank: int,
         size: int,
         hub: tuple[str, int],
-        word: str,
-        lost: Callable[[str], None],
+        token: str,
+        on_loss: Callable[[str], None],
         *,
         addresses: Sequence[tuple[str, int]] = (),
         threads: int = 1,
-        limits: Limits = LIMITS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self.rank, self.size, self.threads = rank, size, threads
-        self.addresses = addresses
-        self._lost, self._limits = lost, limits
+        self.rank, self.size, self.threads, self.addresses = rank, size, threads, addresses
+        self._on_loss, self._timeouts = on_loss, timeouts
         self._step = 0
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._peers: dict[int, _Peer] = {}
         if size == 1:
             return
-        token = word.encode()
-        met = _welcome(hub, size, token, limits) if rank == 0 else {0: _knock(hub, rank, size, token, limits)}
-        for place, one in met.items():
-            one.settimeout(limits.silent)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # sums are small, and everyone waits for them
-            self._peers[place] = _Peer(place, one)
+        secret = token.encode()
+        if rank == 0:
+            connections = _accept_workers(hub, size, secret, timeouts)
+        else:
+            connections = {0: _connect_to_hub(hub, rank, size, secret, timeouts)}
+        for peer_rank, connection in connections.items():
+            connection.settimeout(timeouts.silent)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small, and all workers wait
+            self._peers[peer_rank] = _Peer(peer_rank, connection)
         for peer in self._peers.values():
-            threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
-        threading.Thread(target=self._beat, daemon=True).start()
+            threading.Thread(target=self._receive_messages, args=(peer,), daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     def all_reduce_sum(self, own: Any) -> FloatArray:
-        """Add the arrays of all, in the order of their ranks, so that everyone has the same sum to the last bit."""
-        return self._together(SUM, own)
+        """Add the arrays of all workers in the order of their ranks, so that all have the same sum to the last bit."""
+        return self._all_reduce(SUM, own)
 
     def all_reduce_max(self, own: Any) -> FloatArray:
-        """Take the largest of all, place by place; NaN where one is NaN."""
-        return self._together(LARGEST, own)
+        """Return the elementwise maximum of the arrays of all workers; NaN where one is NaN."""
+        return self._all_reduce(MAX, own)
 
-    def part(self) -> None:
-        """Wait for all, then let go."""
-        if not self._over.is_set():
-            self._together(BYE, np.zeros(1))
-        self._over.set()
-        if self.rank == 0:  # a connection that is closed with words unread would take the farewell back
-            until = time.monotonic() + FAREWELL
+    def close(self) -> None:
+        """Wait for all workers, then disconnect."""
+        if not self._closed.is_set():
+            self._all_reduce(GOODBYE, np.zeros(1))
+        self._closed.set()
+        if self.rank == 0:  # closing a connection with unread messages would discard the goodbye on its way
+            deadline = time.monotonic() + CLOSE_SECONDS
             for peer in self._peers.values():
-                peer.closed.wait(max(until - time.monotonic(), 0.0))
+                peer.closed.wait(max(deadline - time.monotonic(), 0.0))
         for peer in self._peers.values():
             peer.close()
 
-    def leave(self) -> None:
-        """Let go at once: the others will learn of it."""
-        self._over.set()
+    def abort(self) -> None:
+        """Disconnect at once: the others will report a lost worker."""
+        self._closed.set()
         for peer in self._peers.values():
             peer.close()
 
-    def _together(self, kind: int, own: Any) -> FloatArray:
-        mine = np.ascontiguousarray(own, np.float64)
+    def _all_reduce(self, kind: int, own: Any) -> FloatArray:
+        array = np.ascontiguousarray(own, np.float64)
         self._step += 1
         if self.rank:
-            self._send(self._peers[0], kind, mine.tobytes())
-            return self._hear(self._peers[0], kind, mine).reshape(np.shape(own))
-        found = mine.copy()
-        for place in sorted(self._peers):
-            other = self._hear(self._peers[place], kind, mine)
-            found = np.maximum(found, other) if kind == LARGEST else found + other
-        body = found.tobytes()
+            self._send(self._peers[0], kind, array.tobytes())
+            return self._receive(self._peers[0], kind, array).reshape(np.shape(own))
+        result = array.copy()
+        for rank in sorted(self._peers):
+            other = self._receive(self._peers[rank], kind, array)
+            result = np.maximum(result, other) if kind == MAX else result + other
+        body = result.tobytes()
         for peer in self._peers.values():
             self._send(peer, kind, body)
-        return found.reshape(np.shape(own))
+        return result.reshape(np.shape(own))
 
-    def _hear(self, peer: _Peer, kind: int, like: FloatArray) -> FloatArray:
-        """Take what a process said in this step."""
-        said = peer.said.get()
-        if isinstance(said, str):
-            raise LostWorkerError(said, missed=True)
-        what, step, body = said
-        if (what, step, len(body)) != (kind, self._step, like.nbytes):
+    def _receive(self, peer: _Peer, kind: int, like: FloatArray) -> FloatArray:
+        """Return the array that a peer sent in this step."""
+        message = peer.messages.get()
+        if isinstance(message, str):
+            raise LostWorkerError(message, missed=True)
+        other_kind, step, body = message
+        if (other_kind, step, len(body)) != (kind, self._step, like.nbytes):
             raise AssertionError(
-                f"processes are out of step: {(what, step, len(body))} is not {(kind, self._step, like.nbytes)}"
+                f"workers are out of step: {(other_kind, step, len(body))} is not {(kind, self._step, like.nbytes)}"
             )
         return np.frombuffer(body, np.float64).reshape(like.shape).copy()
 
     def _send(self, peer: _Peer, kind: int, body: bytes) -> None:
         try:
             with peer.lock:
-                peer.line.sendall(HEAD.pack(kind, self._step, len(body)) + body)
+                peer.connection.sendall(HEADER.pack(kind, self._step, len(body)) + body)
         except OSError as error:
-            self._gone(peer, error)
+            self._report_loss(peer, error)
 
-    def _beat(self) -> None:
-        while not self._over.wait(self._limits.beat):
+    def _send_heartbeats(self) -> None:
+        while not self._closed.wait(self._timeouts.heartbeat):
             for peer in self._peers.values():
                 if not peer.lock.acquire(blocking=False):
-                    continue  # it is being sent something: that is a sign of life, too
+                    continue  # a message is being sent, which serves as well
                 try:
-                    peer.line.sendall(HEAD.pack(BEAT, 0, 0))
+                    peer.connection.sendall(HEADER.pack(HEARTBEAT, 0, 0))
                 except OSError as error:
-                    self._gone(peer, error)
+                    self._report_loss(peer, error)
                 finally:
                     peer.lock.release()
 
-    def _listen(self, peer: _Peer) -> None:
+    def _receive_messages(self, peer: _Peer) -> None:
         try:
             while True:
-                kind, step, size = HEAD.unpack(_read(peer.line, HEAD.size))
-                if kind == BEAT:
+                kind, step, size = HEADER.unpack(_read(peer.connection, HEADER.size))
+                if kind == HEARTBEAT:
                     continue
-                if kind not in (SUM, LARGEST, BYE) or not 0 <= size <= MOST:
-                    raise ConnectionError("it said something that no process of ours says")
-                body = _read(peer.line, size)
-                peer.parted = kind == BYE
-                peer.said.put((kind, step, body))
-                if self.rank and peer.parted:
+                if kind not in (SUM, MAX, GOODBYE) or not 0 <= size <= MAX_MESSAGE_BYTES:
+                    raise ConnectionError("it sent an unknown message")
+                body = _read(peer.connection, size)
+                peer.said_goodbye = kind == GOODBYE
+                peer.messages.put((kind, step, body))
+                if self.rank and peer.said_goodbye:
                     return
         except OSError as error:
-            self._gone(peer, error)
+            self._report_loss(peer, error)
         finally:
             peer.closed.set()
 
-    def _gone(self, peer: _Peer, error: OSError) -> None:
-        """Tell that a process was lost, unless it has said good-bye."""
-        if peer.parted or self._over.is_set():
+    def _report_loss(self, peer: _Peer, error: OSError) -> None:
+        """Report a lost worker, unless it has said goodbye."""
+        if peer.said_goodbye or self._closed.is_set():
             return
         silent = isinstance(error, TimeoutError)
-        words = f"{SILENCE} for {self._limits.silent:g} s" if silent else f"is gone ({error})"
-        said = f"process {peer.rank + 1} of {self.size} {words}"
-        self._lost(said)
-        for one in self._peers.values():
-            one.said.put(said)
+        reason = f"{SILENT} for {self._timeouts.silent:g} s" if silent else f"is gone ({error})"
+        message = f"worker {peer.rank + 1} of {self.size} {reason}"
+        self._on_loss(message)
+        for other in self._peers.values():
+            other.messages.put(message)
 
 
 class _Peer:
-    """One at the other end of a connection."""
+    """The worker at the other end of a connection."""
 
-    def __init__(self, rank: int, line: socket.socket) -> None:
-        self.rank, self.line = rank, line
+    def __init__(self, rank: int, connection: socket.socket) -> None:
+        self.rank, self.connection = rank, connection
         self.lock = threading.Lock()
-        self.said: queue.SimpleQueue[tuple[int, int, bytes] | str] = queue.SimpleQueue()
-        self.parted = False
+        self.messages: queue.SimpleQueue[tuple[int, int, bytes] | str] = queue.SimpleQueue()
+        self.said_goodbye = False
         self.closed = threading.Event()
 
     def close(self) -> None:
-        """Close the connection, also under the feet of the thread that listens."""
-        with contextlib.suppress(OSError):  # where it is closed at the other end
-            self.line.shutdown(socket.SHUT_RDWR)
-        self.line.close()
+        """Close the connection, also while a thread reads from it."""
+        with contextlib.suppress(OSError):  # closed by the other end
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
 
 
-def _read(line: socket.socket, size: int) -> bytes:
-    found = bytearray(size)
-    view, at = memoryview(found), 0
-    while at < size:
-        more = line.recv_into(view[at:])
-        if not more:
+def _read(connection: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    view, position = memoryview(buffer), 0
+    while position < size:
+        count = connection.recv_into(view[position:])
+        if not count:
             raise ConnectionError("it closed the connection")
-        at += more
-    return bytes(found)
+        position += count
+    return bytes(buffer)
 
 
-def _welcome(hub: tuple[str, int], size: int, token: bytes, limits: Limits) -> dict[int, socket.socket]:
-    """Let all others in."""
-    hall = _Hall(size, token)
-    until = time.monotonic() + limits.join
-    with socket.create_server(hub) as door:
-        door.settimeout(PAUSE)
-        while not hall.full():
-            if time.monotonic() > until:
-                raise LostWorkerError(f"{hall.shut()} did not come within {limits.join:g} s", missed=True)
+def _accept_workers(hub: tuple[str, int], size: int, token: bytes, timeouts: Timeouts) -> dict[int, socket.socket]:
+    """Listen until all other workers are connected."""
+    handshakes = _Handshakes(size, token)
+    deadline = time.monotonic() + timeouts.connect
+    with socket.create_server(hub) as server:
+        server.settimeout(RETRY_SECONDS)
+        while not handshakes.complete():
+            if time.monotonic() > deadline:
+                raise LostWorkerError(f"{handshakes.abort()} did not connect within {timeouts.connect:g} s", missed=True)
             try:
-                line, _ = door.accept()
+                connection, _ = server.accept()
             except TimeoutError:
                 continue
-            threading.Thread(target=hall.greet, args=(line,), daemon=True).start()
-    return hall.peers
+            threading.Thread(target=handshakes.add, args=(connection,), daemon=True).start()
+    return handshakes.connections
 
 
-class _Hall:
-    """Those who have come; one who says nothing, or not the word, keeps no one else waiting."""
+class _Handshakes:
+    """The connections of workers that have identified themselves; handshakes run in threads, so that none delays others."""
 
     def __init__(self, size: int, token: bytes) -> None:
-        self.peers: dict[int, socket.socket] = {}
+        self.connections: dict[int, socket.socket] = {}
         self._size, self._token, self._open = size, token, True
         self._lock = threading.Lock()
 
-    def full(self) -> bool:
-        """Say whether all are there; then no one is let in any more."""
+    def complete(self) -> bool:
+        """Return whether all workers are connected; later ones are rejected then."""
         with self._lock:
-            self._open = len(self.peers) < self._size - 1
+            self._open = len(self.connections) < self._size - 1
             return not self._open
 
-    def shut(self) -> str:
-        """Send everyone away; say who did not come."""
+    def abort(self) -> str:
+        """Close all connections; return which workers are missing."""
         with self._lock:
             self._open = False
-            for line in self.peers.values():
-                line.close()
-            missing = [str(rank + 1) for rank in range(1, self._size) if rank not in self.peers]
-        return f"process {', '.join(missing)} of {self._size}"
+            for connection in self.connections.values():
+                connection.close()
+            missing = [str(rank + 1) for rank in range(1, self._size) if rank not in self.connections]
+        return f"worker {', '.join(missing)} of {self._size}"
 
-    def greet(self, line: socket.socket) -> None:
-        """Hear who it is."""
+    def add(self, connection: socket.socket) -> None:
+        """Read who connects, and keep the connection if it is a worker of this run."""
         try:
-            line.settimeout(GREETING)
-            mark, said, rank, count = HELLO.unpack(_read(line, HELLO.size))
-            known = mark == MARK and hmac.compare_digest(said, self._token) and count == self._size and 0 < rank < count
+            connection.settimeout(HANDSHAKE_SECONDS)
+            magic, token, rank, size = HELLO.unpack(_read(connection, HELLO.size))
+            valid = magic == MAGIC and hmac.compare_digest(token, self._token) and size == self._size and 0 < rank < size
             with self._lock:
-                if not known or not self._open:
-                    line.close()
+                if not valid or not self._open:
+                    connection.close()
                     return
-                line.sendall(WELCOME.pack(MARK, self._token))
-                if rank in self.peers:
-                    self.peers[rank].close()  # it did not hear us, and has knocked again
-                self.peers[rank] = line
+                connection.sendall(WELCOME.pack(MAGIC, self._token))
+                if rank in self.connections:
+                    self.connections[rank].close()  # it missed the welcome and has connected again
+                self.connections[rank] = connection
         except OSError:
-            line.close()
+            connection.close()
 
 
-def _knock(hub: tuple[str, int], rank: int, size: int, token: bytes, limits: Limits) -> socket.socket:
-    """Ask to be let in until the door is open."""
-    until = time.monotonic() + limits.join
+def _connect_to_hub(hub: tuple[str, int], rank: int, size: int, token: bytes, timeouts: Timeouts) -> socket.socket:
+    """Connect to the worker of rank 0, which may not listen yet."""
+    deadline = time.monotonic() + timeouts.connect
     while True:
-        line = None
+        connection = None
         try:
-            line = socket.create_connection(hub, timeout=GREETING)
-            line.sendall(HELLO.pack(MARK, token, rank, size))
-            if _read(line, WELCOME.size) == WELCOME.pack(MARK, token):
-                return line
-            raise ConnectionError("another one listens there")
+            connection = socket.create_connection(hub, timeout=HANDSHAKE_SECONDS)
+            connection.sendall(HELLO.pack(MAGIC, token, rank, size))
+            if _read(connection, WELCOME.size) == WELCOME.pack(MAGIC, token):
+                return connection
+            raise ConnectionError("another program listens there")
         except OSError as error:
-            if line is not None:
-                line.close()
-            if time.monotonic() > until:
+            if connection is not None:
+                connection.close()
+            if time.monotonic() > deadline:
                 raise LostWorkerError(
-                    f"the first process, at {hub[0]}:{hub[1]}, could not be reached within {limits.join:g} s ({error})",
+                    f"worker 1, at {hub[0]}:{hub[1]}, could not be reached within {timeouts.connect:g} s ({error})",
                     missed=True,
                 ) from error
-            time.sleep(PAUSE)
+            time.sleep(RETRY_SECONDS)

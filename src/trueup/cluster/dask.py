@@ -1,13 +1,30 @@
-"""Dask: a task for every partition, and a tree of tasks that adds up what they found."""
+"""Dask: one task per partition, and a tree of tasks that adds their results; one worker per Dask worker with partitions."""
 
 from __future__ import annotations
 
 import contextlib
+import pickle
+import secrets
+import shutil
+import time
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlparse
 
 from trueup._optional import require
 from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
+from trueup.cluster.worker import (
+    GRACE_SECONDS,
+    WorkerAddress,
+    WorkerJob,
+    local_address,
+    reserve_address,
+    root_cause,
+    run_worker,
+)
+from trueup.data.spill import PREFIX, TableSpill
 from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -18,34 +35,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+POLL_SECONDS = 0.2  # between two looks at the tasks
+
 
 class DaskFrame(ClusterFrame):
     """The partitions of a Dask DataFrame, which are pandas frames.
 
-    Work goes to the active `distributed.Client` where there is one, else to Dask's own threads or processes.
+    Work goes to the active `distributed.Client` if there is one, else to Dask's own threads or processes.
     """
 
     def __init__(self, frame: Any) -> None:
         require("dask.dataframe", extra="dask")
-        strange = [name for name in frame.columns if not isinstance(name, str)]
-        if strange:
+        other = [name for name in frame.columns if not isinstance(name, str)]
+        if other:
             raise ColumnError(
-                f"the columns of a Dask frame must be named by texts; got {strange[0]!r}",
+                f"column names of a Dask frame must be texts; got {other[0]!r}",
                 hint="rename it: frame.rename(columns=str)",
             )
         self.frame = frame
         self.names = tuple(frame.columns)
         self.has_workers = active_client() is not None
-        workers_are_able()
+        check_workers()
 
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Do the work on every partition; add up in pairs of neighbours."""
+        """Call ``work`` on every partition; add results of neighbours in pairs."""
         import dask
 
-        # What travels is one node of the graph, however many tasks read it.
-        tool = dask.delayed(_Tool(work), pure=False)
-        total = _sum([dask.delayed(_call)(tool, part, at) for at, part in enumerate(self._parts(columns))], add)
-        with telling():
+        call = _shared(work)
+        parts = self._delayed_partitions(columns)
+        total = _sum_in_pairs([dask.delayed(_call)(call, part, number) for number, part in enumerate(parts)], add)
+        with dask_errors():
             return total.compute()  # type: ignore[no-any-return]
 
     def shuffle(
@@ -59,19 +78,19 @@ class DaskFrame(ClusterFrame):
         import dask
         import dask.dataframe as dd
 
-        tool = dask.delayed(_Tool(split), pure=False)
-        parts = self._parts(columns)
-        with telling():
-            results = dask.persist(*(dask.delayed(_split)(tool, part, at) for at, part in enumerate(parts)))
-            total = _sum([result[0] for result in results], add).compute()
+        call = _shared(split)
+        parts = self._delayed_partitions(columns)
+        with dask_errors():
+            results = dask.persist(*(dask.delayed(_split)(call, part, number) for number, part in enumerate(parts)))
+            total = _sum_in_pairs([result[0] for result in results], add).compute()
             records = dd.from_delayed([result[1] for result in results], meta=_records_frame([]), verify_meta=False)
             moved = records.set_index("key", divisions=(*range(partitions), partitions - 1)).persist()
         return total, DaskShuffledRecords(moved)
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Fetch one partition after the other."""
-        for part in self._parts(columns):
-            with telling():
+        """Yield one partition after the other."""
+        for part in self._delayed_partitions(columns):
+            with dask_errors():
                 frame = part.compute()
             yield frame
 
@@ -81,17 +100,43 @@ class DaskFrame(ClusterFrame):
         work: Callable[[Table, Sequence[int], Communicator], T],
         columns: Sequence[str],
     ) -> T:
-        """Let the workers that hold the partitions work at the same time."""
-        from trueup.cluster.dask_workers import gang
+        """Run one worker on each Dask worker that holds partitions, at the same time; see `ClusterFrame.run_workers`.
 
-        if active_client() is None:
+        A persisted frame is used in place; otherwise consecutive partitions go to the same worker, the same way each time.
+        Rows are spilled to the temporary directories of the Dask workers (``local_directory``), which Dask deletes if a
+        worker is killed.
+        """
+        client = active_client()
+        if client is None:
             raise ArgumentError(
-                "trees are grown by the workers of a Dask cluster, and there is no client of one",
+                "a fit on Dask runs on the workers of a Dask cluster, and there is no client of one",
                 hint="make one first: distributed.Client() for this machine, or Client(address)",
             )
-        return gang(self.frame, prepare, work, columns)
+        job, run_id = WorkerJob(pickle.dumps(work)), secrets.token_hex(8)
+        homes = _assign_homes(client, self.frame)
+        tasks: list[Any] = []
+        try:
+            with dask_errors():
+                tasks += _submit_spills(client, self._delayed_partitions(columns), _SpillPartition(prepare, run_id), homes)
+                spills: dict[str, list[TableSpill]] = {}
+                for home, spill in _wait_for_results(client, tasks, homes, job):
+                    spills.setdefault(home, []).append(spill)
+                reserved = [client.submit(_reserve_address, workers=[home], pure=False) for home in spills]
+                tasks += reserved
+                addresses = _wait_for_results(client, reserved, list(spills), job)
+                running = [
+                    client.submit(_run_worker, own, job, addresses, rank, workers=[home], pure=False)
+                    for rank, (home, own) in enumerate(spills.items())
+                ]
+                tasks += running
+                results = _wait_for_results(client, running, list(spills), job)
+                return pickle.loads(results[0])  # type: ignore[no-any-return]  # noqa: S301
+        finally:
+            if client.status == "running":
+                client.cancel(tasks, force=True)
+                client.run(_delete_spills, run_id, on_error="ignore")
 
-    def _parts(self, columns: Sequence[str]) -> list[Any]:
+    def _delayed_partitions(self, columns: Sequence[str]) -> list[Any]:
         return list(self.frame[list(columns)].to_delayed())
 
 
@@ -105,27 +150,84 @@ class DaskShuffledRecords(ShuffledRecords):
         """Call ``work`` on every partition; add the results in pairs of neighbours."""
         import dask
 
-        tool = dask.delayed(_Tool(work), pure=False)
+        call = _shared(work)
         parts = self.records.to_delayed()
-        total = _sum(
-            [dask.delayed(_work_on_records)(tool, part, at) for at, part in enumerate(parts)], partial(_add_some, add)
-        )
-        with telling():
+        results = [dask.delayed(_call_on_records)(call, part, number) for number, part in enumerate(parts)]
+        total = _sum_in_pairs(results, partial(_add_unless_none, add))
+        with dask_errors():
             return total.compute()  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let the workers forget the records."""
+        """Let the workers release the records."""
         self.records = None
 
 
-def _sum(values: list[Any], add: Callable[[Any, Any], Any]) -> Any:
+def active_client() -> Any:
+    """Return the active client of a cluster, or None."""
+    try:
+        import distributed
+    except ImportError:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def check_workers() -> None:
+    """Raise if the workers of a cluster cannot import trueup: they would die of their first task, without a reason."""
+    client = active_client()
+    if client is None:
+        return
+    try:
+        client.run(exec, f"import {__name__}")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the workers of the Dask cluster cannot import trueup: {error}", hint="install it there, in the same version"
+        ) from error
+
+
+@contextlib.contextmanager
+def dask_errors() -> Iterator[None]:
+    """Raise Dask's errors as `LostWorkerError`; errors of the work itself pass unchanged."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] != "distributed":
+            raise
+        first_line = str(error).strip().partition("\n")[0]
+        raise LostWorkerError(
+            f"a Dask worker was lost: {type(error).__name__}: {first_line[:300]}",
+            hint="did it run out of memory? See its log; smaller partitions need less",
+        ) from error
+
+
+class _Opaque:
+    """A function that Dask does not look into."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+def _shared(function: Callable[..., Any]) -> Any:
+    """Make a function one node of the graph, however many tasks call it."""
+    import dask
+
+    return dask.delayed(_Opaque(function), pure=False)
+
+
+def _call(opaque: _Opaque, *args: Any) -> Any:
+    return opaque.function(*args)
+
+
+def _sum_in_pairs(values: list[Any], add: Callable[[Any, Any], Any]) -> Any:
     """Add delayed values in pairs of neighbours."""
     import dask
 
-    plus = dask.delayed(_Tool(add), pure=False)
+    call = _shared(add)
     while len(values) > 1:
-        pairs = [values[at : at + 2] for at in range(0, len(values), 2)]
-        values = [dask.delayed(_call)(plus, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        pairs = [values[index : index + 2] for index in range(0, len(values), 2)]
+        values = [dask.delayed(_call)(call, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
     return values[0]
 
 
@@ -140,70 +242,139 @@ def _records_frame(rows: Sequence[tuple[int, int, bytes]]) -> Any:
     )
 
 
-def _split(tool: _Tool, frame: Any, part: int) -> tuple[Any, Any]:
-    value, records = tool.do(frame, part)
+def _split(opaque: _Opaque, frame: Any, part: int) -> tuple[Any, Any]:
+    value, records = opaque.function(frame, part)
     return value, _records_frame([(key, part, data) for key, data in records.items()])
 
 
-def _work_on_records(tool: _Tool, records: Any, key: int) -> Any:
-    """Do the work on the records of a partition, in the order of the partitions that they come from; None without any."""
-    return tool.do(records.sort_values("part")["data"].tolist(), key) if len(records) else None
+def _call_on_records(opaque: _Opaque, records: Any, key: int) -> Any:
+    """Call the function on the records, in the order of the partitions that they come from; None if there are none."""
+    return opaque.function(records.sort_values("part")["data"].tolist(), key) if len(records) else None
 
 
-def _add_some(add: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _add_unless_none(add: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     return add(a, b) if a is not None and b is not None else b if a is None else a
 
 
-class _Tool:
-    """What is done with the parts; Dask does not look inside."""
+def _assign_homes(client: Any, frame: Any) -> list[str]:
+    """Return a Dask worker for each partition: one that holds it, or else the same one for consecutive partitions."""
+    from distributed import futures_of
 
-    def __init__(self, do: Callable[..., Any]) -> None:
-        self.do = do
-
-
-def _call(tool: _Tool, *args: Any) -> Any:
-    return tool.do(*args)
-
-
-def active_client() -> Any:
-    """Give the active client of a cluster, or None."""
-    try:
-        import distributed
-    except ImportError:
-        return None
-    try:
-        return distributed.default_client()
-    except ValueError:
-        return None
+    workers, count = sorted(client.nthreads()), frame.npartitions
+    if not workers:
+        raise LostWorkerError("the Dask cluster has no workers", hint="wait for them: client.wait_for_workers(1)")
+    homes = {
+        key[1]: sorted(holders)[0]
+        for key, holders in client.who_has(futures_of(frame)).items()
+        if isinstance(key, tuple) and len(key) == 2 and holders
+    }
+    if sorted(homes) != list(range(count)):
+        return [workers[number * len(workers) // count] for number in range(count)]
+    return [homes[number] for number in range(count)]
 
 
-def workers_are_able() -> None:
-    """Make sure that the workers of a cluster have this package: one without it dies of its first task, and none tells."""
-    client = active_client()
-    if client is None:
-        return
-    try:
-        client.run(exec, f"import {__name__}")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the workers of the Dask cluster cannot import trueup: {error}", hint="install it there, in the same version"
-        ) from error
+@dataclass(frozen=True)
+class _SpillPartition:
+    """Spills a partition on the worker that runs the task; returns the worker's address and the spill."""
 
+    prepare: Callable[[Any, int], Table]
+    run_id: str
 
-@contextlib.contextmanager
-def telling() -> Iterator[None]:
-    """Tell of lost workers in our own words; what the work itself raised comes as it is."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.split(".")[0] != "distributed":
+    def __call__(self, part: Any, number: int) -> tuple[str, TableSpill]:
+        from distributed import get_worker
+
+        worker, is_stopped = get_worker(), _stop_check()
+        spill = TableSpill.create(worker.local_directory, self.run_id)
+        try:
+            spill.add(self.prepare(part, number))
+            if is_stopped():
+                spill.close()
+        except BaseException:
+            spill.close()
             raise
-        raise LostWorkerError(
-            f"a Dask worker was lost: {type(error).__name__}: {_first_words(str(error))}",
-            hint="did it run out of memory? Its log tells; smaller partitions take less",
-        ) from error
+        return worker.address, spill
 
 
-def _first_words(text: str) -> str:
-    first = text.strip().partition("\n")[0]
-    return first if len(first) <= 300 else f"{first[:300]} ..."
+def _submit_spills(client: Any, parts: Sequence[Any], spill: _SpillPartition, homes: Sequence[str]) -> list[Any]:
+    """Spill each partition on its worker; at most as many are in memory as tasks run at a time."""
+    import dask
+
+    call = _shared(spill)
+    tasks = []
+    for number, part in enumerate(parts):
+        with dask.annotate(workers=[homes[number]], allow_other_workers=False):
+            tasks.append(dask.delayed(_call, pure=False)(call, part, number))
+    return list(client.compute(tasks))
+
+
+def _reserve_address() -> WorkerAddress:
+    """Reserve ports at the address by which the other workers reach this one."""
+    from distributed import get_worker
+
+    return reserve_address(local_address(urlparse(get_worker().address).hostname or "127.0.0.1"))
+
+
+def _run_worker(spills: list[TableSpill], job: WorkerJob, addresses: Sequence[WorkerAddress], rank: int) -> bytes | None:
+    from distributed import get_worker
+
+    worker, joined = get_worker(), spills[0]
+    try:
+        if not joined.directory.exists():  # Dask runs a task again when a worker comes back
+            raise LostWorkerError(f"Dask worker {worker.address} was lost and has come back without its rows", job.hint)
+        for spill in spills[1:]:
+            joined.take_over(spill)
+        return run_worker(joined, replace(job, threads=worker.state.nthreads), addresses, rank, _stop_check())
+    finally:
+        for spill in spills:
+            spill.close()
+
+
+def _stop_check() -> Callable[[], bool]:
+    """Return a function that tells whether the current task was cancelled: Dask does not stop running tasks."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def is_stopped() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    return is_stopped
+
+
+def _wait_for_results(client: Any, tasks: Sequence[Any], homes: Sequence[str], job: WorkerJob) -> list[Any]:
+    """Wait until all tasks are finished; raise if one failed, or if its worker is gone, since it would wait for ever."""
+    first_error: float | None = None
+    while not all(task.status == "finished" for task in tasks):
+        errors = [error for task in tasks if task.status == "error" and (error := _task_error(task)) is not None]
+        if any(task.status == "cancelled" for task in tasks):
+            errors.append(LostWorkerError("the work was cancelled by the Dask cluster", job.hint))
+        if errors and not all(getattr(error, "missed", False) for error in errors):
+            raise root_cause(errors)
+        gone = sorted(set(homes) - set(client.nthreads()))
+        if gone:
+            raise LostWorkerError(f"Dask worker {', '.join(gone)} was lost", job.hint)
+        if errors and first_error is None:
+            first_error = time.monotonic()
+        if first_error is not None and time.monotonic() - first_error > GRACE_SECONDS:
+            raise root_cause(errors)
+        time.sleep(POLL_SECONDS)
+    try:
+        return [task.result(timeout=GRACE_SECONDS) for task in tasks]
+    except TimeoutError:
+        raise LostWorkerError("a Dask worker was lost with its results", job.hint) from None
+
+
+def _task_error(task: Any) -> BaseException | None:
+    """Return the error of a failed task; None if its worker was lost since, and Dask has started it again."""
+    try:
+        error: BaseException | None = task.exception(timeout=GRACE_SECONDS)
+    except TimeoutError:
+        return None
+    return error
+
+
+def _delete_spills(run_id: str, dask_worker: Any = None) -> None:
+    for directory in Path(dask_worker.local_directory).glob(f"{PREFIX}{run_id}*"):
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,10 @@
-"""Rows in the parts of a cluster's frame, with their roles settled: one schema, one vocabulary for all of them."""
+"""Rows in partitions: the interface of cluster frames, and Tables read from their partitions with one schema.
+
+A cluster frame has four operations: `ClusterFrame.map_reduce` (each partition by itself, results added),
+`ClusterFrame.iter_partitions` (one partition after the other, in this process), `ClusterFrame.shuffle` (records move to new
+partitions) and `ClusterFrame.run_workers` (all partitions at the same time, in workers that communicate). Audits and fits
+are written once, against `PartitionedTable`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import add as plus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -16,7 +22,7 @@ from trueup._optional import require
 from trueup.data.checks import RowPosition
 from trueup.data.frame import NO_PREDICTION, read
 from trueup.data.profile import TableProfile, assign_roles
-from trueup.data.scan import BASE_MEMORY, Scan
+from trueup.data.scan import Scan, row_memory
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
 
@@ -27,20 +33,20 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
     from trueup.data.profile import Roles
-    from trueup.data.schema import Feature, Schema
+    from trueup.data.schema import Schema
 
 
 T = TypeVar("T")
 Engine = Literal["spark", "dask", "scan"]
-MEMORY = 2 * 10**9  # bytes
+DEFAULT_MEMORY = 2 * 10**9  # bytes
 PACKAGES = {"spark": ("pyspark", "pyarrow", "pandas"), "dask": ("dask.dataframe", "distributed")}
 
 
 class ClusterFrame(ABC):
-    """The frames of one engine, a part each: what Spark and Dask lend us.
+    """A Spark or Dask DataFrame.
 
-    Functions that are passed on travel to other machines: they are functions of this package, `functools.partial` of
-    them, or plain objects. What they raise of `TrueupError` is raised here again as it was.
+    Functions that are passed are sent to other machines: they must be functions of this package, `functools.partial` of
+    them, or plain objects. A `TrueupError` that they raise is raised unchanged in this process.
 
     Attributes
     ----------
@@ -55,11 +61,11 @@ class ClusterFrame(ABC):
 
     @abstractmethod
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Do the work on every part, told its frame (pyarrow or pandas) and its number; add up, in pairs of neighbours."""
+        """Call ``work`` with each partition (pyarrow or pandas) and its number; add results in pairs of neighbours."""
 
     @abstractmethod
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Give one frame after the other, in their order; no more than one is held here at a time."""
+        """Yield one partition after the other, in their order; at most one is held in this process."""
 
     @abstractmethod
     def shuffle(
@@ -83,10 +89,10 @@ class ClusterFrame(ABC):
         work: Callable[[Table, Sequence[int], Communicator], T],
         columns: Sequence[str],
     ) -> T:
-        """Let processes that hold all parts work at the same time; give what the first of them found.
+        """Run ``work`` in workers that hold all partitions and run at the same time; return the result of rank 0.
 
-        Each process has the rows of one part or of several, joined: the work is told them, how many rows each of these
-        parts has, and the team. A process that is lost is a `LostWorkerError` within a minute.
+        Each worker calls ``work`` with the rows of its partitions, joined, the number of rows of each of these partitions,
+        and the communicator. A lost worker raises `LostWorkerError` within a minute.
         """
 
 
@@ -111,106 +117,88 @@ class ShuffledRecords(ABC):
         self.close()
 
 
-class PartitionedTable(Protocol):
-    """Rows in parts with their roles settled: one schema, one vocabulary for all.
+@dataclass(frozen=True, eq=False)
+class PartitionedTable(ABC):
+    """Rows in partitions, with one schema for all of them.
 
     Attributes
     ----------
     schema : Schema
     roles : mapping of str to Any
-        As they were given: outcome, prediction, weight, task, categorical, unlabelled, classes.
+        As passed by the user: outcome, prediction, weight, task, categorical, unlabelled, classes.
     left_out : mapping of str to str
-        Columns that were left out of the features, and why.
+        Columns that are not used as features, and why.
     rows : int
-        In all parts, those that are set aside included.
+        The number of rows of all partitions, including rows without outcome or weight.
     memory_budget : int
-        Bytes that rows may take here at once.
+        Bytes that rows may occupy at once in this process.
     spill_directory : Path
-        For what does not fit; it goes when the rows are closed.
-    discrete_outcomes : bool
-        Whether every outcome is 0 or 1, or a class.
+        For rows beyond the budget; deleted when the rows are closed.
     """
 
-    @property
-    def schema(self) -> Schema:
-        """Say what the columns are."""
+    schema: Schema
+    roles: Mapping[str, Any]
+    left_out: Mapping[str, str]
+    rows: int
+    memory_budget: int
+    spill_directory: Path
 
     @property
-    def roles(self) -> Mapping[str, Any]:
-        """Give the roles as they were given."""
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Name the columns that were left out, and why."""
-
-    @property
-    def rows(self) -> int:
-        """Count all rows."""
-
-    @property
-    def memory_budget(self) -> int:
-        """Say how many bytes rows may take here."""
-
-    @property
-    def spill_directory(self) -> Path:
-        """Give the folder for what does not fit."""
-
-    @property
+    @abstractmethod
     def discrete_outcomes(self) -> bool:
-        """Say whether every outcome is 0 or 1, or a class."""
+        """Whether every outcome is 0 or 1, or a class."""
 
+    @abstractmethod
     def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
-        """Do the work on the Table of every part, told its number too; add up what was found."""
+        """Call ``work`` with the Table and the number of each partition; add the results."""
 
+    @abstractmethod
     def iter_tables(self) -> Iterator[Table]:
-        """Give one Table after the other, here."""
+        """Yield one Table after the other, in this process."""
 
+    @abstractmethod
     def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
-        """Let processes that hold all parts work at the same time; see `ClusterFrame.run_workers`."""
+        """Run ``work`` in workers that hold all partitions; see `ClusterFrame.run_workers`."""
 
+    @abstractmethod
     def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Give a column of numbers, dates or predictions, or a fair sample; say whether it is all of it.
+        """Return a numeric, date or prediction column or a random sample of it, and whether it is complete.
 
-        Of rows that are not set aside.
+        Rows without outcome or weight are not included, here and in the methods below.
         """
 
+    @abstractmethod
     def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
-        """Give the distinct values of a column of numbers or dates (whole days), NaN if one is missing.
+        """Return the distinct values of a numeric or date column (rounded down to days), NaN if one is missing.
 
-        Of more than ``most`` some are given, more than that.
+        If there are more than ``most``, only some are returned, but more than ``most``.
         """
 
+    @abstractmethod
     def has_missing(self, name: str) -> bool:
-        """Say whether some row that is not set aside has no value in a column."""
+        """Return whether some row has no value in a column."""
 
 
 def engine_of(data: Any) -> Engine | None:
-    """Say which engine holds the rows, by the type of the data alone; None where they are in memory.
-
-    Examples
-    --------
-    >>> from trueup.data.scan import scan
-    >>> engine_of(scan("scores.parquet")), engine_of({"p": [0.1]})
-    ('scan', None)
-    """
+    """Return the engine that holds the rows, by the type of the data alone; None if they are in memory."""
     if isinstance(data, Scan):
         return "scan"
-    for one in type(data).__mro__:
-        if one.__name__ == "DataFrame" and one.__module__.startswith("pyspark.sql."):
+    for kind in type(data).__mro__:
+        if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql."):
             return "spark"
-        if one.__name__ == "DataFrame" and one.__module__.split(".")[0] in ("dask", "dask_expr"):
+        if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] in ("dask", "dask_expr"):
             return "dask"
     return None
 
 
-def need(engine: str) -> None:
-    """Make sure that the packages of an engine are installed; say which extra to install where they are not."""
+def require_engine(engine: str) -> None:
+    """Raise if a package that an engine needs is not installed, naming the extra to install."""
     for name in PACKAGES.get(engine, ()):
         require(name, extra=engine)
 
 
 def as_cluster_frame(data: Any) -> ClusterFrame:
-    """Take hold of the frame of a cluster."""
+    """Wrap a Spark or Dask DataFrame."""
     engine = engine_of(data)
     if engine == "spark":
         from trueup.cluster.spark import SparkFrame
@@ -220,73 +208,61 @@ def as_cluster_frame(data: Any) -> ClusterFrame:
         from trueup.cluster.dask import DaskFrame
 
         return DaskFrame(data)
-    raise ArgumentError(
-        f"the rows of a {type(data).__name__} do not lie on a cluster", hint="pass a Spark or a Dask DataFrame"
-    )
+    raise ArgumentError(f"a {type(data).__name__} is not a cluster frame", hint="pass a Spark or a Dask DataFrame")
 
 
-def open_partitions(
-    data: Any, *, memory: int = MEMORY, spill: Path | None = None, **roles: Any
-) -> AbstractContextManager[PartitionedTable]:
-    """Open rows that lie in parts: a frame of Spark or Dask, or a scan of files, which brings its own memory and folder.
+def open_partitions(data: Any, **options: Any) -> AbstractContextManager[PartitionedTable]:
+    """Open rows in partitions: those of a Scan, which has its own memory budget, or those of a Spark or Dask DataFrame.
 
-    Parameters
-    ----------
-    data : pyspark.sql.DataFrame, dask.dataframe.DataFrame, or Scan
-    memory : int
-        Bytes that rows may take here.
-    spill : path, optional
-        The folder for what does not fit.
-    **roles
-        outcome, prediction, weight, features, task, categorical, unlabelled and classes, as `trueup.data.frame.read` takes
-        them; outcome, prediction and weight are names of columns.
+    ``options`` are the roles, as `trueup.data.frame.read` takes them (outcome, prediction and weight are column names),
+    and those of `open_cluster_frame`.
     """
     if engine_of(data) == "scan":
         from trueup.cluster.files import open_scan_partitions
 
-        return open_scan_partitions(data, **roles)
-    return open_cluster_frame(as_cluster_frame(data), memory=memory, spill=spill, **roles)
+        return open_scan_partitions(data, **options)
+    return open_cluster_frame(as_cluster_frame(data), **options)
 
 
 @contextlib.contextmanager
 def open_cluster_frame(
-    frames: ClusterFrame, *, memory: int = MEMORY, spill: Path | None = None, **roles: Any
+    frame: ClusterFrame, *, memory: int = DEFAULT_MEMORY, spill: Path | None = None, **roles: Any
 ) -> Iterator[FramePartitions]:
-    """Settle the roles of frames by one pass over them; what is written to the folder goes at the end."""
+    """Profile the columns of a cluster frame in one pass, which determines the schema."""
     from trueup.data.chunks import temporary_directory
 
-    settled = assign_roles(frames.names, **roles)
-    survey = frames.map_reduce(partial(_look, settled), plus, settled.columns)
-    schema, left_out = survey.describe(settled)
-    usual = {"weight": None, "task": "auto", "categorical": (), "unlabelled": "error", "classes": None}
-    given = {**usual, **{name: value for name, value in roles.items() if name != "features"}}
-    with temporary_directory(spill) as folder:
-        reader = Reader(schema, settled)
-        budget = max(memory - BASE_MEMORY, 50 * 10**6) // 2
-        yield FramePartitions(frames, reader, survey, given, left_out, budget, Path(folder))
+    assigned = assign_roles(frame.names, **roles)
+    profile = frame.map_reduce(partial(_profile_partition, assigned), plus, assigned.columns)
+    schema, left_out = profile.describe(assigned)
+    defaults = {"weight": None, "task": "auto", "categorical": (), "unlabelled": "error", "classes": None}
+    passed = {**defaults, **{name: value for name, value in roles.items() if name != "features"}}
+    budget = row_memory(memory)
+    with temporary_directory(spill) as directory:
+        reader = PartitionReader(schema, assigned)
+        yield FramePartitions(schema, passed, left_out, profile.rows, budget, Path(directory), frame, reader, profile)
 
 
-def _look(roles: Roles, frame: Any, number: int) -> TableProfile:
+def _profile_partition(roles: Roles, frame: Any, number: int) -> TableProfile:
     return TableProfile.of(frame, number, roles)
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Reads one part after another by the schema of all of them. Travels to the parts."""
+class PartitionReader:
+    """Reads partitions as Tables of one schema; sent to the workers."""
 
     schema: Schema
     roles: Roles
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name the columns that it reads."""
+        """The columns to read."""
         return replace(self.roles, features=tuple(feature.name for feature in self.schema.features)).columns
 
     def __call__(self, frame: Any, number: int) -> Table:
-        """Read a part."""
+        """Read the partition of this number."""
         schema, roles = self.schema, self.roles
         if not len(frame):
-            return _no_rows(schema)
+            return _empty_table(schema)
         table = read(
             frame, outcome=roles.outcome, prediction=list(roles.prediction) or NO_PREDICTION, weight=roles.weight,
             features=[feature.name for feature in schema.features],
@@ -296,86 +272,67 @@ class Reader:
         return replace(table, schema=schema)
 
 
-def _no_rows(schema: Schema) -> Table:
-    kinds = {feature.name: np.int32 if feature.kind == "categorical" else np.float64 for feature in schema.features}
-    columns = {name: np.empty(0, kind) for name, kind in kinds.items()}
+def _empty_table(schema: Schema) -> Table:
+    dtypes = {feature.name: np.int32 if feature.kind == "categorical" else np.float64 for feature in schema.features}
+    columns = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
     scores = np.empty((0, len(schema.prediction)) if len(schema.prediction) > 1 else 0)
     outcome, weight = (None if name is None else np.empty(0) for name in (schema.outcome, schema.weight))
     return Table(schema, columns, scores, outcome, weight)
 
 
 @dataclass(frozen=True, eq=False)
-class FramePartitions:
-    """Rows of a cluster's frame, as `PartitionedTable` has them.
+class FramePartitions(PartitionedTable):
+    """Rows of a cluster frame. ``profile`` has the rows of each partition, its range of scores, and a sample of rows."""
 
-    ``survey`` is what one pass found of all parts: the rows of each, its lowest and highest score, a sample of the rows.
-    """
-
-    frames: ClusterFrame
-    reader: Reader
-    survey: TableProfile
-    roles: Mapping[str, Any]
-    left_out: Mapping[str, str]
-    memory_budget: int
-    spill_directory: Path
-
-    @property
-    def schema(self) -> Schema:
-        """Say what the columns are."""
-        return self.reader.schema
-
-    @property
-    def rows(self) -> int:
-        """Count all rows."""
-        return self.survey.rows
+    frame: ClusterFrame
+    reader: PartitionReader
+    profile: TableProfile
 
     @property
     def discrete_outcomes(self) -> bool:
-        """Say whether every outcome is 0 or 1, or a class."""
-        return self.survey.discrete_outcomes
+        """Whether every outcome is 0 or 1, or a class."""
+        return self.profile.discrete_outcomes
 
     def map_reduce(self, work: Callable[[Table, int], T], add: Callable[[T, T], T]) -> T:
-        """Do the work on the Table of every part; add up what was found."""
-        return self.frames.map_reduce(partial(_work, self.reader, work), add, self.reader.columns)
+        """Call ``work`` with the Table and the number of each partition; add the results."""
+        return self.frame.map_reduce(partial(_read_and_call, self.reader, work), add, self.reader.columns)
 
     def shuffle(
         self, split: Callable[[Table, int], tuple[T, Mapping[int, bytes]]], add: Callable[[T, T], T], partitions: int
     ) -> tuple[T, ShuffledRecords]:
-        """Move the records of the Table of every part to new partitions; see `ClusterFrame.shuffle`."""
-        return self.frames.shuffle(partial(_work, self.reader, split), add, self.reader.columns, partitions)
+        """Move the records of the Table of every partition to new partitions; see `ClusterFrame.shuffle`."""
+        return self.frame.shuffle(partial(_read_and_call, self.reader, split), add, self.reader.columns, partitions)
 
     def iter_tables(self) -> Iterator[Table]:
-        """Read part after part, here."""
-        for number, frame in enumerate(self.frames.iter_partitions(self.reader.columns)):
+        """Yield one Table after the other, in this process."""
+        for number, frame in enumerate(self.frame.iter_partitions(self.reader.columns)):
             yield self.reader(frame, number)
 
     def run_workers(self, work: Callable[[Table, Sequence[int], Communicator], T]) -> T:
-        """Let processes that hold all parts work at the same time."""
-        return self.frames.run_workers(self.reader, work, self.reader.columns)
+        """Run ``work`` in workers that hold all partitions."""
+        return self.frame.run_workers(self.reader, work, self.reader.columns)
 
     def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Give a column, or a fair sample of it; say whether it is all of it."""
-        sample = self.survey.sample
-        return sample.columns[name], len(sample.keys) == self.survey.kept
+        """Return a column or a random sample of it, and whether it is complete."""
+        sample = self.profile.sample
+        return sample.columns[name], len(sample.keys) == self.profile.kept
 
     def distinct(self, name: str, most: int, *, days: bool = False) -> FloatArray:
-        """Give the distinct values of a column."""
-        values, whole = self.values(name)
-        if whole:
+        """Return the distinct values of a column."""
+        values, complete = self.values(name)
+        if complete:
             return _distinct(values, most, days=days)
-        reader = replace(self.reader, schema=replace(self.schema, features=(self._feature(name),)))
-        work = partial(_work, reader, partial(_distinct_of, name, most, days))
-        return self.frames.map_reduce(work, partial(_either, most), reader.columns)
+        features = tuple(feature for feature in self.schema.features if feature.name == name)
+        reader = replace(self.reader, schema=replace(self.schema, features=features))
+        work = partial(_read_and_call, reader, partial(_distinct_in_table, name, most, days))
+        return self.frame.map_reduce(work, partial(_merge_distinct, most), reader.columns)
 
     def has_missing(self, name: str) -> bool:
-        """Say whether some row has no value in a column."""
-        return name in self.survey.columns and self.survey.columns[name].has_missing
-
-    def _feature(self, name: str) -> Feature:
-        return next(feature for feature in self.schema.features if feature.name == name)
+        """Return whether some row has no value in a column."""
+        return name in self.profile.columns and self.profile.columns[name].has_missing
 
 
-def _work(reader: Reader, work: Callable[[Table, int], T], frame: Any, number: int) -> T:
+def _read_and_call(reader: PartitionReader, work: Callable[[Table, int], T], frame: Any, number: int) -> T:
     return work(reader(frame, number), number)
 
 
@@ -383,9 +340,9 @@ def _distinct(values: FloatArray, most: int, *, days: bool) -> FloatArray:
     return np.unique(np.floor(values) if days else values)[-(most + 3) :]  # NaN is the last of them
 
 
-def _distinct_of(name: str, most: int, days: bool, table: Table, _number: int) -> FloatArray:  # noqa: FBT001
+def _distinct_in_table(name: str, most: int, days: bool, table: Table, _number: int) -> FloatArray:  # noqa: FBT001
     return _distinct(table.columns[name], most, days=days)
 
 
-def _either(most: int, a: FloatArray, b: FloatArray) -> FloatArray:
+def _merge_distinct(most: int, a: FloatArray, b: FloatArray) -> FloatArray:
     return _distinct(np.concatenate([a, b]), most, days=False)

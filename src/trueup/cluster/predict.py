@@ -1,4 +1,4 @@
-"""A model's predictions on the frames of a cluster: lazy, every partition where it lies, the bits that memory gives."""
+"""Predictions for Spark and Dask frames: computed lazily, partition by partition, and equal to those in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trueup.cluster.partitions import engine_of, need
+from trueup.cluster.partitions import engine_of, require_engine
 from trueup.data import checks
 from trueup.data.checks import RowPosition
 from trueup.data.frame import open_source, read_like
@@ -19,123 +19,123 @@ if TYPE_CHECKING:
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
-UNTYPED, OBJECTS = "null", "object"  # Arrow's and NumPy's words for types that say nothing of the values
+UNTYPED_ARROW, UNTYPED_NUMPY = "null", "object"  # types that do not determine the kind of a column
 
 
 class Scorer(Protocol):
-    """A model, as far as it is needed here."""
+    """The part of a model that is used here, since models belong to a higher layer."""
 
     @property
     def schema(self) -> Schema:
-        """Say which columns it reads."""
+        """The columns that the model reads."""
 
     def predict_table(self, table: Table, *, threads: int | None = None) -> FloatArray:
-        """Correct the predictions of a Table."""
+        """Return the corrected predictions of a Table."""
 
 
 def predict_cluster_frame(model: Scorer, data: Any, threads: int | None = None) -> Any:
-    """Correct the predictions of a frame of Spark or Dask, when it is computed.
+    """Add corrected predictions to a Spark frame, or return those of a Dask frame, when it is computed.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        The frame with one more column, ``p_trueup`` for a prediction ``p``; with one for each of several classes.
+        The frame with one more column, ``p_trueup`` for a prediction ``p``; one per class for several classes.
     or dask.dataframe.Series
-        The corrected predictions by the index of the frame; a DataFrame of one column a class for several classes.
+        The corrected predictions with the index of the frame; a DataFrame with one column per class for several classes.
     """
     engine = engine_of(data)
     assert engine is not None
-    need(engine)
-    # A task has one core, however many the machine has.
-    return (_on_spark if engine == "spark" else _on_dask)(model, data, threads or 1)
+    require_engine(engine)
+    predict = _predict_spark if engine == "spark" else _predict_dask
+    return predict(model, data, threads or 1)  # a task has one core, however many the machine has
 
 
-def _score(model: Scorer, frame: Any, threads: int, first: int, part: int | None) -> FloatArray:
-    """Correct the predictions of some rows of one partition: one column for each new one."""
+def _predict_rows(model: Scorer, frame: Any, threads: int, position: RowPosition) -> FloatArray:
+    """Return the corrected predictions of some rows of a partition, one column per prediction."""
     if not len(frame):
         return np.empty((0, len(model.schema.score_names)))
-    table = read_like(frame, model.schema, RowPosition(first, part))
+    table = read_like(frame, model.schema, position)
     return model.predict_table(table, threads=threads).reshape(len(table), len(model.schema.score_names))
 
 
-def _needed(schema: Schema) -> list[str]:
+def _required_columns(schema: Schema) -> list[str]:
     return list(dict.fromkeys([*schema.prediction, *(feature.name for feature in schema.features)]))
 
 
-def _check(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
-    """Check that the columns of a frame without rows are those that a model needs, by names and types."""
+def _check_columns(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
+    """Check names and types of the columns that a model needs, in a frame without rows."""
     source = open_source(empty)
-    read_like({key: np.empty(0) for key in source.keys}, schema)  # tells which are not there
-    kinds = {name: source.fetch(name) for name in _needed(schema) if name not in untyped}
+    read_like({key: np.empty(0) for key in source.keys}, schema)  # raises if a column is missing
+    columns = {name: source.fetch(name) for name in _required_columns(schema) if name not in untyped}
     for name in schema.prediction:
-        if name in kinds and kinds[name].kind in ("text", "date"):
+        if name in columns and columns[name].kind in ("text", "date"):
             raise DataError(
-                f"prediction column {name!r} must hold numbers; got {kinds[name].kind}s", hint="convert the column first"
+                f"prediction column {name!r} must hold numbers; got {columns[name].kind}s", hint="convert the column first"
             )
     for feature in schema.features:
-        if feature.name in kinds:
-            checks.check_kind(kinds[feature.name], feature)
+        if feature.name in columns:
+            checks.check_kind(columns[feature.name], feature)
 
 
-def _on_spark(model: Scorer, frame: Any, threads: int) -> Any:
+def _predict_spark(model: Scorer, frame: Any, threads: int) -> Any:
     from pyspark.sql.types import DoubleType, StructField, StructType
 
-    from trueup.cluster import spark as frames
+    from trueup.cluster.spark import arrow_types, empty_table, number_columns, spark_errors
 
     schema, names = model.schema, list(frame.columns)
-    there = [name for name in _needed(schema) if name in names]
-    types = frames.arrow_types(frame, there)
-    _check(schema, frames.without_rows(types), [name for name, kind in types.items() if kind == UNTYPED])
-    folded = {name.lower() for name in names}
+    types = arrow_types(frame, [name for name in _required_columns(schema) if name in names])
+    _check_columns(schema, empty_table(types), [name for name, kind in types.items() if kind == UNTYPED_ARROW])
+    lower_names = {name.lower() for name in names}
     for name in schema.score_names:
-        if name.lower() in folded:
+        if name.lower() in lower_names:
             raise ColumnError(f"there is a column {name!r} already", hint="rename it, or drop it first")
-    with frames.telling():
-        plain = frames.numbered(frame)
-        new = [StructField(f"n{at}", DoubleType(), nullable=False) for at in range(len(schema.score_names))]
-        made = plain.mapInArrow(_adding_scores(model, names, threads), StructType([*plain.schema.fields, *new]))
-        return made.toDF(*names, *schema.score_names)
+    with spark_errors():
+        numbered = number_columns(frame)
+        new = [StructField(f"n{index}", DoubleType(), nullable=False) for index in range(len(schema.score_names))]
+        predicted = numbered.mapInArrow(_predict_task(model, names, threads), StructType([*numbered.schema.fields, *new]))
+        return predicted.toDF(*names, *schema.score_names)
 
 
-def _adding_scores(model: Scorer, names: list[str], threads: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    needed = {name: f"c{names.index(name)}" for name in _needed(model.schema)}
+def _predict_task(model: Scorer, names: list[str], threads: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    numbers = {name: f"c{names.index(name)}" for name in _required_columns(model.schema)}
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from trueup.cluster.spark import part_number
+        from trueup.cluster.spark import partition_number
 
-        first, part = 0, part_number()
+        first, part = 0, partition_number()
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            scores = _score(model, table.select(list(needed.values())).rename_columns(list(needed)), threads, first, part)
+            frame = table.select(list(numbers.values())).rename_columns(list(numbers))
+            scores = _predict_rows(model, frame, threads, RowPosition(first, part))
             first += len(scores)
-            for at, column in enumerate(scores.T):
-                table = table.append_column(f"n{at}", pa.array(np.ascontiguousarray(column)))
+            for index, column in enumerate(scores.T):
+                table = table.append_column(f"n{index}", pa.array(np.ascontiguousarray(column)))
             yield from table.to_batches()
 
     return run
 
 
-def _on_dask(model: Scorer, frame: Any, threads: int) -> Any:
+def _predict_dask(model: Scorer, frame: Any, threads: int) -> Any:
     import pandas as pd
 
-    from trueup.cluster.dask import workers_are_able
+    from trueup.cluster.dask import check_workers
 
     schema, empty = model.schema, frame._meta
-    there = [name for name in _needed(schema) if name in empty.columns]
-    _check(schema, empty[there], [name for name in there if empty[name].dtype == OBJECTS])
-    workers_are_able()
-    columns = {name: np.empty(0) for name in schema.score_names}
-    meta = pd.DataFrame(columns, index=empty.index)
-    if len(columns) == 1:
+    names = [name for name in _required_columns(schema) if name in empty.columns]
+    _check_columns(schema, empty[names], [name for name in names if empty[name].dtype == UNTYPED_NUMPY])
+    check_workers()
+    meta = pd.DataFrame({name: np.empty(0) for name in schema.score_names}, index=empty.index)
+    if len(schema.score_names) == 1:
         meta = meta[schema.score_names[0]]
-    return frame[there].map_partitions(_frame_of_scores, model, threads, meta=meta)
+    return frame[names].map_partitions(_predict_partition, model, threads, meta=meta)
 
 
-def _frame_of_scores(part: Any, model: Scorer, threads: int, partition_info: Any = None) -> Any:
+def _predict_partition(part: Any, model: Scorer, threads: int, partition_info: Any = None) -> Any:
     import pandas as pd
 
     names, number = model.schema.score_names, None if partition_info is None else partition_info["number"]
-    scores = pd.DataFrame(_score(model, part, threads, 0, number), columns=list(names), index=part.index)
-    return scores[names[0]] if len(names) == 1 else scores
+    scores = _predict_rows(model, part, threads, RowPosition(0, number))
+    frame = pd.DataFrame(scores, columns=list(names), index=part.index)
+    return frame[names[0]] if len(names) == 1 else frame

@@ -1,21 +1,39 @@
-"""Spark: every partition by `mapInArrow`, what was found added up in a second stage, few results at the driver.
+"""Spark: tasks read partitions as Arrow tables (`mapInArrow`); workers are the tasks of a barrier stage, without a jar.
 
-Takes nothing but the DataFrame's own methods. Parts are numbered as Spark numbers partitions: the numbers mean the same
-rows in every pass as long as Spark computes the frame the same way each time; one that is shuffled should be cached.
+Uses only public methods of the DataFrame, except to count partitions and task slots. Partition numbers are Spark's: they
+mean the same rows in every pass if Spark computes the frame the same way each time, so a shuffled frame should be cached.
+Errors of trueup travel as values, since Spark would hide them in its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import pickle
+import re
+import secrets
 import sys
+import time
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trueup._optional import require
-from trueup.cluster.partitions import ClusterFrame, ShuffledRecords
-from trueup.errors import ColumnError, LostWorkerError, MissingPackageError, TrueupError
+from trueup.cluster.communicator import SILENT
+from trueup.cluster.partitions import ClusterFrame, ShuffledRecords, require_engine
+from trueup.cluster.worker import (
+    RESUME_HINT,
+    WorkerAddress,
+    WorkerJob,
+    local_address,
+    reserve_address,
+    root_cause,
+    run_worker,
+)
+from trueup.data.spill import TableSpill
+from trueup.errors import ArgumentError, ColumnError, LostWorkerError, MissingPackageError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,59 +42,65 @@ if TYPE_CHECKING:
     from trueup.data.table import Table
 
 T = TypeVar("T")
-AT_THE_DRIVER = 16  # results that are added up there
-FOUND = "part int, place int, found binary"
-ROWS = "part int, rows binary"
-RECORDS = "key int, part int, data binary"
-# What Spark calls a type, and what Arrow calls one that is read alike.
-ARROW = {
+
+DRIVER_RESULTS = 16  # results that the driver adds
+RECORDS = "key int, part int, data binary"  # what tasks return: a number to group by, the partition, and bytes
+PART, HOME = "trueup:part", "trueup:home"  # columns of rows that move to another task: their partition, and the new key
+EXECUTOR_SECONDS = 30.0  # for the first executors to start
+MEMORY_HINT = "did it run out of memory? See its log; smaller partitions need less"
+UINT32 = 0xFFFFFFFF
+# Spark's types, and the Arrow types that are read in the same way.
+ARROW_TYPES = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
     "decimal": "float64", "boolean": "bool", "string": "string", "char": "string", "varchar": "string", "date": "date32",
     "timestamp": "timestamp[us]", "timestamp_ntz": "timestamp[us]", "void": "null",
 }  # fmt: skip
-LOST = (
-    "Python worker exited", "Python worker failed", "ExecutorLostFailure", "Could not recover", "executor lost",
-    "SparkContext was shut down", "Connection refused", "Answer from Java side is empty",
-)  # fmt: skip
+# What Spark's errors say of a lost worker, and our message.
+LOSSES = (
+    (r"LostWorkerError: (.*)", "{}"),
+    (r"ExecutorLostFailure \((.*?)\)(?: Reason: ([^\n]{0,200}))?", "a Spark executor was lost: {}: {}"),
+    (r"Python worker (?:exited|failed)", "the Python worker of a Spark task ended unexpectedly (out of memory?)"),
+    (
+        r"([^\n]*(?:Could not recover|executor lost|SparkContext was shut down|Connection refused|Answer from Java side is"
+        r" empty)[^\n]{0,300})",
+        "a Spark worker was lost: {}",
+    ),
+)
 
 
 class SparkFrame(ClusterFrame):
-    """The partitions of a Spark DataFrame, which are read as Arrow tables."""
+    """The partitions of a Spark DataFrame, read as Arrow tables."""
 
     def __init__(self, frame: Any) -> None:
-        for name in ("pyspark", "pyarrow", "pandas"):
-            require(name, extra="spark")
+        require_engine("spark")
         self.frame = frame
         self.names = tuple(frame.columns)
-        self._parts: int | None = None  # known after the first pass
+        self._partitions: int | None = None  # known after the first pass
 
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Do the work on every partition; add up in pairs of neighbours, most of them on the cluster.
+        """Call ``work`` on every partition; add results of neighbours in pairs, most of them on the cluster.
 
-        How many partitions there are is not known before the first pass, which adds up those that lie 16 apart.
+        The number of partitions is not known before the first pass, which adds results of partitions that are 16 apart.
         """
         frame, types = self._select(columns)
-        parts = self._parts
-        with telling():
-            found = frame.mapInArrow(_working(work, types, parts), FOUND)
-            if parts is None or parts > AT_THE_DRIVER:
-                found = found.repartition(AT_THE_DRIVER, "place").mapInArrow(_adding(add), FOUND)
-            rows = [(row.place, row.part, bytes(row.found)) for row in found.collect()]
+        partitions = self._partitions
+        with spark_errors():
+            records = frame.mapInArrow(_map_task(work, types, partitions), RECORDS)
+            rows = _collect_sums(records, add, on_cluster=partitions is None or partitions > DRIVER_RESULTS)
         if not rows:  # a frame that Spark knows to be empty has no partition at all
-            return work(without_rows(types), 0)
-        self._parts = max(part for _, part, _ in rows) + 1
-        return _unpack(_add_up(add, [one for _, _, one in sorted(rows)]))  # type: ignore[no-any-return]
+            return work(empty_table(types), 0)
+        self._partitions = max(part for _, part, _ in rows) + 1
+        return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Fetch one partition after the other: its Arrow batches as bytes, so that no row becomes a Python object."""
+        """Yield one partition after the other; Arrow batches arrive as bytes, so that no row becomes a Python object."""
         import pyarrow as pa
 
         frame, types = self._select(columns)
-        with telling():
-            found = frame.mapInArrow(_packing(types), ROWS).toLocalIterator()
-            for _, rows in groupby(found, key=lambda row: row.part):
-                tables = [pa.ipc.open_stream(row.rows).read_all() for row in rows]
-                yield pa.concat_tables(tables)
+        with spark_errors():
+            records = frame.mapInArrow(_serialise_task(types), RECORDS).toLocalIterator()
+            for _, group in groupby(records, key=lambda record: record.part):
+                yield pa.concat_tables([pa.ipc.open_stream(record.data).read_all() for record in group])
 
     def shuffle(
         self,
@@ -90,14 +114,15 @@ class SparkFrame(ClusterFrame):
         Spark places them by a hash of their number, so that a task may hold several new partitions, or none.
         """
         frame, types = self._select(columns)
-        records = frame.mapInArrow(_splitting(split, types), RECORDS).repartition(partitions, "key").persist()
+        records = frame.mapInArrow(_split_task(split, types), RECORDS).repartition(partitions, "key").persist()
         shuffled = SparkShuffledRecords(records, partitions)
         try:
-            with telling():
-                rows = records.mapInArrow(_adding_values(add), FOUND).collect()
+            with spark_errors():
+                rows = records.mapInArrow(_sum_task(add, values_only=True), RECORDS).collect()
             if not rows:
-                return split(without_rows(types), 0)[0], shuffled
-            return _unpack(_add_up(add, [bytes(row.found) for row in sorted(rows, key=lambda row: row.part)])), shuffled
+                return split(empty_table(types), 0)[0], shuffled
+            packed = [bytes(row.data) for row in sorted(rows, key=lambda row: -row.key)]
+            return _unpack(_sum_packed(add, packed)), shuffled
         except BaseException:
             shuffled.close()
             raise
@@ -108,15 +133,33 @@ class SparkFrame(ClusterFrame):
         work: Callable[[Table, Sequence[int], Communicator], T],
         columns: Sequence[str],
     ) -> T:
-        """Let one task for every partition work at the same time."""
-        from trueup.cluster.spark_workers import gang
+        """Run the tasks of a barrier stage at the same time; see `ClusterFrame.run_workers`.
 
-        return gang(self.frame, prepare, work, columns)
+        Each partition has a worker, if all can run at once. If there are more partitions than task slots, or if Spark
+        rejects a barrier stage on them (a union, `coalesce` or `limit` within the stage), a shuffle joins neighbouring
+        partitions. It moves all rows in every run; a frame that is repartitioned to the number of slots and cached is
+        used in place. Spark does not retry a barrier stage whose results go to the driver, so a lost worker is reported
+        at once.
+        """
+        frame = self.frame
+        types = arrow_types(frame, columns)
+        with spark_errors(RESUME_HINT):
+            partitions, workers, in_place = _worker_layout(frame)
+            rows = frame.select(*map(quote_name, columns))
+            if not in_place:
+                rows = _join_neighbours(rows, partitions, workers)
+            task = _WorkerTask(pickle.dumps(prepare), WorkerJob(pickle.dumps(work)), types, partitions, in_place)
+            records = _collect_interruptible(rows.mapInArrow(task, RECORDS, barrier=True))
+        results = [pickle.loads(record.data) for record in sorted(records, key=lambda record: record.key)]  # noqa: S301
+        errors = [error for error, _ in results if error is not None]
+        if errors:
+            raise root_cause(errors)
+        return next(pickle.loads(result) for _, result in results if result is not None)  # type: ignore[no-any-return]  # noqa: S301
 
     def _select(self, columns: Sequence[str]) -> tuple[Any, dict[str, str]]:
         types = arrow_types(self.frame, columns)
-        with telling():
-            return numbered(self.frame.select(*map(quoted, columns))), types
+        with spark_errors():
+            return number_columns(self.frame.select(*map(quote_name, columns))), types
 
 
 class SparkShuffledRecords(ShuffledRecords):
@@ -128,53 +171,51 @@ class SparkShuffledRecords(ShuffledRecords):
 
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
         """Call ``work`` on every partition; add the results in pairs of neighbours, most of them on the cluster."""
-        with telling():
-            found = self.records.mapInArrow(_working_on_records(work, self.partitions), FOUND)
-            if self.partitions > AT_THE_DRIVER:
-                found = found.repartition(AT_THE_DRIVER, "place").mapInArrow(_adding(add), FOUND)
-            rows = [(row.place, row.part, bytes(row.found)) for row in found.collect()]
-        return _unpack(_add_up(add, [value for _, _, value in sorted(rows)]))  # type: ignore[no-any-return]
+        with spark_errors():
+            records = self.records.mapInArrow(_map_records_task(work, self.partitions), RECORDS)
+            rows = _collect_sums(records, add, on_cluster=self.partitions > DRIVER_RESULTS)
+        return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Take the records out of Spark's cache."""
-        with contextlib.suppress(Exception):  # the session may be gone
+        """Remove the records from Spark's cache."""
+        with contextlib.suppress(Exception):  # the session may be stopped
             self.records.unpersist()
 
 
-def quoted(name: str) -> str:
-    """Write the name of a column so that a point in it is a point."""
+def quote_name(name: str) -> str:
+    """Quote a column name, so that Spark does not read a dot in it as a field of a struct."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def numbered(frame: Any) -> Any:
-    """Call the columns c0, c1, ...: `mapInArrow` takes a point in a name for a field of a struct."""
-    return frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+def number_columns(frame: Any) -> Any:
+    """Rename the columns to c0, c1, ...: `mapInArrow` reads a dot in a name as a field of a struct."""
+    return frame.toDF(*(f"c{index}" for index in range(len(frame.columns))))
 
 
 def arrow_types(frame: Any, columns: Iterable[str]) -> dict[str, str]:
-    """Name the Arrow types of columns; refuse those that are not read."""
-    found = {field.name: field.dataType for field in frame.schema.fields}
+    """Return the Arrow types of columns; raise for types that trueup does not read."""
+    spark_types = {field.name: field.dataType for field in frame.schema.fields}
     types = {}
     for name in columns:
-        kind = found[name]
-        if kind.typeName() not in ARROW:
+        kind = spark_types[name]
+        if kind.typeName() not in ARROW_TYPES:
             raise ColumnError(
                 f"column {name!r} has a type trueup does not read: {kind.simpleString()}",
                 hint="numbers, booleans, texts, categories and dates are read; convert it, or leave it out",
             )
-        types[name] = ARROW[kind.typeName()]
+        types[name] = ARROW_TYPES[kind.typeName()]
     return types
 
 
-def without_rows(types: dict[str, str]) -> Any:
-    """Make an Arrow table of these columns that has no rows."""
+def empty_table(types: dict[str, str]) -> Any:
+    """Return an Arrow table with these columns and no rows."""
     import pyarrow as pa
 
     return pa.table({name: pa.array([], pa.type_for_alias(kind)) for name, kind in types.items()})
 
 
-def part_number() -> int:
-    """Say, within a task, which partition it works on."""
+def partition_number() -> int:
+    """Return, within a task, the number of its partition."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -182,186 +223,340 @@ def part_number() -> int:
     return int(context.partitionId())
 
 
-def _table(batches: Iterable[Any], types: dict[str, str]) -> Any:
-    import pyarrow as pa
-
-    some = list(batches)
-    return pa.Table.from_batches(some).rename_columns(list(types)) if some else without_rows(types)
-
-
-def _working(
-    work: Callable[[Any, int], Any], types: dict[str, str], parts: int | None
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        part = part_number()
-        place = part % AT_THE_DRIVER if parts is None else part * AT_THE_DRIVER // parts
-        yield _row(part, place, _pack(lambda: work(_table(batches, types), part), part))
-
-    return run
-
-
-def _adding(add: Callable[[Any, Any], Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        rows = sorted(
-            tuple(row.values()) for batch in batches for row in batch.select(["place", "part", "found"]).to_pylist()
-        )
-        for place, some in groupby(rows, key=lambda row: row[0]):
-            group = list(some)
-            yield _row(group[-1][1], place, _add_up(add, [found for _, _, found in group]))
-
-    return run
-
-
-def _splitting(
-    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Split the records of a task's partition; the value, or an error, travels with them under a negative number."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        part = part_number()
-        records: Mapping[int, bytes] = {}
-
-        def value() -> Any:
-            nonlocal records
-            result, records = split(_table(batches, types), part)
-            return result
-
-        packed = _pack(value, part)
-        yield _records_batch(
-            [(-1 - part % AT_THE_DRIVER, part, packed), *((key, part, data) for key, data in records.items())]
-        )
-
-    return run
-
-
-def _records_batch(rows: Sequence[tuple[int, int, bytes]]) -> Any:
-    import pyarrow as pa
-
-    keys, parts, data = zip(*rows, strict=True)
-    columns = {"key": pa.array(keys, pa.int32()), "part": pa.array(parts, pa.int32()), "data": pa.array(data, pa.binary())}
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _by_key(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]:
-    """Group the records of a task by their number, in the order of the partitions that they come from."""
-    rows = sorted(tuple(row.values()) for batch in batches for row in batch.select(["key", "part", "data"]).to_pylist())
-    return {key: [(part, data) for _, part, data in some] for key, some in groupby(rows, key=lambda row: row[0])}
-
-
-def _adding_values(add: Callable[[Any, Any], Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for key, rows in _by_key(batches).items():
-            if key < 0:
-                yield _row(rows[0][0], 0, _add_up(add, [data for _, data in rows]))
-
-    return run
-
-
-def _working_on_records(
-    work: Callable[[list[bytes], int], Any], partitions: int
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for key, rows in _by_key(batches).items():
-            if key >= 0:
-                place = key * AT_THE_DRIVER // partitions
-                yield _row(key, place, _pack(partial(work, [data for _, data in rows], key), key))
-
-    return run
-
-
-def _packing(types: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        part, empty = part_number(), True
-        for batch in batches:
-            empty = False
-            yield _bytes_row(part, pa.Table.from_batches([batch]).rename_columns(list(types)))
-        if empty:
-            yield _bytes_row(part, without_rows(types))
-
-    return run
-
-
-def _bytes_row(part: int, table: Any) -> Any:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    columns = {"part": pa.array([part], pa.int32()), "rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())}
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _row(part: int, place: int, found: bytes) -> Any:
-    import pyarrow as pa
-
-    numbers = {"part": pa.array([part], pa.int32()), "place": pa.array([place], pa.int32())}
-    return pa.RecordBatch.from_pydict({**numbers, "found": pa.array([found], pa.binary())})
-
-
-def _pack(do: Callable[[], Any], part: int | None) -> bytes:
-    """Do something and pickle what comes of it, errors too: Spark would bury those under its own."""
-    try:
-        return pickle.dumps((True, do()))
-    except TrueupError as error:
-        return pickle.dumps((False, error))
-    except Exception as error:  # noqa: BLE001
-        what = "adding up" if part is None else f"the work on part {part}"
-        return pickle.dumps((False, TrueupError(f"{what} failed: {type(error).__name__}: {error}")))
-
-
-def _unpack(found: bytes) -> Any:
-    ok, value = pickle.loads(found)  # noqa: S301  written by our own tasks
-    if not ok:
-        raise value
-    return value
-
-
-def _add_up(add: Callable[[Any, Any], Any], found: Iterable[bytes]) -> bytes:
-    return _pack(lambda: _sum(add, map(_unpack, found)), None)
-
-
-def _sum(add: Callable[[T, T], T], values: Iterable[T]) -> T:
-    """Add in pairs of neighbours, holding few at a time."""
-    heap: list[tuple[int, T]] = []
-    for value in values:
-        size, total = 1, value
-        while heap and heap[-1][0] == size:
-            total, size = add(heap.pop()[1], total), 2 * size
-        heap.append((size, total))
-    _, total = heap.pop()
-    while heap:
-        total = add(heap.pop()[1], total)
-    return total
-
-
 @contextlib.contextmanager
-def telling() -> Iterator[None]:
-    """Tell of Spark's troubles in a line."""
+def spark_errors(lost_hint: str = MEMORY_HINT) -> Iterator[None]:
+    """Raise Spark's errors, which are pages long and in its log, as errors of one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _in_short(str(error)) from None  # it is pages long, and Spark has logged it
+        raise _translate_error(str(error), lost_hint) from None
 
 
-def _in_short(text: str) -> TrueupError:
-    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+def _translate_error(text: str, lost_hint: str) -> TrueupError:
     if "No module named 'trueup" in text:
         return MissingPackageError(
             "the workers of Spark cannot import trueup",
             hint="install it there, in the same version; if they run another Python than this, set PYSPARK_PYTHON "
             f"before Spark starts (here it is {sys.executable})",
         )
-    lost = next((line for line in lines if any(mark in line for mark in LOST)), None)
-    if lost is not None:
-        return LostWorkerError(
-            f"a Spark worker was lost: {lost[:300]}",
-            hint="did it run out of memory? Its log tells; smaller partitions take less",
-        )
+    for pattern, message in LOSSES:
+        if match := re.search(pattern, text):
+            return LostWorkerError(message.format(*match.groups("no reason given")), lost_hint)
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     noise = ("An error occurred while calling", "at ")
-    told = next((line for line in lines if not line.startswith(noise)), "no reason was given")
-    return TrueupError(f"Spark failed: {told[:300]}", hint="its log tells more")
+    reason = next((line for line in lines if not line.startswith(noise)), "no reason given")
+    return TrueupError(f"Spark failed: {reason[:300]}", hint="see its log")
+
+
+def _collect_sums(records: Any, add: Callable[[Any, Any], Any], *, on_cluster: bool) -> list[tuple[int, int, bytes]]:
+    """Add the records of each key on the cluster, if there are many, and collect them in order."""
+    if on_cluster:
+        records = records.repartition(DRIVER_RESULTS, "key").mapInArrow(_sum_task(add), RECORDS)
+    return sorted((row.key, row.part, bytes(row.data)) for row in records.collect())
+
+
+def _read_table(batches: Iterable[Any], types: dict[str, str]) -> Any:
+    import pyarrow as pa
+
+    loaded = list(batches)
+    return pa.Table.from_batches(loaded).rename_columns(list(types)) if loaded else empty_table(types)
+
+
+def _record_batch(records: Sequence[tuple[int, int, bytes]]) -> Any:
+    import pyarrow as pa
+
+    keys, parts, data = zip(*records, strict=True)
+    columns = {"key": pa.array(keys, pa.int32()), "part": pa.array(parts, pa.int32()), "data": pa.array(data, pa.binary())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]:
+    """Group the records of a task by key, each in the order of the partitions that they come from."""
+    rows = sorted(tuple(row.values()) for batch in batches for row in batch.select(["key", "part", "data"]).to_pylist())
+    return {key: [(part, data) for _, part, data in group] for key, group in groupby(rows, key=lambda row: row[0])}
+
+
+def _map_task(
+    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task that calls ``work`` on its partition."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        part = partition_number()
+        key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
+        yield _record_batch([(key, part, _pack(lambda: work(_read_table(batches, types), part), part))])
+
+    return run
+
+
+def _sum_task(add: Callable[[Any, Any], Any], *, values_only: bool = False) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task that adds the records of each key; of the records of a shuffle, only the values (negative keys)."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for key, group in _group_records(batches).items():
+            if key < 0 or not values_only:
+                yield _record_batch([(key, group[-1][0], _sum_packed(add, [data for _, data in group]))])
+
+    return run
+
+
+def _split_task(
+    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task that splits the records of its partition; the value, or an error, has a negative key."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        part = partition_number()
+        records: Mapping[int, bytes] = {}
+
+        def value() -> Any:
+            nonlocal records
+            result, records = split(_read_table(batches, types), part)
+            return result
+
+        packed = _pack(value, part)
+        value_key = -1 - part % DRIVER_RESULTS
+        yield _record_batch([(value_key, part, packed), *((key, part, data) for key, data in records.items())])
+
+    return run
+
+
+def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task that calls ``work`` on the records of each of its new partitions."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for number, group in _group_records(batches).items():
+            if number >= 0:
+                packed = _pack(partial(work, [data for _, data in group], number), number)
+                yield _record_batch([(number * DRIVER_RESULTS // partitions, number, packed)])
+
+    return run
+
+
+def _serialise_task(types: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task that sends its batches as bytes; at least one, possibly without rows."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        part, empty = partition_number(), True
+        for batch in batches:
+            empty = False
+            yield _record_batch([(0, part, _serialise(pa.Table.from_batches([batch]).rename_columns(list(types))))])
+        if empty:
+            yield _record_batch([(0, part, _serialise(empty_table(types)))])
+
+    return run
+
+
+def _serialise(table: Any) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _pack(call: Callable[[], Any], part: int | None) -> bytes:
+    """Pickle the result of a call, or its error."""
+    try:
+        return pickle.dumps((True, call()))
+    except TrueupError as error:
+        return pickle.dumps((False, error))
+    except Exception as error:  # noqa: BLE001
+        what = "adding results" if part is None else f"the work on partition {part}"
+        return pickle.dumps((False, TrueupError(f"{what} failed: {type(error).__name__}: {error}")))
+
+
+def _unpack(packed: bytes) -> Any:
+    succeeded, value = pickle.loads(packed)  # noqa: S301  written by our own tasks
+    if not succeeded:
+        raise value
+    return value
+
+
+def _sum_packed(add: Callable[[Any, Any], Any], packed: Iterable[bytes]) -> bytes:
+    return _pack(lambda: _sum_in_pairs(add, map(_unpack, packed)), None)
+
+
+def _sum_in_pairs(add: Callable[[T, T], T], values: Iterable[T]) -> T:
+    """Add neighbours in pairs, holding few values at a time."""
+    stack: list[tuple[int, T]] = []
+    for value in values:
+        size, total = 1, value
+        while stack and stack[-1][0] == size:
+            total, size = add(stack.pop()[1], total), 2 * size
+        stack.append((size, total))
+    _, total = stack.pop()
+    while stack:
+        total = add(stack.pop()[1], total)
+    return total
+
+
+def _collect_interruptible(frame: Any) -> list[Any]:
+    """Collect in another thread: Ctrl-C in a thread that waits for Java breaks its connection, and the stage goes on."""
+    from pyspark import InheritableThread
+
+    context, tag = frame.sparkSession.sparkContext, f"trueup-{secrets.token_hex(8)}"
+    done: Future[list[Any]] = Future()
+
+    def run() -> None:
+        try:
+            context.addJobTag(tag)
+            done.set_result(list(frame.collect()))
+        except BaseException as error:  # noqa: BLE001
+            done.set_exception(error)
+
+    InheritableThread(target=run, daemon=True).start()
+    try:
+        return done.result()
+    finally:
+        if not done.done():
+            context.cancelJobsWithTag(tag)
+
+
+def _worker_layout(frame: Any) -> tuple[int, int, bool]:
+    """Return the numbers of partitions and workers, and whether each worker has one partition, in place."""
+    if not hasattr(frame, "_jdf"):
+        raise ArgumentError(
+            "a fit on Spark needs a session of its own driver; this one is of Spark Connect",
+            hint="run the fit where the driver runs",
+        )
+    if frame.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise ArgumentError(
+            "a fit on Spark uses tasks that run at the same time, which Spark refuses with dynamic allocation",
+            hint="start the session with spark.dynamicAllocation.enabled=false",
+        )
+    rdd = frame._jdf.queryExecution().toRdd()
+    partitions, slots = int(rdd.getNumPartitions()), _count_slots(frame.sparkSession.sparkContext)
+    in_place = 0 < partitions <= slots and _is_barrier_compatible(rdd, partitions)
+    return partitions, max(min(partitions, slots), 1), in_place
+
+
+def _count_slots(context: Any) -> int:
+    """Count the tasks that can run at once: what Spark itself compares to the tasks of a barrier stage."""
+    spark = context._jsc.sc()
+    profile = spark.resourceProfileManager().defaultResourceProfile()
+    deadline = time.monotonic() + EXECUTOR_SECONDS
+    while not (slots := int(spark.maxNumConcurrentTasks(profile))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if not slots:
+        raise LostWorkerError("Spark has no executors", hint="check the cluster: it has assigned no cores to this session")
+    return slots
+
+
+def _is_barrier_compatible(rdd: Any, partitions: int) -> bool:
+    """Return whether all RDDs of the stage have the same number of partitions, as Spark demands of a barrier stage."""
+    pending, seen = [rdd], set()
+    while pending:
+        current = pending.pop()
+        if current.getNumPartitions() != partitions:
+            return False
+        dependencies = current.dependencies()
+        for index in range(dependencies.size()):
+            dependency = dependencies.apply(index)
+            if dependency.getClass().getSimpleName() != "ShuffleDependency" and dependency.rdd().id() not in seen:
+                seen.add(dependency.rdd().id())
+                pending.append(dependency.rdd())
+    return True
+
+
+def _join_neighbours(rows: Any, partitions: int, workers: int) -> Any:
+    """Send neighbouring partitions to the same worker; every row keeps the number of its partition."""
+    keys = ", ".join(map(str, _partition_keys(workers)))
+    home = f"element_at(array({keys}), cast(floor(`{PART}` * {workers} / {max(partitions, 1)}) as int) + 1)"
+    numbered = rows.selectExpr("*", f"spark_partition_id() as `{PART}`")
+    return numbered.selectExpr("*", f"{home} as `{HOME}`").repartition(workers, quote_name(HOME))
+
+
+def _partition_keys(workers: int) -> list[int]:
+    """Find a number for each worker that Spark's hash partitioner sends there."""
+    keys: dict[int, int] = {}
+    key = 0
+    while len(keys) < workers:
+        keys.setdefault(_spark_hash(key) % workers, key)
+        key += 1
+    return [keys[worker] for worker in range(workers)]
+
+
+def _spark_hash(key: int) -> int:
+    """Hash a 32-bit number as Spark's partitioner does: MurmurHash3 (Appleby), seed 42, signed."""
+    k = _rotate_left(key * 0xCC9E2D51 & UINT32, 15) * 0x1B873593 & UINT32
+    h = (_rotate_left(42 ^ k, 13) * 5 + 0xE6546B64 & UINT32) ^ 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & UINT32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & UINT32
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def _rotate_left(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & UINT32
+
+
+@dataclass(frozen=True)
+class _WorkerTask:
+    """The task of a barrier stage: spill the rows, exchange addresses, run a worker."""
+
+    prepare: bytes
+    job: WorkerJob
+    types: dict[str, str]
+    partitions: int
+    in_place: bool
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        rank = context.partitionId()
+        error = result = None
+        parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # deleted by Spark in the end
+        with TableSpill.create(parent or None) as spill:
+            try:
+                result = self._run(spill, batches, context)
+            except Exception as caught:
+                if getattr(caught, "missed", False) and SILENT in str(caught):
+                    raise  # Spark may wait minutes for the silent worker
+                error = caught
+        if rank == 0 or error is not None:
+            yield _record_batch([(rank, rank, pickle.dumps((error, result)))])
+
+    def _run(self, spill: TableSpill, batches: Iterator[Any], context: Any) -> bytes | None:
+        rank = context.partitionId()
+        error = address = None
+        try:
+            self._spill_rows(spill, batches, rank, len(context.getTaskInfos()))
+            address = reserve_address(local_address(context.getTaskInfos()[0].address.rsplit(":", 1)[0]))
+        except TrueupError as caught:
+            error = caught
+        except Exception as caught:  # noqa: BLE001
+            error = TrueupError(f"the work on the rows of worker {rank + 1} failed: {type(caught).__name__}: {caught}")
+        addresses = [json.loads(text) for text in context.allGather(json.dumps(address and asdict(address)))]
+        if error is not None:
+            raise error
+        if not all(addresses):
+            raise LostWorkerError("another worker could not prepare its rows", missed=True)
+        job = replace(self.job, threads=max(int(context.cpus()), 1))
+        return run_worker(spill, job, [WorkerAddress(**fields) for fields in addresses], rank)
+
+    def _spill_rows(self, spill: TableSpill, batches: Iterator[Any], rank: int, size: int) -> None:
+        """Spill the rows, each partition by itself."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        prepare = pickle.loads(self.prepare)  # noqa: S301
+        loaded = list(batches)
+        table = pa.Table.from_batches(loaded) if loaded else empty_table(self.types)
+        del loaded
+        if self.in_place:
+            spill.add(prepare(table, rank))
+            return
+        if not len(table):
+            spill.add(prepare(empty_table(self.types), -(-rank * self.partitions // size)))
+            return
+        for number in sorted(pc.unique(table[PART]).to_pylist()):
+            rows = table.filter(pc.equal(table[PART], number)).drop_columns([PART, HOME])
+            spill.add(prepare(rows, number))

@@ -1,8 +1,8 @@
-"""Processes that work at the same time, a part of the rows each: what their workers do, on any engine.
+"""Workers that run at the same time, each with some of the rows: the same on every engine.
 
-LightGBM aborts its process where a socket fails, and spins for ever where a peer closes one. So the work is done in a
-child of the worker, which dies with its worker, and a worker outlives its child. Ports are open to the network while a
-gang works, and LightGBM asks no one who they are: this is for networks one trusts.
+LightGBM aborts its process if a socket fails, and spins for ever if a peer closes one. So the work is done in a child
+process of the worker: the child ends with its worker, and the worker outlives its child. Ports are open to the network
+while workers run, and LightGBM does not authenticate its peers: use this on trusted networks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+import traceback
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trueup.cluster.communicator import LIMITS, SILENCE, Limits
-from trueup.data.spill import Room
-from trueup.errors import LostWorkerError
+from trueup.cluster.communicator import DEFAULT_TIMEOUTS, SILENT, SocketCommunicator, Timeouts
+from trueup.data.spill import TableSpill
+from trueup.errors import LostWorkerError, TrueupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,218 +37,270 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HINT = "fit again with resume=: finished rounds are not grown again"
-LOOK = 0.25  # seconds between two looks at a child
-GRACE = 5.0  # seconds in which the others may still tell the cause
-SILENT, STOPPED = 1000, 1001  # beside the exit status of a process
-FAILED, RAISED, LOST = 70, 71, 75  # exit status: something is wrong; an error of ours is in the room; another is gone
-OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation")  # as Python, NumPy and LightGBM say it
-TAKEN = ("Address already in use", "Binding port")  # as Python and LightGBM say it
-JOB, SAID, SIGN, RAISED_FILE, RESULT = "job", "said", "beat", "raised", "result"
+RESUME_HINT = "fit again with resume=: completed rounds are not fitted again"
+POLL_SECONDS = 0.25  # between two looks at a child process
+GRACE_SECONDS = 5.0  # for the other workers to report the cause of a failure
+EXIT_DELAY_SECONDS = 1.0  # between the loss of another worker and the end of a child process
+SILENT_STATUS, STOPPED_STATUS = 1000, 1001  # in addition to the exit statuses of processes
+FAILED, RAISED, LOST = 70, 71, 75  # exit statuses: unexpected error; TrueupError, in the file; another worker is lost
+OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation")  # messages of Python, NumPy and LightGBM
+PORT_TAKEN = ("Address already in use", "Binding port")  # messages of Python and LightGBM
+# Files in the directory of the rows.
+ASSIGNMENT_FILE, OUTPUT_FILE, HEARTBEAT_FILE, ERROR_FILE, RESULT_FILE = (
+    "assignment",
+    "output",
+    "heartbeat",
+    "error",
+    "result",
+)
+CHILD_CODE = "import sys; from trueup.cluster.worker import run_child; run_child(sys.argv[1])"
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where a worker can be reached: an IPv4 address of its machine, two free ports (LightGBM; the circle), a secret word.
+class WorkerAddress:
+    """An IPv4 address of a worker's machine, free ports for LightGBM and the communicator, and a token.
 
-    The word of the first counts for all.
+    The token of rank 0 is used by all workers.
     """
 
     host: str
-    port: int
-    hub: int
-    word: str
+    learner_port: int
+    communicator_port: int
+    token: str
 
 
 @dataclass(frozen=True)
-class Job:
-    """What all workers are told alike.
+class WorkerJob:
+    """What all workers run.
 
     Attributes
     ----------
     work : bytes
         The pickled function.
     hint : str
-        What to do where a process is lost.
+        What to do if a worker is lost.
     threads : int
-        How many threads each process may use.
-    limits : Limits
+        The number of threads that each worker may use.
+    timeouts : Timeouts
     """
 
     work: bytes
-    hint: str = HINT
+    hint: str = RESUME_HINT
     threads: int = 1
-    limits: Limits = LIMITS
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a child finds in its room: the job, where everyone is, which one it is itself, and its rows."""
+class WorkerAssignment:
+    """What a child process reads from its directory: the job, the addresses of all workers, its rank and its rows."""
 
-    job: Job
-    seats: tuple[Seat, ...]
+    job: WorkerJob
+    addresses: tuple[WorkerAddress, ...]
     rank: int
-    room: Room
+    spill: TableSpill
 
 
-def reserve(host: str) -> Seat:
-    """Find two free ports of this machine. Another process may take them before they are used: then the gang fails."""
-    with socket.create_server(("", 0)) as one, socket.create_server(("", 0)) as two:
-        return Seat(host, one.getsockname()[1], two.getsockname()[1], secrets.token_hex(16))
+def reserve_address(host: str) -> WorkerAddress:
+    """Find two free ports of this machine. If another process takes one before it is used, the run fails."""
+    with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
+        return WorkerAddress(host, first.getsockname()[1], second.getsockname()[1], secrets.token_hex(16))
 
 
-def address_of(host: str) -> str:
-    """Give the IPv4 address by which this machine reaches a host: LightGBM finds itself in the list by it, as text."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        door.connect((socket.gethostbyname(host), 9))  # nothing is sent
-        return str(door.getsockname()[0])
+def local_address(host: str) -> str:
+    """Return the IPv4 address by which this machine reaches a host: LightGBM looks for it, as text, in its list."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((socket.gethostbyname(host), 9))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
-def cause_of(errors: Sequence[BaseException]) -> BaseException:
-    """Choose the error to be told: of the process that failed, not of those that missed it."""
+def root_cause(errors: Sequence[BaseException]) -> BaseException:
+    """Return the error of the worker that failed, rather than of one that lost contact with it."""
     return min(errors, key=lambda error: getattr(error, "missed", False))
 
 
-def run_here(
-    parts: Sequence[Sequence[Table]],
+def run_local_workers(
+    partitions: Sequence[Sequence[Table]],
     work: Callable[[Table, Sequence[int], Communicator], T],
     *,
-    hint: str = HINT,
+    hint: str = RESUME_HINT,
     threads: int = 1,
-    limits: Limits = LIMITS,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> T:
-    """Let processes of this machine work at the same time; give what the first of them found.
+    """Run workers on this machine, one per entry of ``partitions``; return the result of rank 0.
 
-    Parameters
-    ----------
-    parts : sequence of sequence of Table
-        One entry a process. An entry without Tables has no rows.
-    work : callable
-        Told a Table, how many rows each of its parts has, and the team. It must be one that another process can import.
-    hint : str
-        What to do where a process is lost.
-    threads : int
-        How many threads each process may use.
-    limits : Limits
-
-    Raises
-    ------
-    LostWorkerError
-        Where a process is lost.
+    ``work`` is called with the rows of all Tables of the entry (which may have none), the number of rows of each, and the
+    communicator; it must be importable by other processes.
     """
-    job = Job(pickle.dumps(work), hint, threads, limits)
-    seats = [reserve("127.0.0.1") for _ in parts]
-    none = next(table for tables in parts for table in tables).take(np.empty(0, np.int64))
+    job = WorkerJob(pickle.dumps(work), hint, threads, timeouts)
+    addresses = [reserve_address("127.0.0.1") for _ in partitions]
+    no_rows = next(table for tables in partitions for table in tables).take(np.empty(0, np.int64))
     stop = threading.Event()
-    with ExitStack() as held:
-        rooms = [held.enter_context(Room.make()) for _ in parts]
-        for room, tables in zip(rooms, parts, strict=True):
-            for table in tables or [none]:
-                room.add(table)
-        pool = held.enter_context(ThreadPoolExecutor(len(parts)))
-        held.callback(stop.set)  # before the pool waits for its threads, also at Ctrl-C
-        members = [pool.submit(sit, room, job, seats, rank, stop.is_set) for rank, room in enumerate(rooms)]
-        return pickle.loads(_first(members))  # type: ignore[no-any-return]  # noqa: S301
+    with ExitStack() as stack:
+        spills = [stack.enter_context(TableSpill.create()) for _ in partitions]
+        for spill, tables in zip(spills, partitions, strict=True):
+            for table in tables or [no_rows]:
+                spill.add(table)
+        pool = stack.enter_context(ThreadPoolExecutor(len(partitions)))
+        stack.callback(stop.set)  # before the pool waits for its threads, also after Ctrl-C
+        workers = [pool.submit(run_worker, spill, job, addresses, rank, stop.is_set) for rank, spill in enumerate(spills)]
+        wait(workers, return_when=FIRST_EXCEPTION)
+        done, _ = wait(workers, GRACE_SECONDS)
+        errors = [error for worker in workers if worker in done and (error := worker.exception()) is not None]
+        if errors:
+            raise root_cause(errors)
+        result = workers[0].result()
+        assert result is not None
+        return pickle.loads(result)  # type: ignore[no-any-return]  # noqa: S301
 
 
-def _first(members: Sequence[Future[bytes | None]]) -> bytes:
-    """Wait for all, and give what the first found."""
-    wait(members, return_when=FIRST_EXCEPTION)
-    done, _ = wait(members, GRACE)
-    errors = [error for one in members if one in done and (error := one.exception()) is not None]
-    if errors:
-        raise cause_of(errors)
-    found = members[0].result()
-    assert found is not None
-    return found
-
-
-def sit(
-    room: Room, job: Job, seats: Sequence[Seat], rank: int, stopped: Callable[[], bool] = lambda: False
+def run_worker(
+    spill: TableSpill,
+    job: WorkerJob,
+    addresses: Sequence[WorkerAddress],
+    rank: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> bytes | None:
-    """Do the work on the rows of a room, in a child, with those in the other seats.
+    """Run the work on the rows of a spill in a child process, connected to the workers at the other addresses.
 
-    Parameters
-    ----------
-    room : Room
-        Who made it closes it.
-    job : Job
-    seats : sequence of Seat
-    rank : int
-    stopped : callable
-        Asked several times a second whether to give up.
-
-    Returns
-    -------
-    bytes or None
-        What the work found, pickled, where this is the first seat.
+    The caller closes the spill. ``is_stopped`` is called several times a second. Returns the pickled result if the rank
+    is 0.
     """
-    (room.folder / JOB).write_bytes(pickle.dumps(Place(job, tuple(seats), rank, room)))
-    with (room.folder / SAID).open("wb") as said:
-        # A session of its own: Ctrl-C in a terminal is for the parent, which tidies up.
+    directory = spill.directory
+    (directory / ASSIGNMENT_FILE).write_bytes(pickle.dumps(WorkerAssignment(job, tuple(addresses), rank, spill)))
+    with (directory / OUTPUT_FILE).open("wb") as output:
+        # A session of its own: Ctrl-C in a terminal is for the parent, which cleans up.
         child = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "trueup.cluster.worker_process", str(room.folder)],
-            stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=room.folder, env=_surroundings(job.threads),
+            [sys.executable, "-c", CHILD_CODE, str(directory)],
+            stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=directory, env=_child_environment(job.threads),
             start_new_session=True,
         )  # fmt: skip
     try:
-        status = _wait(child, room.folder / SIGN, job.limits, stopped)
-    finally:  # also where a task is cancelled, or the user presses Ctrl-C
+        status = _wait_for_child(child, directory / HEARTBEAT_FILE, job.timeouts, is_stopped)
+    finally:  # also if a task is cancelled, or after Ctrl-C
         child.kill()
         child.communicate()
     if status:
-        raise _error(status, room.folder, rank, len(seats), job)
-    return (room.folder / RESULT).read_bytes() if rank == 0 else None
+        raise _child_error(status, directory, rank, len(addresses), job)
+    return (directory / RESULT_FILE).read_bytes() if rank == 0 else None
 
 
-def _surroundings(threads: int) -> dict[str, str]:
-    """Let the child import what this process can, and take no more cores than it may."""
-    path = os.pathsep.join(str(Path(one).absolute()) for one in sys.path)
-    counts = dict.fromkeys(
-        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-        str(threads),
-    )
-    # Threads that wait for each other do not take the others' cores.
-    return {"OMP_WAIT_POLICY": "passive", **os.environ, **(counts if threads else {}), "PYTHONPATH": path}
+def _child_environment(threads: int) -> dict[str, str]:
+    """Return the environment of a child: it can import what this process can, and uses no more than its cores."""
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    counts = dict.fromkeys(variables, str(threads)) if threads else {}
+    # Passive: threads that wait for each other leave the cores to other processes.
+    return {"OMP_WAIT_POLICY": "passive", **os.environ, **counts, "PYTHONPATH": path}
 
 
-def _wait(child: subprocess.Popen[bytes], sign: Path, limits: Limits, stopped: Callable[[], bool]) -> int:
-    """Wait for the child to end, or to give no sign of life for long: one that is frozen does not end."""
-    seen, stamp = time.monotonic() + limits.join, 0  # it may start slowly
+def _wait_for_child(
+    child: subprocess.Popen[bytes], heartbeat: Path, timeouts: Timeouts, is_stopped: Callable[[], bool]
+) -> int:
+    """Wait until the child ends, or sends no heartbeat for long: a frozen process does not end."""
+    last_seen, last_stamp = time.monotonic() + timeouts.connect, 0  # it may start slowly
     while True:
         try:
-            return child.wait(LOOK)
+            return child.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
-            now = sign.stat().st_mtime_ns if sign.exists() else 0
-            if now != stamp:
-                seen, stamp = time.monotonic(), now
-            if stopped():
-                return STOPPED
-            if time.monotonic() - seen > limits.silent:
-                return SILENT
+            stamp = heartbeat.stat().st_mtime_ns if heartbeat.exists() else 0
+            if stamp != last_stamp:
+                last_seen, last_stamp = time.monotonic(), stamp
+            if is_stopped():
+                return STOPPED_STATUS
+            if time.monotonic() - last_seen > timeouts.silent:
+                return SILENT_STATUS
 
 
-def _error(status: int, folder: Path, rank: int, size: int, job: Job) -> Exception:
-    """Say what became of the child; LightGBM aborts, or complains of a socket, where a peer is gone."""
+def _child_error(status: int, directory: Path, rank: int, size: int, job: WorkerJob) -> Exception:
+    """Return the error of a child that failed; LightGBM aborts, or reports a socket, if a peer is gone."""
     if status == RAISED:
-        error: Exception = pickle.loads((folder / RAISED_FILE).read_bytes())  # noqa: S301, written by our own child
+        error: Exception = pickle.loads((directory / ERROR_FILE).read_bytes())  # noqa: S301, written by our own child
         if isinstance(error, LostWorkerError):
             return LostWorkerError(error.message, error.hint or job.hint, missed=error.missed)
         return error
-    said = (folder / SAID).read_text(errors="replace")
-    lines = [line for line in said.splitlines() if line.strip() and "[Info]" not in line]
-    who, last = f"the process of worker {rank + 1} of {size}", lines[-1] if lines else f"status {status}"
-    missed = status in (LOST, STOPPED) or (size > 1 and (status == -signal.SIGABRT or "Socket" in last))
-    if status == SILENT:
-        words = f"{SILENCE} for {job.limits.silent:g} s"
+    output = (directory / OUTPUT_FILE).read_text(errors="replace")
+    lines = [line for line in output.splitlines() if line.strip() and "[Info]" not in line]
+    last = lines[-1] if lines else f"status {status}"
+    missed = status in (LOST, STOPPED_STATUS) or (size > 1 and (status == -signal.SIGABRT or "Socket" in last))
+    if status == SILENT_STATUS:
+        reason = f"{SILENT} for {job.timeouts.silent:g} s"
     elif missed:
-        words = "lost the connection to another" + (f": {last}" if status == LOST and lines else "")
+        reason = "lost the connection to another" + (f": {last}" if status == LOST and lines else "")
     elif status < 0:
-        words = f"was killed by {signal.Signals(-status).name}" + (": out of memory?" if status == -signal.SIGKILL else "")
-    elif any(one in last for one in OUT_OF_MEMORY):
-        words = "ran out of memory"
-    elif any(one in last for one in TAKEN):
-        words = "found a port taken that was free a moment before"
+        reason = f"was killed by {signal.Signals(-status).name}" + (": out of memory?" if status == -signal.SIGKILL else "")
+    elif any(text in last for text in OUT_OF_MEMORY):
+        reason = "ran out of memory"
+    elif any(text in last for text in PORT_TAKEN):
+        reason = "needed a port that another process took"
     else:
-        return RuntimeError(f"{who} failed: {last}\n\n{said[-4000:]}")
-    return LostWorkerError(f"{who} {words}", job.hint, missed=missed)
+        return RuntimeError(f"the process of worker {rank + 1} of {size} failed: {last}\n\n{output[-4000:]}")
+    return LostWorkerError(f"the process of worker {rank + 1} of {size} {reason}", job.hint, missed=missed)
+
+
+_exiting = threading.Lock()  # held while the directory is deleted, so that no other thread writes or ends the process
+
+
+def run_child(directory: str) -> None:
+    """Run the assignment in a directory, and end this process; it also ends with its worker, and if another is lost."""
+    # The directory was created for this user alone, by the worker that started this process: it may be unpickled.
+    assignment: WorkerAssignment = pickle.loads(Path(directory, ASSIGNMENT_FILE).read_bytes())  # noqa: S301
+    threading.Thread(target=_exit_with_worker, args=(assignment,), daemon=True).start()
+    threading.Thread(target=_touch_heartbeat, args=(assignment,), daemon=True).start()
+    status = 0
+    try:
+        _run_assignment(assignment)
+    except TrueupError as error:
+        Path(directory, ERROR_FILE).write_bytes(pickle.dumps(error))
+        status = RAISED
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        status = FAILED
+    # The system closes LightGBM's connections: its own shutdown can wait for another worker.
+    with _exiting:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _run_assignment(assignment: WorkerAssignment) -> None:
+    addresses, job, spill = assignment.addresses, assignment.job, assignment.spill
+    first = addresses[0]
+    communicator = SocketCommunicator(
+        assignment.rank, len(addresses), (first.host, first.communicator_port), first.token, _exit_lost,
+        addresses=[(address.host, address.learner_port) for address in addresses], threads=job.threads,
+        timeouts=job.timeouts,
+    )  # fmt: skip
+    work = pickle.loads(job.work)  # noqa: S301
+    result = work(spill.table(), tuple(spill.sizes), communicator)
+    if assignment.rank == 0:
+        (spill.directory / RESULT_FILE).write_bytes(pickle.dumps(result))
+    communicator.close()
+
+
+def _touch_heartbeat(assignment: WorkerAssignment) -> None:
+    while True:
+        with _exiting:
+            (assignment.spill.directory / HEARTBEAT_FILE).touch()
+        time.sleep(assignment.job.timeouts.heartbeat)
+
+
+def _exit_with_worker(assignment: WorkerAssignment) -> None:
+    """End this process when its worker ends, which closes the pipe whatever killed it."""
+    sys.stdin.buffer.read()
+    with _exiting:
+        assignment.spill.close()  # no other process deletes it
+        _exit("the worker is gone")
+
+
+def _exit_lost(message: str) -> None:
+    """End this process because another worker is lost; a little later, since its own worker may be ended next."""
+    time.sleep(EXIT_DELAY_SECONDS)
+    with _exiting:
+        _exit(message)
+
+
+def _exit(message: str) -> None:
+    """End this process at once, whatever its other threads do."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+    os._exit(LOST)

@@ -1,4 +1,4 @@
-"""A room: the rows of one or several Tables as files in a folder, one after the other, for another process to map."""
+"""Rows of Tables spilled to disk: one file per column, appended Table by Table and mapped as one Table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,129 +14,137 @@ from trueup.data.table import Table
 from trueup.errors import FileError
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Mapping
 
     from trueup._types import AnyArray
     from trueup.data.schema import Schema
 
-PREFIX = "trueup-gang-"
-CHUNK = 1 << 24  # bytes that are copied at a time
+PREFIX = "trueup-rows-"
+COPY_BYTES = 1 << 24  # copied at a time
+WORKER_HINT = "free disk space there, or set TMPDIR on the workers to a directory that has more"
 
 
 @dataclass
-class Room:
-    """Rows in a folder that only this user can read; it goes when the room is closed.
+class TableSpill:
+    """Rows in a directory that only this user can read; `close` deletes it.
+
+    Can be pickled, so that another process of the same machine can map the rows.
 
     Attributes
     ----------
-    folder : Path
+    directory : Path
+    hint : str
+        What to do if the disk is full.
+    settings : mapping
+        Parameters that the hint suggests (see `TrueupError`).
     schema : Schema or None
-        Of the first Table; all must have the same.
-    kinds : dict
-        The type of each array, and how many columns it has (0 for a vector).
+        The schema of all Tables.
+    dtypes : dict
+        The type of each array, and its number of columns (0 for a vector).
     sizes : list of int
-        The rows of each Table.
+        The number of rows of each Table.
     """
 
-    folder: Path
+    directory: Path
+    hint: str = WORKER_HINT
+    settings: Mapping[str, Any] = field(default_factory=dict)
     schema: Schema | None = None
-    kinds: dict[str, tuple[str, int]] = field(default_factory=dict)
+    dtypes: dict[str, tuple[str, int]] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     unlabelled: int = 0
     weightless: int = 0
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, parent: str | Path | None = None, mark: str = "") -> Room:
-        """Make an empty room, where temporary files go; by a mark in its name it can be found again."""
-        return cls(Path(tempfile.mkdtemp(prefix=PREFIX + mark, dir=parent)))
+    def create(cls, parent: str | Path | None = None, label: str = "", **hints: Any) -> TableSpill:
+        """Create an empty spill in a directory, by default that for temporary files; its name contains the label."""
+        return cls(Path(tempfile.mkdtemp(prefix=PREFIX + label, dir=parent)), **hints)
 
     def add(self, table: Table) -> None:
-        """Lay the rows of a Table down behind those that are there."""
-        arrays = _arrays(table)
-        self._agree(
-            table.schema, {name: (one.dtype.str, one.shape[1] if one.ndim > 1 else 0) for name, one in arrays.items()}
-        )
-        for name, array in arrays.items():
-            try:
-                with (self.folder / name).open("ab") as file:
-                    np.ascontiguousarray(array).tofile(file)
-            except OSError as error:
-                raise self._full(error) from error
+        """Append the rows of a Table."""
+        arrays = _named_arrays(table)
+        dtypes = {name: (array.dtype.str, array.shape[1] if array.ndim > 1 else 0) for name, array in arrays.items()}
+        self._check_same_columns(table.schema, dtypes)
+        try:
+            for name, array in arrays.items():
+                with (self.directory / name).open("ab") as file:
+                    file.write(np.ascontiguousarray(array).data)
+        except OSError as error:
+            raise self._write_error(error) from error
         self.sizes.append(len(table))
-        self.unlabelled += table.unlabelled
-        self.weightless += table.weightless
-        self.left_out |= table.left_out
+        self._add_counts(table)
 
-    def move(self, other: Room) -> None:
-        """Take the rows of another room over, file by file: no more than one file is there twice."""
+    def take_over(self, other: TableSpill) -> None:
+        """Append the rows of another spill and close it; at most one of its files exists twice at a time."""
         assert other.schema is not None
-        self._agree(other.schema, other.kinds)
-        for name in self.kinds:
-            try:
+        self._check_same_columns(other.schema, other.dtypes)
+        try:
+            for name in self.dtypes:
+                source, target = other.directory / name, self.directory / name
                 if not self.sizes:
-                    (other.folder / name).replace(self.folder / name)
-                else:
-                    with (self.folder / name).open("ab") as file, (other.folder / name).open("rb") as more:
-                        shutil.copyfileobj(more, file, CHUNK)
-                    (other.folder / name).unlink()
-            except OSError as error:
-                raise self._full(error) from error
+                    source.replace(target)
+                    continue
+                with target.open("ab") as file, source.open("rb") as more:
+                    shutil.copyfileobj(more, file, COPY_BYTES)
+                source.unlink()
+        except OSError as error:
+            raise self._write_error(error) from error
         self.sizes += other.sizes
-        self.unlabelled += other.unlabelled
-        self.weightless += other.weightless
-        self.left_out |= other.left_out
+        self._add_counts(other)
         other.close()
 
     def table(self) -> Table:
-        """Map all rows to one Table.
+        """Map all rows as one Table.
 
-        What is written to its arrays reaches no file. They are not marked as read-only, since numba would compile every
-        kernel anew for arrays that are.
+        Writing to its arrays does not change the files. The arrays are not read-only, since numba would compile every
+        kernel again for read-only arrays.
         """
         assert self.schema is not None
-        found = {name: self._map(name) for name in self.kinds}
-        columns = {one.name: found[f"column{at}"] for at, one in enumerate(self.schema.features)}
+        arrays = {name: self._map(name) for name in self.dtypes}
+        columns = {feature.name: arrays[f"column{index}"] for index, feature in enumerate(self.schema.features)}
         return Table(
-            self.schema, columns, found["prediction"], found.get("outcome"), found.get("weight"),
+            self.schema, columns, arrays["prediction"], arrays.get("outcome"), arrays.get("weight"),
             unlabelled=self.unlabelled, weightless=self.weightless, left_out=self.left_out,
         )  # fmt: skip
 
     def close(self) -> None:
-        """Take the folder away."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete the directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
 
-    def __enter__(self) -> Room:
+    def __enter__(self) -> TableSpill:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _agree(self, schema: Schema, kinds: dict[str, tuple[str, int]]) -> None:
+    def _add_counts(self, other: Table | TableSpill) -> None:
+        self.unlabelled += other.unlabelled
+        self.weightless += other.weightless
+        self.left_out |= other.left_out
+
+    def _check_same_columns(self, schema: Schema, dtypes: dict[str, tuple[str, int]]) -> None:
         if self.schema is None:
-            self.schema, self.kinds = schema, kinds
-        elif (schema, kinds) != (self.schema, self.kinds):
-            raise AssertionError(
-                f"parts of different columns: {kinds} is not {self.kinds}, or {schema} is not {self.schema}"
-            )
+            self.schema, self.dtypes = schema, dtypes
+        elif (schema, dtypes) != (self.schema, self.dtypes):
+            raise AssertionError(f"Tables of different columns: {schema}, {dtypes} and {self.schema}, {self.dtypes}")
 
     def _map(self, name: str) -> AnyArray:
-        kind, width = self.kinds[name]
+        dtype, width = self.dtypes[name]
         shape = (sum(self.sizes), width) if width else (sum(self.sizes),)
         if not shape[0]:
-            return np.empty(shape, kind)
-        return np.asarray(np.memmap(self.folder / name, kind, "c", shape=shape))
+            return np.empty(shape, dtype)
+        return np.asarray(np.memmap(self.directory / name, dtype, "c", shape=shape))
 
-    def _full(self, error: OSError) -> FileError:
+    def _write_error(self, error: OSError) -> FileError:
+        bytes_per_row = sum(np.dtype(dtype).itemsize * max(width, 1) for dtype, width in self.dtypes.values())
         return FileError(
-            f"the rows of a worker could not be laid down in {self.folder.parent} ({error.strerror or error})",
-            hint="free room there, or set TMPDIR on the workers to a folder that has it",
+            f"cannot spill rows to {self.directory.parent} ({bytes_per_row} bytes per row): {error.strerror or error}",
+            hint=self.hint,
+            settings=self.settings,
         )
 
 
-def _arrays(table: Table) -> dict[str, AnyArray]:
-    """Name the arrays of a Table, in the order of its schema."""
-    found = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
-    names = [one.name for one in table.schema.features]
-    found |= {f"column{at}": table.columns[name] for at, name in enumerate(names)}
-    return {name: array for name, array in found.items() if array is not None}
+def _named_arrays(table: Table) -> dict[str, AnyArray]:
+    arrays = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
+    arrays |= {f"column{index}": table.columns[feature.name] for index, feature in enumerate(table.schema.features)}
+    return {name: array for name, array in arrays.items() if array is not None}

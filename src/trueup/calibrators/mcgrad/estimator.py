@@ -13,7 +13,7 @@ from trueup._validate import check_integer, check_number
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.checkpoint import Checkpoint, content_of
+from trueup.calibrators.mcgrad.checkpoint import Checkpoint, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
 from trueup.calibrators.splits import collect_held_out, scale_weights
 from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows, list_rounds
@@ -190,7 +190,7 @@ class MCGrad(Calibrator):
         rows, splits = self._split_rows(table)
         checkpoint = None
         if self.resume is not None:
-            checkpoint = self._checkpoint(growth, {**content_of(rows), "training rows": len(table)})
+            checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
         grower = CascadeGrower(
             rows, loss, splits, growth, self._round_limits(growth), scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, given=checkpoint.rounds(len(splits)) if checkpoint else (),
@@ -217,9 +217,9 @@ class MCGrad(Calibrator):
         return FitResult(cascade, history, held_out=held_out, on_success=checkpoint.done if checkpoint else None)
 
     def _fit_partitioned(self, partitions: PartitionedTable) -> None:
-        from trueup.calibrators.mcgrad.apart import fit_apart
+        from trueup.calibrators.mcgrad.partitioned import fit_partitioned
 
-        fit_apart(self, partitions)
+        fit_partitioned(self, partitions)
 
     def _checkpoint(self, growth: GrowthParameters, content: Mapping[str, Any]) -> Checkpoint:
         """Return the file of finished rounds, identified by the parameters (but the number of rounds) and the rows."""

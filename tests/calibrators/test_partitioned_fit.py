@@ -1,4 +1,4 @@
-"""Fits of rows that lie in parts find what a fit of the same rows in memory finds."""
+"""A fit on rows in partitions gives the model of the same rows in memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
 from trueup import storage
 from trueup.calibrators import splits
-from trueup.calibrators.mcgrad import apart, checkpoint
-from trueup.calibrators.mcgrad.apart import fit_apart
-from trueup.calibrators.mcgrad.facts import facts_of, known_by
+from trueup.calibrators.mcgrad import checkpoint, partitioned
+from trueup.calibrators.mcgrad.partitioned import fit_partitioned, row_content, summarise_partitions
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.files import ScanPartitions, open_scan_partitions
 from trueup.cluster.partitions import open_cluster_frame
@@ -51,22 +50,22 @@ def write(frame, path):
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
-    """Cut files into parts of 400 rows."""
+def small_partitions(monkeypatch):
+    """Read files in partitions of 400 rows."""
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 400)
     monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", 800)
 
 
 @pytest.fixture
 def same_folds(monkeypatch):
-    """Deal rows in memory as rows in parts are dealt."""
+    """Assign rows in memory to folds as rows in partitions are assigned."""
     monkeypatch.setattr(
-        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*known_by(table), parts, seed)
+        splits, "assign_folds", lambda table, partitions, seed: assign_folds_by_hash(*row_content(table), partitions, seed)
     )
 
 
-def same_model(one, other, frame, closeness=1e-9):
-    """Say whether two fits found the same trees, were judged alike, and score alike."""
+def assert_same_model(one, other, frame, closeness=1e-9):
+    """Assert that two fits have the same trees, evaluations and predictions."""
     assert [r.trees for r in one.history_.rounds] == [r.trees for r in other.history_.rounds]
     assert one.history_.chosen == other.history_.chosen
     for a, b in zip(one.history_.rounds, other.history_.rounds, strict=True):
@@ -87,24 +86,24 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_files_in_parts_give_the_model_of_rows_in_memory(tmp_path, small_parts, same_folds, case):
+def test_files_give_the_model_of_rows_in_memory(tmp_path, small_partitions, same_folds, case):
     task, parameters, weight = CASES[case]
     parameters = {"prediction": "p", "features": FEATURES, "trees": 40, "rounds": 2, **parameters}
     frame = frame_of(task)
     files = write(frame, tmp_path / "rows.parquet")
     found = tu.MCGrad(**parameters).fit(files, "y", sample_weight=weight)
-    told = tu.MCGrad(**parameters).fit(frame, "y", sample_weight=weight)
-    same_model(found, told, frame)
+    expected = tu.MCGrad(**parameters).fit(frame, "y", sample_weight=weight)
+    assert_same_model(found, expected, frame)
     assert found.history_.chosen
-    assert found.history_.reason == told.history_.reason
-    assert found.model_.schema == told.model_.schema
+    assert found.history_.reason == expected.history_.reason
+    assert found.model_.schema == expected.model_.schema
     assert found.explain().rows == N
-    assert found.explain().moved == pytest.approx(told.explain().moved)
+    assert found.explain().moved == pytest.approx(expected.explain().moved)
     assert found.held_out_ is None
 
 
-class Joined(Listed):
-    """A gang of one, which holds all parts."""
+class SingleWorker(Listed):
+    """One worker, in this process, which holds all partitions."""
 
     def run_workers(self, prepare, work, columns):
         tables = [prepare(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
@@ -114,105 +113,107 @@ class Joined(Listed):
 def fit_listed(frames, weight=None, **parameters):
     made = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
     roles = {"prediction": made.prediction, "features": FEATURES, "task": made.task, "weight": weight}
-    with open_cluster_frame(frames, outcome="y", **roles) as parts:
-        fit_apart(made, parts)
+    with open_cluster_frame(frames, outcome="y", **roles) as partitions:
+        fit_partitioned(made, partitions)
     return made
 
 
 @pytest.mark.parametrize(
-    ("case", "kind"), [("weights", Joined), ("regression", Joined), ("classes", Joined), ("weights", Listed)]
+    ("case", "kind"),
+    [("weights", SingleWorker), ("regression", SingleWorker), ("classes", SingleWorker), ("weights", Listed)],
 )
-def test_those_that_hold_parts_give_the_model_of_one_that_holds_all(tmp_path, case, kind):
-    """Whether they are processes of their own or not; how these find trees together is told in test_team."""
+def test_partitions_give_the_model_of_all_rows_in_a_file(tmp_path, case, kind):
     task, parameters, weight = CASES[case]
     rule = tu.CrossValidation(3, patience=2)
-    parameters = {**parameters, "rounds": 2 if kind is Joined else 1, "trees": 40, "stopping": rule}
+    parameters = {**parameters, "rounds": 2 if kind is SingleWorker else 1, "trees": 40, "stopping": rule}
     frame = frame_of(task).sort_values("age").reset_index(drop=True)
     frame.loc[frame.index > 1200, "country"] = None
-    frame.loc[frame.index == 1499, "country"] = "XX"  # a level that no other part has
-    told = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
-    told.fit(write(frame, tmp_path / "rows.parquet"), "y", sample_weight=weight)
-    # The last part has no countries and no ages, the second no rows.
+    frame.loc[frame.index == 1499, "country"] = "XX"  # a level that no other partition has
+    expected = tu.MCGrad(**{"prediction": "p", "features": FEATURES, **parameters})
+    expected.fit(write(frame, tmp_path / "rows.parquet"), "y", sample_weight=weight)
+    # The last partition has no countries and no ages, the second no rows.
     found = fit_listed(kind([frame[:700], frame[:0], frame[700:]]), weight, **parameters)
-    same_model(found, told, frame)
-    assert found.model_.schema == told.model_.schema
+    assert_same_model(found, expected, frame)
+    assert found.model_.schema == expected.model_.schema
 
 
-class Restless(Listed):
-    """Rows that are drawn anew for every gang."""
+class ResampledFrame(Listed):
+    """Rows that are resampled for every run of workers."""
 
     def run_workers(self, prepare, work, columns):
         tables = [prepare(frame[list(columns)].sample(frac=1, replace=True), at) for at, frame in enumerate(self.frames)]
         return work(tables[0], [len(tables[0])], SINGLE_PROCESS)
 
 
-def test_a_frame_that_is_made_of_other_rows_each_time_is_refused():
+def test_a_frame_whose_rows_change_is_rejected():
     made = tu.MCGrad("p", FEATURES)
     with (
-        open_cluster_frame(Restless([frame_of()]), outcome="y", prediction="p", features=FEATURES) as parts,
-        pytest.raises(DataError, match=r"the rows are not those that were there before.*\nhint: keep it as it is with"),
+        open_cluster_frame(ResampledFrame([frame_of()]), outcome="y", prediction="p", features=FEATURES) as partitions,
+        pytest.raises(DataError, match=r"the rows have changed since the last pass.*\nhint: keep it with"),
     ):
-        fit_apart(made, parts)
+        fit_partitioned(made, partitions)
 
 
-def test_parts_of_files_do_not_depend_on_memory(tmp_path, monkeypatch):
+def test_partitions_of_files_do_not_depend_on_memory(tmp_path, monkeypatch):
     frame = pd.DataFrame({"p": np.tile([0.2, 0.4, 0.6], 900), "y": np.arange(2700) % 2, "a": np.arange(2700) % 7})
     files = write(frame, tmp_path / "rows.parquet")
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 400)
     found = []
     for largest in (400, 1300):
         monkeypatch.setattr(chunks, "MAX_CHUNK_ROWS", largest)
-        with open_scan_partitions(files, outcome="y", prediction="p") as parts:
-            found.append(facts_of(parts, 0))
+        with open_scan_partitions(files, outcome="y", prediction="p") as partitions:
+            found.append(summarise_partitions(partitions, 0))
             found.append(
-                parts.run_workers(lambda table, sizes, communicator: (sizes, table.prediction.tobytes(), communicator.size))
+                partitions.run_workers(
+                    lambda table, sizes, communicator: (sizes, table.prediction.tobytes(), communicator.size)
+                )
             )
     assert found[0].sizes == found[2].sizes == tuple(enumerate([400] * 6 + [300]))
     assert found[0].keys.tobytes() == found[2].keys.tobytes()
     assert found[1] == found[3] == ([400] * 6 + [300], frame["p"].to_numpy().tobytes(), 1)
 
 
-def test_rows_that_are_set_aside_are_counted_in_their_part(tmp_path, small_parts):
+def test_rows_without_outcome_or_weight_are_counted_in_their_partition(tmp_path, small_partitions):
     frame = frame_of()
     frame["y"] = np.where(np.arange(N) % 10 == 0, np.nan, frame["y"])
-    frame.loc[frame.index < 450, "y"] = np.nan  # all of the first part, and some of the second
+    frame.loc[frame.index < 450, "y"] = np.nan  # all of the first partition, and some of the second
     frame.loc[frame.index == 451, "w"] = 0
     with open_scan_partitions(
         write(frame, tmp_path / "rows.parquet"), outcome="y", prediction="p", weight="w", unlabelled="drop"
-    ) as parts:
-        facts = facts_of(parts, 0)
+    ) as partitions:
+        summary = summarise_partitions(partitions, 0)
     kept = np.flatnonzero(frame["y"].notna() & (frame["w"] > 0))
-    assert facts.sizes == tuple(enumerate(np.bincount(kept // 400, minlength=4).tolist()))
-    assert (len(facts), facts.seen.unlabelled, facts.seen.weightless) == (len(kept), int(frame["y"].isna().sum()), 1)
-    assert facts.sample.unlabelled == facts.seen.unlabelled
+    assert summary.sizes == tuple(enumerate(np.bincount(kept // 400, minlength=4).tolist()))
+    assert (len(summary), summary.rows.unlabelled, summary.rows.weightless) == (len(kept), int(frame["y"].isna().sum()), 1)
+    assert summary.sample.unlabelled == summary.rows.unlabelled
 
 
-def test_the_sample_and_the_digest_are_those_of_the_rows_however_they_lie(tmp_path, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 200)
+def test_the_sample_and_the_digest_do_not_depend_on_partitions(tmp_path, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.SAMPLE_ROWS", 200)
     frame = frame_of()
     found = []
     for frames in ([frame], [frame[:100], frame[100:100], frame[100:]], [frame[::2], frame[1::2]]):
-        with open_cluster_frame(Listed(frames), outcome="y", prediction="p", features=FEATURES) as parts:
-            found.append(facts_of(parts, 3))
+        with open_cluster_frame(Listed(frames), outcome="y", prediction="p", features=FEATURES) as partitions:
+            found.append(summarise_partitions(partitions, 3))
     one, *others = found
     assert len(one.sample) == 200
     for other in others:
         assert other.digest == one.digest
         assert other.keys.tobytes() == one.keys.tobytes()
         assert other.sample.prediction.tobytes() == one.sample.prediction.tobytes()
-    assert one.digest != facts_with_another_outcome(frame)
+    assert one.digest != digest_with_another_outcome(frame)
     table = read(frame, outcome="y", prediction="p", features=FEATURES)
     assert np.isin(one.sample.prediction, table.prediction).all()
 
 
-def facts_with_another_outcome(frame):
+def digest_with_another_outcome(frame):
     frame = frame.assign(y=np.where(np.arange(N) == 7, 1 - frame["y"], frame["y"]))
-    with open_cluster_frame(Listed([frame]), outcome="y", prediction="p", features=FEATURES) as parts:
-        return facts_of(parts, 3).digest
+    with open_cluster_frame(Listed([frame]), outcome="y", prediction="p", features=FEATURES) as partitions:
+        return summarise_partitions(partitions, 3).digest
 
 
-def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_own_teacher(tmp_path, monkeypatch):
-    monkeypatch.setattr("trueup.calibrators.mcgrad.facts.SAMPLE", 400)
+def test_a_model_fitted_on_more_rows_than_the_sample_records_their_number(tmp_path, monkeypatch):
+    monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.SAMPLE_ROWS", 400)
     frame = frame_of()
     found = tu.MCGrad("p", FEATURES, rounds=1, trees=20).fit(write(frame, tmp_path / "rows.parquet"), "y")
     assert found.model_.about.rows == N
@@ -221,67 +222,67 @@ def test_a_model_of_more_rows_than_are_sampled_says_so_and_is_not_taken_for_its_
     assert not found.model_.looks_like_training_data(frame["p"].to_numpy()[:400], found.predict(frame[:400]))
 
 
-CASCADES = apart.CascadeGrower
+GROWER = partitioned.CascadeGrower
 
 
-def test_rows_of_their_own_judge_where_they_are_given(tmp_path, small_parts, monkeypatch):
+def test_validation_rows_are_used_without_copying_columns(tmp_path, small_partitions, monkeypatch):
     frame, other = frame_of(), frame_of(seed=1)
     rule = tu.Validation(other, other["y"], other["w"])
     files = write(frame, tmp_path / "rows.parquet")
     held = []
     monkeypatch.setattr(
-        apart, "CascadeGrower", lambda table, *given, **named: held.append(table) or CASCADES(table, *given, **named)
+        partitioned, "CascadeGrower", lambda table, *given, **named: held.append(table) or GROWER(table, *given, **named)
     )
     found = tu.MCGrad("p", FEATURES, stopping=rule).fit(files, "y").history_
     for name, column in held[0].columns.items():
         assert isinstance(column._first.base, np.memmap), "what may be larger than memory is not copied"
         assert len(column) == 2 * N
-        both = np.concatenate([column._first, column._then])
+        both = np.concatenate([column._first, column._second])
         for at in (slice(0, 10), slice(N - 3, N + 4), slice(N, N + 1), slice(N + 5, 3 * N), slice(N, N), slice(None)):
             np.testing.assert_array_equal(column[at], both[at], err_msg=name)
     monkeypatch.undo()
-    told = tu.MCGrad("p", FEATURES, stopping=rule).fit(frame, "y").history_
+    expected = tu.MCGrad("p", FEATURES, stopping=rule).fit(frame, "y").history_
     assert found.evaluated_on == "given rows"
-    assert found.loss_before == pytest.approx(told.loss_before, rel=1e-12)
-    # In memory bins are cut by the rows that judge, too.
-    assert found.loss_after == pytest.approx(told.loss_after, rel=0.01)
+    assert found.loss_before == pytest.approx(expected.loss_before, rel=1e-12)
+    # In memory, bins depend on the validation rows as well.
+    assert found.loss_after == pytest.approx(expected.loss_after, rel=0.01)
     assert found.loss_after < 0.9 * found.loss_before
-    monkeypatch.setattr(apart, "facts_of", None)  # it is told before the rows are read
+    monkeypatch.setattr(partitioned, "summarise_partitions", None)  # checked before the rows are read
     with pytest.raises(ArgumentError, match="rows of a Validation must be in memory"):
         tu.MCGrad("p", FEATURES, stopping=tu.Validation(files, "y")).fit(files, "y")
 
 
-def breaking(monkeypatch, after):
-    """Let a worker be lost once so many rounds are finished; count the rounds that are begun."""
-    begun, usual = [], ScanPartitions.run_workers
+def lose_worker(monkeypatch, after):
+    """Lose a worker after so many completed rounds; list the completed rounds at each start."""
+    starts, original = [], ScanPartitions.run_workers
 
-    def gang(self, work):
-        begun.append(len(work.keywords["rounds"]))
-        if begun[-1] == after:
+    def run_workers(self, work):
+        starts.append(len(work.keywords["rounds"]))
+        if starts[-1] == after:
             raise LostWorkerError("worker 2 of 2 is gone")
-        return usual(self, work)
+        return original(self, work)
 
-    monkeypatch.setattr(ScanPartitions, "run_workers", gang)
-    return begun
+    monkeypatch.setattr(ScanPartitions, "run_workers", run_workers)
+    return starts
 
 
-def test_a_fit_that_was_broken_off_goes_on_from_its_finished_rounds(tmp_path, monkeypatch):
-    frame, kept = frame_of(), tmp_path / "fit.rounds"
+def test_an_interrupted_fit_resumes_from_completed_rounds(tmp_path, monkeypatch):
+    frame, path = frame_of(), tmp_path / "fit.rounds"
     files = write(frame, tmp_path / "rows.parquet")
     parameters = {"rounds": 3, "trees": 20, "stopping": tu.CrossValidation(3, patience=3)}
-    told = tu.MCGrad("p", FEATURES, **parameters).fit(files, "y")
+    expected = tu.MCGrad("p", FEATURES, **parameters).fit(files, "y")
     with monkeypatch.context() as patched:
-        assert breaking(patched, after=2) == []
+        assert lose_worker(patched, after=2) == []
         with pytest.raises(LostWorkerError, match="is gone"):
-            tu.MCGrad("p", FEATURES, resume=kept, **parameters).fit(files, "y")
-    assert kept.exists()
+            tu.MCGrad("p", FEATURES, resume=path, **parameters).fit(files, "y")
+    assert path.exists()
     with monkeypatch.context() as patched:
-        begun = breaking(patched, after=-1)
-        found = tu.MCGrad("p", FEATURES, resume=kept, **parameters).fit(files, "y")
-    assert begun == [2]
-    assert found.predict(frame).tobytes() == told.predict(frame).tobytes()
-    assert found.history_ == told.history_
-    assert not kept.exists()
+        starts = lose_worker(patched, after=-1)
+        found = tu.MCGrad("p", FEATURES, resume=path, **parameters).fit(files, "y")
+    assert starts == [2]
+    assert found.predict(frame).tobytes() == expected.predict(frame).tobytes()
+    assert found.history_ == expected.history_
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -291,56 +292,56 @@ def test_a_fit_that_was_broken_off_goes_on_from_its_finished_rounds(tmp_path, mo
         ({"random_state": 1}, "differs in .*seed"),
         ({"stopping": tu.Holdout()}, "differs in .*stopping"),
         ({"rows": 7}, "differs in content"),
-        ({"parts": 500}, "differs in parts"),
+        ({"partitions": 500}, "differs in partitions"),
     ],
 )
-def test_finished_rounds_of_another_fit_are_refused(tmp_path, small_parts, monkeypatch, change, message):
-    frame, kept = frame_of(), tmp_path / "fit.rounds"
+def test_a_checkpoint_of_another_fit_is_rejected(tmp_path, small_partitions, monkeypatch, change, message):
+    frame, path = frame_of(), tmp_path / "fit.rounds"
     files = write(frame, tmp_path / "rows.parquet")
     usual = {"rounds": 2, "trees": 3, "stopping": tu.CrossValidation(2, patience=2)}
     with monkeypatch.context() as patched:
-        breaking(patched, after=1)
+        lose_worker(patched, after=1)
         with pytest.raises(LostWorkerError):
-            tu.MCGrad("p", FEATURES, resume=kept, **usual).fit(files, "y")
+            tu.MCGrad("p", FEATURES, resume=path, **usual).fit(files, "y")
     if "rows" in change:
         frame.loc[change.pop("rows"), "p"] /= 2
         write(frame, tmp_path / "rows.parquet")
-    if "parts" in change:
-        monkeypatch.setattr(chunks, "PARTITION_ROWS", change.pop("parts"))
+    if "partitions" in change:
+        monkeypatch.setattr(chunks, "PARTITION_ROWS", change.pop("partitions"))
     with pytest.raises(ArgumentError, match=message):
-        tu.MCGrad("p", FEATURES, resume=kept, **{**usual, **change}).fit(files, "y")
+        tu.MCGrad("p", FEATURES, resume=path, **{**usual, **change}).fit(files, "y")
 
 
-def test_finished_rounds_with_more_models_than_the_fit_has_are_refused(tmp_path, monkeypatch):
-    kept, files = tmp_path / "fit.rounds", write(frame_of(), tmp_path / "rows.parquet")
-    made = tu.MCGrad("p", FEATURES, resume=kept, rounds=2, trees=3, stopping=tu.CrossValidation(2, patience=2))
+def test_a_checkpoint_with_another_number_of_folds_is_rejected(tmp_path, monkeypatch):
+    path, files = tmp_path / "fit.rounds", write(frame_of(), tmp_path / "rows.parquet")
+    made = tu.MCGrad("p", FEATURES, resume=path, rounds=2, trees=3, stopping=tu.CrossValidation(2, patience=2))
     with monkeypatch.context() as patched:
-        breaking(patched, after=1)
+        lose_worker(patched, after=1)
         with pytest.raises(LostWorkerError):
             made.fit(files, "y")
-    parts = storage.read(kept, kind=checkpoint.KIND)
-    manifest = json.loads(parts[checkpoint.MANIFEST])
+    blobs = storage.read(path, kind=checkpoint.KIND)
+    manifest = json.loads(blobs[checkpoint.MANIFEST])
     manifest["rounds"][0]["forests"] *= 2
-    parts = {name: 2 * part for name, part in parts.items()} | {checkpoint.MANIFEST: json.dumps(manifest).encode()}
-    storage.write(kept, parts, kind=checkpoint.KIND)
-    with pytest.raises(FileError, match="it has other folds"):
+    blobs = {name: 2 * blob for name, blob in blobs.items()} | {checkpoint.MANIFEST: json.dumps(manifest).encode()}
+    storage.write(path, blobs, kind=checkpoint.KIND)
+    with pytest.raises(FileError, match="it has another number of folds"):
         made.fit(files, "y")
 
 
-def test_more_rounds_than_are_asked_for_are_not_taken(tmp_path, monkeypatch):
-    frame, kept = frame_of(), tmp_path / "fit.rounds"
+def test_a_checkpoint_with_more_rounds_than_requested_is_truncated(tmp_path, monkeypatch):
+    frame, path = frame_of(), tmp_path / "fit.rounds"
     files = write(frame, tmp_path / "rows.parquet")
     with monkeypatch.context() as patched:
-        breaking(patched, after=2)
+        lose_worker(patched, after=2)
         with pytest.raises(LostWorkerError):
-            tu.MCGrad("p", FEATURES, resume=kept, rounds=3, trees=3, stopping=None).fit(files, "y")
-    found = tu.MCGrad("p", FEATURES, resume=kept, rounds=1, trees=3, stopping=None).fit(files, "y")
-    told = tu.MCGrad("p", FEATURES, rounds=1, trees=3, stopping=None).fit(files, "y")
-    assert found.history_ == told.history_
-    assert found.predict(frame).tobytes() == told.predict(frame).tobytes()
+            tu.MCGrad("p", FEATURES, resume=path, rounds=3, trees=3, stopping=None).fit(files, "y")
+    found = tu.MCGrad("p", FEATURES, resume=path, rounds=1, trees=3, stopping=None).fit(files, "y")
+    expected = tu.MCGrad("p", FEATURES, rounds=1, trees=3, stopping=None).fit(files, "y")
+    assert found.history_ == expected.history_
+    assert found.predict(frame).tobytes() == expected.predict(frame).tobytes()
 
 
-def test_what_all_rows_have_in_common_is_refused_or_told(tmp_path, small_parts):
+def test_properties_of_all_rows_raise_errors_or_warnings(tmp_path, small_partitions):
     frame = frame_of()
     with pytest.raises(ColumnError, match="column 'late' is identical to the outcome"):
         tu.MCGrad("p").fit(write(frame.assign(late=np.where(frame["y"] == 1, "yes", "no")), tmp_path / "a.parquet"), "y")
@@ -354,20 +355,20 @@ def test_what_all_rows_have_in_common_is_refused_or_told(tmp_path, small_parts):
         tu.MCGrad("p", ["age"]).fit(write(frame[:9], tmp_path / "d.parquet"), "y")
     with pytest.raises(DataError, match="no rows are left: 1,500 have no outcome"):
         tu.MCGrad("p", ["age"], unlabelled="drop").fit(write(frame.assign(y=np.nan), tmp_path / "e.parquet"), "y")
-    with pytest.raises(DataError, match="cannot be divided into rows to learn from and rows to judge by"):
+    with pytest.raises(DataError, match="the 20 rows cannot be split into training and held-out rows"):
         tu.MCGrad("p", ["age"], stopping=tu.CrossValidation(200)).fit(write(frame[:20], tmp_path / "f.parquet"), "y")
 
 
-def test_one_class_in_one_part_is_no_news(tmp_path, small_parts):
+def test_one_class_in_one_partition_does_not_warn(tmp_path, small_partitions):
     frame = frame_of().sort_values("y")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tu.MCGrad("p", FEATURES, trees=2).fit(write(frame, tmp_path / "rows.parquet"), "y")
 
 
-def test_bad_parameters_and_roles_are_told_before_the_rows_are_read(tmp_path, monkeypatch):
+def test_parameters_and_roles_are_checked_before_rows_are_read(tmp_path, monkeypatch):
     files = write(frame_of(), tmp_path / "rows.parquet")
-    monkeypatch.setattr(apart, "facts_of", None)
+    monkeypatch.setattr(partitioned, "summarise_partitions", None)
     with pytest.raises(ArgumentError, match="depth must be an integer"):
         tu.MCGrad("p", FEATURES, depth=0).fit(files, "y")
     with pytest.raises(ArgumentError, match="the outcome must be the name of a column"):
@@ -376,7 +377,7 @@ def test_bad_parameters_and_roles_are_told_before_the_rows_are_read(tmp_path, mo
         tu.MCGrad().fit(files, "y")
 
 
-def test_an_engine_must_be_that_of_the_frame(tmp_path):
+def test_the_engine_must_match_the_frame(tmp_path):
     frame = frame_of()
     files = write(frame, tmp_path / "rows.parquet")
     with pytest.raises(ArgumentError, match="engine must be one of 'auto', 'local', 'spark', 'dask'; got 'cloud'"):
@@ -389,63 +390,66 @@ def test_an_engine_must_be_that_of_the_frame(tmp_path):
 
 
 @pytest.mark.parametrize("made", [tu.Isotonic("p"), tu.LSBoost("p"), tu.DepthTwo("p"), tu.Auto("p")], ids=repr)
-def test_others_say_who_fits_rows_that_are_not_in_memory(tmp_path, made):
+def test_other_methods_refer_to_mcgrad_for_rows_not_in_memory(tmp_path, made):
     with pytest.raises(ArgumentError, match="takes rows in memory; got files that need not fit in memory\nhint: trueup"):
         made.fit(write(frame_of(), tmp_path / "rows.parquet"), "y")
 
 
-def test_more_rows_than_the_memory_holds_are_refused_with_what_would_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(apart, "OF_AN_OUTPUT", 10**6)
+def test_a_fit_beyond_the_memory_limit_is_rejected_with_the_memory_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(partitioned, "OUTPUT_BYTES", 10**6)
     files = write(frame_of(), tmp_path / "rows.parquet")
     made = tu.MCGrad("p", FEATURES, stopping=tu.CrossValidation(3), trees=2, rounds=1)
-    # 3 models of 1,500 rows take a megabyte a row and more.
-    message = r"to learn from 1,500 rows takes about 4.9 GB of memory; 2 GB are allowed\nhint: allow more "
-    own = r"\(memory=\"5GB\"\), judge by one model in place of 3 \(stopping=trueup.Holdout\(\)\), or fit some"
+    # 3 models of 1,500 rows take more than a megabyte per row.
+    message = r"a fit on 1,500 rows takes about 4.9 GB of memory; 2 GB are allowed\nhint: allow more "
+    own = r"\(memory=\"5GB\"\), use one held-out set instead of 3 folds, or fit on a sample"
     with pytest.raises(ArgumentError, match=message + own):
         made.fit(files, "y", sample_weight="w")
-    monkeypatch.setattr(apart, "facts_of", None)  # where all rows count they need not be read for that
+    monkeypatch.setattr(partitioned, "summarise_partitions", None)  # not needed if all rows are training rows
     with pytest.raises(ArgumentError, match=message):
         made.fit(files, "y")
     small = tu.scan(str(tmp_path / "rows.parquet"), memory="1GB")
-    with pytest.raises(ArgumentError, match=r"\nhint: allow more \(memory=\"2GB\"\), or fit some of the rows"):
+    with pytest.raises(ArgumentError, match=r"\nhint: allow more \(memory=\"2GB\"\), or fit on a sample of the rows"):
         tu.MCGrad("p", FEATURES, stopping=None).fit(small, "y")
     monkeypatch.undo()
-    monkeypatch.setattr(apart, "OF_AN_OUTPUT", 10**6)
+    monkeypatch.setattr(partitioned, "OUTPUT_BYTES", 10**6)
     made.fit(tu.scan(str(tmp_path / "rows.parquet"), memory="5GB"), "y")
 
 
-def test_memory_is_given_back_at_once_only_while_trees_are_grown(tmp_path, monkeypatch):
-    told = []
+def test_freed_memory_is_returned_at_once_only_during_a_fit(tmp_path, monkeypatch):
+    expected = []
 
     class Library:
         def mallopt(self, name, value):
-            told.append((name, value))
+            expected.append((name, value))
 
     def work(table, sizes, communicator):
-        told.append(len(table))
+        expected.append(len(table))
         raise DataError("no good")
 
     monkeypatch.setattr("trueup.cluster.files.ctypes.CDLL", lambda _: Library())
     monkeypatch.setattr("sys.platform", "linux")
-    with open_scan_partitions(write(frame_of(), tmp_path / "rows.parquet"), outcome="y", prediction="p") as parts:
+    with open_scan_partitions(write(frame_of(), tmp_path / "rows.parquet"), outcome="y", prediction="p") as partitions:
         for _ in range(2):
             with pytest.raises(DataError, match="no good"):
-                parts.run_workers(work)
-        assert told == 2 * [(-3, 2**20), N, (-3, 2**25), (-1, 2**26)]
-        monkeypatch.setattr("trueup.cluster.files.ctypes.CDLL", None)  # elsewhere it may not be asked for
+                partitions.run_workers(work)
+        assert expected == 2 * [(-3, 2**20), N, (-3, 2**25), (-1, 2**26)]
+        monkeypatch.setattr("trueup.cluster.files.ctypes.CDLL", None)  # must not be called on other systems
         monkeypatch.setattr("sys.platform", "win32")
         with pytest.raises(DataError, match="no good"):
-            parts.run_workers(work)
+            partitions.run_workers(work)
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_nothing_is_left(tmp_path, monkeypatch):
     (tmp_path / "spill").mkdir()
     write(frame_of(), tmp_path / "rows.parquet")
-    monkeypatch.setattr("trueup.cluster.files.np.ascontiguousarray", full)
-    with pytest.raises(FileError, match=r"cannot spill to .*: No space left on device\nhint: 40 bytes a row go there"):
+    monkeypatch.setattr("trueup.data.spill.np.ascontiguousarray", raise_disk_full)
+    with pytest.raises(
+        FileError,
+        match=r"cannot spill rows to .* \(40 bytes per row\): No space left on device\nhint: free disk space.*\(spill=...\)",
+    ):
         tu.MCGrad("p", FEATURES).fit(tu.scan(str(tmp_path / "rows.parquet"), spill=tmp_path / "spill"), "y")
     assert not list((tmp_path / "spill").iterdir())
 
 
-def full(array):
+def raise_disk_full(array):
     raise OSError(28, "No space left on device")

@@ -1,0 +1,387 @@
+"""Fits of MCGrad on rows in partitions: one pass that summarises all rows, then rounds fitted by all workers together.
+
+A round is stateless: workers get the rounds so far, apply them, fit one more and evaluate it. The driver keeps completed
+rounds, so that a failed round can be repeated, and an interrupted fit resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup.calibrators import splits
+from trueup.calibrators.base import FitResult
+from trueup.calibrators.losses import task_loss
+from trueup.calibrators.mcgrad.cascade import Cascade
+from trueup.calibrators.mcgrad.checkpoint import fingerprint_table
+from trueup.calibrators.mcgrad.grower import CascadeGrower
+from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation, choose_rounds
+from trueup.cluster.files import ScanPartitions
+from trueup.cluster.partitions import engine_of
+from trueup.data.checks import RowSummary
+from trueup.data.folds import assign_folds_by_hash, digest_rows, random_row_keys
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels.threads import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
+    from trueup.calibrators.mcgrad.cascade import CascadeRound
+    from trueup.calibrators.mcgrad.checkpoint import Checkpoint
+    from trueup.calibrators.mcgrad.estimator import MCGrad
+    from trueup.calibrators.mcgrad.grower import RoundLimits
+    from trueup.cluster.communicator import Communicator
+    from trueup.cluster.partitions import PartitionedTable
+    from trueup.data.table import Table
+    from trueup.learners.lightgbm import GrowthParameters
+
+SAMPLE_ROWS = 100_000  # for bins and explanations
+SAMPLE_SEED = 1_000_003  # added to the seed: the sample is independent of the folds
+DIGEST_MODULUS, HALF_DIGEST = 1 << 64, 1 << 32
+# Memory of a fit, as measured. Bytes of Python, NumPy, DuckDB, LightGBM, scikit-learn and the kernels; then bytes per row:
+# of a model, labels, indices and bins (one per value); of each of its outputs, scores and gradients; of all models, losses.
+BASE_BYTES = 400 * 10**6
+MODEL_BYTES, OUTPUT_BYTES, ROW_BYTES = 20, 44, 40
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSummary:
+    """What a fit must know of all training rows; summaries of partitions add.
+
+    Attributes
+    ----------
+    rows : RowSummary
+    digest : int
+        A fingerprint of the rows, independent of their order.
+    sizes : tuple of (int, int)
+        The number of each partition, and its number of training rows.
+    sample : Table
+        A random sample of at most 100,000 rows: those with the smallest ``keys``, sorted by them.
+    """
+
+    rows: RowSummary
+    digest: int
+    sizes: tuple[tuple[int, int], ...]
+    sample: Table
+    keys: UInt64Array
+
+    def __len__(self) -> int:
+        return self.rows.rows
+
+    def __add__(self, other: TrainingSummary) -> TrainingSummary:
+        joined = splits.append_rows(self.sample, other.sample)
+        sample, keys = _smallest_keys(joined, np.concatenate([self.keys, other.keys]))
+        digest = (self.digest + other.digest) % DIGEST_MODULUS
+        return TrainingSummary(self.rows + other.rows, digest, (*self.sizes, *other.sizes), sample, keys)
+
+
+def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSummary:
+    """Summarise all rows in one pass."""
+    summary: TrainingSummary = partitions.map_reduce(partial(_summarise_partition, seed=seed), add)
+    sample = replace(
+        summary.sample, unlabelled=summary.rows.unlabelled, weightless=summary.rows.weightless,
+        schema=partitions.schema, left_out=partitions.left_out,
+    )  # fmt: skip
+    return replace(summary, sample=sample)
+
+
+def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSummary:
+    content, ties = row_content(table)
+    sample, keys = _smallest_keys(table, random_row_keys(content, ties, seed + SAMPLE_SEED))
+    return TrainingSummary(RowSummary.of(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys)
+
+
+def _smallest_keys(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]:
+    rows = np.argsort(keys, kind="stable")[:SAMPLE_ROWS]
+    return table.take(rows), keys[rows]
+
+
+def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
+    """Return the columns that rows are hashed by, and those that distinguish equal rows: outcome and weight."""
+    assert table.outcome is not None
+    content = [*table.columns.values(), *table.prediction.reshape(len(table), len(table.schema.prediction)).T]
+    return content, [table.outcome] if table.weight is None else [table.outcome, table.weight]
+
+
+@dataclass(frozen=True, eq=False)
+class FitPlan:
+    """What workers must know to fit a round; sent to them.
+
+    Attributes
+    ----------
+    growth : GrowthParameters
+    limits : RoundLimits
+    rule : CrossValidation, Holdout or None
+        How rows are held out; None also if ``validation`` has rows of its own.
+    max_rounds, patience, seed : int
+    threads : int or None
+    sample : Table
+        Determines the bins.
+    validation : Table or None
+        Held-out rows of a `Validation`; used by the worker of rank 0.
+    digest : int or None
+        The fingerprint of all rows, if they are computed again for every round.
+    progress : callable, optional
+        Called with the number of trees of a round, and the maximum, if the fit runs in this process.
+    """
+
+    growth: GrowthParameters
+    limits: RoundLimits
+    rule: CrossValidation | Holdout | None
+    max_rounds: int
+    patience: int
+    seed: int
+    threads: int | None
+    sample: Table
+    validation: Table | None
+    digest: int | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+class RoundResult(NamedTuple):
+    """One more round (None if there were enough), the best number of rounds so far, and the evaluation of each."""
+
+    round: CascadeRound | None
+    chosen: int
+    evaluations: list[tuple[float, float, float]]
+
+
+def fit_partitioned(
+    calibrator: MCGrad, partitions: PartitionedTable, progress: Any = None, summary: TrainingSummary | None = None
+) -> None:
+    """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table.
+
+    ``progress`` is called with the number of trees of a round, and the maximum, if the fit runs in this process;
+    ``summary`` is that of all rows with the seed of the calibrator, if it has been computed.
+    """
+    calibrator._check_parameters(len(partitions.schema.prediction))
+    stopping, schema = calibrator.stopping, partitions.schema
+    if isinstance(stopping, Validation) and engine_of(stopping.data) is not None:
+        raise ArgumentError(
+            "the rows of a Validation must be in memory; the training rows need not be",
+            hint="collect them first, or some of them",
+        )
+    if summary is None:
+        check_memory(partitions, stopping)
+        summary = summarise_partitions(partitions, int(calibrator.random_state))
+    summary.rows.check(schema)
+    splits.check_row_count(summary)
+    plan = _make_plan(calibrator, summary)
+    if isinstance(partitions, ScanPartitions):
+        plan = replace(plan, digest=None, progress=progress)
+        validation_rows = 0 if plan.validation is None else len(plan.validation)
+        check_memory(partitions, stopping, len(summary) + validation_rows)
+    checkpoint = None
+    if calibrator.resume is not None:
+        checkpoint = calibrator._checkpoint(plan.growth, _fingerprint(summary, plan))
+    rounds, last = _fit_rounds(partitions, plan, checkpoint)
+    history = calibrator._make_history(last.chosen, last.evaluations, rounds, task_loss(schema.task).measure)
+    kept = tuple(rounds[: history.chosen])
+    if kept and isinstance(stopping, CrossValidation) and stopping.refit:
+        kept = partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
+    cascade = Cascade(task_loss(schema.task).link, schema.levels, plan.growth.outputs, kept)
+    calibrator._set_model(summary.sample, FitResult(cascade, history), len(summary))
+    if checkpoint is not None:
+        checkpoint.done()
+
+
+def _make_plan(calibrator: MCGrad, summary: TrainingSummary) -> FitPlan:
+    sample, stopping = summary.sample, calibrator.stopping
+    growth = calibrator._growth_parameters(sample)
+    validation = None
+    if isinstance(stopping, Validation):
+        validation = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
+        splits.warn_if_trained_on(sample, validation, task_loss(sample.schema.task))
+    max_rounds = calibrator._max_rounds()
+    return FitPlan(
+        growth, calibrator._round_limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
+        max_rounds, max_rounds if stopping is None else stopping.patience, int(calibrator.random_state),
+        calibrator.threads, sample, validation, summary.digest,
+    )  # fmt: skip
+
+
+def _model_count(rule: object) -> int:
+    return rule.folds if isinstance(rule, CrossValidation) else 1
+
+
+def check_memory(partitions: PartitionedTable, stopping: object, rows: int | None = None) -> None:
+    """Raise if a fit on the rows of files would exceed the memory limit of the scan; raw values stay on disk.
+
+    Without ``rows``, all rows are training rows, unless some may lack an outcome or a weight: then nothing is checked.
+    """
+    if not isinstance(partitions, ScanPartitions):
+        return
+    if rows is None:
+        if partitions.roles["unlabelled"] != "error" or partitions.roles["weight"] is not None:
+            return
+        rows = partitions.rows
+    memory, models, outputs = partitions.reader.scan.memory, _model_count(stopping), len(partitions.schema.prediction)
+    bins = len(partitions.schema.features) + outputs
+    per_row = models * (bins + MODEL_BYTES + OUTPUT_BYTES * outputs) + bins + ROW_BYTES * outputs
+    needed = BASE_BYTES + rows * per_row
+    if needed > memory:
+        fewer = f", use one held-out set instead of {models} folds" if models > 1 else ""
+        raise ArgumentError(
+            f"a fit on {rows:,} rows takes about {needed / 1e9:.2g} GB of memory; {memory / 1e9:.3g} GB are allowed",
+            hint=f"allow more ({{memory}}){fewer}, or fit on a sample of the rows",
+            settings={"memory": f"{np.ceil(needed / 1e8) / 10:g}GB"},
+        )
+
+
+def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
+    """Return what identifies the rows and their partitions: a fit is resumed on the same rows in the same partitions."""
+    content: dict[str, Any] = {
+        "schema": summary.sample.schema,
+        "rows": len(summary),
+        "content": summary.digest,
+        "partitions": sorted(summary.sizes),
+    }
+    if plan.validation is not None:
+        validation = fingerprint_table(plan.validation)
+        content["validation"] = [value for name, value in validation.items() if name != "schema"]
+    hashed = {"content", "partitions", "validation"} & {*content}
+    return content | {name: hashlib.sha256(repr(content[name]).encode()).hexdigest() for name in hashed}
+
+
+def _fit_rounds(
+    partitions: PartitionedTable, plan: FitPlan, checkpoint: Checkpoint | None
+) -> tuple[list[CascadeRound], RoundResult]:
+    """Fit rounds until the stopping rule ends the fit, or to the maximum."""
+    rounds = [] if checkpoint is None else list(checkpoint.rounds(_model_count(plan.rule)))[: plan.max_rounds]
+    while True:
+        result: RoundResult = partitions.run_workers(partial(_fit_round, plan=plan, rounds=tuple(rounds)))
+        if result.round is None:
+            return rounds[: len(result.evaluations) - 1], result
+        rounds.append(result.round)
+        if checkpoint is not None:
+            checkpoint.keep(rounds)
+        if len(rounds) == plan.max_rounds or len(rounds) - result.chosen >= plan.patience:
+            return rounds, result
+
+
+def _fit_round(
+    table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
+) -> RoundResult:
+    """Fit one more round with the other workers, and evaluate all."""
+    joined, grower = _make_grower(table, sizes, communicator, plan, rounds)
+    weight = None if joined.weight is None else joined.weight[grower.evaluated_rows]
+    losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
+    chosen, evaluations = choose_rounds(losses, weight, patience=plan.patience, communicator=communicator)
+    return RoundResult(grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations)
+
+
+def _refit_rounds(
+    table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
+) -> tuple[CascadeRound, ...]:
+    """Fit the chosen rounds again, on all rows."""
+    return _make_grower(table, sizes, communicator, plan, ())[1].refit(rounds)
+
+
+def _make_grower(
+    table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan, rounds: Sequence[CascadeRound]
+) -> tuple[Table, CascadeGrower]:
+    """Set up the grower for the rows of this worker."""
+    if plan.digest is not None:
+        _check_same_rows(table, sizes, communicator, plan.digest)
+    joined, row_splits = _split_rows(table, sizes, communicator, plan)
+    weight = splits.scale_weights(joined.weight, len(table), communicator)
+    grower = CascadeGrower(
+        joined, task_loss(table.schema.task), row_splits, plan.growth, plan.limits, weight,
+        Workers(plan.threads or getattr(communicator, "threads", None)), plan.progress, communicator=communicator,
+        given=rounds, sample=plan.sample,
+    )  # fmt: skip
+    return joined, grower
+
+
+def _split_rows(
+    table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan
+) -> tuple[Table, Sequence[Split]]:
+    """Split the rows of this worker into training and held-out rows; rows of a `Validation` are appended."""
+    rows = np.arange(len(table))
+    if plan.validation is not None:
+        own = plan.validation if communicator.rank == 0 else plan.validation.take(rows[:0])
+        columns: dict[str, Any] = {
+            name: ConcatenatedColumn(column, own.columns[name]) for name, column in table.columns.items()
+        }
+        joined = replace(splits.append_rows(replace(table, columns={}), own), columns=columns)
+        return joined, [Split(rows, np.arange(len(rows), len(joined)))]
+    if plan.rule is None:
+        return table, [Split(rows, rows[:0])]
+    if isinstance(plan.rule, Holdout):
+        folds = _assign_folds(table, sizes, splits.HOLDOUT_FOLDS, plan.seed)
+        held_out = folds < round(splits.HOLDOUT_FOLDS * plan.rule.share)
+        row_splits = [FoldSplit(held_out.astype(np.uint8), 1)]
+    else:
+        folds = _assign_folds(table, sizes, plan.rule.folds, plan.seed)
+        row_splits = [FoldSplit(folds, number) for number in range(plan.rule.folds)]
+    counts = communicator.all_reduce_sum([len(table), *(len(split.valid) for split in row_splits)])
+    total, *held_out_counts = counts.tolist()
+    if not 0 < min(held_out_counts) <= max(held_out_counts) < total:
+        raise DataError(
+            f"the {int(total):,} rows cannot be split into training and held-out rows",
+            hint="pass more rows, fewer folds, or another share to hold out",
+        )
+    return table, row_splits
+
+
+class FoldSplit(Split):
+    """One fold is held out. Training rows are listed on demand: a list takes 8 bytes per row, and is rarely used."""
+
+    def __init__(self, folds: AnyArray, held_out: int) -> None:
+        for name, value in (("_folds", folds), ("_held_out", held_out), ("valid", np.flatnonzero(folds == held_out))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def train(self) -> IntArray:
+        """The training rows."""
+        return np.flatnonzero(self._folds != self._held_out)  # type: ignore[attr-defined]
+
+
+class ConcatenatedColumn:
+    """Two columns as one, without a copy of either: the first may be larger than memory."""
+
+    def __init__(self, first: AnyArray, second: AnyArray) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __getitem__(self, rows: slice) -> AnyArray:
+        """Return consecutive rows."""
+        start, stop, _ = rows.indices(len(self))
+        own = len(self._first)
+        return np.concatenate([self._first[start:stop], self._second[max(start - own, 0) : max(stop - own, 0)]])
+
+
+def _assign_folds(table: Table, sizes: Sequence[int], folds: int, seed: int) -> AnyArray:
+    """Assign the rows of each partition to folds, independently of which worker has the partition."""
+    codes = np.empty(len(table), np.min_scalar_type(folds))
+    for rows, content, ties in _iter_content(table, sizes):
+        codes[rows] = assign_folds_by_hash(content, ties, folds, seed)
+    return codes
+
+
+def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
+    """Yield the rows of each partition, and their `row_content`."""
+    content, ties = row_content(table)
+    for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
+        rows = slice(end - size, end)
+        yield rows, [column[rows] for column in content], [column[rows] for column in ties]
+
+
+def _check_same_rows(table: Table, sizes: Sequence[int], communicator: Communicator, digest: int) -> None:
+    """Raise if the rows have changed: a frame that is computed again each time may have other rows."""
+    own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
+    low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats
+    if (int(low) + int(high) * HALF_DIGEST) % DIGEST_MODULUS != digest:
+        raise DataError(
+            "the rows have changed since the last pass: the frame is computed again each time, with different rows",
+            hint="keep it with .persist() or .cache(), or write it to files first",
+        )
