@@ -349,7 +349,7 @@ def test_points_are_those_that_neighbours_are_looked_for_by(own):
     expected = twin(points, data["p"], data["y"], at, new["p"], 0.4, 6)
     np.testing.assert_allclose(fix.predict(new), expected, **CLOSE)
     # The signed error of the measure is what the fix takes away from the mean score nearby.
-    error = tu.metrics.lce(points, data["p"], data["y"], gamma=0.4, bins=6, at=(at, new["p"]), signed=True)
+    error = tu.metrics.lce(points, data["p"], data["y"], gamma=0.4, bins=6, query=(at, new["p"]), signed=True)
     said = twin(points, data["p"], data["p"], at, new["p"], 0.4, 6)
     np.testing.assert_allclose(said - error, fix.predict(new), rtol=1e-5, atol=1e-6)
 

@@ -65,59 +65,59 @@ def confidence_and_hit(p, y):
 # The rule
 
 
-def test_four_rows_worked_by_hand():
-    found = abstain(HAND_P, HAND_Y, ratio=4)
-    assert found.threshold == 0.75
-    assert found.answered == 0.75
+def test_worked_example_of_four_rows():
+    result = abstain(HAND_P, HAND_Y, ratio=4)
+    assert result.threshold == 0.75
+    assert result.answered == 0.75
     # Unsure of one row, and 4 x (.05 + .1 + .2) expected of the others; one of them was wrong.
-    assert found.expected.estimate == pytest.approx(2.4)
-    assert found.realised.total == 5
-    assert found.realised.mean == 1.25
-    assert found.expected_risk == pytest.approx(0.35 / 3)
-    assert found.risk == pytest.approx(1 / 3)
+    assert result.expected.estimate == pytest.approx(2.4)
+    assert result.realised.total == 5
+    assert result.realised.mean == 1.25
+    assert result.expected_risk == pytest.approx(0.35 / 3)
+    assert result.risk == pytest.approx(1 / 3)
     # Costs 0, 4, 1, 0: squares about the mean 10.75, over 3 and 4.
-    assert found.realised.standard_error == pytest.approx(math.sqrt(10.75 / 12))
+    assert result.realised.standard_error == pytest.approx(math.sqrt(10.75 / 12))
     noise = 4 * math.sqrt(0.95 * 0.05 + 0.9 * 0.1 + 0.8 * 0.2)
-    assert found.realised.z_score == pytest.approx((5 - 2.4) / noise)
-    assert (found.reward, found.expected_reward, found.expected_total) == pytest.approx((-1.25, -0.6, 2.4))
-    assert found.prr == pytest.approx(-1 / 3)
-    assert found.costs == {"unsure": 1.0, "wrong": 4.0, "right": 0.0}
+    assert result.realised.z_score == pytest.approx((5 - 2.4) / noise)
+    assert (result.reward, result.expected_reward, result.expected_total) == pytest.approx((-1.25, -0.6, 2.4))
+    assert result.prr == pytest.approx(-1 / 3)
+    assert result.costs == {"unsure": 1.0, "wrong": 4.0, "right": 0.0}
 
 
-def test_a_right_answer_may_earn():
-    found = abstain(HAND_P, HAND_Y, costs={"unsure": 0, "wrong": 3, "right": -1})
-    assert (found.threshold, found.ratio) == (0.75, 4.0)
-    assert found.realised.total == -1 + 3 + 0 - 1
-    assert found.expected.estimate == pytest.approx(3 * 0.35 - (0.95 + 0.9 + 0.8))
+def test_correct_answers_may_have_negative_cost():
+    result = abstain(HAND_P, HAND_Y, costs={"unsure": 0, "wrong": 3, "right": -1})
+    assert (result.threshold, result.ratio) == (0.75, 4.0)
+    assert result.realised.total == -1 + 3 + 0 - 1
+    assert result.expected.estimate == pytest.approx(3 * 0.35 - (0.95 + 0.9 + 0.8))
 
 
 @given(labelled_rows(), st.tuples(st.integers(-3, 3), st.integers(0, 8), st.integers(0, 8)))
-def test_costs_are_those_of_a_plain_twin(rows, steps):
+def test_costs_equal_the_numpy_twin(rows, steps):
     right, more, most = steps
     if more + most == 0:
         more = 1
     unsure, wrong = right + more, right + more + most
     p, y = rows
     c, hit = confidence_and_hit(p, y)
-    found = abstain(p, y, costs={"unsure": unsure, "wrong": wrong, "right": right})
+    result = abstain(p, y, costs={"unsure": unsure, "wrong": wrong, "right": right})
     t = (wrong - unsure) / (wrong - right)
     close = np.abs(c - t) < 1e-9  # there both cost the same, but for rounding
-    want = twin_costs(c, hit, unsure, wrong, right)
-    want[close] = np.where(c >= t, np.where(hit == 1, right, wrong), unsure)[close]
-    assert found.realised.total == pytest.approx(want.sum())
-    assert found.expected.estimate == pytest.approx(np.where(c >= t, (1 - c) * wrong + c * right, unsure).sum(), abs=1e-9)
+    wanted = twin_costs(c, hit, unsure, wrong, right)
+    wanted[close] = np.where(c >= t, np.where(hit == 1, right, wrong), unsure)[close]
+    assert result.realised.total == pytest.approx(wanted.sum())
+    assert result.expected.estimate == pytest.approx(np.where(c >= t, (1 - c) * wrong + c * right, unsure).sum(), abs=1e-9)
 
 
 @given(labelled_rows(), st.floats(1, 60))
-def test_no_threshold_is_cheaper_in_expectation(rows, ratio):
+def test_threshold_minimises_the_expected_cost(rows, ratio):
     p, _ = rows
     c = np.maximum(p, 1 - p)
-    found = abstain(p, ratio=ratio)
+    result = abstain(p, ratio=ratio)
     for t in [*np.unique(c), 0.0, 2.0]:
-        assert found.expected.estimate <= np.where(c >= t, (1 - c) * ratio, 1.0).sum() + 1e-9
+        assert result.expected.estimate <= np.where(c >= t, (1 - c) * ratio, 1.0).sum() + 1e-9
 
 
-def test_of_two_classes_one_score_is_as_good_as_two():
+def test_one_score_and_two_class_columns_agree():
     random = np.random.default_rng(0)
     p = random.uniform(0, 1, 300)
     y = (random.random(300) < p).astype(int)
@@ -132,13 +132,13 @@ def test_of_two_classes_one_score_is_as_good_as_two():
         assert one.curve.reward == pytest.approx(two.curve.reward)
 
 
-def test_a_score_of_one_half_calls_1_and_of_equal_columns_the_first_is_called():
+def test_ties_predict_class_1_or_the_first_column():
     assert abstain([0.5], [1], ratio=1).risk == 0
     assert abstain([[0.5, 0.5]], [1], ratio=1).risk == 1
 
 
 @given(st.floats(0.5, 1, exclude_min=True), st.integers(-3, 3))
-def test_the_cut_for_low_scores_is_exact_to_the_last_bit(threshold, ulps):
+def test_mirrored_threshold_is_exact_to_the_last_bit(threshold, ulps):
     cut = _mirror(threshold)
     assert 1 - cut < threshold <= 1 - np.nextafter(cut, -1)
     assert 0 < cut <= 0.5
@@ -149,19 +149,19 @@ def test_the_cut_for_low_scores_is_exact_to_the_last_bit(threshold, ulps):
     assert (near < cut) == (1 - near >= threshold)
 
 
-def test_scores_on_the_threshold_are_answered_on_both_sides():
-    found = abstain([0.2, 0.8], ratio=5)
-    assert found.answered == 1
-    assert [(share.action, share.rows) for share in found.expected.shares] == [
+def test_scores_at_the_threshold_are_answered_on_both_sides():
+    result = abstain([0.2, 0.8], ratio=5)
+    assert result.answered == 1
+    assert [(share.action, share.rows) for share in result.expected.shares] == [
         ("answer 0", 1), ("unsure", 0), ("answer 1", 1),
     ]  # fmt: skip
 
 
-def test_the_class_that_is_answered_may_be_given():
+def test_predicted_class_can_be_passed():
     p = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    found = abstain(p, [1, 2], ratio=2, predicted_class=[1, 2])
-    assert found.coverage.threshold.tolist() == [0.7, 0.3]
-    assert found.coverage.area == 0
+    result = abstain(p, [1, 2], ratio=2, predicted_class=[1, 2])
+    assert result.coverage.threshold.tolist() == [0.7, 0.3]
+    assert result.coverage.area == 0
     # Confidences themselves.
     one = abstain([0.3, 0.7], [1, 1], ratio=2, predicted_class=1)
     assert one.coverage.threshold.tolist() == [0.7, 0.3]
@@ -169,7 +169,7 @@ def test_the_class_that_is_answered_may_be_given():
     assert abstain([0.3, 0.7], [0, 1], ratio=2, predicted_class=[0, 1]).risk == 0
 
 
-def test_a_weight_of_two_equals_the_row_twice():
+def test_weight_two_equals_duplicated_rows():
     random = np.random.default_rng(1)
     p, w = random.integers(0, 11, 40) / 10, random.integers(0, 3, 40)
     y = (random.random(40) < p).astype(int)
@@ -177,67 +177,67 @@ def test_a_weight_of_two_equals_the_row_twice():
     for name in ("rows", "answered", "risk", "expected_risk", "reward", "prr", "expected_total"):
         assert getattr(heavy, name) == pytest.approx(getattr(twice, name)), name
     for curve in ("curve", "coverage"):
-        one, other = (getattr(found, curve).to_frame() for found in (heavy, twice))
+        one, other = (getattr(result, curve).to_frame() for result in (heavy, twice))
         for name in set(one) - {"standard_error"}:
             assert one[name] == pytest.approx(other[name]), name
     assert heavy.coverage.area == pytest.approx(twice.coverage.area)
 
 
-def test_ratio_1_always_answers_and_a_right_answer_as_dear_as_silence_is_given_where_it_is_sure():
+def test_ratio_1_always_answers_and_equal_costs_answer_certain_rows_only():
     assert abstain([0.5, 0.6], ratio=1).answered == 1
-    found = abstain([1.0, 0.9, 0.0], costs={"unsure": 0, "wrong": 1})
-    assert (found.threshold, found.ratio, found.answered) == (1.0, math.inf, pytest.approx(2 / 3))
+    result = abstain([1.0, 0.9, 0.0], costs={"unsure": 0, "wrong": 1})
+    assert (result.threshold, result.ratio, result.answered) == (1.0, math.inf, pytest.approx(2 / 3))
 
 
-def test_where_nothing_is_answered_there_is_no_risk():
-    found = abstain([0.6, 0.7], [1, 0], ratio=50)
-    assert found.answered == 0
-    assert math.isnan(found.risk)
-    assert found.reward == -1
-    assert found.realised.z_score == 0
-    assert "of them wrong" not in repr(found)
+def test_risk_is_nan_without_answers():
+    result = abstain([0.6, 0.7], [1, 0], ratio=50)
+    assert result.answered == 0
+    assert math.isnan(result.risk)
+    assert result.reward == -1
+    assert result.realised.z_score == 0
+    assert "of them wrong" not in repr(result)
 
 
-def test_sure_answers_that_are_wrong_are_an_endless_z_score():
+def test_certain_wrong_answers_have_an_infinite_z_score():
     assert abstain([1.0, 1.0], [1, 0], ratio=2).realised.z_score == math.inf
 
 
-def test_the_standard_error_is_that_of_the_mean():
+def test_standard_error_is_that_of_the_mean():
     random = np.random.default_rng(2)
     means, errors = [], []
     for _ in range(400):
         p = random.uniform(0, 1, 200)
-        found = abstain(p, random.random(200) < p, ratio=4).realised
-        means.append(found.mean)
-        errors.append(found.standard_error)
+        result = abstain(p, random.random(200) < p, ratio=4).realised
+        means.append(result.mean)
+        errors.append(result.standard_error)
     # The spread of 400 means is known to within 3.5% (one standard deviation).
     assert np.mean(errors) == pytest.approx(np.std(means), rel=0.12)
     assert math.isnan(abstain([0.9], [1], ratio=2).realised.standard_error)
 
 
-def test_z_score_is_standard_normal_where_scores_are_right():
+def test_z_score_is_standard_normal_for_calibrated_scores():
     random = np.random.default_rng(3)
     p = random.uniform(0, 1, 400)
-    found = [abstain(p, random.random(400) < p, ratio=4).realised.z_score for _ in range(400)]
-    assert abs(np.mean(found)) < 4 / 20
-    assert np.std(found) == pytest.approx(1, abs=0.15)
+    result = [abstain(p, random.random(400) < p, ratio=4).realised.z_score for _ in range(400)]
+    assert abs(np.mean(result)) < 4 / 20
+    assert np.std(result) == pytest.approx(1, abs=0.15)
 
 
 # What labelled rows say of it
 
 
-def test_the_expected_cost_is_that_of_the_rule_on_scores():
+def test_expected_cost_is_that_of_a_rule_on_scores():
     random = np.random.default_rng(4)
     p, q = random.uniform(0, 1, 500), random.uniform(0, 1, 400)
     known = ((random.random(400) < q**2).astype(int), q)
     actions = {"no": (4, 0), "unsure": (1, 1), "yes": (0, 4)}
     rule = {"no": (0, 0.25), "unsure": (0.25, 0.75), "yes": (0.75, 1)}
     for bound in (None, known, Labelled(*known), 0.03, tu.metrics.calibration_bound(*known)):
-        found, want = abstain(p, ratio=4, labelled=bound).expected, expected_cost(p, actions, rule, bound)
-        assert (found.estimate, found.low, found.high) == pytest.approx((want.estimate, want.low, want.high))
+        result, wanted = abstain(p, ratio=4, labelled=bound).expected, expected_cost(p, actions, rule, bound)
+        assert (result.estimate, result.low, result.high) == pytest.approx((wanted.estimate, wanted.low, wanted.high))
 
 
-def test_labelled_rows_say_the_same_as_scores_and_as_confidences():
+def test_labelled_scores_and_labelled_confidences_agree():
     random = np.random.default_rng(5)
     p, q = random.uniform(0, 1, 500), random.uniform(0, 1, 400)
     y = (random.random(400) < q**2).astype(int)
@@ -255,22 +255,22 @@ def test_labelled_rows_say_the_same_as_scores_and_as_confidences():
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")  # a false alarm in a thousand
-def test_the_interval_holds_the_realised_cost_as_often_as_it_says():
+def test_interval_covers_the_realised_cost_at_its_level():
     random = np.random.default_rng(6)
-    held = 0
+    covered = 0
     for _ in range(300):
         p, q = random.uniform(0, 1, 300), random.uniform(0, 1, 600)
-        found = abstain(p, random.random(300) < p**1.5, ratio=4, labelled=(random.random(600) < q**1.5, q))
-        held += found.expected.low <= found.realised.total <= found.expected.high
-    assert held / 300 >= 0.9 - 3 * math.sqrt(0.09 / 300)
+        result = abstain(p, random.random(300) < p**1.5, ratio=4, labelled=(random.random(600) < q**1.5, q))
+        covered += result.expected.low <= result.realised.total <= result.expected.high
+    assert covered / 300 >= 0.9 - 3 * math.sqrt(0.09 / 300)
 
 
-def test_scores_from_elsewhere_are_warned_of():
+def test_shifted_scores_raise_a_warning():
     with pytest.warns(ShiftWarning, match="the score distribution has shifted"):
         abstain(np.linspace(0.5, 1, 400), ratio=4, labelled=(np.tile([0, 1], 200), np.linspace(0, 0.6, 400)))
 
 
-def test_the_cost_a_row_of_rows_to_come_can_be_asked_for():
+def test_target_population_gives_the_cost_per_row():
     p = np.random.default_rng(7).uniform(0, 1, 500)
     rows, population = (abstain(p, ratio=4, target=target) for target in ("rows", "population"))
     assert population.expected.estimate == pytest.approx(rows.expected.estimate / 500)
@@ -279,21 +279,21 @@ def test_the_cost_a_row_of_rows_to_come_can_be_asked_for():
     assert " per row" in repr(population)
 
 
-def test_segments_are_measured_by_themselves():
+def test_segments_equal_separate_calls():
     random = np.random.default_rng(8)
     p, region = random.uniform(0, 1, 300), np.array(["north", "south"])[random.integers(0, 2, 300)]
     y, w = (random.random(300) < p).astype(int), random.integers(0, 3, 300)
-    found = abstain(p, y, ratio=4, segments={"region": region}, weight=w)
-    assert list(found.by_segment) == ["region=north", "region=south"]
-    for name, one in found.by_segment.items():
+    result = abstain(p, y, ratio=4, segments={"region": region}, weight=w)
+    assert list(result.by_segment) == ["region=north", "region=south"]
+    for name, one in result.by_segment.items():
         here = region == name.removeprefix("region=")
-        alone = abstain(p[here], y[here], ratio=4, weight=w[here])
+        separate = abstain(p[here], y[here], ratio=4, weight=w[here])
         for part in ("rows", "answered", "risk", "reward", "prr", "expected_total"):
-            assert getattr(one, part) == pytest.approx(getattr(alone, part)), part
-        assert one.expected.high == pytest.approx(alone.expected.high)
-    assert sum(one.realised.total for one in found.by_segment.values()) == pytest.approx(found.realised.total)
+            assert getattr(one, part) == pytest.approx(getattr(separate, part)), part
+        assert one.expected.high == pytest.approx(separate.expected.high)
+    assert sum(one.realised.total for one in result.by_segment.values()) == pytest.approx(result.realised.total)
     several = abstain(np.column_stack([1 - p, p]), y, ratio=4, segments=region, weight=w)
-    assert several.by_segment["north"].reward == pytest.approx(found.by_segment["region=north"].reward)
+    assert several.by_segment["north"].reward == pytest.approx(result.by_segment["region=north"].reward)
 
 
 def test_an_audit_bounds_each_segment():
@@ -301,15 +301,15 @@ def test_an_audit_bounds_each_segment():
     p, region = random.uniform(0, 1, 2000), np.array(["n", "s"], object)[random.integers(0, 2, 2000)]
     y = (random.random(2000) < p).astype(int)
     audit = tu.audit({"p": p, "y": y, "region": region}, outcome="y", prediction="p", by=["region"])
-    found = abstain(p, ratio=4, labelled=audit, segments={"region": region})
-    assert set(found.by_segment) == {"region=n", "region=s"}
-    assert found.expected.half_widths["calibration"] > 0
+    result = abstain(p, ratio=4, labelled=audit, segments={"region": region})
+    assert set(result.by_segment) == {"region=n", "region=s"}
+    assert result.expected.half_widths["calibration"] > 0
 
 
 # Rewards over ratios
 
 
-def test_a_reward_curve_is_the_rule_at_each_ratio():
+def test_reward_curve_equals_abstain_at_each_ratio():
     random = np.random.default_rng(10)
     p, w = random.dirichlet([0.5] * 4, 200), random.integers(1, 4, 200).astype(float)
     y = np.array([random.choice(4, p=row) for row in p])
@@ -330,7 +330,7 @@ def test_a_reward_curve_is_the_rule_at_each_ratio():
     assert curve.random == pytest.approx(-(1 - curve.answered) - curve.answered * np.array(ratios) * wrong)
 
 
-def test_random_is_the_mean_over_all_ways_to_answer_as_many_rows():
+def test_random_reward_is_the_mean_over_all_subsets():
     from itertools import combinations
 
     p, y = [0.9, 0.85, 0.6, 0.3], [1, 0, 1, 1]
@@ -342,17 +342,17 @@ def test_random_is_the_mean_over_all_ways_to_answer_as_many_rows():
 
 
 @given(labelled_rows())
-def test_the_oracle_is_never_beaten_and_the_best_of_always_and_never_is_not_missed_in_expectation(rows):
+def test_oracle_is_an_upper_bound_and_always_and_never_are_lower_bounds(rows):
     p, y = rows
-    found, blind = reward_curve(p, y), reward_curve(p)
-    assert (found.oracle >= found.realised - 1e-12).all()
-    assert (found.oracle >= np.maximum(found.always, found.never) - 1e-12).all()
+    result, blind = reward_curve(p, y), reward_curve(p)
+    assert (result.oracle >= result.realised - 1e-12).all()
+    assert (result.oracle >= np.maximum(result.always, result.never) - 1e-12).all()
     assert (blind.expected >= np.maximum(blind.always, blind.never) - 1e-12).all()
     assert (blind.expected >= blind.random - 1e-12).all()
-    assert found.expected == pytest.approx(blind.reward)
+    assert result.expected == pytest.approx(blind.reward)
 
 
-def test_without_outcomes_a_curve_is_what_confidences_promise():
+def test_without_outcomes_the_curve_is_expected():
     curve = reward_curve([0.9, 0.8, 0.6], ratios=[1, 4])
     assert not curve.labelled
     assert np.isnan(curve.realised).all()
@@ -362,14 +362,14 @@ def test_without_outcomes_a_curve_is_what_confidences_promise():
     assert repr(curve) == "<RewardCurve of 3 rows: expected reward -0.2333 per row at ratio 1 to -0.7333 at 4>"
 
 
-def test_the_default_ratios_go_from_1_to_50():
+def test_default_ratios_range_from_1_to_50():
     ratio = reward_curve([0.9, 0.8]).ratio
     assert (ratio[0], ratio[-1], len(ratio)) == (1.0, 50.0, 50)
     ratio[0] = 7.0
     assert reward_curve([0.9, 0.8]).ratio[0] == 1.0
 
 
-def test_the_gain_is_the_difference_of_rewards_at_the_same_ratios():
+def test_gain_is_the_difference_of_rewards_at_equal_ratios():
     y = [1, 1, 0]
     before, after = (reward_curve(p, y, ratios=[2, 5]) for p in ([0.9, 0.9, 0.9], [0.9, 0.9, 0.6]))
     assert after.gain(before) * 3 == pytest.approx([0, 4])
@@ -382,52 +382,52 @@ def test_the_gain_is_the_difference_of_rewards_at_the_same_ratios():
 # Risk and coverage
 
 
-def test_rows_of_one_confidence_are_one_step():
-    found = risk_coverage([0.9, 0.8, 0.6, 0.6], [1, 1, 0, 1])
-    assert found.threshold.tolist() == [0.9, 0.8, 0.6]
-    assert found.coverage.tolist() == [0.25, 0.5, 1]
-    assert found.risk.tolist() == [0, 0, 0.25]
-    assert found.expected == pytest.approx([0.1, 0.15, 1.1 / 4])
+def test_tied_confidences_form_one_step():
+    result = risk_coverage([0.9, 0.8, 0.6, 0.6], [1, 1, 0, 1])
+    assert result.threshold.tolist() == [0.9, 0.8, 0.6]
+    assert result.coverage.tolist() == [0.25, 0.5, 1]
+    assert result.risk.tolist() == [0, 0, 0.25]
+    assert result.expected == pytest.approx([0.1, 0.15, 1.1 / 4])
     # Errors grow as (s - 1/2)/2 from s = 1/2 on: the integral of that over s.
-    assert found.area == pytest.approx(0.25 - math.log(2) / 4)
+    assert result.area == pytest.approx(0.25 - math.log(2) / 4)
     # Best order: three right ones first.
-    assert found.oracle_area == pytest.approx(0.25 + 0.75 * math.log(0.75))
-    assert found.random_area == 0.25
+    assert result.oracle_area == pytest.approx(0.25 + 0.75 * math.log(0.75))
+    assert result.random_area == 0.25
 
 
 @given(labelled_rows())
-def test_the_area_is_the_mean_risk_over_coverages(rows):
+def test_area_is_the_mean_risk_over_coverages(rows):
     p, y = rows
     c, hit = confidence_and_hit(p, y)
-    found = risk_coverage(p, y)
-    assert found.area == pytest.approx(twin_area(c, 1 - hit), abs=2e-4)
-    assert found.expected_area == pytest.approx(twin_area(c, 1 - c), abs=2e-4)
-    assert found.oracle_area == pytest.approx(twin_area(hit, 1 - hit), abs=2e-4)
-    assert found.oracle_area - 1e-12 <= found.area
-    assert found.risk[-1] == pytest.approx(found.random_area)
+    result = risk_coverage(p, y)
+    assert result.area == pytest.approx(twin_area(c, 1 - hit), abs=2e-4)
+    assert result.expected_area == pytest.approx(twin_area(c, 1 - c), abs=2e-4)
+    assert result.oracle_area == pytest.approx(twin_area(hit, 1 - hit), abs=2e-4)
+    assert result.oracle_area - 1e-12 <= result.area
+    assert result.risk[-1] == pytest.approx(result.random_area)
 
 
 @given(labelled_rows())
-def test_prr_is_twice_the_auroc_of_errors_less_1(rows):
+def test_prr_is_twice_the_auroc_of_errors_minus_1(rows):
     p, y = rows
     c, hit = confidence_and_hit(p, y)
-    found = risk_coverage(p, y)
+    result = risk_coverage(p, y)
     if 0 < hit.sum() < len(hit):
-        assert found.prr == pytest.approx(2 * twin_auroc(1 - hit, -c) - 1)
+        assert result.prr == pytest.approx(2 * twin_auroc(1 - hit, -c) - 1)
     else:
-        assert math.isnan(found.prr)
-    assert risk_coverage(p).prr == pytest.approx(found.expected_prr, nan_ok=True)
+        assert math.isnan(result.prr)
+    assert risk_coverage(p).prr == pytest.approx(result.expected_prr, nan_ok=True)
 
 
-def test_expected_prr_and_area_are_near_the_realised_where_scores_are_right():
+def test_expected_and_realised_area_agree_for_calibrated_scores():
     random = np.random.default_rng(11)
     p = random.uniform(0, 1, 20_000)
-    found = risk_coverage(p, random.random(20_000) < p)
-    assert found.prr == pytest.approx(found.expected_prr, abs=0.03)
-    assert found.area == pytest.approx(found.expected_area, abs=0.01)
+    result = risk_coverage(p, random.random(20_000) < p)
+    assert result.prr == pytest.approx(result.expected_prr, abs=0.03)
+    assert result.area == pytest.approx(result.expected_area, abs=0.01)
 
 
-def test_where_every_answer_is_wrong_or_right_areas_are_1_and_0():
+def test_areas_are_1_and_0_if_all_answers_are_wrong_or_correct():
     wrong, right = risk_coverage([0.9, 0.8], [0, 0]), risk_coverage([0.9, 0.8], [1, 1])
     assert (wrong.area, wrong.oracle_area, wrong.random_area) == pytest.approx((1, 1, 1))
     assert (right.area, right.oracle_area, right.random_area) == (0, 0, 0)
@@ -435,15 +435,15 @@ def test_where_every_answer_is_wrong_or_right_areas_are_1_and_0():
     assert math.isnan(right.prr)
 
 
-def test_a_weight_lost_beside_others_does_no_harm():
-    found = risk_coverage([0.9, 0.8, 0.7], [1, 1, 0], weight=[1, 1e-30, 1])
-    assert found.area == pytest.approx(risk_coverage([0.9, 0.7], [1, 0]).area)
+def test_negligible_weights_are_harmless():
+    result = risk_coverage([0.9, 0.8, 0.7], [1, 1, 0], weight=[1, 1e-30, 1])
+    assert result.area == pytest.approx(risk_coverage([0.9, 0.7], [1, 0]).area)
 
 
 # Results
 
 
-def test_the_order_of_rows_does_not_matter():
+def test_row_order_does_not_matter():
     random = np.random.default_rng(12)
     p = random.uniform(0, 1, 100)
     y = (random.random(100) < p).astype(int)
@@ -454,7 +454,7 @@ def test_the_order_of_rows_does_not_matter():
     assert one["realised"]["total"] == pytest.approx(other["realised"]["total"])
 
 
-def test_results_answer_in_one_line():
+def test_repr_is_one_line():
     assert repr(abstain(HAND_P, HAND_Y, ratio=4)) == (
         "<Abstention unsure below 0.75: answers 75% of 4 rows, 33.3% of them wrong (expected 11.7%); "
         "cost 5, expected cost 2.4, 1 to 6.22 at 90%>"
@@ -462,36 +462,36 @@ def test_results_answer_in_one_line():
     assert repr(risk_coverage(HAND_P)).startswith("<RiskCoverage of 4 rows: expected area ")
 
 
-def test_results_become_json_and_frames(frame):
+def test_results_convert_to_json_and_frames(frame):
     import narwhals as nw
 
-    found = abstain(HAND_P, ratio=4, segments=["a", "a", "b", "b"])
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert told["realised"] is None
-    assert told["risk"] is None
-    assert told["reward"] is None
-    assert set(told["by_segment"]) == {"a", "b"}
-    assert told["curve"]["ratio"][-1] == 50
+    result = abstain(HAND_P, ratio=4, segments=["a", "a", "b", "b"])
+    plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert plain["realised"] is None
+    assert plain["risk"] is None
+    assert plain["reward"] is None
+    assert set(plain["by_segment"]) == {"a", "b"}
+    assert plain["curve"]["ratio"][-1] == 50
     given_frame = frame({"x": [1.0]})
-    curve = nw.from_native(found.curve.to_frame(given_frame))
+    curve = nw.from_native(result.curve.to_frame(given_frame))
     assert curve.columns == [
         "ratio", "threshold", "answered", "expected", "realised", "standard_error", "always", "never", "oracle", "random",
     ]  # fmt: skip
     assert len(curve) == 50
-    steps = nw.from_native(found.coverage.to_frame(given_frame))
+    steps = nw.from_native(result.coverage.to_frame(given_frame))
     assert steps.columns == ["threshold", "coverage", "expected", "realised"]
 
 
-def test_a_dict_has_some_steps_of_many_and_a_frame_all():
-    found = risk_coverage(np.linspace(0.5, 1, 5000))
-    told = found.to_dict()
-    assert len(told["coverage"]) == 201
-    assert told["coverage"][-1] == 1
-    assert told["threshold"][0] == 1
-    assert len(found.to_frame()["coverage"]) == 5000
+def test_long_curves_are_thinned_in_dicts_but_not_in_frames():
+    result = risk_coverage(np.linspace(0.5, 1, 5000))
+    plain = result.to_dict()
+    assert len(plain["coverage"]) == 201
+    assert plain["coverage"][-1] == 1
+    assert plain["threshold"][0] == 1
+    assert len(result.to_frame()["coverage"]) == 5000
 
 
-def test_nothing_is_written_to():
+def test_inputs_are_not_modified():
     p, y, w = np.array(HAND_P), np.array(HAND_Y, float), np.array([1.0, 2, 0, 1])
     before = [column.copy() for column in (p, y, w)]
     abstain(p, y, ratio=3, weight=w, segments=["a", "b", "b", "a"])
@@ -531,7 +531,7 @@ def test_nothing_is_written_to():
         ({"ratio": 4, "predicted_class": [0, 1, 0.5, 1]}, "predicted_class must be from 0 to 1; got 0.5 at row 2"),
     ],
 )
-def test_bad_arguments_are_refused(given, message):
+def test_invalid_arguments_are_rejected(given, message):
     with pytest.raises(ArgumentError, match=message):
         abstain(HAND_P, HAND_Y, **given)
 
@@ -557,7 +557,7 @@ def test_bad_arguments_are_refused(given, message):
         ([0.2, 0.3], {"predicted_class": "yes"}, "predicted_class must hold numbers"),
     ],
 )
-def test_bad_rows_are_refused(rows, given, message):
+def test_invalid_rows_are_rejected(rows, given, message):
     with pytest.raises(DataError, match=message):
         abstain(rows, given.pop("y", None), ratio=4, **given)
 
@@ -572,7 +572,7 @@ def test_bad_rows_are_refused(rows, given, message):
         (["a"], "ratios must be numbers"),
     ],
 )
-def test_bad_ratios_are_refused(ratios, message):
+def test_invalid_ratios_are_rejected(ratios, message):
     with pytest.raises(ArgumentError, match=message):
         reward_curve(HAND_P, ratios=ratios)
 
@@ -584,21 +584,21 @@ def test_names_are_public():
 
 @pytest.mark.parametrize("target", ["rows", "population"])
 @pytest.mark.parametrize("several", [False, True])
-def test_the_risk_that_is_expected_goes_with_the_cost(target, several):
+def test_expected_risk_agrees_with_the_expected_cost(target, several):
     # Labelled rows correct both: cost = unsure rows + 4 x wrong answers.
     random = np.random.default_rng(3)
     p, q = random.beta(1, 3, 2000), random.beta(1, 3, 1000)
     y = (random.random(1000) < 0.1 + 0.8 * q).astype(int)
     scores = np.stack([1 - p, p], axis=1) if several else p
     bound = (y, np.stack([1 - q, q], axis=1) if several else q)
-    found = abstain(scores, ratio=4, labelled=bound, target=target)
+    result = abstain(scores, ratio=4, labelled=bound, target=target)
     plain = abstain(scores, ratio=4, target=target)
-    assert found.expected_risk > plain.expected_risk + 0.01
-    wrong = found.expected_risk * found.answered * 2000
-    assert (1 - found.answered) * 2000 + 4 * wrong == pytest.approx(found.expected_total)
+    assert result.expected_risk > plain.expected_risk + 0.01
+    wrong = result.expected_risk * result.answered * 2000
+    assert (1 - result.answered) * 2000 + 4 * wrong == pytest.approx(result.expected_total)
 
 
-def test_a_risk_is_a_share_whatever_corrects_it():
+def test_corrected_risk_stays_between_0_and_1():
     wrong = ([0] * 50, [0.9] * 50)
     with pytest.warns(ShiftWarning):
         assert abstain([0.99] * 50, ratio=4, labelled=wrong).expected_risk <= 1
@@ -607,7 +607,7 @@ def test_a_risk_is_a_share_whatever_corrects_it():
         assert abstain([0.99] * 50, ratio=4, labelled=right).expected_risk == 0
 
 
-def test_labelled_scores_of_several_classes_need_to_know_what_is_called():
+def test_labelled_class_scores_need_the_predicted_class():
     p = np.full((4, 3), 1 / 3)
     with pytest.raises(ArgumentError, match="the predicted class of its rows is unknown"):
         abstain(p, ratio=2, predicted_class=1, labelled=([0, 1, 2, 0], p))

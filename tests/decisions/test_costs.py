@@ -23,58 +23,58 @@ def spread(errors, largest, failing):
 ERRORS = {"fn": 5, "fp": 1}
 
 
-def test_a_hand_worked_example():
+def test_worked_example():
     # Passed: .1, which costs 5 x .1. Acted on: .3 and .9, which cost .7 and .1.
-    found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2)
-    assert found.estimate == pytest.approx(0.5 + 0.7 + 0.1)
+    result = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2)
+    assert result.estimate == pytest.approx(0.5 + 0.7 + 0.1)
     noise = math.sqrt(25 * 0.09 + 0.21 + 0.09)
-    assert found.half_widths == {"label noise": pytest.approx(quantile(0.05) * noise)}
-    assert (found.low, found.high) == (0.0, pytest.approx(1.3 + quantile(0.05) * noise))  # nothing can cost less than 0
-    assert found.shares == (td.Share("pass", 1.0, 0.1, 0.5), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
-    assert (found.correction, found.rows, found.evidence) == (0.0, 3.0, "")
-    assert math.isnan(found.distance)
+    assert result.half_widths == {"label noise": pytest.approx(quantile(0.05) * noise)}
+    assert (result.low, result.high) == (0.0, pytest.approx(1.3 + quantile(0.05) * noise))  # nothing can cost less than 0
+    assert result.shares == (td.Share("pass", 1.0, 0.1, 0.5), td.Share("act", 2.0, 1.2, pytest.approx(0.8)))
+    assert (result.correction, result.rows, result.evidence) == (0.0, 3.0, "")
+    assert math.isnan(result.distance)
 
 
-def test_labelled_rows_correct_the_estimate_and_say_how_sure_it_is():
+def test_labelled_rows_correct_the_estimate_and_determine_the_interval():
     # One labelled row in four was passed and cost 5: e = 5 (y - f) below .2, -(y - f) from there on.
     y, p = np.array([1.0, 0, 0, 1]), np.array([0.1, 0.1, 0.4, 0.4])
     e = np.array([5 * 0.9, -5 * 0.1, 0.4, -0.6])
     scores = np.array([0.05, 0.3, 0.3])
-    found = td.expected_cost(scores, ERRORS, 0.2, (y, p))
+    result = td.expected_cost(scores, ERRORS, 0.2, (y, p))
     by_scores = 5 * 0.05 + 0.7 + 0.7
-    assert found.correction == pytest.approx(3 * e.mean())
-    assert found.estimate == pytest.approx(by_scores + 3 * e.mean())
+    assert result.correction == pytest.approx(3 * e.mean())
+    assert result.estimate == pytest.approx(by_scores + 3 * e.mean())
     tau = spread(e, 5.0, 0.05) / 2
     z = quantile(0.05)
-    assert found.half_widths["label noise"] == pytest.approx(z * tau * math.sqrt(3))
-    assert found.half_widths["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
+    assert result.half_widths["label noise"] == pytest.approx(z * tau * math.sqrt(3))
+    assert result.half_widths["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
     wide = z * tau * math.sqrt(3 + 9 / 4)
-    assert found.estimate - wide < 0 < 5 + 2 < found.estimate + wide  # so few rows say nothing beyond what can be
-    assert (found.low, found.high) == (0.0, 7.0)
+    assert result.estimate - wide < 0 < 5 + 2 < result.estimate + wide  # so few rows say nothing beyond what can be
+    assert (result.low, result.high) == (0.0, 7.0)
 
 
-def test_the_population_is_told_a_row():
+def test_target_population_gives_the_cost_per_row():
     random = np.random.default_rng(0)
     p, labelled = random.beta(1, 3, 400), random.beta(1, 3, 300)
     y = (random.random(300) < labelled).astype(float)
-    found = td.expected_cost(p, ERRORS, 0.2, (y, labelled), target="population")
+    result = td.expected_cost(p, ERRORS, 0.2, (y, labelled), target="population")
     each = np.where(p >= 0.2, 1 - p, 5 * p)
     e = np.where(labelled >= 0.2, -1, 5) * (y - labelled)
     z, tau = quantile(0.05), spread(e, 5.0, 0.05) / math.sqrt(300)
     # A row is expected to cost between 0 and 1, so far from the mean at most.
     s = spread(each - each.mean(), max(each.mean(), 1 - each.mean()), 0.05) / math.sqrt(400)
-    assert found.estimate == pytest.approx(each.mean() + e.mean())
-    assert found.half_widths == {
+    assert result.estimate == pytest.approx(each.mean() + e.mean())
+    assert result.half_widths == {
         "sampling": pytest.approx(z * s / math.sqrt(400)), "calibration": pytest.approx(z * tau / math.sqrt(300)),
     }  # fmt: skip
-    assert found.high - found.estimate == pytest.approx(z * math.sqrt(s**2 / 400 + tau**2 / 300))
+    assert result.high - result.estimate == pytest.approx(z * math.sqrt(s**2 / 400 + tau**2 / 300))
 
 
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.integers(1, 3)), min_size=1, max_size=12),
     st.sampled_from(["rows", "population"]),
 )
-def test_a_weight_of_two_counts_as_the_row_twice(rows, target):
+def test_weight_two_equals_duplicated_rows(rows, target):
     p, w = (np.array(column, float) for column in zip(*rows, strict=True))
     one = td.expected_cost(p, ERRORS, 0.2, weight=w, target=target)
     other = td.expected_cost(np.repeat(p, w.astype(int)), ERRORS, 0.2, target=target)
@@ -83,13 +83,13 @@ def test_a_weight_of_two_counts_as_the_row_twice(rows, target):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1), st.floats(0.5, 0.99))
-def test_an_interval_holds_its_estimate_and_ends_where_costs_can(p, threshold, level):
-    found = td.expected_cost(p, ERRORS, threshold, 0.2, level=level)
+def test_interval_contains_its_estimate_and_possible_costs_only(p, threshold, level):
+    result = td.expected_cost(p, ERRORS, threshold, 0.2, level=level)
     acted = sum(score >= threshold for score in p)
-    assert 0 <= found.low <= found.estimate <= found.high <= acted + 5 * (len(p) - acted) + 1e-9
+    assert 0 <= result.low <= result.estimate <= result.high <= acted + 5 * (len(p) - acted) + 1e-9
 
 
-def test_start_up_costs_belong_to_these_rows():
+def test_fixed_costs_count_for_these_rows_only():
     p = np.linspace(0, 1, 50)
     best = td.best_rule(p, ERRORS, fixed_costs={"act": 7})
     assert td.expected_cost(p, ERRORS, best).estimate == pytest.approx(best.estimate)
@@ -100,57 +100,57 @@ def test_start_up_costs_belong_to_these_rows():
     assert per_row.estimate == pytest.approx((best.estimate - 7) / 50)
 
 
-def test_segments_add_up_and_are_told_one_by_one():
+def test_segments_add_up_and_equal_separate_calls():
     random = np.random.default_rng(1)
     p, segment = random.beta(1, 3, 600), random.choice(["n", "s"], 600)
     y, labelled, own = (random.random(500) < 0.3).astype(float), random.beta(1, 3, 500), random.choice(["n", "s"], 500)
-    found = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, labelled, segments=own), segments=segment)
+    result = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, labelled, segments=own), segments=segment)
     for name in ("n", "s"):
-        alone = td.expected_cost(p[segment == name], ERRORS, 0.2, (y[own == name], labelled[own == name]))
-        part = found.by_segment[name]
-        assert (part.estimate, part.low, part.high) == pytest.approx((alone.estimate, alone.low, alone.high))
-        assert part.half_widths == pytest.approx(alone.half_widths)
-        assert part.evidence == alone.evidence
-    assert found.estimate == pytest.approx(sum(one.estimate for one in found.by_segment.values()))
-    assert found.high - found.low < sum(one.high - one.low for one in found.by_segment.values())
+        separate = td.expected_cost(p[segment == name], ERRORS, 0.2, (y[own == name], labelled[own == name]))
+        part = result.by_segment[name]
+        assert (part.estimate, part.low, part.high) == pytest.approx((separate.estimate, separate.low, separate.high))
+        assert part.half_widths == pytest.approx(separate.half_widths)
+        assert part.evidence == separate.evidence
+    assert result.estimate == pytest.approx(sum(one.estimate for one in result.by_segment.values()))
+    assert result.high - result.low < sum(one.high - one.low for one in result.by_segment.values())
 
 
-def test_without_a_bound_segments_are_only_told_apart():
+def test_without_evidence_segments_only_split_the_cost():
     p, segment = np.linspace(0, 1, 40), np.arange(40) % 4
-    found, whole = td.expected_cost(p, ERRORS, 0.2, segments=segment), td.expected_cost(p, ERRORS, 0.2)
-    assert (found.estimate, found.low, found.high) == pytest.approx((whole.estimate, whole.low, whole.high))
-    assert list(found.by_segment) == ["0", "1", "2", "3"]
+    result, whole = td.expected_cost(p, ERRORS, 0.2, segments=segment), td.expected_cost(p, ERRORS, 0.2)
+    assert (result.estimate, result.low, result.high) == pytest.approx((whole.estimate, whole.low, whole.high))
+    assert list(result.by_segment) == ["0", "1", "2", "3"]
 
 
-def test_the_result_leaves_as_json():
-    found = td.expected_cost([0.1, 0.3], ERRORS, 0.2, 0.01, segments=["a", "b"])
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert told["distance"] is None
-    assert told["by_segment"]["a"]["estimate"] == 0.5
-    assert told["shares"][0] == {"action": "pass", "rows": 1.0, "positives": 0.1, "cost": 0.5}
+def test_result_converts_to_json():
+    result = td.expected_cost([0.1, 0.3], ERRORS, 0.2, 0.01, segments=["a", "b"])
+    plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert plain["distance"] is None
+    assert plain["by_segment"]["a"]["estimate"] == 0.5
+    assert plain["shares"][0] == {"action": "pass", "rows": 1.0, "positives": 0.1, "cost": 0.5}
 
 
-def test_it_answers_in_one_line():
-    found = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2, 0.01, target="population")
-    assert repr(found).startswith("<ExpectedCost 0.4333 per row, ")
-    assert "calibration 0.06; c at most 0.01, as given)>" in repr(found)
+def test_repr_is_one_line():
+    result = td.expected_cost([0.1, 0.3, 0.9], ERRORS, 0.2, 0.01, target="population")
+    assert repr(result).startswith("<ExpectedCost 0.4333 per row, ")
+    assert "calibration 0.06; c at most 0.01, as given)>" in repr(result)
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("arguments", "message"),
     [
         ({"level": 1}, "level must lie between 0 and 1; got 1"), ({"level": "90%"}, "level must lie between 0 and 1"),
         ({"target": "all"}, "target must be"), ({"rule": 20}, r"must lie in \[0, 1\]"),
         ({"costs": {"fn": 5}}, "must name both 'fn' and 'fp'"),
     ],
 )  # fmt: skip
-def test_bad_wishes_are_refused(asked, told):
-    with pytest.raises(ArgumentError, match=told):
-        td.expected_cost([0.1, 0.2], **({"costs": ERRORS, "rule": 0.2} | asked))
+def test_invalid_arguments_are_rejected(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        td.expected_cost([0.1, 0.2], **({"costs": ERRORS, "rule": 0.2} | arguments))
 
 
 @pytest.mark.parametrize(
-    ("p", "weight", "told"),
+    ("p", "weight", "message"),
     [
         ([0.1, math.nan], None, "p must be finite"), ([], None, "the arrays are empty"), ([0.1, 7], None, "got 7"),
         ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to be summed"),
@@ -158,30 +158,30 @@ def test_bad_wishes_are_refused(asked, told):
         ([0.1, 0.2], [0, 0], "all zero"), ("scores", None, "must hold numbers|one-dimensional"),
     ],
 )  # fmt: skip
-def test_bad_rows_are_refused(p, weight, told):
-    with pytest.raises(DataError, match=told):
+def test_invalid_rows_are_rejected(p, weight, message):
+    with pytest.raises(DataError, match=message):
         td.expected_cost(p, ERRORS, 0.2, weight=weight)
 
 
-def test_costs_too_small_to_add_up_are_refused():
+def test_tiny_costs_are_rejected():
     with pytest.raises(ArgumentError, match="costs are too small to add; the largest is 1e-200"):
         td.expected_cost([0.1, 0.2], {"fn": 1e-200, "fp": 1e-201}, 0.2)
     for unit in (1e-80, 1e80):
-        found, usual = (td.expected_cost([0.1, 0.3], {"fn": 5 * by, "fp": by}, 0.2) for by in (unit, 1.0))
-        assert found.high / unit == pytest.approx(usual.high)
+        result, expected = (td.expected_cost([0.1, 0.3], {"fn": 5 * by, "fp": by}, 0.2) for by in (unit, 1.0))
+        assert result.high / unit == pytest.approx(expected.high)
 
 
 @pytest.mark.parametrize("target", ["rows", "population"])
-def test_a_level_of_nearly_one_is_no_surer_than_possible(target):
+def test_level_close_to_one_gives_the_possible_range(target):
     p = np.linspace(0, 1, 40)
     labelled = td.Labelled(p > 0.5, p, segments=np.arange(40) % 20)
     for bound in (labelled, 0.1):
-        found = td.expected_cost(p, ERRORS, 0.2, bound, level=1 - 1e-16, segments=np.arange(40) % 20, target=target)
-        assert found.low == 0
-        assert found.high > 1
+        result = td.expected_cost(p, ERRORS, 0.2, bound, level=1 - 1e-16, segments=np.arange(40) % 20, target=target)
+        assert result.low == 0
+        assert result.high > 1
 
 
-def test_one_row_is_told_as_one():
+def test_repr_of_a_single_row():
     assert "of 1 row, " in repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3])))
     assert repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3]))).endswith("1 labelled row)>")
 
@@ -203,52 +203,52 @@ def draw(random, n, shape):
 @ONCE_IN_A_WHILE
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", ["rows", "population"])
-def test_intervals_of_a_given_rule_hold(shape, target):
-    random, held = np.random.default_rng(7), 0
+def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target):
+    random, covered = np.random.default_rng(7), 0
     rule = 0.2 / (15 if shape == "rare" else 1)
     many, _, chance = draw(random, 1_000_000, shape)
     truth = float(np.mean(np.where(many >= rule, 1 - chance, 5 * chance)))
     for _ in range(TRIES):
         (p, y, _), (scores, outcome, _) = draw(random, 800, shape), draw(random, 500, shape)
-        found = td.expected_cost(p, ERRORS, rule, (outcome, scores), target=target)
+        result = td.expected_cost(p, ERRORS, rule, (outcome, scores), target=target)
         cost = truth if target == "population" else float(np.sum(np.where(p >= rule, 1 - y, 5 * y)))
-        held += found.low <= cost <= found.high
-    assert held / TRIES >= HELD
+        covered += result.low <= cost <= result.high
+    assert covered / TRIES >= HELD
 
 
-def test_what_segments_add_varies_with_how_many_rows_they_have():
+def test_corrections_vary_with_the_number_of_rows_per_segment():
     # Scores know nothing, segments all: what a row costs depends on its segment alone, and that is chance.
-    random, held = np.random.default_rng(2), {"cost": 0, "precision": 0}
+    random, covered = np.random.default_rng(2), {"cost": 0, "precision": 0}
     y = np.repeat([1, 0, 1, 0], [9000, 1000, 1000, 9000])
     labelled = td.Labelled(y, np.full(20_000, 0.5), segments=np.repeat([0, 1], 10_000))
     for _ in range(100):
         segment, p = random.integers(0, 2, 200), np.full(200, 0.5)
         cost = td.expected_cost(p, ERRORS, 0.2, labelled, segments=segment, target="population")
         rates = td.expected_confusion(p, 0.2, labelled, segments=segment, target="population")
-        held["cost"] += cost.low <= 0.5 <= cost.high
-        held["precision"] += rates.precision.low <= 0.5 <= rates.precision.high
-    assert min(held.values()) / 100 >= 0.9 - 3 * math.sqrt(0.9 * 0.1 / 100)
+        covered["cost"] += cost.low <= 0.5 <= cost.high
+        covered["precision"] += rates.precision.low <= 0.5 <= rates.precision.high
+    assert min(covered.values()) / 100 >= 0.9 - 3 * math.sqrt(0.9 * 0.1 / 100)
 
 
-def test_the_sampling_of_segments_counts_what_labelled_rows_add():
+def test_sampling_variance_includes_the_corrections_of_segments():
     # By hand: rows of both segments cost .5 by their scores; labelled rows take .4 from one and add .4 to the other.
     y = np.repeat([1.0, 0, 1, 0], [9, 1, 1, 9])
     labelled = td.Labelled(y, np.full(20, 0.5), segments=np.repeat(["a", "b"], 10))
-    found = td.expected_cost(np.full(5, 0.5), ERRORS, 0.2, labelled, segments=[*"aaabb"], target="population")
+    result = td.expected_cost(np.full(5, 0.5), ERRORS, 0.2, labelled, segments=[*"aaabb"], target="population")
     each = np.array([0.1, 0.1, 0.1, 0.9, 0.9])
     mean = each.mean()
-    assert found.estimate == pytest.approx(mean)
+    assert result.estimate == pytest.approx(mean)
     # Scores from .2 on cost 0 to .8, those below 0 to 1; with what is added, -.4 to 1.4.
     s = spread(each - mean, max(1.4 - mean, mean + 0.4), 0.05) / math.sqrt(5)
-    assert found.half_widths["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
+    assert result.half_widths["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
 
 
-def test_the_sampling_of_weighted_segments_is_that_of_what_each_row_costs():
+def test_sampling_variance_of_weighted_segments_is_that_of_row_costs():
     random = np.random.default_rng(4)
     p, w, segment = random.random(60), random.exponential(1, 60), np.repeat(["a", "b"], 30)
     lp, own = random.random(400), np.repeat(["a", "b"], 200)
     y = (random.random(400) < lp / 2 + 0.4 * (own == "b")).astype(float)
-    found = td.expected_cost(
+    result = td.expected_cost(
         p, ERRORS, 0.2, td.Labelled(y, lp, segments=own), weight=w, segments=segment, target="population"
     )
     added = {name: np.mean((np.where(lp >= 0.2, -1, 5) * (y - lp))[own == name]) for name in ("a", "b")}
@@ -256,14 +256,14 @@ def test_the_sampling_of_weighted_segments_is_that_of_what_each_row_costs():
     each = np.where(p >= 0.2, 1 - p, 5 * p) + shift
     mean = float(w @ each / w.sum())
     most = w.max() * max(max(abs(one - mean), abs(1 + one - mean)) for one in added.values())
-    assert found.estimate == pytest.approx(mean)
-    assert found.half_widths["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
+    assert result.estimate == pytest.approx(mean)
+    assert result.half_widths["sampling"] == pytest.approx(quantile(0.05) * spread(w * (each - mean), most, 0.05) / w.sum())
 
 
 @ONCE_IN_A_WHILE
-def test_a_rule_that_labelled_rows_chose_needs_more_room():
+def test_tuned_rules_need_wider_intervals():
     """Thresholds tried out on labelled rows: as if given, the interval fails; as searched for, it holds."""
-    random, held = np.random.default_rng(3), {False: 0, True: 0}
+    random, covered = np.random.default_rng(3), {False: 0, True: 0}
     costs = {"fn": 1, "fp": 1}
     for _ in range(TRIES):
         labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # scores that know nothing
@@ -273,29 +273,29 @@ def test_a_rule_that_labelled_rows_chose_needs_more_room():
         below = np.append(0.0, np.cumsum(2 * labelled[order] - 1))  # what a threshold costs at each score, less a constant
         best = np.append(scores[order], 1.0)[np.argmin(below)]
         cost = float(np.sum(np.where(p >= best, 1 - y, y)))
-        for searched in held:
-            found = td.expected_cost(p, costs, float(best), (labelled, scores), tuned=searched)
-            held[searched] += found.low <= cost <= found.high
-    assert held[True] / TRIES >= HELD
-    assert held[False] / TRIES < HELD
+        for searched in covered:
+            result = td.expected_cost(p, costs, float(best), (labelled, scores), tuned=searched)
+            covered[searched] += result.low <= cost <= result.high
+    assert covered[True] / TRIES >= HELD
+    assert covered[False] / TRIES < HELD
 
 
 @ONCE_IN_A_WHILE
-def test_the_best_rule_by_scores_alone_was_given_as_far_as_labels_know():
-    random, held = np.random.default_rng(5), 0
+def test_best_rule_of_the_scores_is_not_tuned():
+    random, covered = np.random.default_rng(5), 0
     for _ in range(TRIES):
         (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
         best = td.best_rule(p, ERRORS)
-        found = td.expected_cost(p, ERRORS, best, (outcome, scores))
-        held += found.low <= float(np.sum(np.where(p >= best.threshold, 1 - y, 5 * y))) <= found.high
-    assert held / TRIES >= HELD
+        result = td.expected_cost(p, ERRORS, best, (outcome, scores))
+        covered += result.low <= float(np.sum(np.where(p >= best.threshold, 1 - y, 5 * y))) <= result.high
+    assert covered / TRIES >= HELD
 
 
 @ONCE_IN_A_WHILE
-def test_what_holds_for_every_rule_holds_for_one():
-    random, held = np.random.default_rng(6), 0
+def test_tuned_intervals_also_hold_for_a_fixed_rule():
+    random, covered = np.random.default_rng(6), 0
     for _ in range(TRIES):
         (p, y, _), (scores, outcome, _) = draw(random, 800, "too sure"), draw(random, 500, "too sure")
-        found = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), tuned=True)
-        held += found.low <= float(np.sum(np.where(p >= 0.3, 1 - y, 5 * y))) <= found.high
-    assert held / TRIES >= HELD
+        result = td.expected_cost(p, ERRORS, 0.3, td.Labelled(outcome, scores), tuned=True)
+        covered += result.low <= float(np.sum(np.where(p >= 0.3, 1 - y, 5 * y))) <= result.high
+    assert covered / TRIES >= HELD

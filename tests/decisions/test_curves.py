@@ -14,7 +14,7 @@ from trueup.decisions.curve_limits import limit_by_errors, sum_shares
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inference import likely_root, range_quantile
-from trueup.metrics.inputs import scored
+from trueup.metrics.inputs import validate_scores
 
 BOTH = pytest.mark.parametrize("draw", [tu.decisions.expected_roc, tu.decisions.expected_pr])
 TARGETS = pytest.mark.parametrize("target", ["rows", "population"])
@@ -40,7 +40,7 @@ def inside(values, low, high, slack=1e-9):
     return bool(((values >= low - slack) & (values <= high + slack))[known].all())
 
 
-def test_a_small_curve_is_as_worked_by_hand():
+def test_worked_example():
     roc, pr = tu.decisions.expected_roc([0.1, 0.4, 0.8]), tu.decisions.expected_pr([0.1, 0.4, 0.8])
     assert roc.threshold.tolist() == [math.inf, 0.8, 0.4, 0.1]
     np.testing.assert_allclose(roc.y, [0, 0.8 / 1.3, 1.2 / 1.3, 1])
@@ -50,7 +50,7 @@ def test_a_small_curve_is_as_worked_by_hand():
     assert pr.area == pytest.approx((0.8 * 0.8 + 0.4 * 0.6 + 0.1 * 1.3 / 3) / 1.3)
 
 
-def test_limits_by_c_are_the_published_ones_where_rows_leave_room():
+def test_limits_by_c_are_the_published_ones_within_the_possible_range():
     p, c = np.linspace(0.2, 0.8, 61), 0.01
     shares = sum_shares(p, np.ones(61))
     fpr, tpr, _ = limit_by_errors("roc", shares, c, c, "rows")
@@ -62,7 +62,7 @@ def test_limits_by_c_are_the_published_ones_where_rows_leave_room():
         np.testing.assert_allclose(rate.high[middle], rate.estimate[middle] + width)
 
 
-def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_what_may_be_wrong():
+def test_label_noise_with_a_bound_is_the_range_of_brownian_motion():
     p = np.array([0.1, 0.4, 0.8])
     for c in (0.0, 0.05):
         more = c * (0.8 + 0.6 + 1.4) / 2
@@ -70,75 +70,75 @@ def test_label_noise_beside_c_is_the_range_of_brownian_motion_and_grows_with_wha
         assert tu.decisions.expected_roc(p, c).half_widths == pytest.approx({"calibration": c, "label noise": noise})
 
 
-def test_sampling_beside_c_is_the_range_of_brownian_motion_on_the_side_that_varies_more():
+def test_sampling_with_a_bound_is_the_range_of_brownian_motion():
     p, w = np.array([0.1, 0.4, 0.7]), np.array([1.0, 2.0, 0.5])
     sides = [
         range_quantile(0.8 * 0.025) * float(likely_root(np.sum((w * share) ** 2), 2.0, 0.025)) / 3.5 for share in (p, 1 - p)
     ]
-    found = tu.decisions.expected_roc(p, 0.05, weight=w, target="population")
-    assert found.half_widths == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
+    result = tu.decisions.expected_roc(p, 0.05, weight=w, target="population")
+    assert result.half_widths == pytest.approx({"calibration": 0.05, "sampling": max(sides)})
     random, many = np.random.default_rng(13), np.round(np.random.default_rng(14).random(4000), 1)
-    rates, held = realised(many, many), 0
+    rates, covered = realised(many, many), 0
     for _ in range(40):
         curve = tu.decisions.expected_roc(random.choice(many, 300), 0.0, target="population")
         inside_both = inside(rates[0], curve.y_low, curve.y_high) and inside(rates[1], curve.x_low, curve.x_high)
-        held += len(curve.threshold) == len(rates[0]) and inside_both
-    assert held >= 36
+        covered += len(curve.threshold) == len(rates[0]) and inside_both
+    assert covered >= 36
 
 
-def test_with_labelled_rows_their_errors_say_how_much_labels_vary():
+def test_residuals_of_labelled_rows_determine_the_label_noise():
     # One error's variance, over 100 rows and over 400: twice the spread, whatever the scores say.
     random = np.random.default_rng(15)
     p, f = random.random(100), random.random(400)
-    found = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
-    assert found.half_widths["label noise"] == pytest.approx(2 * found.half_widths["calibration"])
+    result = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
+    assert result.half_widths["label noise"] == pytest.approx(2 * result.half_widths["calibration"])
 
 
-def test_events_that_were_expected_and_not_seen_count():
+def test_expected_events_count_if_none_was_observed():
     f, w = np.full(200, 0.01), np.random.default_rng(16).random(200) + 0.5
-    usual = np.sum(w**2) * 0.0099 / w.sum() ** 2
-    assert curve_limits._Residuals(scored(np.zeros(200), f, w)).variance == pytest.approx(usual)
-    seen = curve_limits._Residuals(scored(np.ones(200), f, w)).variance
+    expected = np.sum(w**2) * 0.0099 / w.sum() ** 2
+    assert curve_limits._Residuals(validate_scores(np.zeros(200), f, w)).variance == pytest.approx(expected)
+    seen = curve_limits._Residuals(validate_scores(np.ones(200), f, w)).variance
     assert seen == pytest.approx(np.sum(w**2) * 0.99**2 / w.sum() ** 2)
 
 
-def test_rows_of_one_score_vary_in_number_and_not_in_kind():
+def test_a_single_score_has_no_sampling_error():
     assert tu.decisions.expected_roc([0.3] * 50, target="population").half_widths == {
         "sampling": pytest.approx(0, abs=1e-12)
     }
 
 
-def test_limits_are_wider_where_thresholds_were_left_out(monkeypatch):
+def test_limits_allow_for_thresholds_between_the_simulated_ones(monkeypatch):
     p = np.linspace(0.2, 0.8, 4000)
-    found = tu.decisions.expected_roc(p)
+    result = tu.decisions.expected_roc(p)
     monkeypatch.setattr(curve_limits, "OVERSHOOT", 0.0)
-    wider = (found.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
+    wider = (result.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
     # Some 232 steps, each of so much of the noise; what a path reaches beyond both ends of one.
-    usual = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
-    assert np.all((wider > 0.6 * usual) & (wider < 1.6 * usual))
+    expected = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
+    assert np.all((wider > 0.6 * expected) & (wider < 1.6 * expected))
 
 
-def test_label_noise_that_is_drawn_is_the_largest_distance_of_brownian_motion():
+def test_simulated_label_noise_is_the_maximum_of_brownian_motion():
     p, random = np.full(400, 0.3) + np.arange(400) * 1e-6, np.random.default_rng(0)
     walks = np.abs(np.cumsum(random.normal(size=(4000, 400)), axis=1)).max(axis=1) / 20
-    found = tu.decisions.expected_roc(p)
-    assert found.half_widths == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
+    result = tu.decisions.expected_roc(p)
+    assert result.half_widths == pytest.approx({"label noise": np.quantile(walks, 0.9) * math.sqrt(0.21 / 400)}, rel=0.05)
 
 
 @pytest.mark.parametrize("level", [0.99, 0.999, 0.9999, 1 - 1e-7])
-def test_levels_beyond_what_was_drawn_are_as_far_as_brownian_motion_goes(level):
+def test_extrapolated_levels_follow_brownian_motion(level):
     p = np.full(400, 0.3) + np.arange(400) * 1e-6
-    found = tu.decisions.expected_roc(p, level=level)
+    result = tu.decisions.expected_roc(p, level=level)
     # P(max |B| > x) is 4 Q(x) that far out; steps take a little away.
     exact = -NormalDist().inv_cdf((1 - level) / 4) * math.sqrt(0.21 / 400)
-    assert 0.93 * exact < found.half_widths["label noise"] < 1.15 * exact
+    assert 0.93 * exact < result.half_widths["label noise"] < 1.15 * exact
     near = tu.decisions.expected_roc(p, level=0.9)
-    assert found.area_high - found.area > 1.4 * (near.area_high - near.area)
+    assert result.area_high - result.area > 1.4 * (near.area_high - near.area)
 
 
 @settings(deadline=None, max_examples=60)
 @given(SCORES, st.integers(0, 2**32 - 1))
-def test_the_auc_is_the_share_of_pairs_in_order(p, seed):
+def test_auc_is_the_share_of_ordered_pairs(p, seed):
     p, w = np.array(p), np.random.default_rng(seed).integers(1, 4, len(p))
     assume(0 < p.sum() < len(p))
     pairs = np.outer(w * p, w * (1 - p))
@@ -146,7 +146,7 @@ def test_the_auc_is_the_share_of_pairs_in_order(p, seed):
     assert tu.decisions.expected_roc(p, weight=w).area == pytest.approx((pairs * order).sum() / pairs.sum(), abs=1e-12)
 
 
-def test_average_precision_and_auc_are_those_of_scikit_learn_for_expected_outcomes():
+def test_areas_equal_scikit_learn_for_expected_outcomes():
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     p = np.round(np.random.default_rng(0).random(80), 1)
@@ -159,7 +159,7 @@ def test_average_precision_and_auc_are_those_of_scikit_learn_for_expected_outcom
 
 @settings(deadline=None, max_examples=100)
 @given(SCORES, st.integers(0, 2**32 - 1))
-def test_no_outcomes_leave_limits_that_are_made_of_their_own_error(p, seed):
+def test_limits_by_errors_contain_every_curve_with_those_errors(p, seed):
     random = np.random.default_rng(seed)
     p, y, w = np.array(p), random.integers(0, 2, len(p)), random.integers(1, 4, len(p)).astype(float)
     if random.random() < 0.5:
@@ -191,26 +191,26 @@ LABELLED = st.lists(
 @pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
 @settings(deadline=None, max_examples=40)
 @given(p=SCORES, bound=st.none() | st.floats(0, 1) | LABELLED.map(lambda rows: tuple(np.transpose(rows))))
-def test_limits_hold_the_estimate_and_rates_rise(draw, target, p, bound):
-    found = draw(p, bound, target=target)
-    assert np.all(np.diff(found.threshold) < 0)
+def test_limits_contain_the_estimate_and_rates_increase(draw, target, p, bound):
+    result = draw(p, bound, target=target)
+    assert np.all(np.diff(result.threshold) < 0)
     for side in SIDES:
-        middle, low, high = (getattr(found, side + end) for end in ("", "_low", "_high"))
+        middle, low, high = (getattr(result, side + end) for end in ("", "_low", "_high"))
         assert inside(middle, low, high, slack=0)
         assert np.all((low >= 0) & (low <= high) & (high <= 1))
-        if (found.kind, side) != ("pr", "y"):
+        if (result.kind, side) != ("pr", "y"):
             assert np.all(np.diff(low) >= 0)
             assert np.all(np.diff(high) >= 0)
             if target == "rows" and not np.isnan(middle).any():
                 assert (low[0], high[0], low[-1], high[-1]) == (0, 0, 1, 1)
-    assert 0 <= found.area_low <= found.area_high <= 1
-    assert math.isnan(found.area) or found.area_low <= found.area <= found.area_high
-    assert all(0 <= part < math.inf for part in found.half_widths.values())
+    assert 0 <= result.area_low <= result.area_high <= 1
+    assert math.isnan(result.area) or result.area_low <= result.area <= result.area_high
+    assert all(0 <= part < math.inf for part in result.half_widths.values())
 
 
 @TARGETS
 @BOTH
-def test_a_weight_of_two_equals_the_row_twice(draw, target):
+def test_weight_two_equals_duplicated_rows(draw, target):
     random = np.random.default_rng(1)
     p, w = np.round(random.random(40), 1), random.integers(0, 3, 40)
     # The correction has as many knots as labelled rows allow, and all of them from 1,600 rows on.
@@ -227,7 +227,7 @@ def test_a_weight_of_two_equals_the_row_twice(draw, target):
 @TARGETS
 @BOTH
 @pytest.mark.parametrize("bound", ["none", "c", "labelled"])
-def test_rows_in_another_order_give_the_same_bits(draw, target, bound):
+def test_row_order_changes_no_bit(draw, target, bound):
     random = np.random.default_rng(8)
     p, w = np.round(random.random(500), 2), random.random(500) + 0.1
     y, f, v = random.integers(0, 2, 300), np.round(random.random(300), 2), random.random(300) + 0.1
@@ -235,31 +235,31 @@ def test_rows_in_another_order_give_the_same_bits(draw, target, bound):
     bounds = {"none": (None, None), "c": (0.03, 0.03), "labelled": ((y, f, v), (y[other], f[other], v[other]))}[bound]
     first, again = (draw(p, bounds[0], weight=w, target=target) for _ in range(2))
     shuffled = draw(p[order], bounds[1], weight=w[order], target=target)
-    for found in (again, shuffled):
+    for result in (again, shuffled):
         for name in LIMITS:
-            np.testing.assert_array_equal(getattr(found, name), getattr(first, name))
-        assert (found.area, found.area_low, found.area_high) == (first.area, first.area_low, first.area_high)
-        assert found.half_widths == first.half_widths
+            np.testing.assert_array_equal(getattr(result, name), getattr(first, name))
+        assert (result.area, result.area_low, result.area_high) == (first.area, first.area_low, first.area_high)
+        assert result.half_widths == first.half_widths
 
 
 @TARGETS
 @BOTH
-def test_a_segment_has_the_curve_of_its_rows_alone(draw, target):
+def test_segments_equal_separate_curves(draw, target):
     random = np.random.default_rng(2)
     p, w, region = random.random(90), random.random(90) + 0.5, random.choice(["n", "s"], 90)
     lp, lr = random.random(300), random.choice(["n", "s"], 300)
     ly = random.random(300) < lp
-    found = draw(p, tu.decisions.Labelled(ly, lp, segments=lr), weight=w, segments=region, target=target)
-    assert set(found.by_segment) == {"n", "s"}
-    for name, one in found.by_segment.items():
-        alone = draw(p[region == name], (ly[lr == name], lp[lr == name]), weight=w[region == name], target=target)
-        np.testing.assert_allclose(one.y_low, alone.y_low, atol=1e-12)
-        assert one.area_high == pytest.approx(alone.area_high)
-        assert one.evidence == alone.evidence == f"{(lr == name).sum()} labelled rows"
-    assert found.evidence == "300 labelled rows"
+    result = draw(p, tu.decisions.Labelled(ly, lp, segments=lr), weight=w, segments=region, target=target)
+    assert set(result.by_segment) == {"n", "s"}
+    for name, one in result.by_segment.items():
+        separate = draw(p[region == name], (ly[lr == name], lp[lr == name]), weight=w[region == name], target=target)
+        np.testing.assert_allclose(one.y_low, separate.y_low, atol=1e-12)
+        assert one.area_high == pytest.approx(separate.area_high)
+        assert one.evidence == separate.evidence == f"{(lr == name).sum()} labelled rows"
+    assert result.evidence == "300 labelled rows"
 
 
-def test_a_calibration_bound_and_a_number_give_the_same_limits():
+def test_calibration_bound_and_number_give_the_same_limits():
     random = np.random.default_rng(9)
     p = random.random(300)
     bound = calibration_bound(random.random(300) < p, p, delta=0.05)
@@ -277,28 +277,28 @@ def twin(y, f, w, threshold):
     return np.array([np.sum(w * (y - f) * (f >= t)) for t in threshold]) / w.sum()
 
 
-def test_labelled_rows_add_what_they_were_off_by():
+def test_labelled_rows_add_their_residuals():
     random = np.random.default_rng(10)
     p, f, w = np.round(random.random(700), 2), np.round(random.random(2000), 2), random.random(2000) + 0.5
     y = random.random(2000) < f**2
-    ground, errors = sum_shares(p, np.ones(700)), curve_limits._Residuals(scored(y, f, w))
-    exact, smooth = twin(y, f, w, ground.threshold), errors.smoothed(ground)
+    shares, errors = sum_shares(p, np.ones(700)), curve_limits._Residuals(validate_scores(y, f, w))
+    exact, smooth = twin(y, f, w, shares.threshold), errors.smoothed(shares)
     assert (smooth[0], smooth[-1]) == pytest.approx((0, exact[-1]))
     at_knots = np.isclose(smooth, exact, rtol=0, atol=1e-12)
     assert at_knots.sum() > curve_limits.KNOTS / 2
     assert np.abs(smooth - exact).max() < 0.02
-    along = ground.predicted + ground.positive / ground.positive[-1]
+    along = shares.predicted + shares.positive / shares.positive[-1]
     np.testing.assert_allclose(smooth, np.interp(along, along[at_knots], exact[at_knots]), atol=1e-12)
 
 
-def test_few_labelled_rows_have_few_knots():
+def test_few_labelled_rows_give_few_knots():
     # 49 rows: both ends only. All were positive, at a score of 0.4: 0.6 of all rows more, evenly along rows and positives.
-    ground = sum_shares(np.array([0.2, 0.4, 0.6]), np.ones(3))
-    smooth = curve_limits._Residuals(scored(np.ones(49), np.full(49, 0.4))).smoothed(ground)
+    shares = sum_shares(np.array([0.2, 0.4, 0.6]), np.ones(3))
+    smooth = curve_limits._Residuals(validate_scores(np.ones(49), np.full(49, 0.4))).smoothed(shares)
     np.testing.assert_allclose(smooth, np.array([0, 1 / 3 + 0.6 / 1.2, 2 / 3 + 1 / 1.2, 2]) * 0.6 / 2)
 
 
-def test_a_corrected_curve_is_as_worked_by_hand():
+def test_worked_example_of_a_corrected_curve():
     # Rows of 0.2 and of 0.6, one each. Labelled: half of the 50 at 0.6 were positive, none of the 50 at 0.2.
     y, f = np.repeat([1, 0, 0], [25, 25, 50]), np.repeat([0.6, 0.2], 50)
     roc, pr = (draw([0.2, 0.6], (y, f)) for draw in (tu.decisions.expected_roc, tu.decisions.expected_pr))
@@ -313,42 +313,42 @@ def test_a_corrected_curve_is_as_worked_by_hand():
 
 @settings(deadline=None, max_examples=60)
 @given(SCORES, st.integers(0, 2**32 - 1))
-def test_a_correction_leaves_no_more_positives_than_rows_and_no_fewer_than_none(p, seed):
+def test_corrections_keep_shares_in_range(p, seed):
     random = np.random.default_rng(seed)
-    ground = sum_shares(np.array(p), random.random(len(p)) + 0.1)
-    found = ground.corrected(random.normal(0, 0.3, len(ground.predicted)))
-    for rows in (found.positive, found.negative):
+    shares = sum_shares(np.array(p), random.random(len(p)) + 0.1)
+    result = shares.corrected(random.normal(0, 0.3, len(shares.predicted)))
+    for rows in (result.positive, result.negative):
         assert np.all(np.diff(rows, prepend=0) >= 0)
-    np.testing.assert_allclose(found.positive + found.negative, found.predicted, atol=2e-12)
+    np.testing.assert_allclose(result.positive + result.negative, result.predicted, atol=2e-12)
 
 
-def test_labels_take_an_error_of_the_scores_away():
+def test_labelled_rows_remove_an_error_of_the_scores():
     random = np.random.default_rng(11)
     p, f = random.random(20_000), random.random(20_000)
     y, z = random.random(20_000) < p**3, random.random(20_000) < f**3
-    found, plain = tu.decisions.expected_roc(p, (z, f)), tu.decisions.expected_roc(p)
+    result, plain = tu.decisions.expected_roc(p, (z, f)), tu.decisions.expected_roc(p)
     tpr, fpr, _ = realised_fast(y, p)
-    for exact, corrected, alone in ((tpr, found.y, plain.y), (fpr, found.x, plain.x)):
+    for exact, corrected, separate in ((tpr, result.y, plain.y), (fpr, result.x, plain.x)):
         assert np.abs(corrected - exact).max() < 0.03
-        assert np.abs(alone - exact).max() > 0.06
+        assert np.abs(separate - exact).max() > 0.06
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.HardPredictionWarning")
-def test_scores_of_0_and_1_that_were_right_so_far_are_not_taken_for_right_forever():
+def test_correct_certain_scores_still_have_limits():
     # None of 400 labelled rows was wrong: three may be (rule of three), of 100 positives among 400 rows.
     p = np.repeat([0.0, 1.0], [300, 100])
-    found = tu.decisions.expected_roc(p, (p, p))
-    assert found.area == 1
-    assert found.y_low[1] < 1 - 3 / 100
-    assert found.x_high[1] > 3 / 300
-    assert found.area_low < 1 - 3 / 100
+    result = tu.decisions.expected_roc(p, (p, p))
+    assert result.area == 1
+    assert result.y_low[1] < 1 - 3 / 100
+    assert result.x_high[1] > 3 / 300
+    assert result.area_low < 1 - 3 / 100
     assert tu.decisions.expected_roc(p).area_low == 1  # taken at their word
 
 
 @TARGETS
 @pytest.mark.parametrize("score", [0.0, 1.0])
 @pytest.mark.parametrize("bound", ["none", "c", "labelled"])
-def test_scores_that_expect_no_positive_or_no_negative_give_nan_between_0_and_1(score, target, bound):
+def test_rates_without_denominator_are_nan_with_limits_0_and_1(score, target, bound):
     known = {"none": None, "c": 0.1, "labelled": ([score] * 50, [score] * 50)}[bound]
     roc, pr = (draw([score] * 3, known, target=target) for draw in (tu.decisions.expected_roc, tu.decisions.expected_pr))
     side = "y" if score == 0 else "x"
@@ -366,51 +366,51 @@ def test_scores_that_expect_no_positive_or_no_negative_give_nan_between_0_and_1(
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")
 @pytest.mark.parametrize("bound", [None, 0.2, ([0, 0, 1], [0.3, 0.3, 0.3])])
-def test_one_row_has_a_curve(bound):
-    found = tu.decisions.expected_roc([0.3], bound)
-    assert (found.x.tolist(), found.y.tolist(), found.area) == ([0, 1], [0, 1], 0.5)
+def test_a_single_row_has_a_curve(bound):
+    result = tu.decisions.expected_roc([0.3], bound)
+    assert (result.x.tolist(), result.y.tolist(), result.area) == ([0, 1], [0, 1], 0.5)
 
 
-def test_labelled_rows_that_were_all_positive_leave_no_negatives_to_rank():
+def test_only_positive_labels_leave_the_auc_undefined():
     p = np.repeat([0.0, 1.0], 20)
-    found = tu.decisions.expected_roc(p, (np.ones(40), p))
-    assert np.isnan(found.x).all()
-    assert (math.isnan(found.area), found.area_low, found.area_high) == (True, 0, 1)
+    result = tu.decisions.expected_roc(p, (np.ones(40), p))
+    assert np.isnan(result.x).all()
+    assert (math.isnan(result.area), result.area_low, result.area_high) == (True, 0, 1)
 
 
-def test_an_area_that_may_have_nothing_to_divide_by_may_be_anything():
+def test_undefined_simulated_areas_widen_the_limits():
     off = np.append(np.full(20, math.nan), np.tile([0.01, -0.01], 40))
     assert curve_limits._limit_area(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
-    found = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # most often none of them is positive
-    assert (found.area_low, found.area_high) == (0, 1)
+    result = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # most often none of them is positive
+    assert (result.area_low, result.area_high) == (0, 1)
 
 
-def test_a_threshold_between_scores_is_looked_up_below():
-    found = tu.decisions.expected_roc([0.1, 0.4, 0.8], 0.01)
+def test_thresholds_between_scores_use_the_point_above():
+    result = tu.decisions.expected_roc([0.1, 0.4, 0.8], 0.01)
     for threshold, place in ((math.inf, 0), (1, 0), (0.81, 0), (0.8, 1), (0.5, 1), (0.4, 2), (0.1, 3), (0, 3)):
-        point = found.at(threshold)
-        assert (point.x, point.y) == (found.x[place], found.y[place])
-        assert (point.x_low, point.y_high) == (found.x_low[place], found.y_high[place])
+        point = result.at(threshold)
+        assert (point.x, point.y) == (result.x[place], result.y[place])
+        assert (point.x_low, point.y_high) == (result.x_low[place], result.y_high[place])
     for bad in (-0.1, 1.2, math.nan, "0.2", None):
         with pytest.raises(ArgumentError, match=r"threshold must lie in \[0, 1\]"):
-            found.at(bad)
+            result.at(bad)
 
 
 @BOTH
-def test_a_long_curve_is_thinned_in_a_dict_and_whole_in_a_frame(draw):
+def test_long_curves_are_thinned_in_dicts_but_not_in_frames(draw):
     p = np.random.default_rng(3).beta(0.2, 20, 20_000)
-    found = draw(p)
-    told, frame = found.to_dict(), found.to_frame(pd.DataFrame())
-    assert 500 < len(told["threshold"]) <= 1001
-    assert len(frame) == len(found.threshold) > 10_000
-    assert told["threshold"][0] is None
-    assert (told["threshold"][-1], told["x"][-1]) == (p.min(), 1.0)
-    recall = np.array(told["y" if found.kind == "roc" else "x"])
+    result = draw(p)
+    plain, frame = result.to_dict(), result.to_frame(pd.DataFrame())
+    assert 500 < len(plain["threshold"]) <= 1001
+    assert len(frame) == len(result.threshold) > 10_000
+    assert plain["threshold"][0] is None
+    assert (plain["threshold"][-1], plain["x"][-1]) == (p.min(), 1.0)
+    recall = np.array(plain["y" if result.kind == "roc" else "x"])
     assert np.diff(recall).max() < 0.01
-    names = ["fpr", "tpr"] if found.kind == "roc" else ["recall", "precision"]
+    names = ["fpr", "tpr"] if result.kind == "roc" else ["recall", "precision"]
     assert list(frame) == ["threshold", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
-    assert np.array_equal(frame[names[0]], found.x)
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert np.array_equal(frame[names[0]], result.x)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
 # How often limits hold
@@ -468,39 +468,39 @@ def population(random, score, truth):
         ("tied", "roc", "population", 600), ("tied", "pr", "population", 1000),
     ],
 )  # fmt: skip
-def test_the_whole_true_curve_and_its_area_are_inside_as_often_as_promised(shape, kind, target, rows):
+def test_bands_and_areas_have_simultaneous_coverage(shape, kind, target, rows):
     score, truth = SHAPES[shape]
-    random, held, areas = np.random.default_rng(4), 0, 0
+    random, covered, areas = np.random.default_rng(4), 0, 0
     scores, whole = population(random, score, truth)
     draw = getattr(tu.decisions, f"expected_{kind}")
     for _ in range(REPEATS):
         p, f = score(random, rows), score(random, rows)
-        found = draw(p, (random.random(rows) < truth(f), f), target=target, level=LEVEL)
+        result = draw(p, (random.random(rows) < truth(f), f), target=target, level=LEVEL)
         if target == "rows":
             x, y, area = true_curve(kind, *realised_fast(random.random(rows) < truth(p), p))
         else:
             x, y, area = true_curve(kind, *whole)
-            at = len(scores) - np.searchsorted(scores, found.threshold)
+            at = len(scores) - np.searchsorted(scores, result.threshold)
             x, y = x[at], y[at]
-        held += inside(x, found.x_low, found.x_high) and inside(y, found.y_low, found.y_high)
-        areas += found.area_low <= area <= found.area_high
-    assert held / REPEATS >= LEAST
+        covered += inside(x, result.x_low, result.x_high) and inside(y, result.y_low, result.y_high)
+        areas += result.area_low <= area <= result.area_high
+    assert covered / REPEATS >= LEAST
     assert areas / REPEATS >= LEAST
 
 
-def test_bands_without_a_bound_hold_for_scores_that_are_right_and_only_for_those():
-    random, held = np.random.default_rng(5), {1.0: 0, 0.6: 0}
-    for right in held:
+def test_bands_without_evidence_need_calibrated_scores():
+    random, covered = np.random.default_rng(5), {1.0: 0, 0.6: 0}
+    for right in covered:
         for _ in range(REPEATS):
             p = np.round(random.random(500), 2)
-            found = tu.decisions.expected_roc(p, level=LEVEL)
+            result = tu.decisions.expected_roc(p, level=LEVEL)
             tpr, fpr, _ = realised_fast(random.random(500) < p**right, p)
-            held[right] += inside(tpr, found.y_low, found.y_high) and inside(fpr, found.x_low, found.x_high)
-    assert held[1.0] / REPEATS >= LEAST
-    assert held[0.6] / REPEATS < 0.5
+            covered[right] += inside(tpr, result.y_low, result.y_high) and inside(fpr, result.x_low, result.x_high)
+    assert covered[1.0] / REPEATS >= LEAST
+    assert covered[0.6] / REPEATS < 0.5
 
 
-def test_more_labels_and_more_rows_give_narrower_bands():
+def test_more_rows_and_more_labels_give_narrower_bands():
     random = np.random.default_rng(6)
     p = random.random(4000)
     y = random.random(4000) < p
@@ -512,7 +512,7 @@ def test_more_labels_and_more_rows_give_narrower_bands():
     assert many.half_widths["sampling"] < few.half_widths["sampling"]
 
 
-def test_labelled_rows_give_limits_of_use_where_a_bound_on_c_gives_wide_ones():
+def test_labelled_rows_give_narrower_limits_than_a_bound_on_c():
     random = np.random.default_rng(12)
     p, f = random.beta(1, 3, (2, 5000))
     y = random.random(5000) < f
@@ -522,35 +522,35 @@ def test_labelled_rows_give_limits_of_use_where_a_bound_on_c_gives_wide_ones():
     assert np.mean(by_rows.y_high - by_rows.y_low) < np.mean(by_c.y_high - by_c.y_low) / 2
 
 
-def test_nobody_writes_to_a_curve_by_mistake():
+def test_curves_are_read_only():
     p = np.array([0.1, 0.4, 0.8])
     for bound in (None, 0.1, ([0, 1], [0.2, 0.7])):
-        found = tu.decisions.expected_roc(p, bound)
+        result = tu.decisions.expected_roc(p, bound)
         for name in LIMITS:
             with pytest.raises(ValueError, match="read-only"):
-                getattr(found, name)[0] = 0
-            found.to_frame()["threshold"][0] = 0  # a copy
+                getattr(result, name)[0] = 0
+            result.to_frame()["threshold"][0] = 0  # a copy
     p[0] = 0.2  # the scores are still their owner's
 
 
-def test_scores_that_moved_are_warned_of():
+def test_shifted_scores_raise_a_warning():
     random = np.random.default_rng(7)
     p = random.random(500)
     with pytest.warns(ShiftWarning, match="the score distribution has shifted") as caught:
-        found = tu.decisions.expected_roc(p / 2, (random.random(500) < p, p))
+        result = tu.decisions.expected_roc(p / 2, (random.random(500) < p, p))
     assert caught[0].filename == __file__
-    assert found.distance > 0.4
+    assert result.distance > 0.4
 
 
-def test_the_answer_is_told_in_one_line():
-    found = tu.decisions.expected_pr([0.2, 0.6, 0.9], 0.02)
-    assert repr(found).startswith("<ExpectedCurve average precision 0.")
-    assert repr(found).endswith("at 90% (c at most 0.02, as given)>")
+def test_repr_is_one_line():
+    result = tu.decisions.expected_pr([0.2, 0.6, 0.9], 0.02)
+    assert repr(result).startswith("<ExpectedCurve average precision 0.")
+    assert repr(result).endswith("at 90% (c at most 0.02, as given)>")
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("given_", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"p": [0.2, 1.4]}, DataError, r"p must lie in \[0, 1\]; got 1.4 at row 1"),
         ({"p": []}, DataError, "the arrays are empty"),
@@ -562,15 +562,15 @@ def test_the_answer_is_told_in_one_line():
         ({"segments": ["a", "b"], "labelled": ([0, 1], [0.3, 0.5])}, ArgumentError, "the labelled rows have no segments"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw, given_, error, message):
+def test_invalid_arguments_are_rejected(draw, arguments, error, message):
     with pytest.raises(error, match=message):
-        draw(**{"p": [0.2, 0.7], **given_})
+        draw(**{"p": [0.2, 0.7], **arguments})
 
 
 @pytest.mark.parametrize("p", [[2e-309], [5e-324], [1e-300, 1e-309], [5e-324, 1.0], [0.0, 5e-324], [1 - 1e-16]])
 @pytest.mark.parametrize("bound", [None, 0.02, ([0, 1], [0.1, 0.2]), ([0, 0], [5e-324, 0.0])])
-def test_scores_next_to_nought_and_one_are_taken_for_it(p, bound):
+def test_scores_next_to_0_and_1_are_rounded(p, bound):
     for target in ("rows", "population"):
-        found = tu.decisions.expected_roc(p, bound, target=target)
-        assert ((found.y_low >= 0) & (found.y_low <= found.y_high) & (found.y_high <= 1)).all()
+        result = tu.decisions.expected_roc(p, bound, target=target)
+        assert ((result.y_low >= 0) & (result.y_low <= result.y_high) & (result.y_high <= 1)).all()
         assert 0 <= tu.decisions.expected_pr(p, bound, target=target).area_low <= 1

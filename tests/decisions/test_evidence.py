@@ -64,7 +64,7 @@ def test_claim_1_and_equation_2_are_never_violated(case):
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5))
-def test_of_two_actions_the_swing_is_the_largest_error_there_can_be(low, high):
+def test_half_variation_of_two_actions_is_the_largest_possible_error(low, high):
     # Cumulative differences within a range of 1: the error is D0 C_t + D1 (C_n - C_t), over all such C.
     rule = as_rule([(0, 0.5), (0.5, 1)], as_actions([(low, 0), (high, 0)]))
     ends = np.linspace(-1, 1, 41)
@@ -74,7 +74,7 @@ def test_of_two_actions_the_swing_is_the_largest_error_there_can_be(low, high):
     assert swing(rule) == pytest.approx(largest, abs=1e-9)
 
 
-def test_where_signs_alternate_the_swing_is_that_of_claim_1():
+def test_half_variation_equals_claim_1_for_alternating_signs():
     assert swing(as_rule(0.2, as_actions(ERRORS))) == 6
     assert swing(as_rule([(0, 0.3), (0.3, 1)], as_actions([(5, 0), (2, 1)]))) == 5  # both cost more on positives
 
@@ -85,10 +85,10 @@ def rows(n, seed=0, off=0.0):
     return (random.random(n) < np.clip(p + off, 0, 1)).astype(float), p
 
 
-def test_every_kind_of_bound_is_taken():
+def test_every_kind_of_evidence_is_accepted():
     y, p = rows(2000)
     frame = {"y": y, "p": p, "region": np.where(p > 0.3, "n", "s")}
-    told = {
+    expected = {
         "rows": td.expected_cost(p, ERRORS, 0.2, (y, p)),
         "weighted": td.expected_cost(p, ERRORS, 0.2, (y, p, np.ones(2000))),
         "labelled": td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, p)),
@@ -97,84 +97,84 @@ def test_every_kind_of_bound_is_taken():
         "number": td.expected_cost(p, ERRORS, 0.2, 0.01),
         "none": td.expected_cost(p, ERRORS, 0.2),
     }
-    assert told["rows"].evidence == told["labelled"].evidence == "2,000 labelled rows"
-    assert told["rows"].high == told["weighted"].high == told["labelled"].high
-    assert told["bound"].evidence.startswith("c at most")
-    assert "from the audit of all rows" in told["audit"].evidence
-    assert told["number"].half_widths["calibration"] == pytest.approx(2000 * 0.01 * 6)
-    assert set(told["none"].half_widths) == {"label noise"}
-    assert told["none"].evidence == ""
+    assert expected["rows"].evidence == expected["labelled"].evidence == "2,000 labelled rows"
+    assert expected["rows"].high == expected["weighted"].high == expected["labelled"].high
+    assert expected["bound"].evidence.startswith("c at most")
+    assert "from the audit of all rows" in expected["audit"].evidence
+    assert expected["number"].half_widths["calibration"] == pytest.approx(2000 * 0.01 * 6)
+    assert set(expected["none"].half_widths) == {"label noise"}
+    assert expected["none"].evidence == ""
 
 
 def test_an_audit_bounds_c_about_as_its_rows_do():
     y, p = rows(5000, off=0.03)
-    found = tu.audit({"y": y, "p": p}, outcome="y", prediction="p")
-    by_audit, by_rows = upper_bound(found, 0.05)[0], upper_bound(td.Labelled(y, p), 0.05)[0]
+    result = tu.audit({"y": y, "p": p}, outcome="y", prediction="p")
+    by_audit, by_rows = upper_bound(result, 0.05)[0], upper_bound(td.Labelled(y, p), 0.05)[0]
     assert by_audit == pytest.approx(by_rows, rel=0.05)
 
 
-def test_an_audit_without_errors_still_bounds_c_away_from_nought():
+def test_audit_without_errors_still_has_a_positive_bound():
     y, p = np.array([0.0, 1.0] * 50), np.full(100, 0.5)
-    found = tu.audit({"y": y, "p": p}, outcome="y", prediction="p")
-    assert found.overall.ecce == 0
-    assert upper_bound(found, 0.05)[0] > 0.05
+    result = tu.audit({"y": y, "p": p}, outcome="y", prediction="p")
+    assert result.overall.ecce == 0
+    assert upper_bound(result, 0.05)[0] > 0.05
 
 
-def test_segments_of_an_audit_are_asked_by_name():
+def test_audit_segments_are_found_by_name():
     y, p = rows(4000)
     region = np.where(np.arange(4000) % 3, "north", "south")
-    found = tu.audit({"y": y, "p": p, "region": region}, outcome="y", prediction="p", by=["region"])
-    cost = td.expected_cost(p, ERRORS, 0.2, found, segments={"region": region})
+    result = tu.audit({"y": y, "p": p, "region": region}, outcome="y", prediction="p", by=["region"])
+    cost = td.expected_cost(p, ERRORS, 0.2, result, segments={"region": region})
     assert set(cost.by_segment) == {"region=north", "region=south"}
     assert "region=south" in cost.by_segment["region=south"].evidence
 
 
-def test_an_audit_bounds_c_where_scores_are_far_too_sure():
+def test_audit_bounds_c_for_overconfident_scores():
     # c is .24: scores of .02 come true half of the time. Their noise is then that of outcomes, not that of such scores.
-    random, held = np.random.default_rng(3), 0
+    random, covered = np.random.default_rng(3), 0
     for _ in range(200):
         p = random.choice([0.02, 0.98], 1000)
         y = (random.random(1000) < np.where(p < 0.5, 0.5, 0.98)).astype(float)
-        held += upper_bound(tu.audit({"y": y, "p": p}, outcome="y", prediction="p"), 0.1)[0] >= 0.24
-    assert held / 200 >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / 200)
+        covered += upper_bound(tu.audit({"y": y, "p": p}, outcome="y", prediction="p"), 0.1)[0] >= 0.24
+    assert covered / 200 >= 0.9 - 3 * np.sqrt(0.9 * 0.1 / 200)
 
 
 def test_a_weighted_audit_bounds_c_by_the_noise_of_its_weights():
     y, p = rows(2000, off=0.05)
     w = np.random.default_rng(4).exponential(1, 2000)
-    found = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
+    result = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
     noise = quantile(0.05) * np.sqrt(np.sum((w * (y - p)) ** 2)) / w.sum()
     by_rows = upper_bound(td.Labelled(y, p, w), 0.05)[0]
-    assert found.overall.ecce + 0.97 * noise <= upper_bound(found, 0.05)[0] <= by_rows
+    assert result.overall.ecce + 0.97 * noise <= upper_bound(result, 0.05)[0] <= by_rows
 
 
 def test_a_weighted_audit_of_one_score_bounds_c_by_the_noise_of_outcomes():
     random = np.random.default_rng(6)
     p, w = np.full(3000, 0.05), random.exponential(1, 3000)
     y = (random.random(3000) < 0.2).astype(float)
-    found = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
+    result = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
     noise = np.sqrt(np.sum((w * (y - p)) ** 2)) / w.sum()
-    assert upper_bound(found, 0.05)[0] - found.overall.ecce > 0.97 * quantile(0.05) * noise
+    assert upper_bound(result, 0.05)[0] - result.overall.ecce > 0.97 * quantile(0.05) * noise
 
 
-def test_audits_of_other_tasks_are_refused():
+def test_audits_of_other_tasks_are_rejected():
     random = np.random.default_rng(5)
-    found = tu.audit(
+    result = tu.audit(
         {"y": random.normal(10, 1, 300), "p": random.normal(10, 1, 300)}, outcome="y", prediction="p", task="regression"
     )
     with pytest.raises(ArgumentError, match="this audit has task 'regression'"):
-        td.expected_cost([0.1, 0.2], ERRORS, 0.2, found)
+        td.expected_cost([0.1, 0.2], ERRORS, 0.2, result)
 
 
-def test_bins_of_an_audit_may_be_given_as_labels():
+def test_audit_bins_can_be_passed_as_labels():
     y, p = rows(1000)
     age = np.arange(1000) % 60
-    found = tu.audit({"y": y, "p": p, "age": age}, outcome="y", prediction="p", by=["age"], bins={"age": [30]})
-    with pytest.raises(ArgumentError, match="the audit has no segment 'age=0'") as refused:
-        td.expected_cost(p, ERRORS, 0.2, found, segments={"age": age})
-    assert "bins numbers and dates" in str(refused.value)
-    told = td.expected_cost(p, ERRORS, 0.2, found, segments=np.where(age < 30, "age<30", "age>=30"))
-    assert "from the audit of age<30" in told.by_segment["age<30"].evidence
+    result = tu.audit({"y": y, "p": p, "age": age}, outcome="y", prediction="p", by=["age"], bins={"age": [30]})
+    with pytest.raises(ArgumentError, match="the audit has no segment 'age=0'") as error:
+        td.expected_cost(p, ERRORS, 0.2, result, segments={"age": age})
+    assert "bins numbers and dates" in str(error.value)
+    expected = td.expected_cost(p, ERRORS, 0.2, result, segments=np.where(age < 30, "age<30", "age>=30"))
+    assert "from the audit of age<30" in expected.by_segment["age<30"].evidence
 
 
 LABELS = {
@@ -187,28 +187,28 @@ LABELS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_are_written_as_an_audit_writes_them(kind):
+def test_labels_are_formatted_as_in_an_audit(kind):
     values, names = LABELS[kind]
     y, p = rows(400)
-    found = tu.audit({"y": y, "p": p, "r": values}, outcome="y", prediction="p", by=["r"])
-    told = td.expected_cost(p, ERRORS, 0.2, found, segments={"r": values})
-    assert list(told.by_segment) == names
-    for name, one in told.by_segment.items():
+    result = tu.audit({"y": y, "p": p, "r": values}, outcome="y", prediction="p", by=["r"])
+    expected = td.expected_cost(p, ERRORS, 0.2, result, segments={"r": values})
+    assert list(expected.by_segment) == names
+    for name, one in expected.by_segment.items():
         assert f"from the audit of {name}" in one.evidence
 
 
-def test_labels_of_whole_numbers_are_the_same_with_and_without_a_point():
+def test_integer_and_float_labels_are_equal():
     y, p = rows(400)
     segment = np.arange(400) % 2
-    told = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, p, segments=segment.astype(float)), segments=segment)
-    assert list(told.by_segment) == ["0", "1"]
+    expected = td.expected_cost(p, ERRORS, 0.2, td.Labelled(y, p, segments=segment.astype(float)), segments=segment)
+    assert list(expected.by_segment) == ["0", "1"]
     missing = td.expected_cost(p, ERRORS, 0.2, segments=np.where(segment, 3.0, np.nan))
     assert list(missing.by_segment) == ["(missing)", "3"]
     days = np.where(segment, np.datetime64("2024-05-01"), np.datetime64("2024-04-30")).astype("datetime64[ns]")
     assert list(td.expected_cost(p, ERRORS, 0.2, segments=days).by_segment) == ["2024-04-30", "2024-05-01"]
 
 
-def test_labelled_rows_stay_as_they_were():
+def test_labelled_rows_are_copied():
     y, p = rows(50)
     p = p.copy()
     labelled = td.Labelled(y, p)
@@ -220,47 +220,47 @@ def test_labelled_rows_stay_as_they_were():
 
 
 @pytest.mark.parametrize("weight", [[1e308, 1e308, 1e-300, 1e-300], [1, 1, 1e-200, 1e-200]])
-def test_weights_that_vanish_beside_others_leave_segments_in_step(weight):
+def test_negligible_weights_keep_segments_aligned(weight):
     labelled = td.Labelled([0, 1, 1, 0], [0.2, 0.3, 0.4, 0.5], weight, segments=[*"aabb"])
-    told = td.expected_cost([0.2, 0.3], ERRORS, 0.2, labelled, segments=[*"aa"])
-    assert told.estimate == pytest.approx(td.expected_cost([0.2, 0.3], ERRORS, 0.2, ([0, 1], [0.2, 0.3])).estimate)
+    expected = td.expected_cost([0.2, 0.3], ERRORS, 0.2, labelled, segments=[*"aa"])
+    assert expected.estimate == pytest.approx(td.expected_cost([0.2, 0.3], ERRORS, 0.2, ([0, 1], [0.2, 0.3])).estimate)
     if weight[0] == 1:
         light = td.expected_cost([0.4, 0.5], ERRORS, 0.2, labelled, segments=[*"bb"])
         assert light.high == td.expected_cost([0.4, 0.5], ERRORS, 0.2, ([1, 0], [0.4, 0.5])).high
 
 
 @pytest.mark.parametrize(
-    ("bound", "told"),
+    ("bound", "message"),
     [
         (2.0, "labelled must be rows with outcomes, a fitted calibrator, an audit, a calibration bound or a number"),
         (-0.1, "labelled must be"), (True, "labelled must be"), ("audit", "labelled must be"), ([0.1, 0.2], "labelled must be"),
     ],
 )  # fmt: skip
-def test_other_bounds_are_refused(bound, told):
-    with pytest.raises(ArgumentError, match=told):
+def test_invalid_evidence_is_rejected(bound, message):
+    with pytest.raises(ArgumentError, match=message):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, bound)
 
 
-def test_bad_labelled_rows_are_refused():
+def test_invalid_labelled_rows_are_rejected():
     with pytest.raises(DataError, match="equally long"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, ([0, 1, 1], [0.1, 0.2]))
     with pytest.raises(DataError, match=r"y must lie in \[0, 1\]"):
         td.Labelled([2, 0], [0.1, 0.2])
 
 
-def test_a_segment_without_labelled_rows_is_refused():
+def test_segments_without_labelled_rows_are_rejected():
     y, p = rows(100)
     labelled = td.Labelled(y, p, segments=["n"] * 100)
-    with pytest.raises(ArgumentError, match="no labelled row is in segment 's'") as refused:
+    with pytest.raises(ArgumentError, match="no labelled row is in segment 's'") as error:
         td.expected_cost(p, ERRORS, 0.2, labelled, segments=["s"] * 100)
-    assert "labelled segments are n" in str(refused.value)
+    assert "labelled segments are n" in str(error.value)
     with pytest.raises(ArgumentError, match="the labelled rows have no segments"):
         td.expected_cost(p, ERRORS, 0.2, (y, p), segments=["s"] * 100)
     with pytest.raises(ArgumentError, match="does not hold for a segment"):
         td.expected_cost(p, ERRORS, 0.2, calibration_bound(y, p), segments=["s"] * 100)
 
 
-def test_segments_must_fit_the_rows():
+def test_segments_must_match_the_rows():
     with pytest.raises(DataError, match=r"segments must have one label per row; got shape \(3,\) for 2 rows"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments=["a", "b", "c"])
     with pytest.raises(DataError, match="region must have one label per row"):
@@ -269,34 +269,34 @@ def test_segments_must_fit_the_rows():
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={})
 
 
-def test_rows_of_weight_nought_have_no_segment():
-    told = td.expected_cost([0.1, 0.2, 0.9], ERRORS, 0.2, weight=[1, 1, 0], segments=["a", "a", "b"])
-    assert set(told.by_segment) == {"a"}
+def test_rows_of_weight_zero_have_no_segment():
+    expected = td.expected_cost([0.1, 0.2, 0.9], ERRORS, 0.2, weight=[1, 1, 0], segments=["a", "a", "b"])
+    assert set(expected.by_segment) == {"a"}
     labelled = td.Labelled([0, 1, 1], [0.1, 0.2, 0.9], [1, 0, 1], ["a", "b", "a"])
     assert labelled.segments.names == ("a",)
     assert len(labelled) == 2
 
 
-def test_two_columns_make_segments_as_an_audit_names_them():
-    told = td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={"a": ["x", "y"], "b": [1, 2]})
-    assert set(told.by_segment) == {"a=x & b=1", "a=y & b=2"}
+def test_two_columns_form_segments_named_as_in_an_audit():
+    expected = td.expected_cost([0.1, 0.2], ERRORS, 0.2, segments={"a": ["x", "y"], "b": [1, 2]})
+    assert set(expected.by_segment) == {"a=x & b=1", "a=y & b=2"}
 
 
-def test_scores_that_moved_are_told():
+def test_shifted_scores_raise_a_warning():
     y, p = rows(2000)
     with pytest.warns(
         ShiftWarning, match="the score distribution has shifted: .* away from that of the labelled rows"
-    ) as told:
+    ) as caught:
         assert td.expected_cost(p**2, ERRORS, 0.2, (y, p)).distance > 0.1
     with pytest.warns(ShiftWarning) as deeper:
         td.abstain(p**2, ratio=4, labelled=(y, p))
-    assert {one.filename for one in [*told, *deeper]} == {__file__}  # it points at who asked, however deep
+    assert {one.filename for one in [*caught, *deeper]} == {__file__}  # it points at who asked, however deep
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert td.expected_cost(rows(3000, 1)[1], ERRORS, 0.2, (y, p)).distance < 0.05
 
 
-def test_scores_are_compared_by_weight():
+def test_score_distributions_are_weighted():
     random = np.random.default_rng(2)
     one, other, w = random.random(2000), random.random(4000), random.random(4000)
     lighter = np.where(other < 0.5, 0.2, 1.0)
@@ -318,15 +318,15 @@ def test_scores_are_compared_by_weight():
     assert not compare_scores(one, other, weight=heavy).relevant
 
 
-def test_a_distance_that_does_not_matter_is_not_told_however_certain():
+def test_small_shifts_are_not_reported_however_significant():
     one = np.repeat([0.2, 0.8], [500_000, 500_000])
-    found = compare_scores(one, np.repeat([0.2, 0.8], [510_000, 490_000]))
-    assert found.distance == pytest.approx(0.01)
-    assert found.p_value < 1e-9
-    assert not found.relevant
+    result = compare_scores(one, np.repeat([0.2, 0.8], [510_000, 490_000]))
+    assert result.distance == pytest.approx(0.01)
+    assert result.p_value < 1e-9
+    assert not result.relevant
 
 
-def test_rows_that_a_calibrator_held_out_may_lie_a_little_elsewhere():
+def test_held_out_rows_of_a_calibrator_have_a_larger_tolerance():
     # Models of other rows gave them: steps may have moved by a quarter of a standard deviation.
     p = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
     y = (np.arange(1000) % 4 == 0).astype(float)
@@ -339,31 +339,31 @@ def test_rows_that_a_calibrator_held_out_may_lie_a_little_elsewhere():
         td.expected_cost(p, ERRORS, 0.2, SimpleNamespace(held_out_=None))
 
 
-def test_weights_that_move_scores_are_told():
+def test_shifts_caused_by_weights_raise_a_warning():
     y, p = rows(2000)
     with pytest.warns(ShiftWarning, match="the score distribution has shifted"):
         td.expected_cost(p, ERRORS, 0.2, (y, p), weight=np.where(p < 0.2, 0.1, 1.0))
 
 
-def test_scores_that_did_not_move_are_seldom_said_to_have():
+def test_shift_test_keeps_its_level():
     random = np.random.default_rng(0)
     values = [compare_scores(random.random(300), random.random(500)).p_value for _ in range(400)]
     assert np.mean(np.array(values) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
 
 
-def test_scores_that_moved_by_half_a_standard_deviation_are_found():
+def test_shifts_of_half_a_standard_deviation_are_detected():
     random = np.random.default_rng(1)
-    found = [compare_scores(random.normal(0.5, 0.1, 300), random.normal(0.55, 0.1, 500)).relevant for _ in range(200)]
-    assert np.mean(found) > 0.9
+    result = [compare_scores(random.normal(0.5, 0.1, 300), random.normal(0.55, 0.1, 500)).relevant for _ in range(200)]
+    assert np.mean(result) > 0.9
 
 
-def test_steps_that_moved_a_little_are_not_scores_that_moved():
+def test_small_moves_of_steps_are_tolerated():
     steps = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
     assert compare_scores(steps, steps + 0.01).distance == 0
     assert compare_scores(steps, steps + 0.1).relevant
 
 
-def test_the_distance_is_that_of_the_distribution_functions():
+def test_distance_is_that_of_the_distribution_functions():
     # A tenth of the standard deviation is .005.
     assert compare_scores(np.array([0.1, 0.2]), np.array([0.2, 0.3])).distance == 0.5
     assert compare_scores(np.array([0.1, 0.2]), np.array([0.0, 0.2])).distance == 0.5
@@ -371,18 +371,18 @@ def test_the_distance_is_that_of_the_distribution_functions():
     assert compare_scores(np.array([0.5]), np.array([0.5])).distance == 0.0
 
 
-def test_outcomes_in_the_place_of_scores_are_told():
+def test_swapped_outcomes_and_scores_are_detected():
     y, p = rows(200)
     with pytest.raises(DataError, match="are they swapped"):
         td.expected_cost(p, ERRORS, 0.2, (p, y))
-    with pytest.warns(HardPredictionWarning, match="every score is 0 or 1") as told:
+    with pytest.warns(HardPredictionWarning, match="every score is 0 or 1") as caught:
         td.expected_cost(y, ERRORS, 0.2)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with pytest.warns(HardPredictionWarning, match="every score of the labelled rows is 0 or 1"):
         td.Labelled(y, y)
 
 
-def test_scores_before_the_correction_are_told_from_those_after():
+def test_uncorrected_scores_raise_a_warning():
     random = np.random.default_rng(0)
     p = random.beta(1, 3, 6000)
     y = (random.random(6000) < 0.1 + 0.6 * p).astype(float)
@@ -394,7 +394,7 @@ def test_scores_before_the_correction_are_told_from_those_after():
         td.expected_cost(fix.predict({"p": p[3000:]}), ERRORS, 0.2, fix)
 
 
-def test_a_frame_in_the_place_of_a_bound_is_named_not_shown():
+def test_frames_as_evidence_are_named_not_printed():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ArgumentError, match="got DataFrame"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, pandas.DataFrame({"y": [0, 1]}))

@@ -41,7 +41,7 @@ def nothing_loses_less(p, loss, plain, grid):
 
 
 @given(probabilities)
-def test_no_prediction_loses_less_than_the_closed_forms(p):
+def test_closed_forms_minimise_the_expected_loss(p):
     grid = np.linspace(0, 1, 1001)
     nothing_loses_less(p, "squared", lambda y, t: (y - t) ** 2, grid)
     nothing_loses_less(p, "absolute", lambda y, t: np.abs(y - t), grid)
@@ -49,17 +49,17 @@ def test_no_prediction_loses_less_than_the_closed_forms(p):
 
 
 @given(probabilities, shares)
-def test_no_prediction_loses_less_than_a_quantile(p, q):
+def test_quantile_minimises_the_pinball_loss(p, q):
     nothing_loses_less(p, ("quantile", q), pinball(q), np.linspace(0, 1, 1001))
 
 
 @given(st.lists(st.floats(1e-6, 1 - 1e-6), min_size=1, max_size=20))
-def test_no_prediction_loses_less_than_the_probability_by_the_log_loss(p):
+def test_probability_minimises_the_log_loss(p):
     nothing_loses_less(p, "log", lambda y, t: -np.log(np.abs(1 - y - t)), np.linspace(1e-4, 1 - 1e-4, 1001))
 
 
 @given(probabilities, costs)
-def test_no_action_costs_less(p, costs):
+def test_cost_predictions_minimise_the_cost(p, costs):
     def plain(y, t):
         act = costs.get("tp", 0) if y else costs["fp"]
         wait = costs["fn"] if y else costs.get("tn", 0)
@@ -69,13 +69,13 @@ def test_no_action_costs_less(p, costs):
 
 
 @given(probabilities, shares)
-def test_the_expected_loss_is_the_loss_at_a_probability_in_the_place_of_the_outcome(p, q):
+def test_soft_outcomes_give_the_expected_loss(p, q):
     t = omnipredict(p, ("quantile", q))
     by_hand = [expected(one, np.array([at]), pinball(q))[0] for one, at in zip(p, t, strict=True)]
     assert np.allclose(omniloss(p, t, ("quantile", q)), by_hand, atol=1e-12)
 
 
-def test_ties_go_to_the_lower_prediction_and_costs_act_as_a_rule_does():
+def test_ties_go_to_the_lower_prediction_except_for_costs():
     assert omnipredict([0.5], "absolute") == 0
     assert omnipredict([0.5], "hinge") == -1
     assert omnipredict([0.25, 0.75], ("quantile", 0.75)).tolist() == [0, 1]
@@ -85,14 +85,14 @@ def test_ties_go_to_the_lower_prediction_and_costs_act_as_a_rule_does():
     assert rule.action_index(np.array([0.25])) == 1
 
 
-def test_ties_of_a_quantile_are_not_moved_by_rounding():
+def test_rounding_does_not_move_ties_of_a_quantile():
     small = 2.0**-60  # 1 - q rounds to 1
     assert omnipredict([1.0], ("quantile", small)) == 1
     assert omnipredict([2 * small, small, small / 2], ("quantile", np.nextafter(1, 0))).tolist() == [0, 0, 0]
     assert omnipredict([2.0**-53, 2.0**-52], ("quantile", 1 - 2.0**-53)).tolist() == [0, 1]
 
 
-def test_costs_of_what_went_right_move_the_threshold():
+def test_costs_of_correct_decisions_move_the_threshold():
     # Acting costs 1 on every row and saves 10 on a positive one: worth it from 0.1 on.
     costs = {"fn": 10, "fp": 1, "tp": 1, "tn": 0}
     assert omnipredict([0.1 - 1e-9, 0.1 + 1e-9], costs).tolist() == [0, 1]
@@ -113,7 +113,7 @@ def test_costs_of_what_went_right_move_the_threshold():
         ("hinge", hinge, (-3, 2.5)),
     ],
 )
-def test_a_function_of_a_named_loss_gives_what_its_name_gives(loss, same, ends):
+def test_functions_agree_with_named_losses(loss, same, ends):
     low, high = ends
     p = P if ends != (-3, 2.5) else P[1:-1]  # what is certain loses nothing beyond 1 and -1 either
     assert np.abs(omnipredict(p, same, low=low, high=high) - omnipredict(p, loss)).max() < 1e-6
@@ -122,15 +122,15 @@ def test_a_function_of_a_named_loss_gives_what_its_name_gives(loss, same, ends):
 
 @given(probabilities)
 @settings(max_examples=50)
-def test_the_loss_agrees_where_the_least_is_flat(p):
-    found = omnipredict(p, lambda y, t: np.abs(y - t))
-    assert np.allclose(omniloss(p, found, "absolute"), np.minimum(p, 1 - np.array(p)), atol=1e-9)
-    assert ((found >= 0) & (found <= 1)).all()
+def test_flat_minima_have_the_same_loss(p):
+    result = omnipredict(p, lambda y, t: np.abs(y - t))
+    assert np.allclose(omniloss(p, result, "absolute"), np.minimum(p, 1 - np.array(p)), atol=1e-9)
+    assert ((result >= 0) & (result <= 1)).all()
 
 
 @given(probabilities, st.floats(0.05, 0.95), st.floats(1, 200))
 @settings(max_examples=50)
-def test_kinks_and_steep_walls_are_found(p, kink, steep):
+def test_kinks_and_steep_losses_are_minimised(p, kink, steep):
     def loss(y, t):
         return np.abs(t - kink) + np.exp(steep * np.abs(t - y)) / np.exp(steep)
 
@@ -140,12 +140,12 @@ def test_kinks_and_steep_walls_are_found(p, kink, steep):
         assert expected(one, np.array([t]), loss)[0] <= least + 1e-9 * max(1, least)
 
 
-def test_a_kink_is_found_to_the_last_digits():
-    found = omnipredict([0.3, 0.7], lambda y, t: 10 * np.abs(t - 0.123456789) + (y - t) ** 2)
-    assert np.abs(found - 0.123456789).max() < 1e-15
+def test_kinks_are_found_to_rounding():
+    result = omnipredict([0.3, 0.7], lambda y, t: 10 * np.abs(t - 0.123456789) + (y - t) ** 2)
+    assert np.abs(result - 0.123456789).max() < 1e-15
 
 
-def test_a_loss_that_is_finite_in_a_narrow_range_only_is_minimised_there():
+def test_losses_with_a_narrow_finite_range_are_minimised():
     def loss(y, t):
         return np.where((t < 0.9) | (t > 0.97), np.inf, (y - t) ** 2)
 
@@ -153,26 +153,26 @@ def test_a_loss_that_is_finite_in_a_narrow_range_only_is_minimised_there():
 
 
 @pytest.mark.parametrize("side", [1, -1])
-def test_the_least_is_found_at_a_wall_wherever_it_stands(side):
+def test_minima_at_an_infinite_wall_are_found(side):
     for wall in np.linspace(0.05, 0.95, 60):
-        found = omnipredict([0.3], lambda y, t, wall=wall: np.where(side * t < side * wall, np.inf, side * t))
-        assert abs(found[0] - wall) < 1e-12
+        result = omnipredict([0.3], lambda y, t, wall=wall: np.where(side * t < side * wall, np.inf, side * t))
+        assert abs(result[0] - wall) < 1e-12
 
 
 @pytest.mark.parametrize(("first", "last"), [(0.495, 0.507), (0.999, 1.0), (0.0, 0.0007), (0.2499, 0.2501)])
-def test_the_least_is_found_between_walls_that_are_close(first, last):
+def test_minima_between_close_walls_are_found(first, last):
     for side, wall in ((1, first), (-1, last)):
-        found = omnipredict([0.3], lambda y, t, side=side: np.where((t < first) | (t > last), np.inf, side * t))
-        assert abs(found[0] - wall) < 1e-12
+        result = omnipredict([0.3], lambda y, t, side=side: np.where((t < first) | (t > last), np.inf, side * t))
+        assert abs(result[0] - wall) < 1e-12
 
 
-def test_the_range_may_be_any():
-    found = omnipredict([0.1, 0.9], lambda y, t: (1e6 * y - t) ** 2, low=-1e6, high=1e7)
-    assert np.allclose(found, [1e5, 9e5], rtol=1e-6)
+def test_any_range_can_be_searched():
+    result = omnipredict([0.1, 0.9], lambda y, t: (1e6 * y - t) ** 2, low=-1e6, high=1e7)
+    assert np.allclose(result, [1e5, 9e5], rtol=1e-6)
     assert np.array_equal(omnipredict([0.1, 0.9], lambda y, t: (y - t) ** 2, low=0.3, high=0.6), [0.3, 0.6])
 
 
-def test_scores_are_not_written_to_and_losses_cannot_write_to_what_they_are_given():
+def test_losses_cannot_modify_scores():
     p = np.array([0.2, 0.7])
 
     def careless(y, t):
@@ -185,7 +185,7 @@ def test_scores_are_not_written_to_and_losses_cannot_write_to_what_they_are_give
     assert p.tolist() == [0.2, 0.7]
 
 
-def test_every_score_is_answered_by_itself():
+def test_predictions_do_not_depend_on_other_rows():
     p = np.random.default_rng(0).random(70_000)  # more than one block
     loss = lambda y, t: np.cosh(3 * (y - t))  # noqa: E731
     whole = omnipredict(p, loss)
@@ -193,7 +193,7 @@ def test_every_score_is_answered_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("loss", "told"),
+    ("loss", "message"),
     [
         (lambda y, t: -((y - t) ** 2), "not convex in t: for y = 1 it is"),
         (lambda y, t: np.sqrt(np.abs(y - t)), "not convex in t"),
@@ -227,12 +227,12 @@ def test_every_score_is_answered_by_itself():
         (np.zeros(3), "unknown"),
     ],
 )
-def test_losses_that_cannot_be_are_refused(loss, told):
-    with pytest.raises(ArgumentError, match=told):
+def test_invalid_losses_are_rejected(loss, message):
+    with pytest.raises(ArgumentError, match=message):
         omnipredict([0.4, 0.6], loss)
 
 
-def test_an_unknown_loss_is_told_all_that_are():
+def test_unknown_losses_list_the_known_ones():
     with pytest.raises(ArgumentError) as caught:
         omnipredict([0.4], "l2")
     assert all(f'"{name}"' in caught.value.hint for name in LOSSES)
@@ -244,13 +244,13 @@ def test_an_unknown_loss_is_told_all_that_are():
     [0.5, [], [np.nan], [[0.1, 0.2]], [1.5], [-0.1], ["a"], None],
     ids=["0-d", "empty", "nan", "2-d", ">1", "<0", "text", "none"],
 )
-def test_scores_that_are_no_probabilities_are_refused(p):
+def test_invalid_probabilities_are_rejected(p):
     for loss in ("squared", {"fn": 1, "fp": 1}, lambda y, t: (y - t) ** 2):
         with pytest.raises(DataError):
             omnipredict(p, loss)
 
 
-def test_ranges_that_cannot_be_are_refused():
+def test_invalid_ranges_are_rejected():
     square = lambda y, t: (y - t) ** 2  # noqa: E731
     with pytest.raises(ArgumentError, match="low must be below high; got 1 and 1"):
         omnipredict([0.5], square, low=1)
@@ -262,7 +262,7 @@ def test_ranges_that_cannot_be_are_refused():
         omnipredict([0.5], "hinge", low=-1)
 
 
-def test_losses_of_predictions_by_hand():
+def test_worked_examples_of_losses():
     assert omniloss([1, 0], [0.9, 0.9], "squared") == pytest.approx([0.01, 0.81])
     assert omniloss([1, 0], [0.9, 0.9], "absolute") == pytest.approx([0.1, 0.9])
     assert omniloss([1, 0], [0.9, 0.9], "log") == pytest.approx([-np.log(0.9), -np.log(0.1)])
@@ -272,7 +272,7 @@ def test_losses_of_predictions_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("y", "t", "loss", "told"),
+    ("y", "t", "loss", "message"),
     [
         ([0, 1], [0.5], "squared", "equal length; got 2 and 1"),
         ([2], [0.5], "squared", "y must lie in"),
@@ -282,12 +282,12 @@ def test_losses_of_predictions_by_hand():
         ([1], [1.5], "log", "must be probabilities; got 1.5"),
     ],
 )
-def test_predictions_that_cannot_be_judged_are_refused(y, t, loss, told):
-    with pytest.raises(DataError, match=told):
+def test_invalid_predictions_are_rejected(y, t, loss, message):
+    with pytest.raises(DataError, match=message):
         omniloss(y, t, loss)
 
 
-def test_one_calibrated_score_serves_every_loss_best():
+def test_a_calibrated_score_is_best_for_every_loss():
     # With the true probability no rule loses less on average, whatever the loss: here, than rules by a wrong one.
     random = np.random.default_rng(3)
     p = random.random(20_000)
@@ -300,7 +300,7 @@ def test_one_calibrated_score_serves_every_loss_best():
 
 
 @given(st.integers(1, 99), st.integers(1, 99), st.integers(0, 3), st.integers(-2, 2), st.booleans())
-def test_costs_are_weighed_without_rounding(miss, alarm, digits, ulps, turned):
+def test_costs_are_compared_exactly(miss, alarm, digits, ulps, turned):
     # Close to where acting and waiting cost the same, products and sums of floats say either.
     fn, fp = miss / 10**digits, alarm / 10**digits
     p = fp / (fn + fp)
@@ -308,28 +308,28 @@ def test_costs_are_weighed_without_rounding(miss, alarm, digits, ulps, turned):
         p = np.nextafter(p, math.copysign(math.inf, ulps))
     exact, (fn_, fp_) = Fraction(float(p)), map(Fraction, (fn, fp))
     if turned:  # acting is right where nothing happens
-        (found,) = omnipredict([p], {"tp": fn, "tn": fp, "fn": 0, "fp": 0})
-        assert found == (exact * fn_ <= (1 - exact) * fp_)
+        (result,) = omnipredict([p], {"tp": fn, "tn": fp, "fn": 0, "fp": 0})
+        assert result == (exact * fn_ <= (1 - exact) * fp_)
     else:
-        (found,) = omnipredict([p], {"fn": fn, "fp": fp})
-        assert found == ((1 - exact) * fp_ <= exact * fn_)
+        (result,) = omnipredict([p], {"fn": fn, "fp": fp})
+        assert result == ((1 - exact) * fp_ <= exact * fn_)
 
 
-def test_costs_that_do_not_ask_for_the_probability_have_one_answer():
+def test_costs_independent_of_the_outcome_give_one_prediction():
     np.testing.assert_array_equal(omnipredict(P, {"fn": 1, "fp": 2, "tp": 2, "tn": 1}), 0 * P + (1 >= 2))
     np.testing.assert_array_equal(omnipredict(P, {"fn": 2, "fp": 1, "tp": 1, "tn": 2}), 0 * P + 1)
     np.testing.assert_array_equal(omnipredict(P, {"fn": 1e-9, "fp": 1e60}), P == 1)
 
 
-def test_a_function_may_count_in_single_precision():
+def test_functions_may_use_single_precision():
     q = 0.7
-    found = omnipredict(P, lambda y, t: pinball(q)(y, t).astype(np.float32))
+    result = omnipredict(P, lambda y, t: pinball(q)(y, t).astype(np.float32))
     away = np.abs(P - (1 - q)) > 1e-6
-    np.testing.assert_allclose(found[away], omnipredict(P, ("quantile", q))[away], atol=1e-6)
+    np.testing.assert_allclose(result[away], omnipredict(P, ("quantile", q))[away], atol=1e-6)
     with pytest.raises(ArgumentError, match="not convex"):
         omnipredict(P, lambda y, t: np.sqrt(np.abs(y - t)).astype(np.float32))
 
 
-def test_a_slight_bend_is_seen():
+def test_slightly_concave_losses_are_rejected():
     with pytest.raises(ArgumentError, match="not convex"):
         omnipredict(P, lambda y, t: 1 + (1 - 2 * y) * t - 1e-4 * t**2)

@@ -15,7 +15,7 @@ import trueup.decisions as td
 from trueup.errors import ArgumentError, DataError
 
 
-def by_trying_all(p, w, actions, fixed, room):
+def by_trying_all(p, w, actions, fixed, capacity):
     """The least cost over all rules that give each distinct score an action, each action one interval."""
     scores, least = np.unique(p), math.inf
     for given_to in itertools.product(range(len(actions)), repeat=len(scores)):
@@ -25,7 +25,7 @@ def by_trying_all(p, w, actions, fixed, room):
         total = 0.0
         for j in runs:
             rows = np.isin(p, scores[[at for at, one in enumerate(given_to) if one == j]])
-            if w[rows].sum() > room[j] + 1e-9:
+            if w[rows].sum() > capacity[j] + 1e-9:
                 break
             _, positive, negative = actions[j]
             total += fixed[j] + float(np.sum(w[rows] * (positive * p[rows] + negative * (1 - p[rows]))))
@@ -42,38 +42,38 @@ def problems(draw):
     cost = st.integers(-3, 9).map(float)
     actions = [(f"a{j}", draw(cost), draw(cost)) for j in range(draw(st.integers(1, 3)))]
     fixed = [draw(st.sampled_from([0.0, 0.0, 2.0, 5.0])) for _ in actions]
-    room = [draw(st.sampled_from([math.inf, math.inf, 3.0, 6.0])) for _ in actions]
-    return p, w, actions, fixed, room
+    capacity = [draw(st.sampled_from([math.inf, math.inf, 3.0, 6.0])) for _ in actions]
+    return p, w, actions, fixed, capacity
 
 
 @given(problems())
-def test_it_is_the_best_of_all_rules(problem):
+def test_best_rule_is_the_cheapest_of_all_rules(problem):
     p, w, actions, fixed, room = problem
     least = by_trying_all(p, w, actions, fixed, room)
     names = [name for name, _, _ in actions]
-    asked = {"fixed_costs": dict(zip(names, fixed, strict=True)), "capacity": dict(zip(names, room, strict=True))}
+    arguments = {"fixed_costs": dict(zip(names, fixed, strict=True)), "capacity": dict(zip(names, room, strict=True))}
     if math.isinf(least):
         with pytest.raises(ArgumentError, match="no rule gives every row an action"):
-            td.best_rule(p, actions, weight=w, **asked)
+            td.best_rule(p, actions, weight=w, **arguments)
         return
-    best = td.best_rule(p, actions, weight=w, **asked)
+    best = td.best_rule(p, actions, weight=w, **arguments)
     assert best.estimate == pytest.approx(least, abs=1e-9)
     # The rule that is written down is the one that was found: on these rows it costs that, and keeps to the capacities.
     taken = np.bincount(best.rule.action_index(p), w, len(best.rule.actions))
     assert float(w @ best.rule.expected_costs(p)) + best.rule.fixed == pytest.approx(least, abs=1e-9)
-    assert all(taken[at] <= asked["capacity"][one.name] + 1e-9 for at, one in enumerate(best.rule.actions))
+    assert all(taken[at] <= arguments["capacity"][one.name] + 1e-9 for at, one in enumerate(best.rule.actions))
     assert [share.rows for share in best.shares] == pytest.approx(taken.tolist())
     for points in best.curves.values():
         assert min(cost for _, cost in points) == pytest.approx(least, abs=1e-9)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0, 10), st.floats(0, 10))
-def test_two_actions_are_parted_where_they_cost_the_same(p, fn, fp):
+def test_two_actions_are_separated_where_costs_are_equal(p, fn, fp):
     best = td.best_rule(p, {"fn": fn, "fp": fp})
     assert best.estimate == pytest.approx(sum(min(fn * f, fp * (1 - f)) for f in p), abs=1e-9)
 
 
-def test_a_hand_worked_example():
+def test_worked_example():
     # Passing the two lower costs 5 x (.1 + .15), acting on the others .7 + .1; from 1/6 on it is cheaper to act.
     best = td.best_rule([0.9, 0.1, 0.3, 0.15], {"fn": 5, "fp": 1})
     assert best.estimate == pytest.approx(1.25 + 0.8)
@@ -83,21 +83,21 @@ def test_a_hand_worked_example():
     assert dict(best.curve) == pytest.approx({0.1: 2.55, 0.15: 2.15, 0.3: 2.05, 0.9: 2.85, math.inf: 7.25})
 
 
-def test_the_curve_shows_only_what_a_capacity_allows():
+def test_curve_contains_thresholds_within_capacity_only():
     best = td.best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 1})
     assert [at for at, _ in best.curve] == [0.9, math.inf]
     assert best.threshold == 0.9
 
 
-def test_a_start_up_cost_must_pay():
+def test_actions_must_earn_their_fixed_cost():
     # Acting on the best row saves 5 x .9 - .1 = 4.4.
     costs = {"fn": 5, "fp": 1}
     assert td.best_rule([0.9, 0.01], costs, fixed_costs={"act": 4.3}).rule.actions[-1].name == "act"
-    alone = td.best_rule([0.9, 0.01], costs, fixed_costs={"act": 4.5})
-    assert [action.name for action in alone.rule.actions] == ["pass"]
-    assert alone.estimate == pytest.approx(5 * 0.91)
-    assert math.isnan(alone.threshold)
-    assert min(alone.curve, key=lambda point: point[1]) == (math.inf, pytest.approx(5 * 0.91))
+    separate = td.best_rule([0.9, 0.01], costs, fixed_costs={"act": 4.5})
+    assert [action.name for action in separate.rule.actions] == ["pass"]
+    assert separate.estimate == pytest.approx(5 * 0.91)
+    assert math.isnan(separate.threshold)
+    assert min(separate.curve, key=lambda point: point[1]) == (math.inf, pytest.approx(5 * 0.91))
 
 
 def test_three_actions_take_the_lower_envelope():
@@ -113,26 +113,29 @@ def test_three_actions_take_the_lower_envelope():
     assert cheap.curve == ()
 
 
-def test_a_weight_of_two_is_the_row_twice():
+def test_weight_two_equals_duplicated_rows():
     p = np.array([0.1, 0.2, 0.2, 0.6, 0.9])
     w = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
     costs = {"a": (5, 0), "b": (2, 0.7), "c": (0, 1)}
-    asked = {"capacity": {"b": 3, "c": 4}, "fixed_costs": {"b": 0.2}}
-    one, other = td.best_rule(p, costs, weight=w, **asked), td.best_rule(np.repeat(p, w.astype(int)), costs, **asked)
+    arguments = {"capacity": {"b": 3, "c": 4}, "fixed_costs": {"b": 0.2}}
+    one, other = (
+        td.best_rule(p, costs, weight=w, **arguments),
+        td.best_rule(np.repeat(p, w.astype(int)), costs, **arguments),
+    )
     assert one.estimate == pytest.approx(other.estimate)
     assert one.rule == other.rule
 
 
-@pytest.mark.parametrize("asked", [{}, {"capacity": {"b": 30, "c": 40}}, {"fixed_costs": {"b": 0.2}}])
-def test_rows_in_another_order_give_the_same_bits(asked):
+@pytest.mark.parametrize("arguments", [{}, {"capacity": {"b": 30, "c": 40}}, {"fixed_costs": {"b": 0.2}}])
+def test_row_order_changes_no_bit(arguments):
     random = np.random.default_rng(1)
     p, w, order = np.round(random.random(300), 1), random.random(300), random.permutation(300)
     costs = {"a": (5, 0), "b": (2, 0.7), "c": (0, 1)}
-    one, other = td.best_rule(p, costs, weight=w, **asked), td.best_rule(p[order], costs, weight=w[order], **asked)
+    one, other = td.best_rule(p, costs, weight=w, **arguments), td.best_rule(p[order], costs, weight=w[order], **arguments)
     assert one.to_dict() == other.to_dict()
 
 
-def test_sums_of_weights_may_be_rounded_at_a_capacity():
+def test_capacities_tolerate_rounding_of_weights():
     best = td.best_rule(np.repeat([0.2, 0.9], 10), {"fn": 5, "fp": 1}, weight=np.full(20, 0.1), capacity={"act": 1})
     assert best.shares[-1].rows == pytest.approx(1.0)
     three = td.best_rule([0.2, 0.9, 0.9, 0.9], {"fn": 5, "fp": 1}, weight=[1, 0.1, 0.1, 0.1], capacity={"act": 0.3})
@@ -140,7 +143,7 @@ def test_sums_of_weights_may_be_rounded_at_a_capacity():
     assert three.shares[-1].rows > 0.3  # by rounding alone
 
 
-def test_a_cut_that_is_not_made_is_shown_where_it_would_be():
+def test_curve_exists_if_only_one_action_is_used():
     costs = {"fn": 5, "fp": 1}
     acted, passed = td.best_rule([0.5, 0.9], costs), td.best_rule([0.01, 0.02], costs)
     assert acted.curve == ((0.5, pytest.approx(0.6)), (0.9, pytest.approx(2.6)), (math.inf, pytest.approx(7)))
@@ -149,21 +152,21 @@ def test_a_cut_that_is_not_made_is_shown_where_it_would_be():
     assert [at for at, _ in td.best_rule(many, costs).curve[:50]] == many[:50].tolist()
 
 
-def test_treating_all_alike_costs_a_start_too():
+def test_uniform_costs_include_fixed_costs():
     best = td.best_rule([0.5, 0.9], {"fn": 5, "fp": 1}, fixed_costs={"act": 2})
     assert best.uniform_costs == {"pass": pytest.approx(7), "act": pytest.approx(2.6)}
 
 
-def test_the_result_leaves_as_json():
-    told = json.loads(json.dumps(td.best_rule([0.1, 0.4], {"fn": 5, "fp": 1}).to_dict(), allow_nan=False))
-    assert told["rule"]["actions"][0] == {
+def test_result_converts_to_json():
+    plain = json.loads(json.dumps(td.best_rule([0.1, 0.4], {"fn": 5, "fp": 1}).to_dict(), allow_nan=False))
+    assert plain["rule"]["actions"][0] == {
         "name": "pass", "positive": 5.0, "negative": 0.0, "fixed": 0.0, "from": None, "below": pytest.approx(1 / 6),
     }  # fmt: skip
-    assert told["curves"]["pass | act"][-1]["threshold"] is None
+    assert plain["curves"]["pass | act"][-1]["threshold"] is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("arguments", "message"),
     [
         ({"capacity": {"review": 5}}, "capacity names the action 'review', which has no costs"),
         ({"capacity": {"act": -1}}, "capacity of 'act' must be a number at least 0; got -1"),
@@ -174,12 +177,12 @@ def test_the_result_leaves_as_json():
         ({"capacity": {"act": 1, "pass": 1}}, "capacity allows 2 of 3 rows"),
     ],
 )
-def test_bad_wishes_are_refused(asked, told):
-    with pytest.raises(ArgumentError, match=told):
-        td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, **asked)
+def test_invalid_arguments_are_rejected(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, **arguments)
 
 
-def test_too_many_actions_for_a_capacity_are_refused():
+def test_too_many_actions_with_a_capacity_are_rejected():
     costs = {f"a{j}": (j, 20 - j) for j in range(20)}
     with pytest.raises(ArgumentError, match="too much memory"):
         td.best_rule(np.linspace(0, 1, 1000), costs, capacity={"a3": 5})
@@ -187,7 +190,7 @@ def test_too_many_actions_for_a_capacity_are_refused():
 
 
 @pytest.mark.parametrize("fixed", [0.0, 1e-9])
-def test_hundreds_of_actions_are_told_apart(fixed):
+def test_hundreds_of_actions_are_supported(fixed):
     # Action j costs (1 - j/299)^2 on positives and (j/299)^2 on negatives: at a score f, that near f is cheapest.
     p, share = np.linspace(0, 1, 2001), np.linspace(0, 1, 300)
     costs = {f"a{j}": ((1 - at) ** 2, at**2) for j, at in enumerate(share)}
@@ -197,30 +200,30 @@ def test_hundreds_of_actions_are_told_apart(fixed):
     assert len(best.rule.actions) == 300
 
 
-def test_actions_that_cost_the_same_are_not_parted():
+def test_equally_expensive_actions_are_not_separated():
     p = np.random.default_rng(0).random(1000)
     best = td.best_rule(p, {"a": (0.1, 0.7), "b": (0.1, 0.7)})
     assert len(best.rule.actions) == 1
 
 
-def test_a_score_where_both_cost_the_same_falls_to_the_upper_action():
+def test_ties_go_to_the_upper_action():
     best = td.best_rule([0.25, 0.5, 0.75], {"fn": 1, "fp": 1})
     assert best.threshold == 0.5
     assert [share.rows for share in best.shares] == [1.0, 2.0]
 
 
-def test_actions_named_by_numbers_have_capacities():
+def test_numeric_action_names_can_have_capacities():
     best = td.best_rule([0.1, 0.5, 0.9], {0: (5, 0), 1: (0, 1)}, capacity={1: 1}, fixed_costs={1: 0.5})
     assert [(share.action, share.rows) for share in best.shares] == [("0", 2.0), ("1", 1.0)]
     assert best.rule.fixed == 0.5
 
 
-def test_bad_scores_are_refused():
+def test_invalid_scores_are_rejected():
     with pytest.raises(DataError, match=r"p must lie in \[0, 1\]; got 1.2"):
         td.best_rule([0.1, 1.2], {"fn": 5, "fp": 1})
 
 
-def test_actions_that_cannot_take_all_rows_are_named():
+def test_over_capacity_names_the_limited_actions():
     assert td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}).over_capacity == ()
     best = td.best_rule([0.1, 0.5, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 2})
     assert best.over_capacity == ("act",)

@@ -20,7 +20,7 @@ from trueup.metrics.binned import (
     mce,
     top_label_ece,
 )
-from trueup.metrics.grouped import by_group
+from trueup.metrics.groups import by_group
 
 # Ends, edges of five and ten bins as one writes them and as sums give them, and their neighbours.
 EDGES = [0.0, 0.1, 0.2, 0.3, 0.1 + 0.2, 0.6, 0.7, 0.8, 0.9, 1.0, np.nextafter(0.3, 0), np.nextafter(0.7, 1), 5e-324]
@@ -51,9 +51,9 @@ def mass_twin(p, w, n_bins):
 def ece_twin(y, p, w, number, norm):
     number, shares, gaps = np.array(number), [], []
     for b in set(number[w > 0]):
-        mine = number == b
-        shares.append(w[mine].sum() / w.sum())
-        gaps.append(abs(np.average(y[mine], weights=w[mine]) - np.average(p[mine], weights=w[mine])))
+        ours = number == b
+        shares.append(w[ours].sum() / w.sum())
+        gaps.append(abs(np.average(y[ours], weights=w[ours]) - np.average(p[ours], weights=w[ours])))
     shares, gaps = np.array(shares), np.array(gaps)
     return {1: shares @ gaps, 2: math.sqrt(shares @ gaps**2), "max": gaps.max()}[norm]
 
@@ -67,18 +67,18 @@ def test_equal_width_bins_are_closed_on_the_right(p, n_bins):
 
 
 @pytest.mark.parametrize("n_bins", [1, 3, 7, 10, 15, 49, 100, 1000])
-def test_a_score_on_an_edge_falls_in_the_bin_below_whatever_the_rounding(n_bins):
+def test_scores_on_an_edge_fall_in_the_bin_below(n_bins):
     edges = [k / n_bins for k in range(n_bins + 1)]
     assert bins(edges, n_bins=n_bins).tolist() == [0, *range(n_bins)]
 
 
-def test_decimal_edges_fall_as_they_are_written():
+def test_decimal_edges_are_exact():
     assert bins([0, 0.1, 0.2, 0.3, 0.6, 0.7, 0.9, 1]).tolist() == [0, 0, 1, 2, 5, 6, 8, 9]
     assert bins([0.28, 0.29, 0.57, 0.58], n_bins=100).tolist() == [27, 28, 56, 57]
 
 
 @given(samples(), st.integers(1, 12))
-def test_equal_mass_bins_go_by_the_weight_of_lower_scores(sample, n_bins):
+def test_equal_mass_bins_use_the_weight_of_lower_scores(sample, n_bins):
     _, p, w = sample
     assert bins(p, w, n_bins=n_bins, strategy="mass").tolist() == mass_twin(p, w, n_bins)
 
@@ -92,19 +92,19 @@ def test_tied_scores_share_a_bin_and_bins_follow_the_scores(sample, n_bins):
     assert all(len(set(number[p == q])) == 1 for q in p)
 
 
-def test_distinct_scores_fill_equal_mass_bins_alike():
+def test_distinct_scores_fill_equal_mass_bins_evenly():
     p = np.random.default_rng(0).permutation(1000) / 1000
     assert np.bincount(bins(p, strategy="mass")).tolist() == [100] * 10
     assert np.bincount(bins(p[:10], n_bins=3, strategy="mass")).tolist() == [4, 3, 3]
 
 
-def test_weights_that_do_not_add_up_exactly_do_not_move_a_bin():
+def test_rounded_weights_do_not_move_a_bin():
     p = np.arange(1000) / 1000
     for weight in (0.1, 0.7, 1e-9, 1 / 3):
         assert np.bincount(bins(p, np.full(1000, weight), strategy="mass")).tolist() == [100] * 10
 
 
-def test_many_ties_in_a_long_column_are_never_split():
+def test_ties_in_long_columns_are_never_split():
     p = np.random.default_rng(1).integers(0, 40, 120_000) / 40
     number = bins(p, n_bins=16, strategy="mass")
     for q in np.unique(p):
@@ -116,20 +116,20 @@ def test_a_constant_score_is_one_bin():
     assert len(np.unique(bins([7.5] * 20, real=True))) == 1
 
 
-def test_rows_without_weight_get_a_number_and_move_no_other():
+def test_rows_of_weight_zero_get_a_bin_without_influence():
     p, w = [0.1, 0.2, 0.3, 0.4, 0.9], [1, 1, 1, 1, 0]
     assert bins(p, w, n_bins=4, strategy="mass").tolist() == [0, 1, 2, 3, 3]
     assert bins([-9, 0, 4, 99], [0, 1, 1, 0], n_bins=2, real=True).tolist() == [0, 0, 1, 1]
 
 
-def test_real_scores_are_cut_between_the_lowest_and_the_highest():
+def test_real_scores_are_binned_between_their_extremes():
     assert bins([-10, -5, 0, 0.1, 10], n_bins=2, real=True).tolist() == [0, 0, 0, 1, 1]
 
 
 # --- ece, mce, ace
 
 
-def test_a_worked_example():
+def test_worked_example():
     # Bin (0, .1]: scores 0 and .1, outcomes 0 and 1: gap .5 - .05 = .45. Bin (.9, 1]: score 1, outcomes 1, 1, 0: gap -1/3.
     y, p = [0, 1, 1, 1, 0], [0, 0.1, 1, 1, 1]
     assert ece(y, p) == pytest.approx(0.4 * 0.45 + 0.6 / 3)
@@ -147,12 +147,12 @@ def test_ace_is_ece_over_equal_mass_bins():
 def test_ece_equals_its_twin(sample, n_bins, strategy, norm):
     y, p, w = sample
     number = width_twin(p, n_bins) if strategy == "width" else mass_twin(p, w, n_bins)
-    found = ece(y, p, w, n_bins=n_bins, strategy=strategy, norm=norm)
-    assert found == pytest.approx(ece_twin(y, p, w, number, norm), abs=1e-12)
+    result = ece(y, p, w, n_bins=n_bins, strategy=strategy, norm=norm)
+    assert result == pytest.approx(ece_twin(y, p, w, number, norm), abs=1e-12)
 
 
 @given(samples(), strategies, st.sampled_from([1, 2, "max"]))
-def test_a_weight_of_two_equals_the_row_twice(sample, strategy, norm):
+def test_weight_two_equals_duplicated_rows(sample, strategy, norm):
     y, p, w = sample
     count = np.ceil(w).astype(int)
     twice = [np.repeat(column, count) for column in (y, p)]
@@ -161,7 +161,7 @@ def test_a_weight_of_two_equals_the_row_twice(sample, strategy, norm):
 
 
 @given(samples(), strategies, st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(sample, strategy, random):
+def test_row_order_does_not_matter(sample, strategy, random):
     y, p, w = sample
     order = list(range(len(y)))
     random.shuffle(order)
@@ -182,7 +182,7 @@ def test_real_outcomes_are_measured_in_their_own_unit():
     assert ace([110, 130], [100, 200], n_bins=1, real=True) == pytest.approx(30)
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     p = np.array([0.1, 0.9, 0.5])
     w = np.array([1.0, 0.0, 2.0])
     y = np.array([0.0, 1.0, 1.0])
@@ -222,23 +222,23 @@ def test_classwise_is_the_mean_of_the_errors_of_the_columns(k, n, seed, strategy
 @pytest.mark.parametrize(
     ("y", "p", "message"),
     [
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], r"class positions 0 to 1; got 2 at row 1 \(1 such row\)"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], r"class indices 0 to 1; got 2 at row 1 \(1 such row\)"),
         ([0, 0.5], [[0.5, 0.5], [0.5, 0.5]], "got 0.5 at row 1"),
-        ([0, 1], [0.5, 0.5], r"one column a class, two or more; got shape \(2,\)"),
+        ([0, 1], [0.5, 0.5], r"one column per class, two or more; got shape \(2,\)"),
         ([0, 1], [[0.5, 0.5], [0.5, 0.4]], r"add up to 1; got 0.9 at row 1"),
         ([0, 1], [[0.5, 0.5], [1.5, -0.5]], "not be negative"),
         ([0, 1], [[0.5, 0.5], [np.nan, 0.5]], "at row 1"),
         ([0, 1], [["a", "b"], ["c", "d"]], "p must hold numbers"),
-        ([0], [[0.5, 0.5], [0.5, 0.5]], "equally long; got 1 and 2"),
+        ([0], [[0.5, 0.5], [0.5, 0.5]], "equal length; got 1 and 2"),
     ],
 )
 @pytest.mark.parametrize("measure", [top_label_ece, classwise_ece])
-def test_classes_that_cannot_be_measured_are_refused(measure, y, p, message):
+def test_invalid_class_scores_are_rejected(measure, y, p, message):
     with pytest.raises(DataError, match=message):
         measure(y, p)
 
 
-def test_the_row_of_a_wrong_class_is_counted_with_the_rows_of_no_weight():
+def test_row_numbers_in_errors_include_rows_of_weight_zero():
     with pytest.raises(DataError, match="got 7 at row 2"):
         top_label_ece([0, 0, 7], [[0.5, 0.5]] * 3, [0, 1, 1])
 
@@ -246,49 +246,49 @@ def test_the_row_of_a_wrong_class_is_counted_with_the_rows_of_no_weight():
 # --- debiased
 
 
-def test_a_worked_debiased_example():
+def test_worked_debiased_example():
     # Bin (.2, .3]: rate .5, gap .25, noise .25/3. Bin (.7, .8]: rate 1, gap .25, no noise. Bin (.9, 1]: one row.
     y, p = [0, 0, 1, 1, 1, 1, 0], [0.25] * 4 + [0.75] * 2 + [1.0]
-    found = debiased_ece(y, p)
-    assert found.squared == pytest.approx((4 * (0.0625 - 0.25 / 3) + 2 * 0.0625) / 6)
-    assert found.value == float(found) == pytest.approx(math.sqrt(found.squared))
-    assert (found.bins, found.left_out) == (2, 1)
-    assert repr(found) == "<DebiasedError 0.08333 over 2 bins, 1 of one row left out>"
+    result = debiased_ece(y, p)
+    assert result.squared == pytest.approx((4 * (0.0625 - 0.25 / 3) + 2 * 0.0625) / 6)
+    assert result.value == float(result) == pytest.approx(math.sqrt(result.squared))
+    assert (result.bins, result.left_out) == (2, 1)
+    assert repr(result) == "<DebiasedError 0.08333 over 2 bins, 1 of one row left out>"
 
 
 def test_soft_outcomes_subtract_the_variance_of_the_residuals():
     # Residuals .1, .3, .5 in one bin: mean .3, sample variance .04.
-    found = debiased_ece([0.5, 0.6, 0.9], [0.4, 0.3, 0.4], n_bins=2)
-    assert found.squared == pytest.approx(0.09 - 0.04 / 3)
+    result = debiased_ece([0.5, 0.6, 0.9], [0.4, 0.3, 0.4], n_bins=2)
+    assert result.squared == pytest.approx(0.09 - 0.04 / 3)
     real = debiased_ece([50, 60, 90], [40, 30, 40], n_bins=1, real=True)
-    assert real.squared == pytest.approx(1e4 * found.squared)
+    assert real.squared == pytest.approx(1e4 * result.squared)
 
 
-def test_weights_enter_by_their_effective_size():
+def test_weights_enter_through_the_effective_size():
     # Weights 2 and 1: effective size 9/5, rate 2/3, noise (2/9)/(4/5).
-    found = debiased_ece([1, 0], [0.25, 0.25], [2, 1])
-    assert found.squared == pytest.approx((2 / 3 - 0.25) ** 2 - (2 / 9) / (4 / 5))
-    assert debiased_ece([1, 0], [0.25, 0.25], [20, 10]).squared == pytest.approx(found.squared)
+    result = debiased_ece([1, 0], [0.25, 0.25], [2, 1])
+    assert result.squared == pytest.approx((2 / 3 - 0.25) ** 2 - (2 / 9) / (4 / 5))
+    assert debiased_ece([1, 0], [0.25, 0.25], [20, 10]).squared == pytest.approx(result.squared)
 
 
-def test_an_error_lost_in_noise_is_zero_and_one_without_rows_enough_is_nan():
+def test_debiased_error_is_zero_within_noise_and_nan_without_rows():
     assert debiased_ece([0, 1], [0.5, 0.5]) == DebiasedError(0.0, -0.25, 1, 0)
-    alone = debiased_ece([0, 1], [0.1, 0.9])
-    assert math.isnan(alone.value)
-    assert (alone.bins, alone.left_out) == (0, 2)
+    separate = debiased_ece([0, 1], [0.1, 0.9])
+    assert math.isnan(separate.value)
+    assert (separate.bins, separate.left_out) == (0, 2)
     assert debiased_ece([0, 1], [0.1, 0.1], [1, 1e-20]).left_out == 1
 
 
 def repeated(draw, repetitions=4000):
     """Mean of the squared estimate, and three standard errors of it."""
     random = np.random.default_rng(5)
-    found = np.array([draw(random) for _ in range(repetitions)])
-    return found.mean(), 3 * found.std() / math.sqrt(repetitions)
+    result = np.array([draw(random) for _ in range(repetitions)])
+    return result.mean(), 3 * result.std() / math.sqrt(repetitions)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_debiased_square_is_unbiased_where_bins_hold_one_score(shift, weighted):
+def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted):
     p = np.repeat([0.05, 0.25, 0.45, 0.85], 10)
     w = np.tile([1.0, 3.0], 20) if weighted else None
     mean, slack = repeated(lambda random: debiased_ece(random.random(40) < p + shift, p, w).squared)
@@ -297,7 +297,7 @@ def test_the_debiased_square_is_unbiased_where_bins_hold_one_score(shift, weight
     assert naive > 3 * slack  # what it corrects is there to be seen
 
 
-def test_the_debiased_square_of_soft_outcomes_is_unbiased_though_scores_vary():
+def test_debiased_square_of_soft_outcomes_is_unbiased():
     def draw(random):
         p = random.uniform(0.1, 0.9, 60)
         return debiased_ece(p + random.uniform(-0.1, 0.1, 60), p, n_bins=4, strategy="mass").squared
@@ -306,7 +306,7 @@ def test_the_debiased_square_of_soft_outcomes_is_unbiased_though_scores_vary():
     assert abs(mean) < slack
 
 
-def test_the_debiased_square_of_binary_outcomes_is_too_low_by_the_spread_of_scores():
+def test_debiased_square_of_binary_outcomes_is_low_by_the_score_variance():
     # One bin of 20 rows, scores uniform on [0, 1]: var(p)/n = 1/240.
     def draw(random):
         p = random.random(20)
@@ -319,25 +319,25 @@ def test_the_debiased_square_of_binary_outcomes_is_too_low_by_the_spread_of_scor
 # --- groups
 
 
-def test_each_group_has_the_error_of_its_own_rows():
+def test_group_errors_equal_separate_calls():
     random = np.random.default_rng(3)
     p, group, w = random.random(300), random.choice(["a", "b", "c"], 300), random.integers(0, 3, 300)
     y = random.random(300) < p
-    found = ece_by_group(y, p, group, w, n_bins=5, norm=2)
-    assert found.groups == ("a", "b", "c")
-    for at, name in enumerate(found.groups):
-        mine = group == name
-        assert found.values[at] == pytest.approx(ece(y[mine], p[mine], w[mine], n_bins=5, norm=2))
-        assert found.rows[at] == np.sum(mine & (w > 0))
-    assert found.worst == (found.groups[np.argmax(found.values)], found.values.max())
+    result = ece_by_group(y, p, group, w, n_bins=5, norm=2)
+    assert result.groups == ("a", "b", "c")
+    for at, name in enumerate(result.groups):
+        ours = group == name
+        assert result.values[at] == pytest.approx(ece(y[ours], p[ours], w[ours], n_bins=5, norm=2))
+        assert result.rows[at] == np.sum(ours & (w > 0))
+    assert result.worst == (result.groups[np.argmax(result.values)], result.values.max())
 
 
 def test_the_worst_group_is_named():
-    found = ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], [2, 2, 10, 10])
-    assert found.worst == (10, 0.375)
-    assert repr(found) == "<GroupErrors: ece is largest in group 10: 0.375 (2 rows); 2 groups>"
+    result = ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], [2, 2, 10, 10])
+    assert result.worst == (10, 0.375)
+    assert repr(result) == "<GroupErrors: ece is largest in group 10: 0.375 (2 rows); 2 groups>"
     with pytest.raises(FrozenInstanceError):
-        found.groups = ()
+        result.groups = ()
 
 
 def test_missing_labels_are_one_group_and_come_last():
@@ -353,33 +353,33 @@ def test_a_group_without_weight_is_left_out():
     assert ece_by_group([0, 1], [0.5, 0.5], ["a", "b"], [0, 1]).groups == ("b",)
 
 
-def test_any_measure_can_be_taken_by_group():
+def test_any_measure_can_be_computed_by_group():
     y, p, group = [0, 1, 1, 0], [[0.75, 0.25]] * 4, ["a", "a", "b", "b"]
     assert by_group(top_label_ece, y, p, group, n_bins=4).values.tolist() == [0.25, 0.25]
-    found = by_group(debiased_ece, [0, 1, 1], [0.25, 0.25, 0.75], ["a", "a", "b"])
-    assert found.worst == ("a", 0.0)
-    assert repr(found).endswith("2 groups, 1 without a value>")
+    result = by_group(debiased_ece, [0, 1, 1], [0.25, 0.25, 0.75], ["a", "a", "b"])
+    assert result.worst == ("a", 0.0)
+    assert repr(result).endswith("2 groups, 1 undefined>")
     assert by_group(lambda y, p, weight: len(y), [0, 1, 1], [0.5] * 3, [1, 2, 2]).worst == (2, 2.0)
 
 
-def test_groups_come_as_a_frame_of_the_users_library(frame):
-    found = ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", None, None])
-    made = found.to_frame(like=frame({"x": [1]}))
+def test_group_errors_convert_to_frames(frame):
+    result = ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", None, None])
+    made = result.to_frame(like=frame({"x": [1]}))
     assert list(made["value"].to_numpy()) == [0.25, 0.375]
-    assert set(found.to_frame()) == {"group", "value", "rows"}
-    assert found.to_frame()["group"].tolist() == ["a", None]
+    assert set(result.to_frame()) == {"group", "value", "rows"}
+    assert result.to_frame()["group"].tolist() == ["a", None]
 
 
 # --- errors
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 2.5, True, "10"])
-def test_a_number_of_bins_that_is_none_is_refused(n_bins):
-    with pytest.raises(ArgumentError, match="n_bins must be a whole number of at least 1"):
+def test_invalid_numbers_of_bins_are_rejected(n_bins):
+    with pytest.raises(ArgumentError, match="n_bins must be an integer at least 1"):
         ece([0, 1], [0.5, 0.5], n_bins=n_bins)
 
 
-def test_unknown_words_are_refused():
+def test_unknown_options_are_rejected():
     with pytest.raises(ArgumentError, match="strategy must be one of 'width', 'mass'; got 'uniform'"):
         bins([0.5], strategy="uniform")
     with pytest.raises(ArgumentError, match="norm must be 1, 2 or 'max'; got 3"):
@@ -397,15 +397,15 @@ def test_unknown_words_are_refused():
         ([], "empty"),
     ],
 )
-def test_scores_that_cannot_be_binned_are_refused(p, message):
+def test_invalid_scores_are_rejected(p, message):
     with pytest.raises(DataError, match=message):
         bins(p)
 
 
-def test_groups_that_do_not_fit_are_refused():
-    with pytest.raises(DataError, match="equally long; got shapes"):
+def test_mismatched_groups_are_rejected():
+    with pytest.raises(DataError, match="equal length; got shapes"):
         ece_by_group([0, 1], [0.5, 0.5], ["a"])
-    with pytest.raises(DataError, match="equally long"):
+    with pytest.raises(DataError, match="equal length"):
         ece_by_group(1, 0.5, "a")
     with pytest.raises(DataError, match="no row has a weight"):
         ece_by_group([0, 1], [0.5, 0.5], ["a", "b"], [0, 0])
@@ -413,21 +413,21 @@ def test_groups_that_do_not_fit_are_refused():
         ece_by_group([0, 1], [0.5, 2], ["a", "b"])
 
 
-def test_groups_may_overlap_where_they_are_given_as_indicators():
+def test_indicator_groups_may_overlap():
     y, p = np.array([0.0, 1.0, 1.0, 1.0]), np.array([0.25, 0.25, 0.5, 0.75])
     indicators = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
-    found = by_group(mce, y, p, indicators)
-    assert found.groups == (0, 1)
-    assert found.rows.tolist() == [2, 3]
-    assert found.values.tolist() == [mce(y[:2], p[:2]), mce(y[[0, 2, 3]], p[[0, 2, 3]])]
+    result = by_group(mce, y, p, indicators)
+    assert result.groups == (0, 1)
+    assert result.rows.tolist() == [2, 3]
+    assert result.values.tolist() == [mce(y[:2], p[:2]), mce(y[[0, 2, 3]], p[[0, 2, 3]])]
     with pytest.raises(DataError, match="must be 0 and 1"):
         by_group(mce, y, p, 2 * indicators)
     with pytest.raises(DataError, match="every group is empty"):
         by_group(mce, y, p, np.zeros((4, 2)))
 
 
-def test_a_measure_by_group_must_be_a_function_that_gives_a_number():
+def test_measure_must_be_a_function_that_returns_a_number():
     with pytest.raises(ArgumentError, match="measure must be a function; got 'ece'"):
         by_group("ece", [0, 1], [0.5, 0.5], ["a", "b"])
-    with pytest.raises(ArgumentError, match="must give a number; got list"):
+    with pytest.raises(ArgumentError, match="measure must return a number; got list"):
         by_group(lambda y, p, w: [1], [0, 1], [0.5, 0.5], ["a", "b"])

@@ -35,7 +35,7 @@ def test_ecce_is_the_largest_error_over_any_interval_of_scores(sample):
 
 
 @given(samples())
-def test_the_measures_are_their_definitions(sample):
+def test_measures_equal_their_definitions(sample):
     y, p, w = sample
     path = twins.path(y, p, w)
     v, _ = twins.moments(p, w)
@@ -46,7 +46,7 @@ def test_the_measures_are_their_definitions(sample):
 
 
 @given(samples(), st.randoms(use_true_random=False))
-def test_no_measure_depends_on_the_order_of_the_rows(sample, random):
+def test_row_order_does_not_matter(sample, random):
     order = list(range(len(sample[0])))
     random.shuffle(order)
     shuffled = [column[order] for column in sample]
@@ -55,7 +55,7 @@ def test_no_measure_depends_on_the_order_of_the_rows(sample, random):
 
 
 @given(samples(), st.data())
-def test_a_weight_is_so_many_rows(sample, data):
+def test_integer_weights_count_rows(sample, data):
     y, p, _ = sample
     times = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(y), max_size=len(y))))
     if not times.any():
@@ -64,35 +64,35 @@ def test_a_weight_is_so_many_rows(sample, data):
         assert measure(y, p, times) == pytest.approx(measure(np.repeat(y, times), np.repeat(p, times)), abs=1e-12)
 
 
-def test_as_far_up_as_down_the_order_of_the_rows_does_not_choose_the_p_value():
+def test_tied_directions_have_one_p_value_in_any_row_order():
     p = np.r_[np.full(1000, 0.01), np.full(1000, 0.04)]
     y = (np.arange(2000) < 30).astype(float)
     orders = [np.random.default_rng(s).permutation(2000) for s in range(30)]
     assert len({round(ecce_pvalue(y[o], p[o], statistic="mad"), 12) for o in orders}) == 1
 
 
-def test_draws_that_are_equal_but_for_rounding_are_as_far_out():
+def test_draws_equal_up_to_rounding_count_as_extreme():
     assert ecce_pvalue([1] * 3 + [0] * 7, [0.3] * 10, draws=99) == 1.0
 
 
-def test_tied_scores_are_one_step_where_a_peer_sorts_them_by_label():
+def test_tied_scores_form_one_step():
     # 300 events among 1,000 rows of score 0.3: nothing is wrong; sorted by label the path would swing by 15 sigma.
     y = np.repeat([0.0, 1.0], [700, 300])
     assert ecce_sigma(y, np.full(1000, 0.3)) == pytest.approx(0.0, abs=1e-9)
     assert ecce_pvalue(y, np.full(1000, 0.3)) == 1.0
 
 
-def test_the_path_begins_at_nought():
+def test_path_starts_at_zero():
     # Every outcome is above its score: the range is the last point, and would miss the first step without C_0.
     assert ecce([1, 1], [0.5, 0.6]) == pytest.approx(0.45)
 
 
-def test_p_values_far_below_the_smallest_difference_from_one_are_told_apart():
+def test_tiny_p_values_are_resolved():
     y, p = np.r_[np.ones(900), np.zeros(100)], np.full(1000, 0.5)
     assert 0 < ecce_pvalue(y, p) < 1e-100
 
 
-def test_certain_predictions_are_right_or_contradicted():
+def test_certain_predictions_have_sigma_zero_or_infinity():
     assert ecce_sigma([0, 1], [0, 1]) == 0.0
     assert ecce_sigma([1, 1], [0, 1]) == math.inf
     assert ecce_pvalue([0, 1], [0, 1], statistic="mad") == 1.0
@@ -101,19 +101,19 @@ def test_certain_predictions_are_right_or_contradicted():
 
 @pytest.mark.parametrize("statistic", ["range", "mad"])
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.95])
-def test_p_values_of_calibrated_data_keep_their_level(statistic, rate):
+def test_p_values_keep_their_level_under_calibration(statistic, rate):
     repetitions = 4000
     random = np.random.default_rng(int(100 * rate))
-    found = []
+    result = []
     for _ in range(repetitions):
         p = np.clip(rate * random.lognormal(0, 0.4, 80), 0, 0.999)
-        found.append(ecce_pvalue(random.random(80) < p, p, statistic=statistic))
+        result.append(ecce_pvalue(random.random(80) < p, p, statistic=statistic))
     for level in (0.1, 0.05, 0.01, 0.001):
-        assert np.mean(np.array(found) <= level) <= level + twins.three_se(level, repetitions)
+        assert np.mean(np.array(result) <= level) <= level + twins.three_se(level, repetitions)
 
 
 @pytest.mark.parametrize("statistic", ["range", "mad"])
-def test_the_monte_carlo_p_value_agrees_with_the_analytic_one_and_is_seeded(statistic):
+def test_monte_carlo_p_value_agrees_with_the_analytic_one(statistic):
     random = np.random.default_rng(3)
     p = random.uniform(0.2, 0.8, 500)
     y = (random.random(500) < np.clip(p + 0.05, 0, 1)).astype(float)
@@ -126,7 +126,7 @@ def test_the_monte_carlo_p_value_agrees_with_the_analytic_one_and_is_seeded(stat
     assert ecce_pvalue(y, p, np.full(500, 3.0), statistic=statistic, draws=2000, random_state=1) == drawn
 
 
-def test_the_measure_of_several_classes_is_that_of_the_worst():
+def test_measure_of_several_classes_is_the_maximum():
     random = np.random.default_rng(0)
     p = random.dirichlet([1, 2, 3], 300)
     y = random.integers(0, 3, 300)
@@ -135,23 +135,23 @@ def test_the_measure_of_several_classes_is_that_of_the_worst():
 
 @pytest.mark.parametrize("delta", [0.1, 0.01])
 @pytest.mark.parametrize("shift", [0.0, 0.08])
-def test_the_bounds_hold_as_often_as_they_say(delta, shift):
+def test_bounds_have_their_coverage(delta, shift):
     # Scores uniform on [0, 1/2], truth = score + shift where the score is below 1/4: c = shift / 2 in closed form.
     repetitions, truth = 400, shift / 2
     random = np.random.default_rng(5)
-    held = {"upper": 0, "lower": 0, "bernstein": 0}
+    covered = {"upper": 0, "lower": 0, "bernstein": 0}
     for _ in range(repetitions):
         p = random.uniform(0, 0.5, 500)
         y = random.random(500) < p + shift * (p < 0.25)
         bound = calibration_bound(y, p, delta=delta)
-        held["upper"] += truth <= bound.upper
-        held["lower"] += bound.lower <= truth
-        held["bernstein"] += truth <= calibration_bound(y, p, delta=delta, method="bernstein").upper
-    for count in held.values():
+        covered["upper"] += truth <= bound.upper
+        covered["lower"] += bound.lower <= truth
+        covered["bernstein"] += truth <= calibration_bound(y, p, delta=delta, method="bernstein").upper
+    for count in covered.values():
         assert count / repetitions >= 1 - delta - twins.three_se(delta, repetitions)
 
 
-def test_the_bound_of_the_paper_is_the_one_it_prints():
+def test_method_paper_is_the_published_formula():
     y, p = np.tile([0.0, 1.0], 50), np.full(100, 0.5)
     bound = calibration_bound(y, p, delta=0.1, method="paper")
     assert bound.upper == pytest.approx(math.sqrt(math.log(20) / 200))
@@ -159,30 +159,30 @@ def test_the_bound_of_the_paper_is_the_one_it_prints():
     assert bound.to_dict()["method"] == "paper"
 
 
-def test_every_bound_is_its_formula():
+def test_bounds_equal_their_formulas():
     y, p, w = np.r_[np.ones(300), np.zeros(100)], np.full(400, 0.2), np.r_[np.ones(399), 3.0]
     m, d, total = 3.0, 0.08, w.sum()
     slack = math.log(5 / 0.1)
     v = (math.sqrt(np.sum((w * (y - p)) ** 2) + m * m * slack / 2) + m * math.sqrt(slack / 2)) ** 2
-    found = calibration_bound(y, p, w)
-    assert found.value == pytest.approx(abs(np.sum(w * (y - p))) / total)
-    assert found.upper == pytest.approx(found.value + 1.405071560309632 * math.sqrt(v) / total)
-    assert found.lower == pytest.approx(found.value - range_quantile(d) * math.sqrt(v) / total)
+    result = calibration_bound(y, p, w)
+    assert result.value == pytest.approx(abs(np.sum(w * (y - p))) / total)
+    assert result.upper == pytest.approx(result.value + 1.405071560309632 * math.sqrt(v) / total)
+    assert result.lower == pytest.approx(result.value - range_quantile(d) * math.sqrt(v) / total)
     proved = calibration_bound(y, p, w, method="bernstein")
     reach = math.sqrt(2 * v * math.log(1 / d)) / total + 2 * m * math.log(1 / d) / (3 * total)
-    assert (proved.upper, proved.lower) == (pytest.approx(found.value + reach), 0.0)
+    assert (proved.upper, proved.lower) == (pytest.approx(result.value + reach), 0.0)
     y, p = np.ones(200_000), np.full(200_000, 0.4)
     below = (16 * math.sqrt(2 * math.pi) + 2 * math.sqrt(2 * math.log(80))) / math.sqrt(200_000)
     assert calibration_bound(y, p, method="paper").lower == pytest.approx(0.6 - below)
 
 
-def test_a_bound_asked_for_at_any_level_is_given():
+def test_any_delta_is_accepted():
     y, p = np.tile([0.0, 1.0], 50), np.full(100, 0.5)
     assert calibration_bound(y, p, delta=1e-17).upper > calibration_bound(y, p, delta=0.1).upper
     assert calibration_bound(y, p, delta=0.9).upper >= calibration_bound(y, p, delta=0.9).value
 
 
-def test_bounds_are_wider_the_more_is_proved():
+def test_proved_bounds_are_wider():
     random = np.random.default_rng(1)
     p = random.random(2000) * 0.3
     y = (random.random(2000) < p).astype(float)
@@ -191,7 +191,7 @@ def test_bounds_are_wider_the_more_is_proved():
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e-60, 1e60, 1e160, 1e300])
-def test_the_unit_of_the_weights_does_not_matter(scale):
+def test_scale_of_weights_does_not_matter(scale):
     random = np.random.default_rng(0)
     p, w = random.random(200), random.uniform(0.5, 2, 200)
     y = (random.random(200) < p).astype(float)
@@ -199,7 +199,7 @@ def test_the_unit_of_the_weights_does_not_matter(scale):
         assert measure(y, p, scale * w) == pytest.approx(measure(y, p, w), rel=1e-9)
 
 
-def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
+def test_scale_of_weights_does_not_matter_for_bounds():
     random = np.random.default_rng(2)
     p, w = random.random(300), random.uniform(0.5, 2, 300)
     y = (random.random(300) < p).astype(float)
@@ -210,7 +210,7 @@ def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ecce([0, 1], [0.5]), "equally long; got 2 and 1"),
+        (lambda: ecce([0, 1], [0.5]), "equal length; got 2 and 1"),
         (lambda: ecce([], []), "the arrays are empty"),
         (lambda: ecce([0, 2], [0.5, 0.5]), r"y must lie in \[0, 1\]; got 2 at row 1"),
         (lambda: ecce([0, 1], [0.5, 1.5]), r"p must lie in \[0, 1\]; got 1.5 at row 1 \(1 such row\)"),
@@ -219,24 +219,24 @@ def test_the_scale_of_the_weights_does_not_matter_to_a_bound():
         (lambda: ecce(["a", "b"], [0.5, 0.5]), "y must hold numbers"),
         (lambda: ecce([0, 1], [0.5, 0.5], [-1, 1]), "weight must not be negative; got -1 at row 0"),
         (lambda: ecce([0, 1], [0.5, 0.5], [0, 0]), "the weights are all zero"),
-        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=9.5), "draws must be a whole number"),
+        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=9.5), "draws must be an integer"),
         (lambda: ecce_sigma([0, 1], [0.5, 0.5], statistic="mean"), "statistic must be one of 'range', 'mad'"),
-        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=-1), "draws must be a whole number"),
-        (lambda: ecce_classes([0, 1], [0.5, 0.5]), "p must have one column a class"),
+        (lambda: ecce_pvalue([0, 1], [0.5, 0.5], draws=-1), "draws must be an integer"),
+        (lambda: ecce_classes([0, 1], [0.5, 0.5]), "p must have one column per class"),
         (lambda: ecce_classes([0, 1], [[50, 50], [50, 50]]), "must add up to 1; got 100 at row 0"),
         (lambda: ecce([0, 1], [[0.5, 0.5], [0.5, 0.5]]), "ecce_classes take scores of several classes"),
-        (lambda: ecce_classes([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "y must hold class positions 0 to 1; got 2 at row 1"),
+        (lambda: ecce_classes([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "y must hold class indices 0 to 1; got 2 at row 1"),
         (lambda: calibration_bound([0, 1], [0.5, 0.5], delta=0), "delta must lie between 0 and 1"),
-        (lambda: calibration_bound([0, 1], [0.5, 0.5], [1, 1], method="paper"), "knows no weights"),
+        (lambda: calibration_bound([0, 1], [0.5, 0.5], [1, 1], method="paper"), "does not support weights"),
         (lambda: calibration_bound([0, 1], [0.5, 0.5], method="magic"), "method must be one of"),
     ],
 )
-def test_a_bad_input_is_refused_by_name(call, message):
+def test_invalid_inputs_are_named(call, message):
     with pytest.raises((DataError, ArgumentError), match=message):
         call()
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     y, p, w = np.array([0.0, 1.0]), np.array([0.9, 0.1]), np.array([1.0, 0.0])
     before = [column.copy() for column in (y, p, w)]
     for measure in (ecce, ecce_mad, ecce_sigma, ecce_pvalue, calibration_bound):

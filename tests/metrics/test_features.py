@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.features import FeatureMap, as_points, fit_features
+from trueup.metrics.features import FeatureMap, fit_features
+from trueup.metrics.inputs import validate_points
 
 
 def mean_distance(phi, w=None):
@@ -24,7 +25,7 @@ def table():
     return random.normal(size=(60, 5)) @ random.normal(size=(5, 5)) * [1, 10, 0.1, 1, 100] + [0, 5, 1, 0, -3]
 
 
-def test_two_rows_drawn_at_random_lie_at_distance_one_on_average(X):
+def test_mean_distance_of_two_random_rows_is_one(X):
     w = np.random.default_rng(1).integers(1, 4, 60).astype(float)
     for scaling in ("deviation", "range", "none"):
         for components in (None, 3):
@@ -33,7 +34,7 @@ def test_two_rows_drawn_at_random_lie_at_distance_one_on_average(X):
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.5, -3.0]), min_size=2, max_size=12))
-def test_the_unit_is_exact_with_ties_and_one_where_all_rows_are_equal(values):
+def test_unit_is_exact_with_ties_and_one_for_equal_rows(values):
     fitted = fit_features(values, scaling="none")
     plain = mean_distance(np.array(values)[:, None])
     assert fitted.unit == (1 if plain == 0 else pytest.approx(1 / plain, rel=1e-12))
@@ -44,7 +45,7 @@ def test_equal_weights_and_none_give_the_same_unit(X):
         assert fit_features(X, weight=w).unit == pytest.approx(fit_features(X).unit, rel=1e-12)
 
 
-def test_a_hand_worked_example():
+def test_worked_example():
     fitted = fit_features([[0.0, 7.0], [4.0, 7.0]], scaling="range")
     # Ranges 4 and none; half of the pairs differ, by 1 in one of two columns: mean 1/4.
     assert fitted.scale.tolist() == [4, 1]
@@ -78,13 +79,13 @@ def test_a_constant_column_contributes_nothing():
     assert (fitted.transform(X)[:, 0] == 0).all()
 
 
-def test_huge_and_tiny_values_neither_overflow_nor_vanish():
+def test_huge_and_tiny_values_neither_overflow_nor_underflow():
     for size in (1e-90, 1e90):
         fitted = fit_features(np.array([0.0, 1.0, 3.0]) * size)
         assert mean_distance(fitted.transform(np.array([0.0, 1.0, 3.0]) * size)) == pytest.approx(1)
 
 
-def test_components_are_the_principal_ones(X):
+def test_components_are_principal_components(X):
     fitted = fit_features(X, components=5, scaling="none", unit=False)
     phi = fitted.transform(X)
     variance = np.cov(phi.T, bias=True)
@@ -95,7 +96,7 @@ def test_components_are_the_principal_ones(X):
     assert (fitted.rotation[np.abs(fitted.rotation).argmax(axis=0), range(5)] > 0).all()
 
 
-def test_more_columns_than_rows_give_the_same_distances_as_all_components_can():
+def test_more_columns_than_rows_keep_distances():
     X = np.random.default_rng(2).normal(size=(6, 20))
     phi = fit_features(X, components=6, scaling="none", unit=False).transform(X)
     np.testing.assert_allclose(
@@ -109,7 +110,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("scaling", ["deviation", "range", "none"])
-def test_a_weight_of_two_equals_the_row_twice_and_order_and_unit_of_weights_do_not_matter(X, scaling):
+def test_weights_count_rows_and_their_scale_does_not_matter(X, scaling):
     w = np.random.default_rng(3).integers(0, 3, 60).astype(float)
     fitted = fit_features(X, components=3, scaling=scaling, weight=w)
     same(fitted, fit_features(np.repeat(X, w.astype(int), axis=0), components=3, scaling=scaling))
@@ -119,7 +120,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_order_and_unit_of_weights_do_n
 
 
 @pytest.mark.parametrize("components", [None, 4])
-def test_a_point_depends_on_no_other_row_to_the_last_bit(components):
+def test_points_do_not_depend_on_other_rows(components):
     X = np.random.default_rng(5).normal(size=(5000, 33))
     fitted = fit_features(X[:200], components=components)
     whole = fitted.transform(X)
@@ -129,7 +130,7 @@ def test_a_point_depends_on_no_other_row_to_the_last_bit(components):
     np.testing.assert_array_equal(fitted.transform(np.asfortranarray(X)), whole)
 
 
-def test_the_input_is_not_written_to_and_the_map_is_frozen(X):
+def test_inputs_are_not_modified_and_the_map_is_frozen(X):
     before = X.copy()
     fitted = fit_features(X, scaling="none", unit=False)
     fitted.transform(X)[:] = 0
@@ -157,26 +158,26 @@ def test_the_input_is_not_written_to_and_the_map_is_frozen(X):
         (np.zeros((0, 2)), {}, DataError, "no rows"),
         ([[1.0], [1.0, 2.0]], {}, DataError, "X must hold rows of equal length"),
         ([1.0, 2.0], {"scaling": "whiten"}, ArgumentError, "scaling must be one of"),
-        ([1.0, 2.0], {"components": 2}, ArgumentError, "from 1 to 1, or None; got 2"),
+        ([1.0, 2.0], {"components": 2}, ArgumentError, "from 1 to 1; got 2"),
         ([1.0, 2.0], {"components": 0}, ArgumentError, "from 1 to 1"),
         ([1.0, 2.0], {"components": True}, ArgumentError, "from 1 to 1"),
         ([[1.0, 2.0]], {"components": 2}, ArgumentError, "from 1 to 1"),
-        ([1.0, 2.0], {"weight": [1]}, DataError, "equally long; got 2 and 1"),
+        ([1.0, 2.0], {"weight": [1]}, DataError, "equal length; got 2 and 1"),
         ([1.0, 2.0], {"weight": [1, -1]}, DataError, "not be negative; got -1 at row 1"),
         ([1.0, 2.0], {"weight": [0, 0]}, DataError, "all zero"),
         ([1.0, 2.0], {"weight": [1, np.nan]}, DataError, "weight must be finite"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(X, options, error, message):
+def test_invalid_arguments_are_rejected(X, options, error, message):
     with pytest.raises(error, match=message):
         fit_features(X, **options)
 
 
-def test_other_columns_than_those_of_the_fit_are_refused():
+def test_other_columns_than_in_fit_are_rejected():
     with pytest.raises(DataError, match="must have the 2 columns of the fit; got 1"):
         fit_features([[1.0, 2.0], [2.0, 2.0]]).transform([1.0, 2.0])
 
 
-def test_whole_numbers_truths_and_objects_of_numbers_are_points():
+def test_integers_booleans_and_objects_are_points():
     for values in ([1, 0], [True, False], np.array([1, 0], object), np.array([1, 0], np.float32)):
-        assert as_points(values, "phi").tolist() == [[1.0], [0.0]]
+        assert validate_points(values, "phi").tolist() == [[1.0], [0.0]]

@@ -15,7 +15,7 @@ pvalues = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=
 
 
 @given(pvalues)
-def test_holm_is_its_definition(p):
+def test_holm_equals_its_definition(p):
     np.testing.assert_allclose(inference.adjust(p, "holm"), twins.holm(p), rtol=1e-12)
 
 
@@ -23,11 +23,11 @@ def test_holm_is_its_definition(p):
 def test_benjamini_hochberg_is_the_smallest_level_that_rejects(p):
     p = np.array(p)
     m = len(p)
-    found = inference.adjust(p, "bh")
+    result = inference.adjust(p, "bh")
     for i in range(m):
         # By definition: min over the p_j >= p_i of m p_j / #{p <= p_j}.
         expected = min(1.0, min(m * p[j] / np.sum(p <= p[j]) for j in range(m) if p[j] >= p[i]))
-        assert found[i] == pytest.approx(expected, rel=1e-12)
+        assert result[i] == pytest.approx(expected, rel=1e-12)
     harmonic = sum(1 / k for k in range(1, m + 1))
     np.testing.assert_allclose(inference.adjust(p, "by"), np.minimum(1.0, _unclipped_bh(p) * harmonic), rtol=1e-12)
 
@@ -37,17 +37,17 @@ def _unclipped_bh(p):
     return np.array([min(m * p[j] / np.sum(p <= p[j]) for j in range(m) if p[j] >= p[i]) for i in range(m)])
 
 
-def test_no_p_values_are_adjusted_to_none():
+def test_empty_p_values_stay_empty():
     assert inference.adjust([], "holm").tolist() == []
     assert inference.adjust([], "by").tolist() == []
 
 
-def test_p_values_that_are_no_numbers_are_refused():
+def test_nan_p_values_are_rejected():
     with pytest.raises(ArgumentError, match="1 are NaN"):
         inference.adjust([float("nan"), 0.01], "holm")
 
 
-def test_an_unknown_adjustment_is_refused():
+def test_unknown_adjustments_are_rejected():
     with pytest.raises(ArgumentError, match="'holm', 'bh' or 'by'; got 'sidak'"):
         inference.adjust([0.1], "sidak")
 
@@ -59,30 +59,30 @@ def test_step_down_p_values_grow_with_rank_and_start_at_one_over_the_draws():
 
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 199), (0.05, 999), (0.01, 199), (0.1, 9)])
-def test_the_usual_numbers_of_draws_are_accepted(alpha, draws):
-    assert inference.whole_draws(alpha, draws) is None  # and nothing is raised
+def test_common_numbers_of_draws_are_accepted(alpha, draws):
+    assert inference.check_draws(alpha, draws) is None  # and nothing is raised
 
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 100), (0.05, 9), (0.0333, 999)])
-def test_a_number_of_draws_that_cannot_meet_alpha_is_refused(alpha, draws):
-    with pytest.raises(ArgumentError, match="must be a whole number"):
-        inference.whole_draws(alpha, draws)
+def test_numbers_of_draws_that_cannot_attain_alpha_are_rejected(alpha, draws):
+    with pytest.raises(ArgumentError, match="must be an integer"):
+        inference.check_draws(alpha, draws)
 
 
 @pytest.mark.parametrize("n", [50, 200, 5000])
 @pytest.mark.parametrize("x", [0.6, 1.5, 2.5, 4.0, 9.0])
-def test_the_p_value_of_a_real_outcome_is_its_series(n, x):
-    found = inference.real_pvalues(np.array([x]), np.array([n]))[0]
-    assert found == pytest.approx(twins.real_pvalue(x, n), rel=1e-6, abs=1e-12)
+def test_p_value_of_real_outcomes_equals_its_series(n, x):
+    result = inference.real_pvalues(np.array([x]), np.array([n]))[0]
+    assert result == pytest.approx(twins.real_pvalue(x, n), rel=1e-6, abs=1e-12)
 
 
-def test_with_many_rows_a_real_outcome_has_the_normal_tail():
+def test_p_value_of_real_outcomes_tends_to_the_normal_tail():
     x = np.array([1.0, 2.5, 6.0])
-    found = inference.real_pvalues(x, np.full(3, 10**10))
-    np.testing.assert_allclose(found, [inference.range_tail(v) for v in x], rtol=1e-6)
+    result = inference.real_pvalues(x, np.full(3, 10**10))
+    np.testing.assert_allclose(result, [inference.range_tail(v) for v in x], rtol=1e-6)
 
 
-def test_the_detectable_deviation_of_a_real_outcome_is_rejected_and_no_less():
+def test_detectable_deviation_of_real_outcomes_is_the_smallest_rejected():
     n = np.array([12, 50, 333, 10_000])
     x = inference.detectable_real(n, 1e-4)
     for rows, edge in zip(n, x, strict=True):

@@ -46,7 +46,7 @@ def c_emp(y, p, w):
 # --- the fit
 
 
-def test_a_worked_example():
+def test_worked_example():
     # Scores .1 .2 .2 .3 .4 .5 with outcomes 1 0 1 0 1 1: pooled at .2 to 1/2; then 1, 1/2 and 0 fall, and become one
     # block of four rows with two events; .4 and .5 have the same mean and are one block too.
     fit = isotonic([1, 0, 1, 0, 1, 1], [0.1, 0.2, 0.2, 0.3, 0.4, 0.5])
@@ -62,13 +62,13 @@ def test_weights_decide_the_mean_of_a_block():
     assert fit.thresholds.tolist() == [1, 2, 3]
 
 
-def test_neighbours_of_equal_mean_are_one_block():
+def test_adjacent_blocks_of_equal_mean_are_merged():
     fit = isotonic([3, 1, 2], [1, 2, 3])
     assert fit.fitted.tolist() == [2, 2, 2]
     assert fit.thresholds.tolist() == [1, 3]
 
 
-def test_fitted_values_come_in_the_order_of_the_rows():
+def test_fitted_values_keep_the_row_order():
     assert isotonic([1, 0, 0.5], [0.9, 0.1, 0.5]).fitted.tolist() == [1, 0, 0.5]
 
 
@@ -81,7 +81,7 @@ def test_pooling_equals_the_min_max_formula(sample):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pooling_equals_the_min_max_formula_for_numbers_that_round(seed):
+def test_pooling_equals_the_min_max_formula_up_to_rounding(seed):
     rng = np.random.default_rng(seed)
     p = np.round(rng.random(120), 2)
     y, w = p + rng.standard_normal(120), rng.exponential(size=120)
@@ -128,7 +128,7 @@ def test_the_calibration_error_is_zero_on_many_rows():
 
 @QUICK
 @given(samples())
-def test_the_fit_never_falls(sample):
+def test_fit_is_non_decreasing(sample):
     y, p, w = sample
     fit = isotonic(y, p, w)
     assert (np.diff(fit.fitted[np.argsort(p)]) >= 0).all()
@@ -139,7 +139,7 @@ def test_the_fit_never_falls(sample):
 
 @QUICK
 @given(samples())
-def test_a_fit_of_the_fit_is_the_fit(sample):
+def test_fit_is_idempotent(sample):
     y, p, w = sample
     fitted = isotonic(y, p, w).fitted
     np.testing.assert_allclose(isotonic(fitted, p, w).fitted, fitted, rtol=0, atol=1e-12)
@@ -147,7 +147,7 @@ def test_a_fit_of_the_fit_is_the_fit(sample):
 
 @QUICK
 @given(samples(), st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(sample, random):
+def test_row_order_does_not_matter(sample, random):
     y, p, w = sample
     order = list(range(len(y)))
     random.shuffle(order)
@@ -158,7 +158,7 @@ def test_the_order_of_the_rows_does_not_matter(sample, random):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_order_of_numbers_that_round_does_not_change_a_bit(seed):
+def test_row_order_changes_no_bit(seed):
     random = np.random.default_rng(seed)
     y, p, w = random.normal(size=300), np.round(random.random(300), 1), random.uniform(0.1, 3, 300)
     order = random.permutation(300)
@@ -168,7 +168,7 @@ def test_the_order_of_numbers_that_round_does_not_change_a_bit(seed):
 
 @QUICK
 @given(samples(), st.data())
-def test_a_weight_of_two_equals_the_row_twice(sample, data):
+def test_weight_two_equals_duplicated_rows(sample, data):
     y, p, w = sample
     at = data.draw(st.integers(0, len(y) - 1))
     heavier = w.copy()
@@ -191,12 +191,12 @@ def test_rows_of_weight_zero_have_no_influence(sample):
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 3.0, 1e300])
-def test_the_scale_of_the_weights_does_not_matter(scale):
+def test_scale_of_weights_does_not_matter(scale):
     y, p = np.array([0.1, 0.7, 0.3, 0.9]), np.array([0.2, 0.4, 0.6, 0.8])
     np.testing.assert_allclose(isotonic(y, p, np.full(4, scale)).fitted, [0.1, 0.5, 0.5, 0.9], rtol=1e-15)
 
 
-def test_a_weight_too_small_to_add_up_counts_as_zero():
+def test_negligible_weights_count_as_zero():
     fit = isotonic([0.5, 1.0], [0.1, 0.9], [5e-324, 1.0])
     assert fit.fitted.tolist() == [1, 1]
     assert fit.thresholds.tolist() == [0.9]
@@ -208,7 +208,7 @@ def test_equal_outcomes_are_one_block():
     assert fit.thresholds.tolist() == [0, 0.8]
 
 
-def test_equal_scores_are_one_block_whatever_the_sign_of_zero():
+def test_positive_and_negative_zero_are_one_score():
     fit = isotonic([0, 1, 1, 1], [0.0, -0.0, 0.0, -0.0])
     assert fit.fitted.tolist() == [0.75] * 4
     assert len(fit.thresholds) == 1
@@ -225,7 +225,7 @@ def test_large_outcomes_and_scores_do_not_overflow():
     assert fit.predict([0.5e300]).tolist() == [0.5e300]
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     given_arrays = [np.array(column, float) for column in ([1, 0, 1, 0], [0.1, 0.2, 0.2, 0.3], [1, 0, 2, 1])]
     for array in given_arrays:
         array.setflags(write=False)
@@ -240,7 +240,7 @@ def test_inputs_are_not_written_to():
 # --- the function of the score
 
 
-def test_a_prediction_is_flat_in_a_block_and_straight_between_blocks():
+def test_predictions_are_constant_in_blocks_and_linear_between():
     fit = isotonic([0, 1, 0, 1], [0.25, 0.5, 0.75, 1.0])
     assert fit.values.tolist() == [0, 0.5, 0.5, 1]
     assert fit.predict([-3, 0.25, 0.375, 0.5, 0.6, 0.75, 0.875, 1, 9]).tolist() == [
@@ -269,12 +269,12 @@ def test_neighbouring_scores_do_not_overshoot():
     assert fit.predict([0, tiny, 2 * tiny, 3 * tiny, 4 * tiny]).tolist() == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_no_rows_predict_no_rows():
+def test_empty_input_gives_empty_predictions():
     assert isotonic([0, 1], [0.1, 0.2]).predict([]).shape == (0,)
 
 
 @pytest.mark.parametrize("p", [[np.nan], [np.inf], [[0.5]], 0.5, ["x"], [None]])
-def test_predict_refuses_what_is_no_score(p):
+def test_predict_rejects_invalid_scores(p):
     with pytest.raises(DataError, match=r"^p must"):
         isotonic([0, 1], [0.1, 0.2]).predict(p)
 
@@ -285,27 +285,27 @@ def test_predict_refuses_what_is_no_score(p):
 @pytest.mark.parametrize(
     ("y", "p", "weight", "message"),
     [
-        ([], [], None, "no rows"),
-        ([0, 1], [0.5], None, "of one length; got 2 and 1"),
-        ([0, 1], [0.5, 0.6], [1], "of one length; got 2 and 2 and 1"),
-        ([0, np.nan], [0.5, 0.6], None, r"y must hold finite numbers, .* got nan at row 1 \(1 such row\)"),
-        ([0, 1], [np.nan, np.nan], None, r"p must hold finite numbers, .* got nan at row 0 \(2 such rows\)"),
-        ([0, 1], [0.5, np.inf], None, "p must hold finite numbers, .* got inf at row 1"),
-        ([0, 1e301], [0.5, 0.6], None, r"y must hold finite numbers, of size 1e\+300 at most; got 1e\+301 at row 1"),
-        ([0, 1], [0.5, 0.6], [1, np.nan], "weight must hold finite numbers, .* got nan at row 1"),
+        ([], [], None, "the arrays are empty"),
+        ([0, 1], [0.5], None, "equal length; got 2 and 1"),
+        ([0, 1], [0.5, 0.6], [1], "equal length; got 2 and 2 and 1"),
+        ([0, np.nan], [0.5, 0.6], None, r"y must be finite .* got nan at row 1 \(1 such row\)"),
+        ([0, 1], [np.nan, np.nan], None, r"p must be finite .* got nan at row 0 \(2 such rows\)"),
+        ([0, 1], [0.5, np.inf], None, "p must be finite .* got inf at row 1"),
+        ([0, 1e301], [0.5, 0.6], None, r"y must be finite and at most 1e\+300 in absolute value; got 1e\+301 at row 1"),
+        ([0, 1], [0.5, 0.6], [1, np.nan], "weight must be finite; got nan at row 1"),
         ([0, 1], [0.5, 0.6], [1, -2], r"weight must not be negative; got -2 at row 1 \(1 such row\)"),
         ([0, 1], [0.5, 0.6], [0, 0], r"all zero \(2 rows\)"),
         ([0, 1], [[0.5, 0.6]], None, r"p must be one-dimensional; got shape \(1, 2\)"),
         (["no", "yes"], [0.5, 0.6], None, "y must hold numbers"),
     ],
 )
-def test_bad_data_is_refused_with_its_place(y, p, weight, message):
+def test_invalid_data_is_rejected_with_its_position(y, p, weight, message):
     with pytest.raises(DataError, match=message):
         isotonic(y, p, weight)
 
 
-def test_the_result_is_frozen_and_says_what_it_is():
+def test_result_is_frozen_and_has_a_repr():
     fit = isotonic([0, 1, 0, 1], [0.1, 0.2, 0.4, 0.6])
-    assert repr(fit) == "<Isotonic fit of 4 rows: 3 blocks, values 0 to 1>"
+    assert repr(fit) == "<IsotonicFit of 4 rows: 3 blocks, values 0 to 1>"
     with pytest.raises(FrozenInstanceError):
         fit.values = None

@@ -43,7 +43,7 @@ def twin(y, f, h, w):
 # --- the measures
 
 
-def test_a_worked_example():
+def test_worked_example():
     # Level .5: three rows, residuals .5, .5, -.5, mean 1/6; level 0: one row, residual 1.
     y, f = [1, 1, 0, 1], [0.5, 0.5, 0.5, 0.0]
     assert k1(y, f, np.ones(4)) == pytest.approx(3 / 4 / 6 + 1 / 4)
@@ -57,7 +57,7 @@ def test_a_worked_example():
     assert kinf(y, f, h) == pytest.approx(1 / 4)
 
 
-def test_the_largest_error_is_found_also_where_it_is_negative():
+def test_negative_errors_count_by_absolute_value():
     # The seed prints Kinf without bars, which would be 1/8 here: level 1 has -.5 on half the rows.
     assert kinf([0.25, 0.5], [0.0, 1.0], [1, 1]).tolist() == [0.25]
 
@@ -70,7 +70,7 @@ def test_a_calibrated_predictor_may_fail_on_a_function():
 
 @QUICK
 @given(wide)
-def test_all_three_equal_their_definitions(sample):
+def test_measures_equal_their_definitions(sample):
     y, f, h, w = sample
     expected = np.transpose([twin(y, f, h[:, j], w) for j in range(h.shape[1])])
     for measure, values in zip(MEASURES, expected, strict=True):
@@ -79,7 +79,7 @@ def test_all_three_equal_their_definitions(sample):
 
 @QUICK
 @given(wide)
-def test_the_inequalities_that_always_hold(sample):
+def test_inequalities_between_the_measures_hold(sample):
     _, f, _, w = sample
     one, two, top = (measure(*sample) for measure in MEASURES)
     levels = len(np.unique(f[w > 0]))
@@ -104,15 +104,15 @@ def test_msce_is_k2_of_the_function_one(sample):
 
 @QUICK
 @given(wide)
-def test_functions_do_not_see_each_other(sample):
+def test_functions_are_independent(sample):
     y, f, h, w = sample
     for measure in MEASURES:
-        alone = [measure(y, f, h[:, j], w) for j in range(h.shape[1])]
-        np.testing.assert_array_equal(measure(y, f, h, w), np.concatenate(alone))
+        separate = [measure(y, f, h[:, j], w) for j in range(h.shape[1])]
+        np.testing.assert_array_equal(measure(y, f, h, w), np.concatenate(separate))
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_the_result_has_one_value_a_function(measure):
+def test_result_has_one_value_per_function(measure):
     y, f = [0, 1, 1], [0.5, 0.5, 1]
     assert measure(y, f, [1, 0, 1]).shape == (1,)
     assert measure(y, f, np.ones((3, 4))).shape == (4,)
@@ -132,7 +132,7 @@ def test_functions_may_be_indicators_or_any_numbers(measure, kind):
 
 @QUICK
 @given(wide, st.data())
-def test_a_weight_of_two_equals_the_row_twice(sample, data):
+def test_weight_two_equals_duplicated_rows(sample, data):
     y, f, h, w = sample
     at = data.draw(st.integers(0, len(y) - 1))
     heavier = w.copy()
@@ -145,7 +145,7 @@ def test_a_weight_of_two_equals_the_row_twice(sample, data):
 
 @QUICK
 @given(wide, st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(sample, random):
+def test_row_order_does_not_matter(sample, random):
     order = list(range(len(sample[0])))
     random.shuffle(order)
     for measure in MEASURES:
@@ -153,14 +153,14 @@ def test_the_order_of_the_rows_does_not_matter(sample, random):
         np.testing.assert_allclose(measure(*sample), shuffled, rtol=1e-9, atol=1e-9)
 
 
-def test_rows_of_weight_zero_are_no_rows():
+def test_rows_of_weight_zero_are_dropped():
     y, f, h = [0, 1, 9], [0.5, 0.5, 7], [[1, 2], [3, 4], [5, 6]]
     for measure in MEASURES:
         np.testing.assert_array_equal(measure(y, f, h, [1, 2, 0]), measure(y[:2], f[:2], h[:2], [1, 2]))
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 3.0, 1e308])
-def test_the_scale_of_the_weights_does_not_matter(scale):
+def test_scale_of_weights_does_not_matter(scale):
     y, f, h = [0, 1, 1], [0.5, 0.5, 1], [1, 2, 3]
     for measure in MEASURES:
         np.testing.assert_allclose(measure(y, f, h, np.full(3, scale)), measure(y, f, h), rtol=1e-12)
@@ -170,7 +170,7 @@ def test_zero_and_minus_zero_are_one_level():
     assert kinf([1, 1], [0.0, -0.0], [1, 1]).tolist() == [1]
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     arrays = [np.array(column, float) for column in ([1, 0, 1], [0.0, 0.5, 1.0], [1, 2, 3], [1, 0, 2])]
     before = [array.copy() for array in arrays]
     for array in arrays:
@@ -190,7 +190,7 @@ def test_ties_are_rounded_down():
     assert discretize([0.125, 0.375, 0.625, 0.875], 4).tolist() == [0, 0.25, 0.5, 0.75]
 
 
-def test_predictions_outside_go_to_the_nearer_end():
+def test_predictions_outside_the_range_are_clipped():
     levels = discretize([-1e300, -0.1, 1.1, 1e300], 10)
     assert levels.tolist() == [0, 0, 1, 1]
     assert not np.signbit(levels).any()
@@ -220,10 +220,10 @@ def test_rounding_twice_is_rounding_once(f, m):
     ("y", "f", "h", "weight", "message"),
     [
         ([], [], [], None, "empty"),
-        ([0, 1], [0.5], [1], None, "equally long; got 2 and 1"),
+        ([0, 1], [0.5], [1], None, "equal length; got 2 and 1"),
         ([0, np.nan], [0.5, 0.5], [1, 1], None, "y must be finite; got nan at row 1"),
         ([0, 1], [0.5, np.inf], [1, 1], None, "f must be finite; got inf at row 1"),
-        ([0, 1], [0.5, 0.5], [1, 1, 1], None, "h must have one row a prediction; got 3 and 2"),
+        ([0, 1], [0.5, 0.5], [1, 1, 1], None, "h must have one row per prediction; got 3 and 2"),
         ([0, 1], [0.5, 0.5], [[1, 1], [1, np.nan]], None, "h must be finite; got nan at row 1 .* of column 1"),
         ([0, 1], [0.5, 0.5], 1.0, None, r"one or two dimensions; got shape \(\)"),
         ([0, 1], [0.5, 0.5], np.ones((2, 1, 1)), None, r"one or two dimensions; got shape \(2, 1, 1\)"),
@@ -234,24 +234,24 @@ def test_rounding_twice_is_rounding_once(f, m):
     ],
 )
 @pytest.mark.parametrize("measure", MEASURES)
-def test_bad_data_is_refused_with_its_place(measure, y, f, h, weight, message):
+def test_invalid_data_is_rejected_with_its_position(measure, y, f, h, weight, message):
     with pytest.raises(DataError, match=message):
         measure(y, f, h, weight)
 
 
-def test_msce_refuses_as_the_others_do():
-    with pytest.raises(DataError, match="equally long; got 1 and 2"):
+def test_msce_rejects_invalid_data():
+    with pytest.raises(DataError, match="equal length; got 1 and 2"):
         msce([0], [0.5, 0.5])
     with pytest.raises(DataError, match="y must be one-dimensional"):
         msce(1.0, [0.5])
 
 
 @pytest.mark.parametrize("m", [0, -1, 2.0, True, "ten"])
-def test_a_number_of_levels_that_is_none_is_refused(m):
-    with pytest.raises(ArgumentError, match="m must be a whole number, 1 or more"):
+def test_invalid_numbers_of_levels_are_rejected(m):
+    with pytest.raises(ArgumentError, match="m must be an integer at least 1"):
         discretize([0.5], m)
 
 
-def test_predictions_that_are_no_numbers_are_refused():
+def test_non_numeric_predictions_are_rejected():
     with pytest.raises(DataError, match="f must be finite; got nan at row 1"):
         discretize([0.5, np.nan], 10)

@@ -23,7 +23,7 @@ def _sample(n=400, seed=0, shift=0.0):
     return (random.random(n) < np.clip(p + shift, 0, 1)).astype(float), p
 
 
-def test_bins_hold_about_equal_weight_and_whole_tie_groups():
+def test_bins_have_equal_weight_and_keep_ties_together():
     y, p = _sample()
     curve = reliability(y, p, n_bins=5)
     assert len(curve) == 5
@@ -60,7 +60,7 @@ def test_the_kernel_curve_of_one_score_is_one_point():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("band", BANDS)
-def test_a_curve_says_what_it_is_and_is_seeded(kind, band):
+def test_curve_has_a_repr_and_a_seed(kind, band):
     y, p = _sample()
     first, again, other = (reliability(y, p, kind=kind, band=band, draws=30, random_state=s) for s in (1, 1, 2))
     assert (first.kind, first.band) == (kind, band)
@@ -71,7 +71,7 @@ def test_a_curve_says_what_it_is_and_is_seeded(kind, band):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_weight_is_so_many_rows(kind):
+def test_integer_weights_count_rows(kind):
     y, p = _sample(100)
     times = np.random.default_rng(1).integers(0, 4, 100)
     weighted = reliability(y, p, times.astype(float), kind=kind, draws=5)
@@ -82,7 +82,7 @@ def test_a_weight_is_so_many_rows(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("band", BANDS)
-def test_no_curve_or_band_depends_on_the_order_of_the_rows(kind, band):
+def test_row_order_does_not_matter(kind, band):
     y, p = _sample(80)
     order = np.random.default_rng(2).permutation(80)
     one, other = (reliability(a, b, kind=kind, band=band, draws=20) for a, b in ((y, p), (y[order], p[order])))
@@ -109,7 +109,7 @@ def test_a_gap_between_scores_has_no_points():
     assert not ((curve.predicted > 0.3) & (curve.predicted < 0.7)).any()
 
 
-def test_an_end_where_nothing_happened_is_not_certain():
+def test_ends_without_events_have_limits():
     for kind in KINDS:
         curve = reliability(np.zeros(50), np.linspace(0.01, 0.3, 50), kind=kind, n_bins=1, draws=20)
         assert (curve.high > 0.05).all()
@@ -126,7 +126,7 @@ def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind):
     assert np.mean(inside) >= 0.95 - twins.three_se(0.95, repetitions) - 0.02
 
 
-def test_the_curve_of_a_score_that_is_off_leaves_its_consistency_band():
+def test_miscalibrated_curves_leave_the_consistency_band():
     y, p = _sample(2000, 1, shift=0.15)
     for kind in KINDS:
         curve = reliability(y, p, kind=kind, band="consistency", draws=100)
@@ -135,15 +135,15 @@ def test_the_curve_of_a_score_that_is_off_leaves_its_consistency_band():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_confidence_band_covers_the_true_rate(kind):
-    repetitions, held, ends = 100, [], []
+    repetitions, covered, ends = 100, [], []
     for seed in range(repetitions):
         y, p = _sample(400, seed)
         curve = reliability(y, p, kind=kind, draws=60, random_state=seed)
         inside = (curve.low <= curve.predicted) & (curve.predicted <= curve.high)
-        held.append(inside.mean())
+        covered.append(inside.mean())
         ends.append(inside[[0, -1]].mean())
     # Points of one curve depend on each other, so curves are counted; smoothing leaves a bias that the band does not hold.
-    assert np.mean(held) >= 0.95 - twins.three_se(0.95, repetitions)
+    assert np.mean(covered) >= 0.95 - twins.three_se(0.95, repetitions)
     assert np.mean(ends) >= 0.95 - twins.three_se(0.95, repetitions) - 0.05
 
 
@@ -152,11 +152,11 @@ def test_the_confidence_band_covers_the_true_rate(kind):
     [
         ({"kind": "loess"}, "kind must be one of 'binned', 'pav', 'kernel'"),
         ({"band": "belief"}, "band must be one of 'confidence', 'consistency'"),
-        ({"n_bins": 0}, "n_bins must be a whole number of at least 1"),
-        ({"draws": 0}, "draws must be a whole number of at least 1"),
+        ({"n_bins": 0}, "n_bins must be an integer at least 1"),
+        ({"draws": 0}, "draws must be an integer at least"),
         ({"alpha": 1}, "alpha must lie between 0 and 1"),
     ],
 )
-def test_a_bad_option_is_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(ArgumentError, match=message):
         reliability([0, 1], [0.2, 0.8], **options)

@@ -51,7 +51,7 @@ def values(measure, *arrays):
     result = measure(*arrays)
     if isinstance(result, float):
         return [result]
-    spread = ("low", "high", "slope_se", "intercept_se", "intercept_alone_se")
+    spread = ("low", "high", "slope_se", "intercept_se", "calibration_in_the_large_se")
     return [value for name, value in result.to_dict().items() if name not in spread]
 
 
@@ -66,7 +66,7 @@ ALL = [*POINT, hosmer_lemeshow, prr]
 
 
 @pytest.mark.parametrize("measure", [*POINT, prr])
-def test_a_weight_of_two_equals_the_row_twice(measure):
+def test_weight_two_equals_duplicated_rows(measure):
     y, p, w = drawn(1)
     times = w.astype(int)
     np.testing.assert_allclose(values(measure, y, p, w), values(measure, y.repeat(times), p.repeat(times)), rtol=1e-10)
@@ -74,7 +74,7 @@ def test_a_weight_of_two_equals_the_row_twice(measure):
 
 @pytest.mark.parametrize("measure", ALL)
 @pytest.mark.parametrize("scale", [3.0, 1e-200, 1e200])
-def test_the_unit_of_the_weights_does_not_matter(measure, scale):
+def test_scale_of_weights_does_not_matter(measure, scale):
     y, p, w = drawn(2)
     one, other = measure(y, p, w), measure(y, p, scale * w)
     if isinstance(one, float):
@@ -84,14 +84,14 @@ def test_the_unit_of_the_weights_does_not_matter(measure, scale):
 
 
 @pytest.mark.parametrize("measure", ALL)
-def test_the_order_of_the_rows_does_not_matter(measure):
+def test_row_order_does_not_matter(measure):
     y, p, w = drawn(3)
     order = np.random.default_rng(0).permutation(len(y))
     np.testing.assert_allclose(values(measure, y, p, w), values(measure, y[order], p[order], w[order]), rtol=1e-10)
 
 
 @pytest.mark.parametrize("measure", ALL)
-def test_inputs_are_not_written_to(measure):
+def test_inputs_are_not_modified(measure):
     arrays = drawn(4)
     for array in arrays:
         array.setflags(write=False)
@@ -101,14 +101,14 @@ def test_inputs_are_not_written_to(measure):
 
 
 @pytest.mark.parametrize("measure", ALL)
-def test_a_row_of_weight_zero_does_not_count(measure):
+def test_rows_of_weight_zero_do_not_count(measure):
     y, p, w = drawn(5)
     more = measure(np.append(y, 1), np.append(p, 0), np.append(w, 0))
     assert more == measure(y, p, w)
 
 
 @pytest.mark.parametrize("measure", ALL)
-def test_bad_arrays_are_refused(measure):
+def test_invalid_arrays_are_rejected(measure):
     for bad in ([], [0, np.nan], [0, 2], [[0, 1]], ["a", "b"]):
         with pytest.raises(DataError):
             measure(bad, [0.5] * len(bad))
@@ -117,7 +117,7 @@ def test_bad_arrays_are_refused(measure):
 
 
 @pytest.mark.parametrize("measure", [corp, slope_intercept, observed_expected, hosmer_lemeshow])
-def test_results_are_frozen_and_go_to_json(measure):
+def test_results_are_frozen_and_convert_to_json(measure):
     result = measure(*drawn(6))
     with pytest.raises(FrozenInstanceError):
         setattr(result, next(iter(result.to_dict())), 0)
@@ -143,7 +143,7 @@ def test_log_loss_equals_the_formula_of_scikit_learn(sample):
     assert log_loss(y, p, w) == pytest.approx(np.average(rows, weights=w), rel=1e-12, abs=1e-14)
 
 
-def test_a_certain_prediction_contradicted_costs_what_eps_says():
+def test_eps_limits_the_cost_of_certain_errors():
     assert log_loss([1], [0]) == pytest.approx(52 * LN(2))
     assert log_loss([0], [1]) == pytest.approx(52 * LN(2))
     assert log_loss([1], [0], eps=1e-6) == pytest.approx(6 * LN(10))
@@ -154,7 +154,7 @@ def test_a_certain_prediction_contradicted_costs_what_eps_says():
             log_loss([1], [0.5], eps=eps)
 
 
-def test_the_default_eps_leaves_small_probabilities_alone():
+def test_default_eps_keeps_small_probabilities():
     assert log_loss([1, 0], [1e-15, 1e-15]) == pytest.approx(15 * LN(10) / 2, rel=1e-13)
     assert log_loss([0], [1e-12]) == pytest.approx(1e-12, rel=1e-12)
 
@@ -223,13 +223,13 @@ def test_a_perfect_forecast_has_no_miscalibration_and_all_discrimination():
         assert split.discrimination == split.uncertainty == pytest.approx(uncertainty)
 
 
-def test_the_log_split_is_finite_where_a_block_rounds_to_one():
+def test_log_decomposition_is_finite_for_blocks_near_one():
     split = corp([0, 1, 1], [0.75, 0.5, 0.5], [1e-20, 1, 1], score="log")
     assert np.isfinite(list(split.to_dict().values())).all()
     assert split.discrimination == pytest.approx(0, abs=1e-15)
 
 
-def test_an_unknown_score_is_refused():
+def test_unknown_scores_are_rejected():
     with pytest.raises(ArgumentError, match="'brier', 'log'; got 'crps'"):
         corp([0, 1], [0.5, 0.5], score="crps")
 
@@ -243,12 +243,12 @@ def test_two_scores_are_fitted_exactly():
     fit = slope_intercept(y, p)
     assert fit.slope == pytest.approx(LN(3) / LN(2), rel=1e-12)
     assert fit.intercept == pytest.approx(0, abs=1e-12)
-    assert fit.intercept_alone == pytest.approx(0, abs=1e-12)
+    assert fit.calibration_in_the_large == pytest.approx(0, abs=1e-12)
     # Var logit rate = 1 / (n r (1 - r)) = 4/3 at each: 2/3 for the half sum, and over (ln 2)^2 for the half difference.
     assert fit.intercept_se == pytest.approx(math.sqrt(2 / 3), rel=1e-12)
     assert fit.slope_se == pytest.approx(math.sqrt(2 / 3) / LN(2), rel=1e-12)
     # With slope 1: A = 8 (1/3)(2/3) = 16/9; B = 2 (1 (2/3)^2 + 3 (1/3)^2) = 14/9.
-    assert fit.intercept_alone_se == pytest.approx(math.sqrt(14 / 9) / (16 / 9), rel=1e-12)
+    assert fit.calibration_in_the_large_se == pytest.approx(math.sqrt(14 / 9) / (16 / 9), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -257,30 +257,30 @@ def test_the_fit_solves_its_equations_and_the_errors_are_the_sandwich(seed):
     fit = slope_intercept(y, p, w)
     for beta, X, offset in (
         ((fit.intercept, fit.slope), np.column_stack([np.ones(len(p)), logit(p)]), 0.0),
-        ((fit.intercept_alone,), np.ones((len(p), 1)), logit(p)),
+        ((fit.calibration_in_the_large,), np.ones((len(p), 1)), logit(p)),
     ):
         m = expit(X @ np.array(beta) + offset)
         np.testing.assert_allclose(X.T @ (w * (y - m)), 0, atol=1e-9)
         A, B = (X.T @ (X * v[:, None]) for v in (w * m * (1 - m), (w * (y - m)) ** 2))
         cov = np.linalg.inv(A) @ B @ np.linalg.inv(A)
-        found = (fit.intercept_se, fit.slope_se) if len(beta) == 2 else (fit.intercept_alone_se,)
-        np.testing.assert_allclose(found, np.sqrt(np.diag(cov)), rtol=1e-9)
+        result = (fit.intercept_se, fit.slope_se) if len(beta) == 2 else (fit.calibration_in_the_large_se,)
+        np.testing.assert_allclose(result, np.sqrt(np.diag(cov)), rtol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_planted_slope_and_intercept_are_covered_as_often_as_said(weighted):
+def test_slope_and_intercept_intervals_have_their_coverage(weighted):
     rng = np.random.default_rng(7)
     repetitions, n, slope, intercept = 1000, 1500, 0.8, 0.3
     inside = np.zeros(3)
     for _ in range(repetitions):
         p = rng.uniform(0.05, 0.95, n)
         y = rng.random(n) < expit(intercept + slope * logit(p))
-        alone = rng.random(n) < expit(intercept + logit(p))
+        separate = rng.random(n) < expit(intercept + logit(p))
         w = rng.exponential(size=n) if weighted else None  # independent of the outcome: the same truth, more noise
-        fit, large = slope_intercept(y, p, w), slope_intercept(alone, p, w)
+        fit, large = slope_intercept(y, p, w), slope_intercept(separate, p, w)
         inside[0] += abs(fit.slope - slope) < 1.96 * fit.slope_se
         inside[1] += abs(fit.intercept - intercept) < 1.96 * fit.intercept_se
-        inside[2] += abs(large.intercept_alone - intercept) < 1.96 * large.intercept_alone_se
+        inside[2] += abs(large.calibration_in_the_large - intercept) < 1.96 * large.calibration_in_the_large_se
     # Half a percent for the sandwich, which runs a little small in finite samples.
     assert (np.abs(inside / repetitions - 0.95) < three_se(0.95, repetitions) + 0.005).all()
 
@@ -292,7 +292,7 @@ def test_soft_outcomes_on_the_line_are_fitted_without_error():
     assert max(fit.slope_se, fit.intercept_se) < 1e-10
 
 
-def test_scores_of_zero_and_one_are_taken_as_a_millionth_from_them():
+def test_scores_of_zero_and_one_are_clipped():
     y, p = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 0.5, 1, 1])
     assert slope_intercept(y, p) == slope_intercept(y, np.clip(p, 1e-6, 1 - 1e-6))
 
@@ -300,7 +300,7 @@ def test_scores_of_zero_and_one_are_taken_as_a_millionth_from_them():
 def test_a_hard_start_still_converges():
     # Far too low, and far too extreme: whole Newton steps would overshoot.
     y, p = np.array([1, 1, 0, 1] * 50), np.tile([1e-6, 2e-6, 3e-6, 4e-6], 50)
-    assert slope_intercept(y, p).intercept_alone > 13
+    assert slope_intercept(y, p).calibration_in_the_large > 13
     p = np.tile([1e-6, 1 - 1e-6], 100)
     y = (p > 0.5).astype(float)
     y[:2] = 1 - y[:2]
@@ -316,18 +316,18 @@ def test_a_hard_start_still_converges():
         ([0, 0.5, 1], [0.1, 0.2, 0.4]),
     ],
 )
-def test_parted_outcomes_are_refused(y, p):
-    with pytest.raises(DataError, match="one score parts the outcomes"):
+def test_separated_outcomes_are_rejected(y, p):
+    with pytest.raises(DataError, match="one score separates the outcomes"):
         slope_intercept(y, p)
 
 
-def test_an_all_but_weightless_row_does_not_unpart_the_outcomes():
-    with pytest.raises(DataError, match="one score parts the outcomes"):
+def test_negligible_weights_do_not_prevent_separation():
+    with pytest.raises(DataError, match="one score separates the outcomes"):
         slope_intercept([0, 0, 1, 1, 0], [0.1, 0.2, 0.3, 0.4, 0.5], [1, 1, 1, 1, 1e-20])
     assert slope_intercept([0, 0, 1, 1, 0], [0.1, 0.2, 0.3, 0.4, 0.5], [1, 1, 1, 1, 1e-6]).slope > 10
 
 
-def test_one_class_and_one_score_are_refused():
+def test_one_class_and_one_score_are_rejected():
     for y in ([0, 0], [1, 1]):
         with pytest.raises(DataError, match=f"every outcome is {y[0]}"):
             slope_intercept(y, [0.2, 0.7])
@@ -352,7 +352,7 @@ def test_no_events_still_have_an_upper_limit():
     assert result.high == pytest.approx(4 * 0.27754, rel=1e-3)
 
 
-def test_a_smaller_alpha_is_wider_and_a_bad_one_refused():
+def test_smaller_alpha_is_wider_and_invalid_alpha_is_rejected():
     y, p, w = drawn(8)
     assert observed_expected(y, p, w, alpha=0.01).high > observed_expected(y, p, w).high
     for alpha in (0, 1, math.nan):
@@ -368,13 +368,13 @@ def test_a_smaller_alpha_is_wider_and_a_bad_one_refused():
 def test_hosmer_lemeshow_by_hand():
     # Bins {.2, .2} and {.5, .5}: gaps .6 and 0 over .32 and .5; weights 2 and 1: gaps 1.4 over .8.
     test = hosmer_lemeshow([1, 0, 1, 0], [0.2, 0.2, 0.5, 0.5], n_bins=2)
-    assert (test.statistic, test.freedom, test.bins) == (pytest.approx(0.36 / 0.32), 2, 2)
+    assert (test.statistic, test.degrees_of_freedom, test.bins) == (pytest.approx(0.36 / 0.32), 2, 2)
     assert test.p_value == pytest.approx(math.exp(-0.36 / 0.64))  # the tail of chi-squared with 2 degrees of freedom
     test = hosmer_lemeshow([1, 0, 1, 0], [0.2, 0.2, 0.5, 0.5], [2, 1, 1, 1], n_bins=2)
     assert test.statistic == pytest.approx(1.4**2 / 0.8)
 
 
-def test_equal_mass_bins_hold_as_many_rows_and_never_split_a_score():
+def test_hosmer_lemeshow_bins_never_split_ties():
     p = np.arange(1, 101) / 101
     y = np.zeros(100)
     bins = p.reshape(10, 10)
@@ -382,7 +382,7 @@ def test_equal_mass_bins_hold_as_many_rows_and_never_split_a_score():
     assert hosmer_lemeshow(y, p).statistic == pytest.approx(expected, rel=1e-12)
     tied = np.repeat([0.25, 0.5, 0.75], [30, 50, 20])
     test = hosmer_lemeshow(np.zeros(100), tied)
-    assert (test.bins, test.freedom) == (3, 3)
+    assert (test.bins, test.degrees_of_freedom) == (3, 3)
     assert test.statistic == pytest.approx(sum(n * q / (1 - q) for n, q in ((30, 0.25), (50, 0.5), (20, 0.75))))
 
 
@@ -390,19 +390,19 @@ def test_equal_mass_bins_hold_as_many_rows_and_never_split_a_score():
 def test_hosmer_lemeshow_pvalues_are_uniform_under_calibration(weighted):
     rng = np.random.default_rng(9)
     repetitions, n = 2000, 2000
-    found = np.empty(repetitions)
+    result = np.empty(repetitions)
     for at in range(repetitions):
         p = rng.beta(1, 3, n)
         w = rng.uniform(0.5, 2, n) if weighted else None
-        found[at] = hosmer_lemeshow(rng.random(n) < p, p, w).p_value
+        result[at] = hosmer_lemeshow(rng.random(n) < p, p, w).p_value
     for level in (0.05, 0.25, 0.5, 0.75, 0.95):
-        assert abs((found <= level).mean() - level) < three_se(level, repetitions) + 0.01
+        assert abs((result <= level).mean() - level) < three_se(level, repetitions) + 0.01
 
 
-def test_a_fit_to_the_same_rows_takes_two_degrees_of_freedom():
+def test_fitted_scores_lose_two_degrees_of_freedom():
     y, p, _ = drawn(10)
     out, own = hosmer_lemeshow(y, p), hosmer_lemeshow(y, p, fitted=True)
-    assert (out.freedom, own.freedom) == (10, 8)
+    assert (out.degrees_of_freedom, own.degrees_of_freedom) == (10, 8)
     assert own.statistic == out.statistic
     assert own.p_value < out.p_value
 
@@ -410,13 +410,13 @@ def test_a_fit_to_the_same_rows_takes_two_degrees_of_freedom():
 def test_certain_scores_add_no_degree_of_freedom_unless_contradicted():
     y, p = np.repeat([0, 0, 1, 1], 5), np.repeat([0, 0.5, 0.5, 1], 5)
     right = hosmer_lemeshow(y, p, n_bins=4)
-    assert (right.statistic, right.freedom) == (0, 1)
+    assert (right.statistic, right.degrees_of_freedom) == (0, 1)
     wrong = hosmer_lemeshow(1 - y, p, n_bins=4)
     assert (wrong.statistic, wrong.p_value) == (math.inf, 0)
     assert wrong.to_dict()["statistic"] is None
 
 
-def test_a_test_without_freedom_is_refused():
+def test_too_few_bins_are_rejected():
     with pytest.raises(DataError, match="too few bins to test: 2"):
         hosmer_lemeshow([0, 1, 1], [0.2, 0.5, 0.5], fitted=True)
     with pytest.raises(DataError, match="too few bins to test: 0"):
@@ -456,13 +456,13 @@ def test_prr_equals_the_areas_of_its_definition():
     assert prr(error, confidence) == pytest.approx((rate / 2 - area) / (rate * (1 - rate) / 2), rel=1e-12)
 
 
-def test_prr_of_the_best_the_worst_and_no_order():
+def test_prr_of_the_best_worst_and_constant_confidence():
     assert prr([1, 1, 0, 0, 0], [-5, -4, 3, 8, 9]) == 1
     assert prr([0, 0, 1], [0.1, 0.2, 0.3]) == -1
     assert prr([0, 1, 0, 1], [0.5] * 4) == 0
 
 
-def test_prr_is_nan_where_all_are_right_or_all_wrong():
+def test_prr_is_nan_if_all_are_correct_or_wrong():
     assert math.isnan(prr([0, 0], [0.1, 0.2]))
     assert math.isnan(prr([1, 1], [0.1, 0.2]))
     assert math.isnan(prr([1, 0], [0.1, 0.2], [1, 0]))

@@ -65,7 +65,7 @@ def test_the_curve_equals_its_definition_on_many_rows(sigma):
 
 @QUICK
 @given(samples())
-def test_the_curve_never_rises_not_even_below_the_width_of_a_cell(sample):
+def test_curve_is_non_increasing_even_below_one_cell(sample):
     y, p, w = sample
     curve = np.array([smooth_ece_at(y, p, sigma, w) for sigma in np.geomspace(1e-6, 5, 40)])
     assert (np.diff(curve) <= 1e-12).all()
@@ -78,7 +78,7 @@ def test_two_opposite_residuals_cancel_by_the_overlap_of_their_kernels():
     assert smooth_ece_at(y, p, 0.05) == pytest.approx(0.2 * (2 * ndtr(1.0) - 1), abs=1e-5)
 
 
-def test_residuals_of_one_sign_count_in_full_at_every_bandwidth():
+def test_residuals_of_one_sign_count_fully_at_every_bandwidth():
     for sigma in (1e-3, 0.1, 1, 1e200):
         assert smooth_ece_at([1, 1, 1], [0.2, 0.6, 0.7], sigma) == pytest.approx(0.5, abs=1e-12)
 
@@ -103,18 +103,18 @@ def test_the_measure_is_the_fixed_point_on_many_rows(power):
     assert is_fixed_point(smooth_ece(y, p), y, p)
 
 
-def test_two_scores_very_close_cancel_as_far_as_they_should():
+def test_close_scores_cancel_correctly():
     # A dipole: +-.25 at distance d = 1e-5, E(s) = .25 d 2 phi(0) / s, so s* = sqrt(.5 d phi(0)) = .00141.
     y, p = [1, 0], [0.5, 0.5 + 1e-5]
     assert smooth_ece(y, p) == pytest.approx(math.sqrt(0.5e-5 / math.sqrt(2 * math.pi)), abs=2e-5)
 
 
 @pytest.mark.parametrize("score", [0.0, 0.3, 1.0])
-def test_one_score_has_the_distance_of_its_mean_outcome_also_at_the_ends(score):
+def test_a_single_score_has_the_gap_to_its_mean_outcome(score):
     assert smooth_ece([0, 1, 1, 1, 0], [score] * 5) == pytest.approx(abs(0.6 - score), abs=1e-6)
 
 
-def test_scores_at_the_ends_count_like_all_others():
+def test_scores_at_the_ends_count_fully():
     # Residuals .4 at 0 and 0 at 1/2: nothing cancels, so the mean of .2. relplot 1.0.3 says .135: its reflection leaves
     # out the end point, and rows of score exactly 0 or 1 count half.
     assert smooth_ece([0.4, 0.5], [0.0, 0.5]) == pytest.approx(0.2, abs=1e-6)
@@ -127,7 +127,7 @@ def test_a_constant_shift_is_found(shift):
     assert smooth_ece(p + shift, p) == pytest.approx(shift, abs=1e-6)
 
 
-def test_the_measure_of_a_calibrated_sample_falls_as_the_cube_root_of_its_size():
+def test_measure_of_calibrated_samples_decreases_as_the_cube_root():
     rng = np.random.default_rng(5)
     values = []
     for n in (1_000, 64_000):
@@ -148,7 +148,7 @@ def test_perfect_scores_have_no_error_and_opposite_ones_the_largest():
 
 @QUICK
 @given(samples(), st.data())
-def test_a_weight_of_two_equals_the_row_twice(sample, data):
+def test_weight_two_equals_duplicated_rows(sample, data):
     y, p, w = sample
     at = data.draw(st.integers(0, len(y) - 1))
     assume(w[at] > 0)
@@ -160,19 +160,19 @@ def test_a_weight_of_two_equals_the_row_twice(sample, data):
 
 @QUICK
 @given(samples(), st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(sample, random):
+def test_row_order_does_not_matter(sample, random):
     order = list(range(len(sample[0])))
     random.shuffle(order)
     assert smooth_ece(*sample) == pytest.approx(smooth_ece(*(column[order] for column in sample)), abs=1e-8)
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 3.0, 1e308])
-def test_the_scale_of_the_weights_does_not_matter(scale):
+def test_scale_of_weights_does_not_matter(scale):
     y, p = [0, 1, 1, 0], [0.2, 0.4, 0.6, 0.8]
     assert smooth_ece(y, p, np.full(4, scale)) == pytest.approx(smooth_ece(y, p), abs=1e-8)
 
 
-def test_more_rows_than_are_taken_at_a_time_give_the_same():
+def test_chunks_do_not_change_the_result():
     rng = np.random.default_rng(6)
     y, p = (rng.random(100) < 0.4).astype(float), rng.random(100)
     assert smooth_ece(np.tile(y, 1000), np.tile(p, 1000)) == pytest.approx(smooth_ece(y, p), abs=1e-8)
@@ -186,7 +186,7 @@ def test_a_finer_grid_changes_little():
     assert smooth_ece_at(y, p, 0.1, grid=500) == pytest.approx(smooth_ece_at(y, p, 0.1), abs=1e-4)
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     arrays = [np.array(column, float) for column in ([1, 0, 1], [0.0, 0.5, 1.0], [1, 0, 2])]
     before = [array.copy() for array in arrays]
     for array in arrays:
@@ -204,14 +204,14 @@ def test_inputs_are_not_written_to():
     ("y", "p", "weight", "message"),
     [
         ([], [], None, "empty"),
-        ([0, 1], [0.5], None, "equally long; got 2 and 1"),
+        ([0, 1], [0.5], None, "equal length; got 2 and 1"),
         ([0, 1], [0.5, 1.5], None, r"p must lie in \[0, 1\]; got 1.5 at row 1"),
         ([0, 2], [0.5, 0.5], None, r"y must lie in \[0, 1\]; got 2 at row 1"),
         ([0, 1], [0.5, np.nan], None, "p must be finite; got nan at row 1"),
         ([0, 1], [0.5, 0.5], [0, 0], "all zero"),
     ],
 )
-def test_bad_data_is_refused_with_its_place(y, p, weight, message):
+def test_invalid_data_is_rejected_with_its_position(y, p, weight, message):
     with pytest.raises(DataError, match=message):
         smooth_ece(y, p, weight)
     with pytest.raises(DataError, match=message):
@@ -219,12 +219,12 @@ def test_bad_data_is_refused_with_its_place(y, p, weight, message):
 
 
 @pytest.mark.parametrize("sigma", [0, -0.1, np.nan, np.inf, "wide", None, [0.1, 0.2]])
-def test_a_bandwidth_that_is_no_positive_number_is_refused(sigma):
-    with pytest.raises(ArgumentError, match="sigma must be a positive number"):
+def test_invalid_bandwidths_are_rejected(sigma):
+    with pytest.raises(ArgumentError, match="sigma must be a number above 0"):
         smooth_ece_at([0, 1], [0.2, 0.8], sigma)
 
 
 @pytest.mark.parametrize("grid", [1, 0, -5, 100.0, True, "fine"])
-def test_a_grid_that_is_no_number_of_cells_is_refused(grid):
-    with pytest.raises(ArgumentError, match="grid must be a whole number, 2 or more"):
+def test_invalid_grids_are_rejected(grid):
+    with pytest.raises(ArgumentError, match="grid must be an integer at least 2"):
         smooth_ece([0, 1], [0.2, 0.8], grid=grid)

@@ -34,7 +34,7 @@ def sample(request):
     return y, p, random.uniform(0.5, 2, n)
 
 
-def test_log_loss_brier_and_isotonic_are_those_of_scikit_learn(sample):
+def test_log_loss_brier_and_isotonic_equal_scikit_learn(sample):
     sklearn = _peer("sklearn.metrics")
     isotonic = _peer("sklearn.isotonic")
     y, p, w = sample
@@ -45,19 +45,19 @@ def test_log_loss_brier_and_isotonic_are_those_of_scikit_learn(sample):
     np.testing.assert_allclose(metrics.isotonic(y, ties, w).fitted, fitted, atol=1e-12)
 
 
-def test_smooth_ece_is_that_of_relplot_on_continuous_scores(sample):
+def test_smooth_ece_equals_relplot_on_continuous_scores(sample):
     relplot = _peer("relplot")
     y, p, _ = sample
     assert metrics.smooth_ece(y, p) == pytest.approx(relplot.smECE(p, y), abs=1e-3)
 
 
-def test_rows_at_the_ends_count_whole_where_relplot_counts_half():
+def test_scores_at_the_ends_count_fully_unlike_in_relplot():
     # Half of the rows have score 0 and are off by .4, the others are right: the error is .4 times a half.
     y, p = np.tile([0.4, 0.5], 200), np.tile([0.0, 0.5], 200)
     assert metrics.smooth_ece(y, p) == pytest.approx(0.2, abs=1e-3)
 
 
-def test_the_parts_of_a_score_are_those_of_model_diagnostics(sample):
+def test_decomposition_equals_model_diagnostics(sample):
     scoring = _peer("model_diagnostics.scoring")
     y, p, w = sample
     for name, function in (("brier", scoring.SquaredError()), ("log", scoring.LogLoss())):
@@ -67,7 +67,7 @@ def test_the_parts_of_a_score_are_those_of_model_diagnostics(sample):
             assert getattr(ours, part) == pytest.approx(float(theirs[part][0]), abs=1e-9), (name, part)
 
 
-def test_sigma_is_that_of_mcgrad_without_ties(sample):
+def test_sigma_equals_mcgrad_without_ties(sample):
     mcgrad = _peer("mcgrad.metrics")
     y, p, w = sample
     assert metrics.ecce_sigma(y, p) == pytest.approx(mcgrad.ecce_sigma(labels=y, predicted_scores=p), rel=1e-6)
@@ -75,30 +75,30 @@ def test_sigma_is_that_of_mcgrad_without_ties(sample):
     assert metrics.ecce_sigma(y, p, w) == pytest.approx(theirs, rel=1e-6)
 
 
-def test_tied_scores_are_one_step_where_mcgrad_follows_the_order_of_the_rows():
+def test_tied_scores_form_one_step_unlike_in_mcgrad():
     y, p = np.repeat([0.0, 1.0], [700, 300]), np.full(1000, 0.3)
     assert metrics.ecce_sigma(y, p) == pytest.approx(0.0, abs=1e-9)
     mcgrad = _peer("mcgrad.metrics")
     assert mcgrad.ecce_sigma(labels=y, predicted_scores=p) > 10
 
 
-def test_p_values_below_the_smallest_difference_from_one_are_numbers():
+def test_tiny_p_values_are_positive():
     y, p = np.repeat([1.0, 0.0], [900, 100]), np.full(1000, 0.5)
     assert 0 < metrics.ecce_pvalue(y, p) < 1e-100
 
 
-def test_the_range_begins_at_nought():
+def test_range_starts_at_zero():
     # Without C_0 = 0 the range of the path .25, .45 would be .2.
     assert metrics.ecce([1, 1], [0.5, 0.6]) == pytest.approx(0.45)
 
 
-def test_ece_is_that_of_netcal(sample):
+def test_ece_equals_netcal(sample):
     netcal = _peer("netcal.metrics")
     y, p, _ = sample
     assert metrics.ece(y, p) == pytest.approx(float(netcal.ECE(10).measure(p, y)), abs=1e-9)
 
 
-def test_ece_is_that_of_torchmetrics_but_for_scores_of_one(sample):
+def test_ece_equals_torchmetrics_except_for_scores_of_one(sample):
     classification = _peer("torchmetrics.classification")
     torch = _peer("torch")
     y, p, _ = sample
@@ -107,7 +107,7 @@ def test_ece_is_that_of_torchmetrics_but_for_scores_of_one(sample):
     assert metrics.ece(y, p) == pytest.approx(theirs, abs=1e-6)
 
 
-def test_a_score_of_one_is_in_the_last_bin_and_not_in_one_of_its_own():
+def test_scores_of_one_fall_in_the_last_bin():
     # Scores .95 and 1 share the last bin: mean score .975, every outcome 1.
     assert metrics.ece([1, 1], [0.95, 1.0]) == pytest.approx(0.025)
     assert math.isclose(metrics.mce([1, 0], [1.0, 0.0]), 0.0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from trueup.metrics.curves import ReliabilityCurve
+from trueup.metrics.reliability import ReliabilityCurve
 from trueup.reports.plots import curve_axis, plot_curve, ratio_mark
 
 

@@ -162,7 +162,7 @@ def _check(settings: AuditSettings, draws: int, threads: int | None) -> None:
     check_fraction("alpha", settings.alpha, hint="0.05 is a test at 5%")
     check_choice("adjust", settings.adjust, ("holm", "max", "bh", "by"))
     if settings.adjust == "max":
-        inference.whole_draws(settings.alpha, draws)
+        inference.check_draws(settings.alpha, draws)
 
 
 def _check_out_of_memory(segments: object, adjust: str) -> None:

@@ -16,7 +16,7 @@ from trueup.kernels.sorting import argsort
 from trueup.kernels.tally import join
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
-from trueup.metrics.curves import curves_from_sums
+from trueup.metrics.reliability import curves_from_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trueup.audits.result import AuditSettings
     from trueup.data.table import Table
     from trueup.kernels.tally import Tally
-    from trueup.metrics.curves import CurveSet
+    from trueup.metrics.reliability import CurveSet
 
     SegmentScores = list[list[tuple[FloatArray, FloatArray]]]  # of every segment, score and weight of its rows by chunk
 

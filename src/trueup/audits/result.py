@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trueup.audits.grid import SegmentColumns, SegmentGrid
     from trueup.data.schema import Schema
     from trueup.kernels.tally import Rows
-    from trueup.metrics.curves import ReliabilityCurve
+    from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
 APPROXIMATE_ROWS = 200

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.kernels.tally import Rows
-    from trueup.metrics.curves import ReliabilityCurve
+    from trueup.metrics.reliability import ReliabilityCurve
 
 
 HISTOGRAM_BINS = 40
 MAX_PATH_POINTS = 401
 THRESHOLDS = 101
 MAX_POOL_ENTRIES = 400_000  # neighbours are summed where there are more rows
-LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "intercept_alone"}
+LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "calibration_in_the_large"}
 
 
 class Histogram(NamedTuple):

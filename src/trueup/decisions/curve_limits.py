@@ -28,7 +28,7 @@ HIGHEST_LEVEL = 0.99  # above it too few draws are left
 OVERSHOOT = 0.5826  # of a step's spread: what a path reaches between two steps (Broadie, Glasserman & Kou 1997)
 
 
-class Limits(NamedTuple):
+class RateLimits(NamedTuple):
     """One estimate per threshold, with limits."""
 
     estimate: FloatArray
@@ -39,8 +39,8 @@ class Limits(NamedTuple):
 class CurveLimits(NamedTuple):
     """Both axes with limits, the area with its limits, and the components of the half-width."""
 
-    x: Limits
-    y: Limits
+    x: RateLimits
+    y: RateLimits
     area: tuple[float, float, float]
     half_widths: dict[str, float]
 
@@ -104,9 +104,9 @@ def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     return np.where(defined, numerator / np.where(defined, denominator, 1.0), math.nan)
 
 
-def make_monotone(rate: Limits) -> Limits:
+def make_monotone(rate: RateLimits) -> RateLimits:
     """Make a rate non-decreasing to the last bit."""
-    return Limits(*(np.maximum.accumulate(column) for column in rate))
+    return RateLimits(*(np.maximum.accumulate(column) for column in rate))
 
 
 def area_under(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -293,14 +293,14 @@ def _axis_scales(kind: CurveKind, grid: CumulativeShares) -> tuple[FloatArray, F
     return (fpr, recall) if kind == "roc" else (recall, np.nan_to_num(divide(ones, grid.predicted)))
 
 
-def _limit(estimate: FloatArray, half: FloatArray) -> Limits:
+def _limit(estimate: FloatArray, half: FloatArray) -> RateLimits:
     """Return limits within [0, 1]; exactly 0 and 1 without an estimate."""
     unknown = np.isnan(estimate)
     low, high = np.clip(estimate - half, 0.0, 1.0), np.clip(estimate + half, 0.0, 1.0)
-    return Limits(estimate, np.where(unknown, 0.0, low), np.where(unknown, 1.0, high))
+    return RateLimits(estimate, np.where(unknown, 0.0, low), np.where(unknown, 1.0, high))
 
 
-def _limit_rate(rate: Limits, target: Target) -> Limits:
+def _limit_rate(rate: RateLimits, target: Target) -> RateLimits:
     """Make a rate non-decreasing; of these rows, it starts at 0 and ends at 1."""
     if target == "rows" and not math.isnan(rate.estimate[0]):
         for column in (rate.low, rate.high):
@@ -376,7 +376,7 @@ def bounded_limits(
 
 def limit_by_errors(
     kind: CurveKind, shares: CumulativeShares, positives: float, negatives: float, target: Target
-) -> tuple[Limits, Limits, tuple[float, float, float]]:
+) -> tuple[RateLimits, RateLimits, tuple[float, float, float]]:
     """Return both axes and the area with limits, if shares of positives and negatives have at most these errors."""
     predicted, positive, negative = shares.predicted, shares.positive, shares.negative
     # Of these rows, no more can be positive than there are; in the population, others might have been drawn.
@@ -394,21 +394,21 @@ def limit_by_errors(
     return recall, precision, _average_precision_limits(recall, precision)
 
 
-def _limit_mass(mass: FloatArray, error: float, most: Any) -> Limits:
-    return Limits(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
+def _limit_mass(mass: FloatArray, error: float, most: Any) -> RateLimits:
+    return RateLimits(mass, np.maximum(mass - error, 0.0), np.maximum(np.minimum(mass + error, most), mass))
 
 
-def _ratio(part: Limits, rest: Limits) -> Limits:
+def _ratio(part: RateLimits, rest: RateLimits) -> RateLimits:
     """Return part / (part + rest); NaN with limits 0 and 1 where both are 0."""
     estimate = divide(part.estimate, part.estimate + rest.estimate)
     # A limit is NaN only if all rows are predicted positive, or none: the estimate is then exact.
     low, high = divide(part.low, part.low + rest.high), divide(part.high, part.high + rest.low)
     unknown = np.isnan(estimate)
     low, high = np.where(unknown, 0.0, np.fmin(low, estimate)), np.where(unknown, 1.0, np.fmax(high, estimate))
-    return Limits(estimate, low, high)
+    return RateLimits(estimate, low, high)
 
 
-def _average_precision_limits(recall: Limits, precision: Limits) -> tuple[float, float, float]:
+def _average_precision_limits(recall: RateLimits, precision: RateLimits) -> tuple[float, float, float]:
     area = float(average_precision(recall.estimate, precision.estimate))
     cuts = np.unique(np.concatenate([[0.0, 1.0], recall.low, recall.high]))
     middle, width = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)

@@ -15,7 +15,7 @@ from trueup.decisions.evidence import measure_shift, quantile, read_evidence
 from trueup.decisions.inputs import check_interval, has_weight, read_segments, read_unlabelled
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
-from trueup.metrics.inputs import Scored, numbers, scored
+from trueup.metrics.inputs import Scored, validate_array, validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def decision_curve(
 def _read_thresholds(values: ArrayLike | None) -> FloatArray:
     if values is None:
         return THRESHOLDS.copy()
-    thresholds = np.unique(numbers(np.atleast_1d(np.asarray(values)), "thresholds"))
+    thresholds = np.unique(validate_array(np.atleast_1d(np.asarray(values)), "thresholds"))
     bad = (thresholds < 0) | (thresholds >= 1)
     if bad.any() or not len(thresholds):
         got = f"{thresholds[bad][0]:.6g}" if len(thresholds) else "none"
@@ -275,7 +275,7 @@ def _read_predictions(predictions: Any) -> dict[str, Any]:
 
 def _read_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, name: str) -> Scored:
     try:
-        return scored(y, p, weight)
+        return validate_scores(y, p, weight)
     except DataError as error:
         raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
 

@@ -6,7 +6,6 @@ way, so that each segment is evaluated on its own labelled rows.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import warnings
@@ -19,7 +18,9 @@ from trueup.data.bins import DEFAULT_BINS, calendar_unit, find_edges, fit_binner
 from trueup.data.segments import bins_for, check_bins, segment_column
 from trueup.decisions.confusion import expected_confusion
 from trueup.decisions.costs import expected_cost, expected_saving
+from trueup.decisions.counts import compute_interval, sum_segments
 from trueup.decisions.evidence import Labelled
+from trueup.decisions.inputs import UnlabelledRows
 from trueup.decisions.rules import Rule, Share, as_rule
 from trueup.decisions.search import best_rule
 from trueup.decisions.shift import CROSS_FITTED_TOLERANCE
@@ -30,7 +31,7 @@ from trueup.metrics.scores import prr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, IntArray
     from trueup.data.schema import Feature
     from trueup.data.table import Table
     from trueup.decisions.confusion import ExpectedConfusion
@@ -272,24 +273,24 @@ class _Evaluator:
             chosen.add(self.problem.threshold)
         ladder = {float(f"{odds * 2.0**k / (1 + odds * 2.0**k):.2g}") for k in ODDS_DOUBLINGS if k}
         thresholds = sorted({0.0, *chosen, *ladder, math.inf})
-        pooled, last = self._pooled(thresholds), math.nan
-        ends = {0.0: _always(acting), math.inf: _always(passing)}
-        for threshold in thresholds:
-            rule = ends.get(threshold) or as_rule(threshold, (passing, acting))
-            cost = pooled.cost(pooled.without_unused_fixed_costs(rule))
-            acted = sum(share.rows for share in cost.shares if share.action == ACT)
-            if acted != last or threshold in chosen:
-                yield ThresholdCost(threshold, acted, cost.estimate, self.fits(cost))
-            last = acted
-
-    def _pooled(self, thresholds: list[float]) -> _Evaluator:
-        """Merge the rows between two thresholds into one: expected costs at the thresholds stay the same."""
-        pooled = copy.copy(self)
-        pooled.p, pooled.w, _ = _pool(thresholds, self.p, self.w)
-        if self.known:
-            p, w, y = _pool(thresholds, self.known["p"], self.known["weight"], self.known["y"])
-            pooled.evidence = self._evidence(np.clip(y, 0.0, 1.0), p, w)
-        return pooled
+        level, target = self.settings["level"], self.settings["target"]
+        rows = UnlabelledRows(self.p, np.ones(len(self.p)) if self.w is None else self.w)
+        sums, _ = sum_segments(rows, self.evidence, thresholds, (1 - level) / 2, thresholds=True)
+        # Columns: rows below each threshold, and from it on.
+        positive, negative, fixed = (
+            np.tile([getattr(action, name) for action in (passing, acting)], (len(thresholds), 1))
+            for name in ("positive", "negative", "fixed")
+        )
+        costs = compute_interval(sums, positive, negative, level, target).estimate
+        weight = sums[0].rows.weight
+        if target == "rows":
+            costs = costs + (fixed * (weight > 0)).sum(axis=1)
+        last = math.nan
+        for threshold, cost, taken in zip(thresholds, costs.tolist(), weight.tolist(), strict=True):
+            if taken[1] != last or threshold in chosen:
+                fits = self.problem.fits({passing.name: taken[0], acting.name: taken[1]})
+                yield ThresholdCost(threshold, taken[1], cost, fits)
+            last = taken[1]
 
     def confusion(self, rule: Rule) -> ExpectedConfusion | None:
         """Compute the expected confusion matrix if the rule is a threshold."""
@@ -337,21 +338,6 @@ def _add_costs(costs: list[ExpectedCost]) -> ExpectedCost:
     return replace(
         _without_interval(costs[0]), estimate=estimate, correction=correction, rows=rows, shares=shares, by_segment={}
     )
-
-
-def _pool(
-    thresholds: list[float], p: FloatArray, w: FloatArray | None, y: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean score, total weight and mean outcome (without outcomes: mean score) between adjacent thresholds."""
-    index = np.searchsorted(thresholds, p, side="right")
-    weights = np.ones(len(p)) if w is None else w
-    total = np.bincount(index, weights)
-    used = np.flatnonzero(total)
-    score, outcome = (np.bincount(index, weights * column)[used] / total[used] for column in (p, p if y is None else y))
-    ends = np.array([*thresholds, math.inf])
-    # Rounding must not move a mean out of its interval, or out of [0, 1].
-    inside = np.clip(score, ends[used - 1], np.minimum(np.nextafter(ends[used], 0), 1.0))
-    return inside, total[used].astype(np.float64), outcome
 
 
 def _always(action: Action) -> Rule:

@@ -13,7 +13,7 @@ from trueup.decisions.shift import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, warn
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound
 from trueup.metrics.inference import likely_root, range_quantile
-from trueup.metrics.inputs import Scored, checked_weights, scored
+from trueup.metrics.inputs import Scored, validate_scores, validate_weights
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -66,7 +66,7 @@ class UncorrectedScores(Protocol):
 
 
 @runtime_checkable
-class Calibrator(Protocol):
+class CalibratorLike(Protocol):
     """Any calibrator, fitted or not."""
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -95,7 +95,7 @@ class Labelled:
 
     def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
         # Copies: later changes to the caller's arrays must not change the evidence.
-        self.rows: Scored = Scored(*(_read_only_copy(column) for column in scored(y, p, weight)))
+        self.rows: Scored = Scored(*(_read_only_copy(column) for column in validate_scores(y, p, weight)))
         if not np.isin(self.rows.y, (0.0, 1.0)).all() and np.isin(self.rows.p, (0.0, 1.0)).all():
             raise DataError(
                 "the outcomes of the labelled rows lie between 0 and 1, and their scores are all 0 or 1: are they swapped?",
@@ -119,7 +119,7 @@ class Labelled:
             hint = f"label some rows of it, bin numbers first, or leave segments out; labelled segments are {known}"
             raise ArgumentError(f"no labelled row is in segment {segment!r}", hint=hint)
         y, p, w = (column[self._indices[segment]] for column in self.rows)
-        return Scored(y, p, checked_weights(w))
+        return Scored(y, p, validate_weights(w))
 
     def __len__(self) -> int:
         return len(self.rows.y)
@@ -155,7 +155,7 @@ def read_evidence(labelled: Any) -> Evidence | None:
         return labelled
     if is_number(labelled) and 0 <= labelled <= 1:
         return float(labelled)
-    if isinstance(labelled, Calibrator) and not isinstance(labelled, type):
+    if isinstance(labelled, CalibratorLike) and not isinstance(labelled, type):
         raise NotFittedError(f"this {type(labelled).__name__} is not fitted yet", hint="call fit(frame, outcome) first")
     short = isinstance(labelled, (str, tuple, list, dict)) or is_number(labelled)  # a frame would fill the screen
     raise ArgumentError(

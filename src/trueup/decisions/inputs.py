@@ -13,7 +13,7 @@ from trueup._validate import check_choice, check_fraction
 from trueup.data.checks import MAX_WEIGHT, are_hard
 from trueup.data.columns import from_array
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
-from trueup.metrics.inputs import numbers, scored
+from trueup.metrics.inputs import validate_array, validate_scores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +54,8 @@ class UnlabelledRows(NamedTuple):
 
 def read_unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> UnlabelledRows:
     """Validate scores in [0, 1], weights and segments, and drop rows of weight 0."""
-    rows = scored(np.zeros(np.size(p)), p, weight)
-    if weight is not None and not 1 / MAX_WEIGHT <= (most := numbers(weight, "weight").max()) <= MAX_WEIGHT:
+    rows = validate_scores(np.zeros(np.size(p)), p, weight)
+    if weight is not None and not 1 / MAX_WEIGHT <= (most := validate_array(weight, "weight").max()) <= MAX_WEIGHT:
         raise DataError(f"weights are too far from 1 to be summed; the largest is {most:g}", hint="use another unit")
     warn_of_hard_scores(rows.p, "score")
     return UnlabelledRows(rows.p, rows.w, None if segments is None else read_segments(segments, has_weight(weight, p)))
@@ -63,7 +63,7 @@ def read_unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any
 
 def has_weight(weight: ArrayLike | None, rows: ArrayLike) -> BoolArray:
     """Return per row whether its weight is above 0."""
-    return np.ones(np.shape(rows)[0], bool) if weight is None else numbers(weight, "weight") > 0
+    return np.ones(np.shape(rows)[0], bool) if weight is None else validate_array(weight, "weight") > 0
 
 
 def warn_of_hard_scores(p: FloatArray, name: str) -> None:

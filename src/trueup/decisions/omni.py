@@ -14,7 +14,7 @@ from trueup.data.checks import describe_rows
 from trueup.decisions.inputs import read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.inputs import numbers, scored
+from trueup.metrics.inputs import validate_array, validate_scores
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -133,11 +133,11 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     >>> omniloss([1, 1], [-1, 0.5], "hinge")
     array([2. , 0.5])
     """
-    outcomes, predictions = numbers(y, "y"), numbers(t, "t")
+    outcomes, predictions = validate_array(y, "y"), validate_array(t, "t")
     if len(outcomes) != len(predictions):
         lengths = f"{len(outcomes)} and {len(predictions)}"
         raise DataError(f"outcomes and predictions must have equal length; got {lengths}", hint="one entry per row")
-    outcomes = scored(outcomes, np.zeros(len(outcomes))).y
+    outcomes = validate_scores(outcomes, np.zeros(len(outcomes))).y
     closed = _closed_form(loss)
     if closed is None:
         return _expected_loss(outcomes, _evaluate(loss, 1.0, predictions), _evaluate(loss, 0.0, predictions))

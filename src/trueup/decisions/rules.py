@@ -14,7 +14,7 @@ from trueup._validate import check_number
 from trueup.data.frame import to_jsonable
 from trueup.decisions.inputs import format_amount, is_number
 from trueup.errors import ArgumentError
-from trueup.metrics.inputs import scored
+from trueup.metrics.inputs import validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Rule(Result):
         ['pass', 'act', 'act']
         """
         names = np.array([action.name for action in self.actions], object)
-        return np.asarray(names[self.action_index(scored(np.zeros(np.size(p)), p).p)])
+        return np.asarray(names[self.action_index(validate_scores(np.zeros(np.size(p)), p).p)])
 
     def expected_costs(self, p: FloatArray) -> FloatArray:
         """Return the expected cost of each row, b + (a - b) f, if the scores are calibrated."""
@@ -126,7 +126,7 @@ class Rule(Result):
         >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1})).realised_cost([1, 0, 1], [0.1, 0.2, 0.9])
         6.0
         """
-        rows = scored(y, p, weight)
+        rows = validate_scores(y, p, weight)
         index = self.action_index(rows.p)
         return float(rows.w @ (self.negative[index] + (self.positive - self.negative)[index] * rows.y)) + self.fixed
 

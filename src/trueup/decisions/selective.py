@@ -13,7 +13,7 @@ from trueup.data.frame import frame_like
 from trueup.decisions.inputs import Segments, has_weight, read_unlabelled
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.sorting import argsort
-from trueup.metrics.inputs import numbers, scored, scored_classes
+from trueup.metrics.inputs import validate_array, validate_class_scores, validate_scores
 from trueup.metrics.result import Result
 from trueup.metrics.scores import prr
 
@@ -78,18 +78,18 @@ def read_answers(
     try:
         several = np.ndim(p) == 2
     except ValueError:  # lists of unequal length
-        several = numbers(p, "p").ndim == 2
+        several = validate_array(p, "p").ndim == 2
     rows = read_unlabelled(np.zeros(np.shape(p)[0]) if several else p, weight, segments)
     kept = has_weight(weight, p)
     if several:
-        data = scored_classes(np.zeros(len(kept)) if y is None else y, p, weight)
+        data = validate_class_scores(np.zeros(len(kept)) if y is None else y, p, weight)
         index = data.p.argmax(axis=1) if predicted_class is None else _read_classes(predicted_class, kept, data.p.shape[1])
         # Probabilities may add up to slightly more than 1; a confidence does not exceed 1.
         confidence = np.minimum(data.p[np.arange(len(index)), index], 1.0)
         correct = None if y is None else (index == data.y).astype(np.float64)
         return Answers(confidence, correct, rows.w, None, rows.segments)
     positive = rows.p >= 0.5 if predicted_class is None else _read_classes(predicted_class, kept, 2) == 1
-    outcome = None if y is None else scored(y, p, weight).y
+    outcome = None if y is None else validate_scores(y, p, weight).y
     correct = None if outcome is None else np.where(positive, outcome, 1.0 - outcome)
     confidence = np.where(positive, rows.p, 1.0 - rows.p)
     return Answers(confidence, correct, rows.w, rows.p if predicted_class is None else None, rows.segments)
@@ -98,7 +98,7 @@ def read_answers(
 def _read_classes(predicted_class: Any, kept: BoolArray, classes: int) -> IntArray:
     """Return the predicted class of the kept rows."""
     values = np.full(len(kept), predicted_class) if np.ndim(predicted_class) == 0 else predicted_class
-    array = numbers(values, "predicted_class")
+    array = validate_array(values, "predicted_class")
     if len(array) != len(kept):
         raise DataError(
             f"predicted_class must have one class per row; got {len(array):,} for {len(kept):,} rows",

@@ -1,4 +1,4 @@
-"""Arrays in, numbers out."""
+"""Measures of calibration: functions of arrays that return numbers."""
 
 from trueup.metrics.binned import (
     DebiasedError,
@@ -20,14 +20,18 @@ from trueup.metrics.cumulative import (
     ecce_pvalue,
     ecce_sigma,
 )
-from trueup.metrics.curves import ReliabilityCurve
 from trueup.metrics.features import FeatureMap, fit_features
-from trueup.metrics.grouped import GroupErrors, by_group
+from trueup.metrics.groups import (
+    GroupErrors,
+    MulticalibrationError,
+    by_group,
+    discretized_error,
+    multicalibration_error,
+)
 from trueup.metrics.isotonic import isotonic
 from trueup.metrics.levelsets import discretize, k1, k2, kinf, msce
 from trueup.metrics.local import LceCurve, LocalErrors, lce, lce_curve, local_errors, mean_lce, mlce, top_label
-from trueup.metrics.multicalibration import MulticalibrationError, discretized_error, multicalibration_error
-from trueup.metrics.reliability import reliability
+from trueup.metrics.reliability import ReliabilityCurve, reliability
 from trueup.metrics.scores import (
     Corp,
     HosmerLemeshow,

@@ -1,9 +1,9 @@
-"""Cumulative differences: calibration without bins, and what can be said of the truth behind a sample.
+"""Cumulative differences: calibration without bins, with p-values and bounds for the population.
 
 Sort the distinct scores s_1 < s_2 < ..., let W be the total weight, C_0 = 0 and C_j = (1/W) sum_{p <= s_j} w (y - p). The
 range of C is ECCE-R (Arrieta-Ibarra, Gujral, Tannen, Tygert & Xu 2022), which is also the empirical calibration measure
-c_emp of Gao, Parameswaran & Peng (2017): the largest error of the scores over any interval of them. Rows of equal score
-are one step, so that no order of the rows matters.
+c_emp of Gao, Parameswaran & Peng (2017): the largest error of the scores over any score interval. Rows of equal score form
+one step, so that the order of the rows does not matter.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trueup._validate import check_choice
+from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.tally import Cells, Rows, Tally, sort_rows, tally
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
-from trueup.metrics.inputs import scored, scored_classes
+from trueup.metrics.inputs import validate_class_scores, validate_scores
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
     from trueup.metrics.inputs import Scored
 
 Statistic = Literal["range", "mad"]
-BATCH = 4_000_000  # numbers held for one batch of Monte-Carlo draws
+MAX_BATCH = 4_000_000  # numbers in one batch of Monte Carlo draws
+TIE = 1e-9  # relative: sums this close are equal up to rounding
 
 
-def _sum_up(data: Scored) -> tuple[Rows, Tally]:
-    """Run over the rows in score order, once."""
+def _tally_all(data: Scored) -> tuple[Rows, Tally]:
+    """Sort the rows by score and tally them as one segment."""
     rows = sort_rows(data.y, data.p, None if (data.w == 1).all() else data.w, real=False)
-    nought = np.zeros(len(data.y), np.int32)
+    zeros = np.zeros(len(data.y), np.int32)
     cells = Cells(np.zeros(1, np.int64), np.array([len(data.y)], np.int32))
-    return rows, tally(rows, nought, nought, (1, 1), cells)
+    return rows, tally(rows, zeros, zeros, (1, 1), cells)
 
 
 def ecce(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
@@ -51,43 +53,43 @@ def ecce(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
 
     Examples
     --------
-    C is 0.2 after the two rows of score 0.2, and 0 after that of 0.6:
+    C is 0.2 after the two rows of score 0.2, and 0 after the row of score 0.6:
 
     >>> round(ecce([0, 1, 0], [0.2, 0.2, 0.6]), 6)
     0.2
     """
-    found = _sum_up(scored(y, p, weight))[1]
-    return float(found.span[0] / found.weight[0])
+    tallied = _tally_all(validate_scores(y, p, weight))[1]
+    return float(tallied.span[0] / tallied.weight[0])
 
 
 def ecce_mad(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
-    """Compute ECCE-MAD, the largest modulus of the cumulative differences.
+    """Compute ECCE-MAD, the largest absolute value of the cumulative differences.
 
     Examples
     --------
     >>> round(ecce_mad([1, 0], [0.2, 0.6]), 6)
     0.4
     """
-    found = _sum_up(scored(y, p, weight))[1]
-    return float(found.reach[0] / found.weight[0])
+    tallied = _tally_all(validate_scores(y, p, weight))[1]
+    return float(tallied.reach[0] / tallied.weight[0])
 
 
 def ecce_sigma(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, statistic: Statistic = "range") -> float:
-    """Compute the statistic over its noise, sqrt(sum w^2 p(1-p)) / W.
+    """Compute the statistic in units of its noise, sqrt(sum w^2 p(1-p)) / W.
 
-    Infinite where every score is 0 or 1 and one of them is contradicted, 0 where none is.
+    If every score is 0 or 1, infinite if one of them is contradicted, else 0.
 
     Examples
     --------
-    A constant score of 0.3 with 300 events among 1,000 rows is as it should be, however the rows are sorted:
+    A constant score of 0.3 with 300 events among 1,000 rows is calibrated, however the rows are sorted:
 
     >>> round(ecce_sigma([1] * 300 + [0] * 700, [0.3] * 1000), 9)
     0.0
     """
     check_choice("statistic", statistic, ("range", "mad"))
-    found = _sum_up(scored(y, p, weight))[1]
-    distance = float((found.span if statistic == "range" else found.reach)[0])
-    noise = math.sqrt(float(found.state[0, sums.VARIANCE]))
+    tallied = _tally_all(validate_scores(y, p, weight))[1]
+    distance = float((tallied.span if statistic == "range" else tallied.reach)[0])
+    noise = math.sqrt(float(tallied.state[0, sums.VARIANCE]))
     if noise == 0.0:
         return math.inf if distance > 0 else 0.0
     return distance / noise
@@ -102,15 +104,15 @@ def ecce_pvalue(
     draws: int = 0,
     random_state: int = 0,
 ) -> float:
-    """Give the p-value of the hypothesis that the score is calibrated.
+    """Compute the p-value of the hypothesis that the score is calibrated.
 
     Parameters
     ----------
     statistic : {"range", "mad"}
     draws : int
-        0 for the analytic tail: that of Brownian motion, bent where few events are expected (see
-        `trueup.metrics.inference.segment_pvalues`), right far below 1e-16. Otherwise the number of draws of outcomes
-        from the scores; the p-value is then (1 + draws at least as far out) / (1 + draws).
+        0 for the analytic tail: that of Brownian motion, adjusted if few events are expected (see
+        `trueup.metrics.inference.segment_pvalues`), accurate far below 1e-16. Otherwise the number of draws of outcomes
+        from the scores; the p-value is then (1 + number of draws at least as extreme) / (1 + draws).
     random_state : int
         Seed of the draws.
 
@@ -120,24 +122,24 @@ def ecce_pvalue(
     True
     """
     check_choice("statistic", statistic, ("range", "mad"))
-    rows, found = _sum_up(scored(y, p, weight))
+    check_integer("draws", draws, 0, hint="199 or 999 are common; 0 for the analytic tail")
+    rows, tallied = _tally_all(validate_scores(y, p, weight))
     if draws:
-        return _monte_carlo(rows, found, statistic, draws, random_state)
-    state = found.state[0]
+        return _monte_carlo(rows, tallied, statistic, draws, random_state)
+    state = tallied.state
     if statistic == "range":
-        return float(
-            segment_pvalues(found.span, found.state[:, sums.RISE], state[None, sums.VARIANCE], state[None, sums.SKEW])[0]
-        )
-    reach, skew = float(found.reach[0]), float(state[sums.SKEW])
-    if abs(state[sums.HIGH] + state[sums.LOW]) <= 1e-9 * reach:
-        skew = abs(skew)  # as far up as down: the order of the rows must not choose, so the larger p-value is given
+        return float(segment_pvalues(tallied.span, state[:, sums.RISE], state[:, sums.VARIANCE], state[:, sums.SKEW])[0])
+    state = state[0]
+    reach, skew = float(tallied.reach[0]), float(state[sums.SKEW])
+    if abs(state[sums.HIGH] + state[sums.LOW]) <= TIE * reach:
+        skew = abs(skew)  # both directions tie: return the larger p-value, so that the order of the rows does not matter
     elif state[sums.HIGH] < -state[sums.LOW]:
         skew = -skew
     return _mad_tail(reach, float(state[sums.VARIANCE]), skew)
 
 
 def _mad_tail(x: float, v: float, k3: float) -> float:
-    """Give the p-value of the largest modulus, bent like that of the range."""
+    """Return the p-value of the largest absolute value, adjusted for skewness like that of the range."""
     if x <= 0 or v <= 0:
         return 1.0 if x <= 0 else 0.0
     b = max(0.0, k3 / v)
@@ -145,23 +147,21 @@ def _mad_tail(x: float, v: float, k3: float) -> float:
     return min(1.0, tails.mad_tail(r) * (max(1.0, r / 4) if b > 0 and r < 40 else 1.0))
 
 
-def _monte_carlo(rows: Rows, found: Tally, statistic: Statistic, draws: int, random_state: int) -> float:
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
-        raise ArgumentError(f"draws must be a whole number of at least 1; got {draws!r}", hint="199 or 999 are usual")
+def _monte_carlo(rows: Rows, tallied: Tally, statistic: Statistic, draws: int, random_state: int) -> float:
     random = np.random.default_rng(random_state)
     last = np.flatnonzero(np.append(rows.step[1:] != rows.step[:-1], True))  # the last row of each distinct score
-    observed = float((found.span if statistic == "range" else found.reach)[0])
-    slack = 1e-9 * (rows.w.max() if len(rows.w) else 1.0)  # sums that are equal but for rounding are as far out
-    size = max(1, BATCH // len(rows))
-    beyond = 0
+    observed = float((tallied.span if statistic == "range" else tallied.reach)[0])
+    observed -= TIE * (rows.w.max() if len(rows.w) else 1.0)
+    size = max(1, MAX_BATCH // len(rows))
+    extreme = 0
     for start in range(0, draws, size):
         count = min(size, draws - start)
         e = (random.random((count, len(rows))) < rows.p) - rows.p
         path = np.cumsum(e * rows.w if len(rows.w) else e, axis=1)[:, last]
         high, low = np.maximum(path.max(axis=1), 0.0), np.minimum(path.min(axis=1), 0.0)
         drawn = high - low if statistic == "range" else np.maximum(high, -low)
-        beyond += int(np.sum(drawn >= observed - slack))
-    return (1 + beyond) / (1 + draws)
+        extreme += int(np.sum(drawn >= observed))
+    return (1 + extreme) / (1 + draws)
 
 
 def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
@@ -170,7 +170,7 @@ def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) ->
     Parameters
     ----------
     y : array-like of int, shape (n,)
-        Position of the class.
+        The class of each row, a column index of p.
     p : array-like, shape (n, k)
         Probability of each class.
 
@@ -183,13 +183,13 @@ def ecce_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) ->
     >>> round(ecce_classes([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 6)
     0.2
     """
-    data = scored_classes(y, p, weight)
+    data = validate_class_scores(y, p, weight)
     return max(ecce((data.y == k).astype(float), data.p[:, k], data.w) for k in range(data.p.shape[1]))
 
 
 @dataclass(frozen=True)
-class CalibrationBound:
-    """Bounds on the calibration measure c of a score in the population, each holding with probability 1 - delta.
+class CalibrationBound(Result):
+    """Bounds on the calibration measure c of a score in the population, each valid with probability 1 - delta.
 
     ``value`` is c_emp, the measure in the sample.
     """
@@ -203,10 +203,6 @@ class CalibrationBound:
     def __repr__(self) -> str:
         bounds = f"c at most {self.upper:.4g}, at least {self.lower:.4g}"
         return f"<c_emp {self.value:.4g}; {bounds} ({100 * (1 - self.delta):g}% each, {self.method})>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain values."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def calibration_bound(
@@ -222,13 +218,13 @@ def calibration_bound(
     Parameters
     ----------
     y, p : array-like, shape (n,)
-        Rows that were not used to make the score.
+        Held-out rows: the score was not fitted on them.
     delta : float
         Each of the two bounds fails with at most this probability.
     method : {"normal", "bernstein", "paper"}
         "normal" (the default) holds in simulations from 200 rows on. "bernstein" is proved for any number of rows and
-        bounds c from above only. "paper" is Claim 4 of Gao, Parameswaran & Peng (2017) as printed: without weights, wide
-        below, and failing for delta below about 7e-4.
+        only bounds c from above. "paper" is Claim 4 of Gao, Parameswaran & Peng (2017) as printed: without weights, with a
+        wide lower bound, and invalid for delta below about 7e-4.
 
     Notes
     -----
@@ -245,29 +241,33 @@ def calibration_bound(
     <c_emp 0.01036; c at most 0.02408, at least 0 (90% each, normal)>
     """
     check_choice("method", method, ("normal", "bernstein", "paper"))
-    if not 0 < delta < 1:
-        raise ArgumentError(f"delta must lie between 0 and 1; got {delta!r}", hint="0.1 bounds c with 90% confidence")
-    data = scored(y, p, weight)
-    found = _sum_up(data)[1]
-    total = float(found.weight[0])
-    value = float(found.span[0]) / total
+    check_fraction("delta", delta, hint="0.1 bounds c with 90% confidence")
+    data = validate_scores(y, p, weight)
+    tallied = _tally_all(data)[1]
+    total = float(tallied.weight[0])
+    value = float(tallied.span[0]) / total
     if method == "paper":
         if weight is not None:
-            raise ArgumentError('method="paper" knows no weights', hint='use method="normal" or "bernstein"')
+            raise ArgumentError(
+                "method 'paper' does not support weights",
+                hint='use {method}, or "bernstein"',
+                parameter="method",
+                settings={"method": "normal"},
+            )
         n = len(data.y)
         below = (16 * math.sqrt(2 * math.pi) + 2 * math.sqrt(2 * math.log(8 / delta))) / math.sqrt(n)
         reach = math.sqrt(math.log(2 / delta) / (2 * n)), below
     else:
-        reach = _reach(data, total, delta, method)
+        reach = _distances(data, total, delta, method)
     return CalibrationBound(value, max(0.0, value - reach[1]), min(1.0, value + reach[0]), float(delta), method)
 
 
-def _reach(data: Scored, total: float, delta: float, method: str) -> tuple[float, float]:
-    """Give how far above and below c_emp the measure may lie."""
+def _distances(data: Scored, total: float, delta: float, method: str) -> tuple[float, float]:
+    """Return how far above and below c_emp the measure may lie."""
     m = float(data.w.max())
     root = float(likely_root(float(np.sum((data.w * (data.y - data.p)) ** 2)), m, delta))
     d = 0.8 * delta
     if method == "bernstein":
         return (math.sqrt(2 * math.log(1 / d)) * root + 2 * m * math.log(1 / d) / 3) / total, math.inf
-    # A delta beyond a half asks for less than c_emp itself; c_emp is as low as the bound goes.
+    # For a delta above 1/2 the upper bound would lie below c_emp; c_emp is its minimum.
     return max(0.0, -NormalDist().inv_cdf(d)) * root / total, range_quantile(d) * root / total

@@ -1,8 +1,8 @@
-"""From sums to statements: p-values that hold for thin segments, adjustment for many of them, intervals.
+"""Statistical inference from sums: p-values that hold for small segments, multiple testing, and intervals.
 
-The statistic is ECCE-R, the range of the cumulative differences (Arrieta-Ibarra et al. 2022), in units of its noise.
-Under calibration it tends to the range of Brownian motion; with few expected events that limit rejects far too often
-where many segments are tested, so the default p-value bends it by a Poisson-type exponent (Bennett 1962).
+The statistic is ECCE-R, the range of the cumulative differences (Arrieta-Ibarra et al. 2022), in units of its noise. Under
+calibration it tends to the range of Brownian motion; with few expected events that limit rejects far too often if many
+segments are tested, so the default p-value uses a Poisson-type exponent instead (Bennett 1962).
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ Z_POWER = NormalDist().inv_cdf(POWER)
 
 
 def range_tail(x: float) -> float:
-    """Give the probability that the range of Brownian motion on [0, 1] exceeds x (Feller 1951).
+    """Return the probability that the range of Brownian motion on [0, 1] exceeds x (Feller 1951).
 
-    Examples
-    --------
     >>> round(range_tail(2.498), 4), range_tail(20) < 1e-80
     (0.05, True)
     """
@@ -39,12 +37,10 @@ def range_tail(x: float) -> float:
 
 
 def range_quantile(level: float, *, inflated: bool = False) -> float:
-    """Give the smallest x whose tail is at most ``level``.
+    """Return the smallest x whose tail probability is at most ``level``.
 
-    ``inflated`` takes the tail times max(1, x/4), as the default p-value does for skewed sums.
+    ``inflated`` multiplies the tail by max(1, x/4), as the default p-value does for skewed sums.
 
-    Examples
-    --------
     >>> round(range_quantile(0.05), 3), round(range_quantile(0.01), 3)
     (2.498, 3.023)
     """
@@ -59,21 +55,14 @@ def range_quantile(level: float, *, inflated: bool = False) -> float:
 
 
 def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, skew: FloatArray) -> FloatArray:
-    """Give the default p-value of each segment.
+    """Return the default p-value of each segment.
 
-    Parameters
-    ----------
-    span : ndarray
-        x = W R, the range of the unnormalised cumulative differences.
-    rise : ndarray
-        Largest ascent from an earlier to a later point; equal to ``span`` where the minimum comes before the maximum.
-    variance, skew : ndarray
-        v = sum w^2 p(1-p) and k3 = sum w^3 p(1-p)(1-2p).
+    ``span`` is x = W R, the range of the unnormalised cumulative differences, and ``rise`` the largest ascent from an
+    earlier to a later point, equal to ``span`` if the minimum comes before the maximum; ``variance`` is
+    v = sum w^2 p(1-p) and ``skew`` k3 = sum w^3 p(1-p)(1-2p).
 
-    Notes
-    -----
-    s = +1 where the minimum comes first, else -1; b = max(0, s k3/v); u = b x/v;
-    r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u); p = F(r) max(1, r/4) where b > 0, else F(x/sqrt(v)), F the range tail.
+    With s = +1 if the minimum comes first, else -1; b = max(0, s k3/v); u = b x/v; r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u), the
+    p-value is F(r) max(1, r/4) if b > 0, else F(x/sqrt(v)), F the tail of the range.
     """
     out = np.empty(len(span))
     tails.segment_tails(_floats(span), _floats(rise), _floats(variance), _floats(skew), out)
@@ -81,27 +70,25 @@ def segment_pvalues(span: FloatArray, rise: FloatArray, variance: FloatArray, sk
 
 
 def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
-    """Give the p-values of the Brownian limit alone: too small where few events are expected."""
+    """Return the p-values of the Brownian limit alone: too small if few events are expected."""
     out = np.empty(len(sigma_units))
     tails.range_tails(_floats(sigma_units), out)
     return out
 
 
 def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
-    """Give the p-value for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, in place of Q.
+    """Return the p-values for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, for the normal.
 
-    Examples
-    --------
     >>> real_pvalues(np.array([2.498, 2.498]), np.array([50, 10**9])).round(3)
     array([0.071, 0.05 ])
     """
     from scipy.special import stdtr
 
     x = np.asarray(sigma_units, np.float64)
-    freedom = 2.0 * (np.asarray(rows, np.float64) - 1.0) / 3.0
+    degrees = 2.0 * (np.asarray(rows, np.float64) - 1.0) / 3.0
     total = np.zeros(len(x))
     for k in range(1, 60):
-        term = k * stdtr(freedom, -k * x)
+        term = k * stdtr(degrees, -k * x)
         total += term if k % 2 else -term
         if (term <= 1e-15 * np.abs(total)).all():
             break
@@ -115,18 +102,12 @@ def _floats(array: ArrayLike) -> FloatArray:
 
 
 def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
-    """Adjust p-values for the number of them.
+    """Adjust p-values for multiple testing.
 
-    Parameters
-    ----------
-    p : array-like, shape (m,)
-    method : {"holm", "bh", "by"}
-        "holm" bounds the chance of any false alarm, whatever the dependence (Holm 1979). "bh" bounds the share of false
-        alarms among the alarms under positive dependence (Benjamini & Hochberg 1995), which overlapping two-sided
-        segments do not promise; "by" under any dependence (Benjamini & Yekutieli 2001).
+    "holm" controls the family-wise error rate under any dependence (Holm 1979). "bh" controls the false discovery rate
+    under positive dependence (Benjamini & Hochberg 1995), which overlapping two-sided segments do not guarantee; "by" under
+    any dependence (Benjamini & Yekutieli 2001).
 
-    Examples
-    --------
     >>> adjust([0.01, 0.04, 0.03], "holm"), adjust([0.01, 0.04, 0.03], "bh")
     (array([0.03, 0.06, 0.06]), array([0.03, 0.04, 0.04]))
     """
@@ -136,23 +117,21 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
         raise ArgumentError(f"p-values must be numbers; {int(np.isnan(values).sum())} are NaN", hint="leave those out")
     if method == "holm":
         return _holm(values)
+    if method not in ("bh", "by"):
+        raise ArgumentError(f"adjust must be 'holm', 'bh' or 'by'; got {method!r}", parameter="adjust")
     order = np.argsort(values)
     rank = np.arange(1, m + 1)
-    ordered = values[order]
-    if method in ("bh", "by"):
-        factor = m * (np.sum(1.0 / rank) if method == "by" else 1.0)
-        stepped = np.minimum.accumulate((ordered * factor / rank)[::-1])[::-1] if m else ordered
-    else:
-        raise ArgumentError(f"adjust must be 'holm', 'bh' or 'by'; got {method!r}")
+    factor = m * (np.sum(1.0 / rank) if method == "by" else 1.0)
+    stepped = np.minimum.accumulate((values[order] * factor / rank)[::-1])[::-1]
     out = np.empty(m)
     out[order] = np.minimum(stepped, 1.0)
     return out
 
 
 def _holm(p: FloatArray) -> FloatArray:
-    """Adjust by Holm's method, sorting no more p-values than come out below 1.
+    """Adjust by Holm's method, sorting only the p-values that stay below 1.
 
-    Once a product (m - rank + 1) p reaches 1, it and all later ones are 1; so the smallest few p-values are enough.
+    Once a product (m - rank + 1) p reaches 1, it and all later ones are 1; so the smallest few p-values suffice.
     """
     m = len(p)
     out = np.ones(m)
@@ -168,24 +147,24 @@ def _holm(p: FloatArray) -> FloatArray:
 
 
 def rejected(p: FloatArray, method: Adjustment, alpha: float, tested: int) -> BoolArray:
-    """Say which of ``tested`` p-values are rejected at alpha after adjustment; those not in the family are passed as 1.
+    """Return which of ``tested`` p-values are rejected at alpha after adjustment; those not tested are passed as 1.
 
-    Only p-values of at most alpha are looked at: no adjustment makes one smaller.
+    Only p-values of at most alpha are examined: no adjustment makes one smaller.
     """
     out = np.zeros(len(p), bool)
     low = np.flatnonzero(p <= alpha)
     if len(low):
-        # The p-values left aside are all larger: they stand behind these in every order, and count in the number.
+        # The other p-values are larger: they come later in every order, and only their number matters.
         padded = np.concatenate([p[low], np.ones(max(tested - len(low), 0))])
         out[low] = adjust(padded, method)[: len(low)] <= alpha
     return out
 
 
 def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
-    """Turn the counts of a step-down Monte-Carlo null into adjusted p-values (Westfall & Young 1993, min-p).
+    """Convert the counts of a step-down Monte Carlo null into adjusted p-values (Westfall & Young 1993, min-p).
 
-    ``counts[k]`` says in how many draws the smallest p-value among the segments from rank k on was at most the observed
-    one of rank k; ``order`` ranks the segments by their observed p-value.
+    ``counts[k]`` is the number of draws in which the smallest p-value among the segments from rank k on was at most the
+    observed one of rank k; ``order`` ranks the segments by their observed p-value.
     """
     out = np.empty(len(order))
     out[order] = np.maximum.accumulate((1.0 + counts) / (draws + 1.0)) if len(order) else 0.0
@@ -193,12 +172,12 @@ def step_down(counts: IntArray, order: IntArray, draws: int) -> FloatArray:
 
 
 def detectable(variance: float, skew: float, level: float) -> float:
-    """Give the smallest unnormalised range whose default p-value is at most ``level``, in the harder direction."""
+    """Return the smallest unnormalised range whose default p-value is at most ``level``, in the harder direction."""
     return float(tails.detectable(variance, skew, range_quantile(level), range_quantile(level, inflated=True)))
 
 
 def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
-    """Give the smallest range in units of its noise whose p-value for real outcomes is at most ``level``."""
+    """Return the smallest range in units of its noise whose p-value for real outcomes is at most ``level``."""
     n = np.asarray(rows, np.float64)
     if not len(n):
         return np.empty(0)
@@ -209,31 +188,26 @@ def detectable_real(rows: NDArray[np.integer], level: float) -> FloatArray:
         enough = real_pvalues(middle, grid.astype(np.int64)) <= level
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
-    # Nearly linear in 1/n; np.interp wants ascending places.
-    found: FloatArray = np.interp(-1.0 / n, -1.0 / grid, high)
-    return found
+    # Nearly linear in 1/n; np.interp requires ascending positions.
+    return np.asarray(np.interp(-1.0 / n, -1.0 / grid, high))
 
 
-def likely_root(squares: FloatArray | float, most: FloatArray | float, failing: float) -> FloatArray:
-    """Bound the root of a sum of variances from the sum of squares that was seen; it holds for few events, too.
+def likely_root(squares: FloatArray | float, largest: FloatArray | float, failing: float) -> FloatArray:
+    """Bound the square root of a sum of variances from the observed sum of squares, also if few events were observed.
 
-    sqrt(V) with V = (sqrt(S + m^2 L/2) + m sqrt(L/2))^2, S the sum of the squares, m the root of the largest there can be,
-    and L = ln(5/failing).
+    sqrt(S + m^2 L/2) + m sqrt(L/2), with S the sum of squares, m the largest possible absolute value of a term and
+    L = ln(5/failing).
 
-    Examples
-    --------
     >>> likely_root(np.array([100.0, 0.0]), 1.0, 0.05).round(3)
     array([11.632,  3.035])
     """
-    room = math.log(5 / failing) / 2
-    return np.asarray(np.sqrt(squares + np.square(most) * room) + np.multiply(most, math.sqrt(room)))
+    half = math.log(5 / failing) / 2
+    return np.asarray(np.sqrt(squares + np.square(largest) * half) + np.multiply(largest, math.sqrt(half)))
 
 
 def normal_quantile(alpha: float) -> float:
-    """Give the point that a standard normal variable exceeds, in modulus, with probability alpha.
+    """Return the value that a standard normal variable exceeds in absolute value with probability alpha.
 
-    Examples
-    --------
     >>> round(normal_quantile(0.05), 3)
     1.96
     """
@@ -241,10 +215,8 @@ def normal_quantile(alpha: float) -> float:
 
 
 def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Give Wilson's score interval for a rate from ``size`` rows (an effective number, where there are weights).
+    """Return Wilson's score interval for a rate from ``size`` rows (an effective number if there are weights).
 
-    Examples
-    --------
     >>> [bound.round(4).tolist() for bound in wilson(np.array([0.0, 0.5]), np.array([10.0, 10.0]), 0.05)]
     [[0.0, 0.2366], [0.2775, 0.7634]]
     """
@@ -255,10 +227,11 @@ def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
-def whole_draws(alpha: float, draws: int) -> None:
-    """Check that alpha (draws + 1) is a whole number: only then is the Monte-Carlo test exact at alpha."""
+def check_draws(alpha: float, draws: int) -> None:
+    """Raise unless alpha (draws + 1) is an integer: only then is the Monte Carlo test exact at alpha."""
     target = alpha * (draws + 1)
     if draws < 1 or not math.isclose(target, round(target), abs_tol=1e-9) or round(target) < 1:
         raise ArgumentError(
-            f"alpha * (draws + 1) must be a whole number; got {alpha} * {draws + 1}", hint="use 199 or 999 draws"
+            f"alpha * (draws + 1) must be an integer; got {alpha} * {draws + 1}",
+            hint="use 199 or 999 draws",
         )

@@ -1,117 +1,127 @@
-"""What every measure asks of its arrays, checked once and in the same words."""
+"""Validation of the arrays that measures take: outcomes, scores, weights, points and group labels."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import MAX_WEIGHT, SUM_TOLERANCE, describe_rows
+from trueup.data.checks import MAX_VALUE, MAX_WEIGHT, SUM_TOLERANCE, describe_rows
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import BoolArray, FloatArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
 
 
 class Scored(NamedTuple):
-    """Outcomes, scores and weights as float64, equally long; never to be written to."""
+    """Outcomes, scores and weights as float64 arrays of equal length, not to be modified."""
 
     y: FloatArray
     p: FloatArray
     w: FloatArray
 
 
-def scored(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real: bool = False) -> Scored:
-    """Check outcomes, scores and weights, and leave out rows of weight 0.
+def validate_array(values: ArrayLike, name: str, largest: float = math.inf) -> FloatArray:
+    """Return a one-dimensional array of finite numbers of at most ``largest`` in absolute value."""
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
+    if array.ndim != 1:
+        several = "top_label_ece, classwise_ece and ecce_classes take scores of several classes"
+        raise DataError(
+            f"{name} must be one-dimensional; got shape {array.shape}",
+            hint=several if name == "p" and array.ndim == 2 and array.shape[1] > 1 else "pass one value per row",
+        )
+    bad = ~np.isfinite(array) if math.isinf(largest) else ~(np.abs(array) <= largest)
+    if bad.any():
+        rule = "be finite" if math.isinf(largest) else f"be finite and at most {largest:g} in absolute value"
+        message = f"{name} must {rule}; got {array[bad][0]:g} {describe_rows(bad)}"
+        raise DataError(message, hint="leave those rows out, or impute them first")
+    return array
 
-    Parameters
-    ----------
-    y, p : array-like, shape (n,)
-        Outcomes and scores in [0, 1]; any finite numbers where ``real``.
-    weight : array-like, shape (n,), optional
-        Not negative, not all zero. By default 1.
-    real : bool
-        Whether y and p are real quantities rather than probabilities.
 
-    Examples
-    --------
-    >>> scored([0, 1, 1], [0.2, 0.7, 0.9], [1, 2, 0]).w
+def validate_scores(
+    y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, real: bool = False, largest: float = math.inf
+) -> Scored:
+    """Validate outcomes, scores and weights, and drop rows of weight 0.
+
+    Outcomes and scores lie in [0, 1], or are any finite numbers if ``real``. Weights are 1 by default.
+
+    >>> validate_scores([0, 1, 1], [0.2, 0.7, 0.9], [1, 2, 0]).w
     array([1., 2.])
     """
-    ys, ps = numbers(y, "y"), numbers(p, "p")
-    ws = np.ones(len(ys)) if weight is None else numbers(weight, "weight")
+    data = validate_columns(y, p, weight, largest)
+    if not real:
+        for values, name in ((data.y, "y"), (data.p, "p")):
+            check_unit_interval(
+                values, name, "outcomes are 0, 1 or between; scores are probabilities, not logits or percentages"
+            )
+    keep = data.w > 0
+    return data if keep.all() else Scored(*(column[keep] for column in data))
+
+
+def validate_columns(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, largest: float = math.inf) -> Scored:
+    """Validate numbers and weights of equal length, keeping rows of weight 0."""
+    ys, ps = validate_array(y, "y", largest), validate_array(p, "p", largest)
+    ws = np.ones(len(ys)) if weight is None else validate_array(weight, "weight")
     if not len(ys) == len(ps) == len(ws):
-        lengths = f"{len(ys)} and {len(ps)}" + ("" if weight is None else f" and {len(ws)}")
-        raise DataError(f"outcomes, scores and weights must be equally long; got {lengths}", hint="one entry a row")
+        lengths = f"{len(ys):,} and {len(ps):,}" + ("" if weight is None else f" and {len(ws):,}")
+        raise DataError(
+            f"outcomes, scores and weights must have equal length; got {lengths}", hint="pass one entry per row"
+        )
     if not len(ys):
         raise DataError("the arrays are empty", hint="a measure needs at least one row")
-    if not real:
-        for values, name in ((ys, "y"), (ps, "p")):
-            bad = (values < 0) | (values > 1)
-            if bad.any():
-                raise DataError(
-                    f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {describe_rows(bad)}",
-                    hint="outcomes are 0, 1 or between; scores are probabilities, not logits or percentages",
-                )
-    ws = checked_weights(ws)
-    keep = ws > 0
-    return Scored(ys, ps, ws) if keep.all() else Scored(ys[keep], ps[keep], ws[keep])
+    return Scored(ys, ps, validate_weights(ws))
 
 
-def checked_weights(w: FloatArray) -> FloatArray:
-    """Check weights, and measure them in another unit where powers of them would overflow or vanish.
+def check_unit_interval(values: FloatArray, name: str, hint: str) -> None:
+    """Raise unless all values lie in [0, 1]."""
+    bad = (values < 0) | (values > 1)
+    if bad.any():
+        raise DataError(f"{name} must lie in [0, 1]; got {values[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
 
-    Examples
-    --------
-    >>> checked_weights(np.array([0.0, 2.0, 1.0]))
-    array([0., 2., 1.])
-    """
+
+def validate_weights(w: FloatArray) -> FloatArray:
+    """Validate weights, and rescale them if their powers would overflow or underflow."""
     if (bad := w < 0).any():
-        raise DataError(
-            f"weight must not be negative; got {w[bad][0]:g} {describe_rows(bad)}", hint="a row left out has weight 0"
-        )
+        hint = "give rows to be left out weight 0"
+        raise DataError(f"weight must not be negative; got {w[bad][0]:g} {describe_rows(bad)}", hint=hint)
     if not w.any():
-        raise DataError("the weights are all zero", hint="leave weight out to count rows alike")
-    most = float(w.max())
-    # Third powers of such weights would overflow or vanish. A power of two changes nothing but the unit.
-    return w if 1 / MAX_WEIGHT <= most <= MAX_WEIGHT else np.ldexp(w, -math.frexp(most)[1])
+        raise DataError(f"the weights are all zero ({len(w):,} rows)", hint="leave weight out to count rows equally")
+    largest = float(w.max())
+    # Third powers of such weights would overflow or underflow. A power of two changes nothing but the unit.
+    return w if 1 / MAX_WEIGHT <= largest <= MAX_WEIGHT else np.ldexp(w, -math.frexp(largest)[1])
 
 
-def scored_classes(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
-    """Check positions of classes, scores of shape (n, k) and weights, and leave out rows of weight 0.
-
-    Examples
-    --------
-    >>> scored_classes([0, 1], [[0.9, 0.1], [0.4, 0.6]]).p.shape
-    (2, 2)
-    """
+def validate_class_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Scored:
+    """Validate class indices, scores of shape (n, k) and weights, and drop rows of weight 0."""
     try:
         matrix = np.asarray(p, np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"p must hold numbers ({error})", hint="convert it first") from error
     if matrix.ndim != 2 or matrix.shape[1] < 2:
-        raise DataError(
-            f"p must have one column a class, two or more; got shape {matrix.shape}", hint="for one score a row use ece"
-        )
-    # Row numbers in the place of the scores: they come back for the rows that stay.
-    kept = scored(y, np.arange(len(matrix)), weight, real=True)
-    _check_shares(matrix)
-    at, classes = kept.p.astype(np.int64), matrix.shape[1]
+        hint = "for one score per row use ece"
+        raise DataError(f"p must have one column per class, two or more; got shape {matrix.shape}", hint=hint)
+    # Row numbers instead of scores: they come back for the rows that are kept.
+    kept = validate_scores(y, np.arange(len(matrix)), weight, real=True)
+    _check_probabilities(matrix)
+    index, classes = kept.p.astype(np.int64), matrix.shape[1]
     bad = np.zeros(len(matrix), bool)
-    bad[at] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
+    bad[index] = wrong = (kept.y < 0) | (kept.y >= classes) | (kept.y != np.floor(kept.y))
     if bad.any():
         raise DataError(
-            f"y must hold class positions 0 to {classes - 1}; got {kept.y[wrong][0]:g} {describe_rows(bad)}",
-            hint="give the column of p that belongs to each row's class",
+            f"y must hold class indices 0 to {classes - 1}; got {kept.y[wrong][0]:g} {describe_rows(bad)}",
+            hint="pass the column of p that belongs to each row's class",
         )
-    return Scored(kept.y, matrix if len(at) == len(matrix) else matrix[at], kept.w)
+    return Scored(kept.y, matrix if len(index) == len(matrix) else matrix[index], kept.w)
 
 
-def _check_shares(matrix: FloatArray) -> None:
-    """Refuse rows that are no probabilities of classes."""
+def _check_probabilities(matrix: FloatArray) -> None:
+    """Raise unless each row holds the probabilities of classes."""
     bad: BoolArray = np.asarray(~np.isfinite(matrix).all(axis=1))
     if bad.any():
         raise DataError(f"p must be finite; got a row that is not {describe_rows(bad)}", hint="leave those rows out")
@@ -128,19 +138,66 @@ def _check_shares(matrix: FloatArray) -> None:
         )
 
 
-def numbers(values: ArrayLike, name: str) -> FloatArray:
-    """Check one array: numbers, one-dimensional, finite."""
+def validate_points(values: ArrayLike, name: str) -> FloatArray:
+    """Return points as a C-ordered array of shape (n, d), from (n, d) or (n,); finite numbers."""
     try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
-    if array.ndim != 1:
-        several = "top_label_ece, classwise_ece and ecce_classes take scores of several classes"
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{name} must hold rows of equal length ({error})", hint="one column per coordinate") from error
+    if array.dtype.kind == "O" and array.size and not any(isinstance(value, (str, bytes)) for value in array.flat):
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name} must hold numbers ({error})", hint="convert it first") from error
+    if array.dtype.kind not in "biuf" and array.size:
         raise DataError(
-            f"{name} must be one-dimensional; got shape {array.shape}",
-            hint=several if name == "p" and array.ndim == 2 and array.shape[1] > 1 else "pass one value a row",
+            f"{name} must hold numbers; got {array.dtype} such as {array.flat[0]!r:.60}",
+            hint='encode categories as numbers first, one column per category; group labels go with kernel="group"',
         )
-    bad = ~np.isfinite(array)
-    if bad.any():
-        raise DataError(f"{name} must be finite; got {array[bad][0]} {describe_rows(bad)}", hint="leave those rows out")
-    return array
+    if array.ndim not in (1, 2) or (array.ndim == 2 and not array.shape[1]):
+        raise DataError(f"{name} must have shape (n, d) or (n,), d at least 1; got {array.shape}", hint="one row per point")
+    points = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, np.float64)
+    # The extremes show whether all values are valid; rows are inspected only if not.
+    if points.size and not (points.min() >= -MAX_VALUE and points.max() <= MAX_VALUE):
+        bad: BoolArray = np.asarray(~(np.abs(points) <= MAX_VALUE).all(axis=1))
+        row = points[bad][0]
+        value = row[~(np.abs(row) <= MAX_VALUE)][0]
+        rule = f"lie within {MAX_VALUE:g} of 0" if np.isfinite(value) else "be finite"
+        message = f"{name} must {rule}; got {value:g} {describe_rows(bad)}"
+        raise DataError(message, hint="leave those rows out, or impute them first")
+    return points
+
+
+def as_labels(groups: ArrayLike) -> AnyArray:
+    """Return labels unchanged: NumPy would turn lists of mixed types into text, and dates into numbers."""
+    if isinstance(groups, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in groups):
+        labels = np.empty(len(groups), object)
+        labels[:] = groups
+        return labels
+    array = np.asarray(groups)
+    return array.astype("datetime64[us]").astype(object) if array.dtype.kind == "M" else array
+
+
+def encode_labels(labels: AnyArray) -> tuple[tuple[Any, ...], IntArray]:
+    """Return the distinct labels, sorted, with None last for missing ones, and the index of each row's label."""
+    index: dict[Any, int] = {}
+    missing = {"NoneType", "NAType", "NaTType"}
+    values = (None if type(value).__name__ in missing or value != value else value for value in labels.tolist())
+    codes = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
+    try:
+        names = sorted(index, key=lambda name: (name is None, 0 if name is None else name))
+    except TypeError:  # labels of several types have no order of their own
+        names = sorted(index, key=lambda name: (name is None, type(name).__name__, str(name)))
+    rank = np.empty(len(names), np.int64)
+    rank[[index[name] for name in names]] = np.arange(len(names))
+    return tuple(names), rank[codes]
+
+
+def validate_indicators(groups: AnyArray) -> BoolArray:
+    """Return group indicators of shape (n, g) as booleans."""
+    if not groups.shape[1]:
+        raise DataError("groups has no columns", hint="pass at least one column")
+    if not np.isin(groups, (0, 1)).all():
+        hint = "pass labels as a one-dimensional array"
+        raise DataError("groups as indicators must be 0 and 1, or booleans", hint=hint)
+    return groups.astype(bool)

@@ -1,12 +1,12 @@
 """Multicalibration over the level sets of a predictor, against real functions of the features.
 
-Globus-Harris, Harrison, Kearns, Roth and Sorrell (2023), "Multicalibration as boosting for regression",
-Definition 2.1 (K2, and with h = 1 the mean squared calibration error), Definition 4.1 (rounding) and appendix A (K1, Kinf
-and how they compare). Kinf is printed there without its absolute value; it is meant, and taken here, with it.
+Globus-Harris, Harrison, Kearns, Roth and Sorrell (2023), "Multicalibration as boosting for regression", Definition 2.1 (K2,
+and with h = 1 the mean squared calibration error), Definition 4.1 (rounding) and appendix A (K1, Kinf and how they
+compare). Kinf is printed there without its absolute value, which is intended and used here.
 
-All of them ask for a predictor of *finite range*, with many rows on each level v = f(x). Where nearly every row has a
-score of its own a level is one row, its mean residual is the noise of that row, and the measures say nothing of the
-predictor: put such scores through `discretize` first.
+All of them require a predictor with a finite range and many rows on each level v = f(x). If nearly every row has a score of
+its own, a level is one row, its mean residual is the noise of that row, and the measures are uninformative: apply
+`discretize` to such scores first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trueup._validate import check_integer
 from trueup.data.checks import describe_rows
-from trueup.errors import ArgumentError, DataError
-from trueup.metrics.inputs import numbers, scored
+from trueup.errors import DataError
+from trueup.metrics.inputs import validate_array, validate_scores
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Give the mean absolute error of each function over the level sets.
+    """Compute the mean absolute error of each function over the level sets.
 
     K1(f, h) = sum_v Pr[f = v] |E[h (y - v) | f = v]|.
 
@@ -37,14 +38,14 @@ def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     f : array-like, shape (n,)
         Predictions with few distinct values (see the module, and `discretize`).
     h : array-like, shape (n, q) or (n,)
-        One function a column, read at the rows: group indicators, features, or any finite numbers.
+        One function per column, evaluated at the rows: group indicators, features, or any finite numbers.
     weight : array-like, shape (n,), optional
-        A weight of 2 is the row twice.
+        A weight of 2 counts the row twice.
 
     Returns
     -------
     ndarray of float64, shape (q,)
-        One value a function; one value where h has one dimension. Takes a sort of f and one pass over h.
+        One value per function; one value if h has one dimension. Takes a sort of f and one pass over h.
 
     Notes
     -----
@@ -58,12 +59,12 @@ def k1(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     >>> k1(y, f, [[1, 1], [1, 1], [1, 0], [1, 0]])
     array([0.25 , 0.125])
     """
-    _, gaps = _levels(y, f, h, weight)
+    _, gaps = _level_gaps(y, f, h, weight)
     return np.asarray(np.abs(gaps).sum(axis=1), np.float64)
 
 
 def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Give the mean squared error of each function over the level sets.
+    """Compute the mean squared error of each function over the level sets.
 
     K2(f, h) = sum_v Pr[f = v] (E[h (y - v) | f = v])^2. Arrays and result as in `k1`.
 
@@ -72,12 +73,12 @@ def k2(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None
     >>> k2([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
     array([0.0625 , 0.03125])
     """
-    share, gaps = _levels(y, f, h, weight)
+    share, gaps = _level_gaps(y, f, h, weight)
     return np.asarray((gaps * (gaps / share)).sum(axis=1), np.float64)
 
 
 def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-    """Give the largest error of each function on one level set, times the share of rows there.
+    """Compute the largest error of each function on one level set, times the share of rows there.
 
     Kinf(f, h) = max_v Pr[f = v] |E[h (y - v) | f = v]|. Arrays and result as in `k1`.
 
@@ -86,12 +87,12 @@ def kinf(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None = No
     >>> kinf([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75], [[1, 1], [1, 1], [1, 0], [1, 0]])
     array([0.125, 0.125])
     """
-    _, gaps = _levels(y, f, h, weight)
+    _, gaps = _level_gaps(y, f, h, weight)
     return np.asarray(np.abs(gaps).max(axis=1), np.float64)
 
 
 def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
-    """Give the mean squared calibration error, which is K2 of the function that is 1 everywhere.
+    """Compute the mean squared calibration error, which is K2 of the constant function 1.
 
     MSCE(f) = sum_v Pr[f = v] (E[y | f = v] - v)^2. Arrays as in `k1`.
 
@@ -100,7 +101,7 @@ def msce(y: ArrayLike, f: ArrayLike, weight: ArrayLike | None = None) -> float:
     >>> msce([0, 1, 0, 1], [0.25, 0.25, 0.75, 0.75])
     0.0625
     """
-    return float(k2(y, f, np.ones(len(numbers(f, "f"))), weight)[0])
+    return float(k2(y, f, np.ones(len(validate_array(f, "f"))), weight)[0])
 
 
 def discretize(f: ArrayLike, m: int) -> FloatArray:
@@ -109,35 +110,34 @@ def discretize(f: ArrayLike, m: int) -> FloatArray:
     Parameters
     ----------
     f : array-like, shape (n,)
-        Any finite numbers; those outside [0, 1] go to the nearer end.
+        Any finite numbers; those outside [0, 1] are clipped.
     m : int
         Number of steps, 1 or more: m + 1 levels.
 
     Returns
     -------
     ndarray of float64, shape (n,)
-        A new array; levels come out as k/m exactly, so equal levels are equal numbers.
+        A new array; levels are exactly k/m, so that equal levels are equal numbers.
 
     Examples
     --------
     >>> discretize([-0.2, 0.125, 0.13, 0.9], 4).tolist()
     [0.0, 0.0, 0.25, 1.0]
     """
-    if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
-        raise ArgumentError(f"m must be a whole number, 1 or more; got {m!r}", hint="10 to 100 levels are usual")
-    steps = np.ceil(np.clip(numbers(f, "f"), 0.0, 1.0) * m - 0.5)
-    return np.asarray((steps + 0.0) / m, np.float64)  # plus zero: no level is a negative zero
+    check_integer("m", m, 1, hint="10 to 100 levels are common")
+    steps = np.ceil(np.clip(validate_array(f, "f"), 0.0, 1.0) * m - 0.5)
+    return np.asarray((steps + 0.0) / m, np.float64)  # adding zero avoids a negative zero
 
 
-def _levels(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
-    """Give Pr[f = v] by level, shape (m,), and Pr[f = v] E[h (y - v) | f = v] by function and level, shape (q, m)."""
-    predicted = numbers(f, "f")  # first, so that a refusal calls it by its name
-    outcome, value, mass = scored(y, predicted, weight, real=True)
-    functions = _functions(h, len(predicted))
-    # Rows of weight 0 are gone from the three above; here they leave column by column, so that h is never copied whole.
+def _level_gaps(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Return Pr[f = v] by level, shape (m,), and Pr[f = v] E[h (y - v) | f = v] by function and level, shape (q, m)."""
+    predicted = validate_array(f, "f")  # first, so that an error names f
+    outcome, value, mass = validate_scores(y, predicted, weight, real=True)
+    functions = _read_functions(h, len(predicted))
+    # Rows of weight 0 are dropped column by column, so that h is never copied as a whole.
     rows = slice(None) if len(outcome) == len(functions) else np.asarray(weight, np.float64) > 0
-    levels, at = np.unique(value, return_inverse=True)
-    mass = mass / mass.max()  # weights of any size, without overflow of their sum
+    levels, index = np.unique(value, return_inverse=True)
+    mass = mass / mass.max()  # the sum of large weights must not overflow
     total = mass.sum()
     residual = mass * (outcome - value)
     gaps = np.empty((functions.shape[1], len(levels)))
@@ -145,16 +145,14 @@ def _levels(y: ArrayLike, f: ArrayLike, h: ArrayLike, weight: ArrayLike | None) 
         values = np.asarray(functions[:, column], np.float64)
         bad = ~np.isfinite(values)
         if bad.any():
-            raise DataError(
-                f"h must be finite; got {values[bad][0]} {describe_rows(bad)} of column {column}",
-                hint="leave those rows out",
-            )
-        gaps[column] = np.bincount(at, residual * values[rows], len(levels))
-    return np.asarray(np.bincount(at, mass) / total, np.float64), gaps / total
+            message = f"h must be finite; got {values[bad][0]} {describe_rows(bad)} of column {column}"
+            raise DataError(message, hint="leave those rows out")
+        gaps[column] = np.bincount(index, residual * values[rows], len(levels))
+    return np.asarray(np.bincount(index, mass) / total, np.float64), gaps / total
 
 
-def _functions(h: ArrayLike, rows: int) -> NDArray[np.number | np.bool_]:
-    """Read h as one column a function, in the type it came in: indicators stay a byte a row."""
+def _read_functions(h: ArrayLike, rows: int) -> NDArray[np.number | np.bool_]:
+    """Return h with one column per function, in its own type: indicators stay at one byte per row."""
     try:
         array = np.asarray(h)
         if array.dtype.kind not in "bfiu":
@@ -162,7 +160,9 @@ def _functions(h: ArrayLike, rows: int) -> NDArray[np.number | np.bool_]:
     except (TypeError, ValueError) as error:
         raise DataError(f"h must hold numbers ({error})", hint="convert it first") from error
     if array.ndim not in (1, 2):
-        raise DataError(f"h must have one or two dimensions; got shape {array.shape}", hint="pass one function a column")
+        hint = "pass one function per column"
+        raise DataError(f"h must have one or two dimensions; got shape {array.shape}", hint=hint)
     if len(array) != rows:
-        raise DataError(f"h must have one row a prediction; got {len(array)} and {rows}", hint="one function a column")
+        hint = "pass one function per column"
+        raise DataError(f"h must have one row per prediction; got {len(array)} and {rows}", hint=hint)
     return array[:, None] if array.ndim == 1 else array

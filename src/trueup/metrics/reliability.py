@@ -1,34 +1,109 @@
-"""Reliability curves as values: observed against predicted, with a band that says which question it answers."""
+"""Reliability curves: observed against predicted rates, with confidence or consistency bands."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trueup._validate import check_choice
-from trueup.errors import ArgumentError
+from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import sort_rows
-from trueup.metrics.curves import ReliabilityCurve, curves_from_sums
-from trueup.metrics.inference import wilson
-from trueup.metrics.inputs import scored
+from trueup.metrics.inference import normal_quantile, wilson
+from trueup.metrics.inputs import Scored, validate_scores
 from trueup.metrics.isotonic import isotonic
+from trueup.metrics.result import Result
 from trueup.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
-    from trueup._types import FloatArray, IntArray
-    from trueup.metrics.inputs import Scored
+    from trueup._types import AnyArray, FloatArray, IntArray
 
-    Curve = Callable[[FloatArray, FloatArray], FloatArray]
+    Smoother = Callable[[FloatArray, FloatArray], FloatArray]  # from outcomes and weights to a curve
 
 KERNEL_POINTS = 101
-KERNEL_CELLS = 2000  # the rows are gridded this finely before they are smoothed
-NARROWEST = 0.01  # a kernel narrower than this shows noise
+KERNEL_CELLS = 2000  # of the grid on which rows are smoothed
+MIN_BANDWIDTH = 0.01  # a narrower kernel shows noise
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityCurve(Result):
+    """Observed against predicted rates, by default in bins of about equal weight; tied scores share a bin.
+
+    ``low`` and ``high`` are pointwise limits: of the observed rate if ``band`` is "confidence", of the curve of a
+    calibrated score if it is "consistency". ``rows`` and ``weight`` count the rows of each point.
+    """
+
+    predicted: FloatArray
+    observed: FloatArray
+    low: FloatArray
+    high: FloatArray
+    rows: IntArray
+    weight: FloatArray
+    kind: str = "binned"
+    band: str = "confidence"
+
+    def __len__(self) -> int:
+        return len(self.predicted)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"<empty {self.kind} reliability curve>"
+        index = int(np.nanargmax(np.abs(self.observed - self.predicted)))
+        largest = f"predicted {self.predicted[index]:.3g}, observed {self.observed[index]:.3g}"
+        return f"<{self.kind} reliability curve of {len(self)} points with a {self.band} band; largest gap: {largest}>"
+
+
+@dataclass(frozen=True, eq=False)
+class CurveSet(Mapping[int, ReliabilityCurve]):
+    """Many curves by number, stored as a few long arrays; each curve is created on access."""
+
+    numbers: dict[int, int]
+    """Position of each numbered curve."""
+    ends: IntArray
+    """End of each curve in the arrays."""
+    columns: tuple[AnyArray, ...]
+
+    def __getitem__(self, number: int) -> ReliabilityCurve:
+        position = self.numbers[number]
+        start = self.ends[position - 1] if position else 0
+        predicted, observed, low, high, rows, weight = (column[start : self.ends[position]] for column in self.columns)
+        return ReliabilityCurve(predicted, observed, low, high, rows, weight)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def curves_from_sums(numbers: Sequence[int], cells: FloatArray, *, alpha: float, real: bool) -> CurveSet:
+    """Make curves from the bin sums of `trueup.kernels.cumulative.curves`, (curves, bins, 6); empty bins are dropped.
+
+    Limits are Wilson's with Kish's effective size for probabilities, and normal ones from the squared residuals for real
+    outcomes.
+    """
+    used = cells[..., sums.CURVE_ROWS] > 0
+    flat = cells[used]
+    rows, weight, residual = (flat[:, c] for c in (sums.CURVE_ROWS, sums.CURVE_WEIGHT, sums.CURVE_RESIDUAL))
+    predicted = flat[:, sums.CURVE_EXPECTED] / weight
+    observed = predicted + residual / weight
+    if real:
+        # Residuals vary about the mean of their bin; a bin of one row has no width.
+        spread = np.maximum(flat[:, sums.CURVE_RESIDUAL2] - residual**2 / rows, 0.0) * rows / np.maximum(rows - 1, 1)
+        half = normal_quantile(alpha) * np.sqrt(spread) / weight
+        low, high = observed - half, observed + half
+    else:
+        observed = np.clip(observed, 0.0, 1.0)
+        low, high = wilson(observed, weight**2 / flat[:, sums.CURVE_WEIGHT2], alpha)
+    columns = (predicted, observed, low, high, rows.astype(np.int64), weight.copy())
+    positions = {number: position for position, number in enumerate(numbers)}
+    return CurveSet(positions, np.cumsum(used.sum(axis=1)), columns)
 
 
 def reliability(
@@ -43,7 +118,7 @@ def reliability(
     draws: int = 200,
     random_state: int = 0,
 ) -> ReliabilityCurve:
-    """Draw up a reliability curve.
+    """Compute a reliability curve.
 
     Parameters
     ----------
@@ -51,14 +126,14 @@ def reliability(
         Outcomes and scores in [0, 1].
     weight : array-like, shape (n,), optional
     kind : {"binned", "pav", "kernel"}
-        Bins of about equal weight, rows of equal score together; isotonic regression (CORP: Dimitriadis, Gneiting & Jordan
-        2021); or a Gaussian kernel reflected at 0 and 1, as wide as the smooth calibration error (Blasiok & Nakkiran 2023).
+        Bins of about equal weight, tied scores together; isotonic regression (CORP: Dimitriadis, Gneiting & Jordan 2021);
+        or a Gaussian kernel reflected at 0 and 1, with the smooth calibration error as its bandwidth (Blasiok & Nakkiran
+        2023).
     band : {"confidence", "consistency"}
-        A confidence band stands around the curve and says where the observed rates may lie: Wilson's limits for the rows
-        of a bin, of an isotonic block (never narrower than the bootstrap of rows, which cannot move an end that is all 0
-        or all 1) or under the kernel; the bias of smoothing is not in it. A consistency band stands around the diagonal
-        and says where the curve of a calibrated score would lie (outcomes drawn from the scores). Both are pointwise, at
-        1 - alpha.
+        A confidence band around the curve contains the observed rates: Wilson's limits for the rows of a bin, of an
+        isotonic block (never narrower than the bootstrap of rows, which cannot move an end that is all 0 or all 1) or under
+        the kernel; it does not include the bias of smoothing. A consistency band around the diagonal contains the curve of
+        a calibrated score (outcomes drawn from the scores). Both are pointwise, at 1 - alpha.
     n_bins, alpha, draws, random_state
         Number of bins, level, number of resamples and their seed.
 
@@ -70,68 +145,67 @@ def reliability(
     """
     check_choice("kind", kind, ("binned", "pav", "kernel"))
     check_choice("band", band, ("confidence", "consistency"))
-    for name, value in (("n_bins", n_bins), ("draws", draws)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}", hint="10 bins, 200 draws")
-    if not 0 < alpha < 1:
-        raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 gives a 95% band")
-    data = scored(y, p, weight)
-    # Draws go to rows in an order of their own, so that the order they came in does not matter.
+    check_integer("n_bins", n_bins, 1)
+    check_integer("draws", draws, 1)
+    check_fraction("alpha", alpha, hint="0.05 gives a 95% band")
+    data = validate_scores(y, p, weight)
+    # Sorted rows: the draws must not depend on the order of the input.
     order = np.lexsort((data.w, data.y, data.p))
-    data = type(data)(*(column[order] for column in data))
+    data = Scored(*(column[order] for column in data))
     random = np.random.default_rng(random_state)
     if kind == "binned":
-        return _binned(data, band, int(n_bins), alpha, int(draws), random)
-    places, curve, size = _isotonic_curve(data) if kind == "pav" else _kernel_curve(data)
-    observed = curve(data.y, data.w)
+        return _binned_curve(data, band, int(n_bins), alpha, int(draws), random)
+    places, smooth, size = _isotonic_smoother(data) if kind == "pav" else _kernel_smoother(data)
+    observed = smooth(data.y, data.w)
     if band == "consistency":
-        low, high = _resampled(data, curve, band, alpha, int(draws), random)
+        low, high = _resample(data, smooth, band, alpha, int(draws), random)
     else:
         low, high = wilson(np.clip(observed, 0.0, 1.0), size, alpha)
         if kind == "pav":
-            bounds = _resampled(data, curve, band, alpha, int(draws), random)
-            low, high = np.minimum(low, bounds[0]), np.maximum(high, bounds[1])
-    rows, weights = _shares(data, places)
+            bootstrap = _resample(data, smooth, band, alpha, int(draws), random)
+            low, high = np.minimum(low, bootstrap[0]), np.maximum(high, bootstrap[1])
+    nearest = np.searchsorted(0.5 * (places[1:] + places[:-1]), data.p)
+    rows = np.bincount(nearest, minlength=len(places)).astype(np.int64)
+    weights = np.bincount(nearest, data.w, len(places)).astype(np.float64)
     return ReliabilityCurve(places, observed, low, high, rows, weights, kind, band)
 
 
-def _binned(
+def _binned_curve(
     data: Scored, band: str, n_bins: int, alpha: float, draws: int, random: np.random.Generator
 ) -> ReliabilityCurve:
     rows = sort_rows(data.y, data.p, data.w, real=False)
     cells = np.zeros((n_bins, 6))
-    at = np.arange(len(rows), dtype=np.int32)
-    sums.curve(at, rows.step, rows.e, rows.p, rows.w, float(data.w.sum()), n_bins, cells, np.array([0.0, -1.0, 0.0]))
-    made = curves_from_sums([0], cells[None], alpha=alpha, real=False)[0]
+    index = np.arange(len(rows), dtype=np.int32)
+    sums.curve(index, rows.step, rows.e, rows.p, rows.w, float(data.w.sum()), n_bins, cells, np.array([0.0, -1.0, 0.0]))
+    curve = curves_from_sums([0], cells[None], alpha=alpha, real=False)[0]
     if band == "confidence":
-        return made
-    # The bins are neighbours in score order: sums from one start to the next.
-    starts = np.concatenate([[0], np.cumsum(made.rows)[:-1]])
-    drawn = np.empty((draws, len(made)))
-    for at_draw in range(draws):
+        return curve
+    # Bins are contiguous in score order.
+    starts = np.concatenate([[0], np.cumsum(curve.rows)[:-1]])
+    drawn = np.empty((draws, len(curve)))
+    for draw in range(draws):
         outcomes = (random.random(len(rows)) < rows.p) * rows.w
-        drawn[at_draw] = np.add.reduceat(outcomes, starts) / made.weight
+        drawn[draw] = np.add.reduceat(outcomes, starts) / curve.weight
     low, high = np.quantile(drawn, (alpha / 2, 1 - alpha / 2), axis=0)
-    return ReliabilityCurve(made.predicted, made.observed, low, high, made.rows, made.weight, "binned", band)
+    return replace(curve, low=low, high=high, band=band)
 
 
-def _isotonic_curve(data: Scored) -> tuple[FloatArray, Curve, FloatArray]:
-    """Give the knots of the isotonic fit, the function that fits other outcomes there, and the sizes of the blocks."""
+def _isotonic_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
+    """Return the knots of the isotonic fit, the function that fits other outcomes there, and effective block sizes."""
     fit = isotonic(data.y, data.p, data.w)
-    _, block = np.unique(fit.fitted, return_inverse=True)
+    values, block = np.unique(fit.fitted, return_inverse=True)
     mass, squares = np.bincount(block, data.w), np.bincount(block, data.w**2)
-    values = np.unique(fit.fitted)
     own = np.searchsorted(values, fit.values).clip(0, len(values) - 1)
 
-    def curve(y: FloatArray, w: FloatArray) -> FloatArray:
+    def smooth(y: FloatArray, w: FloatArray) -> FloatArray:
         return isotonic(y, data.p, w).predict(fit.thresholds)
 
-    return fit.thresholds, curve, mass[own] ** 2 / squares[own]
+    return fit.thresholds, smooth, mass[own] ** 2 / squares[own]
 
 
-def _kernel_curve(data: Scored) -> tuple[FloatArray, Curve, FloatArray]:
-    """Give evenly spaced places among the scores, the function that smooths outcomes there, and effective sizes."""
-    sigma = max(smooth_ece(data.y, data.p, data.w), NARROWEST)
+def _kernel_smoother(data: Scored) -> tuple[FloatArray, Smoother, FloatArray]:
+    """Return evenly spaced scores, the function that smooths outcomes there, and effective sizes."""
+    sigma = max(smooth_ece(data.y, data.p, data.w), MIN_BANDWIDTH)
     places = np.linspace(data.p.min(), data.p.max(), KERNEL_POINTS if data.p.min() < data.p.max() else 1)
     centres = np.linspace(0, 1, KERNEL_CELLS + 1)
     cell = np.rint(data.p * KERNEL_CELLS).astype(np.int64)
@@ -139,37 +213,28 @@ def _kernel_curve(data: Scored) -> tuple[FloatArray, Curve, FloatArray]:
     kernel: FloatArray = np.exp(-0.5 * (distance / sigma) ** 2).sum(axis=0)
     mass = kernel @ np.bincount(cell, data.w, KERNEL_CELLS + 1)
     size = mass**2 / np.maximum(kernel**2 @ np.bincount(cell, data.w**2, KERNEL_CELLS + 1), 1e-300)
-    some = mass >= 0.01 * data.w.mean()  # where no score is near there is nothing to show
-    kernel = kernel[some]
+    used = mass >= 0.01 * data.w.mean()  # elsewhere no score is near
+    kernel = kernel[used]
 
-    def curve(y: FloatArray, w: FloatArray) -> FloatArray:
+    def smooth(y: FloatArray, w: FloatArray) -> FloatArray:
+        total, positive = (np.bincount(cell, column, KERNEL_CELLS + 1) for column in (w, w * y))
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: FloatArray = (
-                kernel @ np.bincount(cell, w * y, KERNEL_CELLS + 1) / (kernel @ np.bincount(cell, w, KERNEL_CELLS + 1))
-            )
-        return found
+            return np.asarray(kernel @ positive / (kernel @ total))
 
-    return places[some], curve, size[some]
+    return places[used], smooth, size[used]
 
 
-def _resampled(
-    data: Scored, curve: Curve, band: str, alpha: float, draws: int, random: np.random.Generator
+def _resample(
+    data: Scored, smooth: Smoother, band: str, alpha: float, draws: int, random: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Give pointwise quantiles of the curves of drawn outcomes (consistency) or of drawn rows (confidence)."""
+    """Return pointwise quantiles of the curves of drawn outcomes (consistency) or of resampled rows (confidence)."""
     n = len(data.y)
-    found = []
+    curves = []
     for _ in range(draws):
         if band == "consistency":
-            found.append(curve((random.random(n) < data.p).astype(np.float64), data.w))
+            curves.append(smooth((random.random(n) < data.p).astype(np.float64), data.w))
         else:
             times = np.bincount(random.integers(0, n, n), minlength=n)
-            found.append(curve(data.y, data.w * times))
-    low, high = np.nanquantile(np.array(found), (alpha / 2, 1 - alpha / 2), axis=0)
+            curves.append(smooth(data.y, data.w * times))
+    low, high = np.nanquantile(np.array(curves), (alpha / 2, 1 - alpha / 2), axis=0)
     return low, high
-
-
-def _shares(data: Scored, places: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Count the rows, and their weight, that lie nearest to each place."""
-    nearest = np.searchsorted(0.5 * (places[1:] + places[:-1]), data.p)
-    rows = np.bincount(nearest, minlength=len(places)).astype(np.int64)
-    return rows, np.bincount(nearest, data.w, len(places)).astype(np.float64)

@@ -1,26 +1,25 @@
-"""Scores of probabilities, their parts, and the classical tests of calibration.
+"""Scoring rules for probabilities, their decomposition, and classical tests of calibration.
 
-Everywhere y are outcomes (0, 1 or between), p scores in [0, 1], w weights (1 unless given) and W their sum. A weight of 2
-is the row twice in every value; in standard errors and tests weights say how much a row counts, not how often it was
-seen: the variance of a weighted sum is sum w^2 var.
+Throughout, y are outcomes (0, 1 or between), p scores in [0, 1], w weights (1 by default) and W their sum. In all values a
+weight of 2 counts the row twice; in standard errors and tests weights state importance, not frequency: the variance of a
+weighted sum is sum w^2 var.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trueup._validate import check_choice
-from trueup.data.checks import describe_rows
-from trueup.data.frame import to_jsonable
-from trueup.errors import ArgumentError, DataError
-from trueup.metrics.binned import bins as bin_numbers
+from trueup._validate import check_choice, check_fraction, check_integer, check_number
+from trueup.errors import DataError
+from trueup.metrics.binned import assign_bins
 from trueup.metrics.inference import wilson
-from trueup.metrics.inputs import Scored, scored
+from trueup.metrics.inputs import Scored, check_unit_interval, validate_scores
 from trueup.metrics.isotonic import isotonic
+from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -28,18 +27,10 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
 
 
-EPS = float(np.finfo(np.float64).eps)  # the gap between 1 and the next number: below it 1 - p has no digits left
-LOGIT_EPS = 1e-6  # a score of 0 or 1 has no logit
-LIGHT = 1e-9  # of the largest weight: a lighter row cannot keep a slope from infinity
-STEPS = 200
-
-
-class _Result:
-    __dataclass_fields__: dict[str, Any]
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Give plain values fit for JSON: what is not finite becomes None."""
-        return {name: to_jsonable(getattr(self, name)) for name in self.__dataclass_fields__}
+EPS = float(np.finfo(np.float64).eps)  # below it 1 - p has no digits left
+LOGIT_EPS = 1e-6  # scores of 0 and 1 have no logit
+NEGLIGIBLE_WEIGHT = 1e-9  # relative to the largest: a lighter row does not keep a slope finite
+MAX_ITERATIONS = 200
 
 
 def _mean(values: FloatArray, w: FloatArray) -> float:
@@ -47,7 +38,7 @@ def _mean(values: FloatArray, w: FloatArray) -> float:
 
 
 def _entropy(rate: FloatArray) -> FloatArray:
-    """Give -r ln r - (1 - r) ln(1 - r), with 0 ln 0 = 0."""
+    """Return -r ln r - (1 - r) ln(1 - r), with 0 ln 0 = 0."""
     from scipy.special import entr
 
     return np.asarray(entr(rate) + entr(1.0 - rate), np.float64)
@@ -61,7 +52,7 @@ def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps
     y, p, weight : array-like, shape (n,)
         Outcomes (0, 1 or between), scores in [0, 1], and weights (by default 1).
     eps : float
-        Scores are moved into [eps, 1 - eps], so that a certain prediction contradicted costs -ln(eps); with ``eps=0`` it
+        Scores are clipped to [eps, 1 - eps], so that a certain prediction that is wrong costs -ln(eps); with ``eps=0`` it
         costs infinity, as in theory. The default is that of scikit-learn, 2.2e-16 (a cost of 36.04).
 
     Examples
@@ -73,11 +64,10 @@ def log_loss(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, eps
     """
     from scipy.special import xlog1py, xlogy
 
-    if not 0 <= eps < 0.5:
-        raise ArgumentError(f"eps must be at least 0 and below 0.5; got {eps!r}")
-    data = scored(y, p, weight)
+    check_number("eps", eps, 0, 0.5, below=True)
+    data = validate_scores(y, p, weight)
     q = np.clip(data.p, eps, 1.0 - eps)
-    # "+ 0.0": a loss of nothing is 0, not -0.
+    # Adding 0.0 turns a loss of -0 into 0.
     return _mean(np.asarray(-xlogy(data.y, q) - xlog1py(1.0 - data.y, -q), np.float64), data.w) + 0.0
 
 
@@ -89,28 +79,28 @@ def brier(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
     >>> brier([1, 0], [0.5, 0.75])  # (1/4 + 9/16) / 2
     0.40625
     """
-    data = scored(y, p, weight)
+    data = validate_scores(y, p, weight)
     return _mean((data.y - data.p) ** 2, data.w)
 
 
 def normalized_entropy(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> float:
-    """Compute the log loss over that of the constant mean outcome (He et al. 2014).
+    """Compute the log loss divided by that of the constant mean outcome (He et al. 2014).
 
-    Below 1 the scores say more than the base rate does. NaN where all outcomes are 0 or all are 1.
+    Below 1 the scores are more informative than the base rate. NaN if all outcomes are 0 or all are 1.
 
     Examples
     --------
     >>> round(normalized_entropy([1, 0], [0.75, 0.25]), 4)  # ln(4/3) / ln 2
     0.415
     """
-    data = scored(y, p, weight)
+    data = validate_scores(y, p, weight)
     base = float(_entropy(np.clip(_mean(data.y, data.w), 0.0, 1.0)))
     return log_loss(*data) / base if base > 0 else math.nan
 
 
 @dataclass(frozen=True, repr=False)
-class Corp(_Result):
-    """A mean score in parts: score = miscalibration - discrimination + uncertainty."""
+class Corp(Result):
+    """The decomposition of a mean score: score = miscalibration - discrimination + uncertainty."""
 
     score: float
     miscalibration: float
@@ -123,10 +113,10 @@ class Corp(_Result):
 
 
 def corp(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, score: Literal["brier", "log"] = "brier") -> Corp:
-    """Split a score into miscalibration, discrimination and uncertainty (Dimitriadis, Gneiting & Jordan 2021).
+    """Decompose a score into miscalibration, discrimination and uncertainty (Dimitriadis, Gneiting & Jordan 2021).
 
     With S the mean score, q the isotonic fit of y to p and r the mean outcome: miscalibration is S(p) - S(q),
-    discrimination S(r) - S(q), uncertainty S(r). None of them is negative, to rounding. ``score="log"`` is `log_loss`
+    discrimination S(r) - S(q), uncertainty S(r). None of them is negative, up to rounding. ``score="log"`` is `log_loss`
     with its default ``eps``.
 
     Examples
@@ -135,55 +125,55 @@ def corp(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, score: 
     <score 0.2031 = miscalibration 0.03646 - discrimination 0.08333 + uncertainty 0.25>
     """
     check_choice("score", score, ("brier", "log"))
-    data = scored(y, p, weight)
+    data = validate_scores(y, p, weight)
     fitted = np.clip(isotonic(*data).fitted, 0.0, 1.0)
     rate = np.clip(_mean(data.y, data.w), 0.0, 1.0)
     if score == "brier":
         own, best, base = brier(*data), _mean((data.y - fitted) ** 2, data.w), _mean((data.y - rate) ** 2, data.w)
     else:
-        # In a block of the fit, and in the whole, the mean outcome is the value: the log loss is the entropy of the
-        # value. So put, a value that is 0 or 1 costs nothing, and one that rounds to them not infinity.
+        # In a block of the fit, and overall, the mean outcome equals the value, so that the log loss is the entropy of the
+        # value. In this form a value of 0 or 1 costs nothing, and rounding cannot make it infinite.
         own, best, base = log_loss(*data), _mean(_entropy(fitted), data.w), float(_entropy(rate))
     return Corp(own, own - best, base - best, base)
 
 
 @dataclass(frozen=True, repr=False)
-class SlopeIntercept(_Result):
+class SlopeIntercept(Result):
     """Logistic recalibration: a calibrated score has slope 1 and intercept 0.
 
-    A slope below 1 says that the scores are too extreme. ``intercept_alone`` is calibration-in-the-large, the
-    intercept with the slope fixed at 1: above 0 the scores are too low on the whole.
+    A slope below 1 means that the scores are too extreme. ``calibration_in_the_large`` is the intercept with the slope
+    fixed at 1: above 0 the scores are too low overall.
     """
 
     slope: float
     slope_se: float
     intercept: float
     intercept_se: float
-    intercept_alone: float
-    intercept_alone_se: float
+    calibration_in_the_large: float
+    calibration_in_the_large_se: float
 
     def __repr__(self) -> str:
-        names = ("slope", "intercept", "intercept_alone")
-        slope, both, alone = (f"{getattr(self, n):.3g} (se {getattr(self, n + '_se'):.2g})" for n in names)
-        return f"<slope {slope} and intercept {both}; with the slope fixed at 1, intercept {alone}>"
+        names = ("slope", "intercept", "calibration_in_the_large")
+        slope, intercept, large = (f"{getattr(self, n):.3g} (se {getattr(self, n + '_se'):.2g})" for n in names)
+        return f"<slope {slope} and intercept {intercept}; with the slope fixed at 1, intercept {large}>"
 
 
 def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> SlopeIntercept:
     """Fit logit P(y = 1) = intercept + slope logit(p) by maximum likelihood (Cox 1958).
 
-    Both outcomes and two scores are needed, and no score may part the outcomes: no finite slope is best then
-    (Albert & Anderson 1984). Such data is refused.
+    Both outcomes and two distinct scores are required, and no score may separate the outcomes: the slope would be infinite
+    (Albert & Anderson 1984), and an error is raised.
 
     Parameters
     ----------
     y, p, weight : array-like, shape (n,)
-        Outcomes (0, 1 or between), scores in [0, 1] (moved into [1e-6, 1 - 1e-6]: 0 and 1 have no logit), and weights.
+        Outcomes (0, 1 or between), scores in [0, 1] (clipped to [1e-6, 1 - 1e-6]: 0 and 1 have no logit), and weights.
 
     Notes
     -----
     With x = (1, logit p) and m the fitted probability, the covariance is A^-1 B A^-1, A = sum w m(1-m) x x',
-    B = sum w^2 (y-m)^2 x x' (Huber 1967; White 1982): it holds for weights, for soft outcomes, and where the true curve is
-    not logistic.
+    B = sum w^2 (y-m)^2 x x' (Huber 1967; White 1982): it holds for weights, for soft outcomes, and if the true curve is not
+    logistic.
 
     Examples
     --------
@@ -192,35 +182,35 @@ def slope_intercept(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None)
     """
     from scipy.special import logit
 
-    data = scored(y, p, weight)
+    data = validate_scores(y, p, weight)
     x = logit(np.clip(data.p, LOGIT_EPS, 1.0 - LOGIT_EPS))
-    counts = data.w > LIGHT * data.w.max()
-    _refuse_parted(data.y[counts], x[counts])
+    counts = data.w > NEGLIGIBLE_WEIGHT * data.w.max()
+    _check_separation(data.y[counts], x[counts])
     centre = _mean(x, data.w)
     spread = math.sqrt(_mean((x - centre) ** 2, data.w))
     ones = np.ones((len(x), 1))
-    (a, b), cov = _logistic(np.column_stack([ones, (x - centre) / spread]), data, np.zeros(len(x)))
+    scaled, cov = _fit_logistic(np.column_stack([ones, (x - centre) / spread]), data, np.zeros(len(x)))
     back = np.array([[1.0, -centre / spread], [0.0, 1.0 / spread]])
-    intercept, slope = back @ (a, b)
+    intercept, slope = back @ scaled
     errors = np.sqrt(np.diag(back @ cov @ back.T))
-    (alone,), alone_cov = _logistic(ones, data, x)
-    figures = (slope, errors[1], intercept, errors[0], alone, np.sqrt(alone_cov[0, 0]))
-    return SlopeIntercept(*(float(figure) for figure in figures))
+    (large,), large_cov = _fit_logistic(ones, data, x)
+    values = (slope, errors[1], intercept, errors[0], large, np.sqrt(large_cov[0, 0]))
+    return SlopeIntercept(*map(float, values))
 
 
-def _refuse_parted(y: FloatArray, x: FloatArray) -> None:
-    """Refuse what has no finite best slope; a soft outcome counts as both an event and a non-event."""
+def _check_separation(y: FloatArray, x: FloatArray) -> None:
+    """Raise if no finite slope is optimal; a soft outcome counts as both an event and a non-event."""
     events, others = x[y > 0], x[y < 1]
     if not len(events) or not len(others):
         raise DataError(f"every outcome is {y[0]:g} ({len(y):,} rows)", hint="slope and intercept need both outcomes")
     if x.min() == x.max():
         raise DataError(f"every score is the same ({len(x):,} rows)", hint="observed_expected needs no slope")
     if others.max() <= events.min() or events.max() <= others.min():
-        raise DataError("one score parts the outcomes: no finite slope is best", hint="use more rows")
+        raise DataError("one score separates the outcomes: the slope would be infinite", hint="use more rows")
 
 
-def _logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit a logistic regression by Newton's method with halved steps; give coefficients and their sandwich covariance."""
+def _fit_logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Fit a logistic regression by Newton's method with step halving; return coefficients and sandwich covariance."""
     from scipy.special import expit
 
     w = data.w
@@ -230,8 +220,8 @@ def _logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArr
         return float((w * (np.logaddexp(0.0, eta) - data.y * eta)).sum())
 
     beta = np.zeros(X.shape[1])
-    now = loss(beta)
-    for _ in range(STEPS):
+    current = loss(beta)
+    for _ in range(MAX_ITERATIONS):
         m = expit(offset + X @ beta)
         residual = w * (data.y - m)
         bread = (X * (w * m * (1.0 - m))[:, None]).T @ X
@@ -240,19 +230,19 @@ def _logistic(X: FloatArray, data: Scored, offset: FloatArray) -> tuple[FloatArr
         except np.linalg.LinAlgError:
             break
         gain = float(step @ (X.T @ residual))
-        # Far below the weight of any row that counts; what is left after this last step is of the order of its square.
+        # Far below the weight of any row that counts; the error after this last step is of the order of its square.
         if gain <= 1e-24 * w.sum():
             meat = (X * (residual**2)[:, None]).T @ X
             inverse = np.linalg.inv(bread)
             return beta + step, np.asarray(inverse @ meat @ inverse, np.float64)
-        while (ahead := loss(beta + step)) > now + 1e-12 * abs(now) and np.abs(step).max() > 1e-12:
+        while (ahead := loss(beta + step)) > current + 1e-12 * abs(current) and np.abs(step).max() > 1e-12:
             step = step / 2
-        beta, now = beta + step, ahead
-    raise DataError("one score all but parts the outcomes: no slope was found", hint="use more rows or more even weights")
+        beta, current = beta + step, ahead
+    raise DataError("one score nearly separates the outcomes: no slope was found", hint="use more rows or other weights")
 
 
 @dataclass(frozen=True, repr=False)
-class ObservedExpected(_Result):
+class ObservedExpected(Result):
     """The mean outcome, the mean score, their ratio and its confidence limits."""
 
     observed: float
@@ -271,59 +261,59 @@ def observed_expected(
 ) -> ObservedExpected:
     """Compare the mean outcome with the mean score: sum w y / sum w p.
 
-    The limits are Wilson's (1927) for the mean outcome, with Kish's (1965) effective size (sum w)^2 / sum w^2, over the
-    mean score, which is taken as known. They take no help from the scores, and so hold however wrong these are: with
-    probability 1 - alpha where scores are alike, and more where they tell rows apart or outcomes are soft. Scores that
-    are all 0 are refused: there is no ratio to nothing.
+    The limits are Wilson's (1927) for the mean outcome, with Kish's (1965) effective size (sum w)^2 / sum w^2, divided by
+    the mean score, which is treated as known. They do not use the scores, and so hold however wrong these are: with
+    probability 1 - alpha if scores are equal, and higher if they discriminate or outcomes are soft. Raises if all scores
+    are 0.
 
     Examples
     --------
     >>> observed_expected([1, 0, 0, 1], [0.5, 0.25, 0.25, 0.25])
     <observed / expected = 0.5 / 0.3125 = 1.6, between 0.4801 and 2.72>
     """
-    if not 0 < alpha < 1:
-        raise ArgumentError(f"alpha must lie between 0 and 1; got {alpha!r}", hint="0.05 gives 95% limits")
-    data = scored(y, p, weight)
+    check_fraction("alpha", alpha, hint="0.05 gives 95% limits")
+    data = validate_scores(y, p, weight)
     observed, expected = _mean(data.y, data.w), _mean(data.p, data.w)
     if expected == 0:
-        raise DataError(f"every score is 0 ({len(data.p):,} rows): no ratio to what is expected", hint="check the scores")
+        raise DataError(f"every score is 0 ({len(data.p):,} rows): the ratio is undefined", hint="check the scores")
     size = data.w.sum() ** 2 / (data.w**2).sum()
     low, high = (float(bound[0]) for bound in wilson(np.array([observed]), np.array([size]), alpha))
     return ObservedExpected(observed, expected, observed / expected, low / expected, high / expected)
 
 
 @dataclass(frozen=True, repr=False)
-class HosmerLemeshow(_Result):
-    """The statistic, its degrees of freedom, its p-value under calibration, and the number of bins it was summed over."""
+class HosmerLemeshow(Result):
+    """The statistic, its degrees of freedom, its p-value under calibration, and the number of bins in the sum."""
 
     statistic: float
-    freedom: int
+    degrees_of_freedom: int
     p_value: float
     bins: int
 
     def __repr__(self) -> str:
-        return f"<Hosmer-Lemeshow {self.statistic:.4g} on {self.freedom} degrees of freedom: p = {self.p_value:.3g}>"
+        degrees = f"{self.degrees_of_freedom} degrees of freedom"
+        return f"<Hosmer-Lemeshow {self.statistic:.4g} on {degrees}: p = {self.p_value:.3g}>"
 
 
 def hosmer_lemeshow(
     y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, *, n_bins: int = 10, fitted: bool = False
 ) -> HosmerLemeshow:
-    """Test calibration by bins of about equal weight (Hosmer & Lemeshow 1980).
+    """Test calibration with bins of about equal weight (Hosmer & Lemeshow 1980).
 
     Parameters
     ----------
     y, p, weight : array-like, shape (n,)
-        Outcomes (0 and 1; soft ones give a p-value that is too large), scores in [0, 1], and weights.
+        Outcomes (0 and 1; soft ones make the p-value too large), scores in [0, 1], and weights.
     n_bins : int
-        At most so many bins: rows of equal score share one, and bins without rows or noise are left out.
+        Maximum number of bins: tied scores share one, and bins without rows or noise are left out.
     fitted : bool
-        Whether the scores were fitted to these rows: two degrees of freedom fewer.
+        Whether the scores were fitted on these rows: two degrees of freedom fewer.
 
     Notes
     -----
     The sum over bins of (sum w (y-p))^2 / sum w^2 p(1-p), chi-squared with as many degrees of freedom as bins. The textbook
-    has n m(1-m) below, m the mean score of the bin, which is larger where scores differ within a bin. A bin whose
-    scores are all 0 or 1 has no noise: contradicted, it makes the statistic infinite.
+    denominator is n m(1-m), m the mean score of the bin, which is larger if scores differ within a bin. A bin whose scores
+    are all 0 or 1 has no noise: a contradiction there makes the statistic infinite.
 
     Examples
     --------
@@ -332,50 +322,45 @@ def hosmer_lemeshow(
     """
     from scipy.special import gammaincc
 
-    if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
-        raise ArgumentError(f"n_bins must be a whole number of at least 1; got {n_bins!r}")
-    data = scored(y, p, weight)
-    place = bin_numbers(data.p, data.w, n_bins=int(n_bins), strategy="mass")
-    gap = np.bincount(place, weights=data.w * (data.y - data.p))
-    noise = np.bincount(place, weights=data.w**2 * data.p * (1.0 - data.p))
-    some = noise > 0
-    bins, contradicted = int(some.sum()), bool(gap[~some].any())
-    freedom = bins - 2 * fitted
-    if freedom < 1 and not contradicted:
+    check_integer("n_bins", n_bins, 1)
+    data = validate_scores(y, p, weight)
+    index = assign_bins(data.p, data.w, int(n_bins), "mass")
+    gap = np.bincount(index, weights=data.w * (data.y - data.p))
+    noise = np.bincount(index, weights=data.w**2 * data.p * (1.0 - data.p))
+    used = noise > 0
+    bins, contradicted = int(used.sum()), bool(gap[~used].any())
+    degrees = bins - 2 * fitted
+    if degrees < 1 and not contradicted:
         raise DataError(f"too few bins to test: {bins}", hint="the test needs more distinct scores, or more bins")
-    statistic = math.inf if contradicted else float((gap[some] ** 2 / noise[some]).sum())
-    p_value = 0.0 if contradicted else float(gammaincc(freedom / 2, statistic / 2))
-    return HosmerLemeshow(statistic, max(freedom, 0), p_value, bins)
+    statistic = math.inf if contradicted else float((gap[used] ** 2 / noise[used]).sum())
+    p_value = 0.0 if contradicted else float(gammaincc(degrees / 2, statistic / 2))
+    return HosmerLemeshow(statistic, max(degrees, 0), p_value, bins)
 
 
 def prr(error: ArrayLike, confidence: ArrayLike, weight: ArrayLike | None = None) -> float:
-    """Compute the prediction-rejection ratio: how well confidence finds the errors, from -1 to 1; 0 is chance.
+    """Compute the prediction-rejection ratio: how well confidence ranks the errors, from -1 to 1; 0 is random.
 
-    The area gained by rejecting the least confident rows first, over that gained by rejecting the errors first
-    (Malinin, Mlodozeniec & Gales 2020), which is 2 AUROC(error, -confidence) - 1: pairs of an error and a correct row of
-    higher confidence, less pairs of lower, over all such pairs. NaN where the error rate is 0 or 1.
+    The area gained by rejecting the least confident rows first, relative to that gained by rejecting the errors first
+    (Malinin, Mlodozeniec & Gales 2020). It equals 2 AUROC(error, -confidence) - 1: the share of pairs of an error and a
+    correct row in which the correct row is more confident, minus the share in which it is less. NaN if the error rate is 0
+    or 1.
 
     Parameters
     ----------
     error : array-like, shape (n,)
         1 where the prediction was wrong, else 0 (or between).
     confidence : array-like, shape (n,)
-        Any finite numbers; equal ones count half.
+        Any finite numbers; ties count half.
 
     Examples
     --------
     >>> prr([1, 0, 0], [0.6, 0.9, 0.6])  # one pair won, one tied
     0.5
     """
-    data = scored(error, confidence, weight, real=True)
-    errors = np.asarray(error, np.float64)  # as passed: rows are counted with those of weight 0
-    bad = (errors < 0) | (errors > 1)
-    if bad.any():
-        raise DataError(
-            f"error must lie in [0, 1]; got {errors[bad][0]:g} {describe_rows(bad)}", hint="1 where wrong, else 0"
-        )
-    _, at = np.unique(data.p, return_inverse=True)
-    wrong, right = np.bincount(at, weights=data.w * data.y), np.bincount(at, weights=data.w * (1.0 - data.y))
-    pairs = wrong.sum() * right.sum()
-    higher_less_lower = right.sum() + right - 2.0 * np.cumsum(right)
-    return float((wrong * higher_less_lower).sum() / pairs) if pairs > 0 else math.nan
+    data = validate_scores(error, confidence, weight, real=True)
+    check_unit_interval(np.asarray(error, np.float64), "error", "1 where wrong, else 0")
+    _, index = np.unique(data.p, return_inverse=True)
+    wrong, correct = np.bincount(index, weights=data.w * data.y), np.bincount(index, weights=data.w * (1.0 - data.y))
+    pairs = wrong.sum() * correct.sum()
+    higher_minus_lower = correct.sum() + correct - 2.0 * np.cumsum(correct)
+    return float((wrong * higher_minus_lower).sum() / pairs) if pairs > 0 else math.nan

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.audits.result import Audit, Finding
     from trueup.audits.summary import AuditSummary, Histogram
-    from trueup.metrics.curves import ReliabilityCurve
+    from trueup.metrics.reliability import ReliabilityCurve
     from trueup.reports.profiles.profile import Vocabulary
 
 # Reliability curves: margins and side lengths in SVG units.

@@ -12,7 +12,8 @@ import numpy as np
 from trueup.calibrators.groups import GroupIndex, fit_groups
 from trueup.calibrators.map import are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.errors import ArgumentError, DataError, TrueupError
-from trueup.metrics.features import FeatureMap, as_points, fit_features
+from trueup.metrics.features import FeatureMap, fit_features
+from trueup.metrics.inputs import validate_points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -371,4 +372,4 @@ def _transform(transformer: Any, X: FloatArray) -> FloatArray:
             f"{type(transformer).__name__} must return one point per row; got shape {points.shape} for {len(X):,} rows",
             hint="use another transformer",
         )
-    return as_points(points, f"the output of {type(transformer).__name__}")
+    return validate_points(points, f"the output of {type(transformer).__name__}")

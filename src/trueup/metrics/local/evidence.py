@@ -1,67 +1,73 @@
-"""Local errors with their noise: what a neighbourhood can say, and whether it says it."""
+"""Local errors with effective sizes, limits and p-values, adjusted for having examined every point."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from trueup._validate import check_fraction, check_integer
 from trueup.data.frame import frame_like, to_jsonable
-from trueup.errors import ArgumentError
-from trueup.metrics.local import draws as drawing
-from trueup.metrics.local.bands import Means, limits, log_pvalue
-from trueup.metrics.local.neighbourhoods import Kernel, Neighbourhoods, Options, ask, check_gamma
+from trueup.kernels.threads import Workers
+from trueup.metrics.inference import step_down
+from trueup.metrics.local.deviations import LocalMeans, limit_rates, log_pvalue
+from trueup.metrics.local.neighbourhoods import Neighbourhoods, Options, check_gamma, read_neighbourhoods
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray, IntArray
-    from trueup.metrics.binned import Strategy
-    from trueup.metrics.local.neighbourhoods import At
+    from trueup.metrics.local.neighbourhoods import OptionArguments
 
 
-SHARP = 16.0  # the power of the kernel whose sum is little more than its largest term
-SLACK = 1e-4  # a p-value below its least by so small a share is that least, rounded
+LARGE_POWER = 16.0  # of the kernel: its sum is close to its largest term
+LOG_P_TOLERANCE = 1e-4  # p-values this close are equal up to rounding
 COLUMNS = ("error", "size", "noise", "low", "high", "sigma", "p_value", "p_adjusted")
+STREAM = int.from_bytes(b"near", "big")  # of random numbers, apart from those that simulated the data
+MAX_DRAWS = 1_000_000
+DRAWS_PER_BATCH = 32  # draws that share the distances of the rows
+BATCH_NUMBERS = 16_000_000  # held in memory for one batch of draws
+BLOCK = 4096  # p-values at a time: they stay in the cache
 
 
-class Places(NamedTuple):
-    """Where the points lie: coordinates, bins (with groups), and what distances are multiplied by."""
+class QueryPoints(NamedTuple):
+    """Positions of the points, their cells, and the factor of distances."""
 
     points: FloatArray
     cell: IntArray
     scale: float
 
-    def near(self, one: int, others: IntArray) -> BoolArray:
-        """Say which other points count more than half at a point, in the same bin."""
-        found = self.cell[others] == self.cell[one]
-        same = np.flatnonzero(found)
+    def near(self, point: int, others: IntArray) -> BoolArray:
+        """Return which other points have a kernel above 1/2 at a point, in the same cell."""
+        near = self.cell[others] == self.cell[point]
+        same = np.flatnonzero(near)
         with np.errstate(over="ignore"):
-            far = self.scale * np.abs(self.points[others[same]] - self.points[one]).sum(axis=1)
-        found[same] = far < math.log(2.0)
-        return np.asarray(found)
+            distance = self.scale * np.abs(self.points[others[same]] - self.points[point]).sum(axis=1)
+        near[same] = distance < math.log(2.0)
+        return np.asarray(near)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalErrors:
-    """The signed local calibration error of each point, and how much of it may be chance.
+    """The signed local calibration error of each point, and its uncertainty.
 
-    ``error`` is mean confidence less mean hit among the neighbours; ``size`` how many rows of equal weight would be as
-    noisy (Kish); ``noise`` the standard deviation of the error if the confidences were right, and ``sigma`` the error in
-    units of it. ``low`` and ``high`` are pointwise limits of the error, at ``level``. ``p_value`` is two-sided, for right
-    confidences, and never too small on average: it holds for any number of neighbours. ``p_adjusted`` accounts for having
-    looked at every point: the chance that right confidences would show as much evidence anywhere is no larger; it comes
-    from a bound, or from ``draws`` drawn outcomes where there are any. All are NaN, and ``size`` 0, where there are no
-    neighbours. ``neighbourhoods`` counts those that differ.
+    ``error`` is mean confidence minus mean hit among the neighbours; ``size`` the effective number of rows (Kish);
+    ``noise`` the standard deviation of the error if the confidences are calibrated, and ``sigma`` the error in units of it.
+    ``low`` and ``high`` are pointwise limits of the error, at ``level``. ``p_value`` is two-sided, for calibrated
+    confidences, and valid for any number of neighbours. ``p_adjusted`` accounts for having examined every point: it bounds
+    the probability that calibrated confidences would show as much evidence anywhere; it comes from a bound, or from
+    ``draws`` simulated outcomes if there are any. All are NaN, and ``size`` 0, without neighbours. ``neighbourhoods``
+    counts the distinct ones.
     """
 
     gamma: float | None
     level: float
     neighbourhoods: int
     draws: int
-    places: Places
+    points: QueryPoints
     error: FloatArray
     size: FloatArray
     noise: FloatArray
@@ -71,187 +77,226 @@ class LocalErrors:
     p_value: FloatArray
     p_adjusted: FloatArray
     log_p: FloatArray
-    """The logarithm of ``p_value``, a number even where that is 0."""
+    """The logarithm of ``p_value``, finite even where that is 0."""
 
     def __len__(self) -> int:
         return len(self.error)
 
-    def worst(self, k: int = 10, *, apart: bool = True) -> IntArray:
-        """Give the k points with the most evidence against them, most first: by p-value, and by noise units among equals.
+    def worst(self, k: int = 10, *, distinct: bool = True) -> IntArray:
+        """Return the k points with the most evidence, strongest first: by p-value, and by sigma among equals.
 
         A large error among three neighbours is no evidence; a small one among thousands may be.
 
         Parameters
         ----------
         k : int
-            How many points, at most.
-        apart : bool
-            Whether to pass over points that share most of their neighbourhood with one already listed: those in the same
-            bin at which that one has a kernel above 1/2, |phi - phi'|_1 < d gamma ln 2; for groups, the same bin and
-            group. Fewer than k may be left.
+            Maximum number of points.
+        distinct : bool
+            Whether to skip points that share most of their neighbourhood with a point already listed: those in the same
+            bin at which that one has a kernel above 1/2, |phi - phi'|_1 < d gamma ln 2; for groups, the same bin and group.
+            Fewer than k may remain.
         """
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 0:
-            raise ArgumentError(f"k must be a whole number of at least 0; got {k!r}")
+        check_integer("k", k, 0)
         order = np.lexsort((-np.abs(self.sigma), self.log_p))
         order = np.asarray(order[~np.isnan(self.error[order])], np.int64)
-        if not apart:
+        if not distinct:
             return order[:k]
         listed: list[int] = []
         while len(order) and len(listed) < k:
             listed.append(int(order[0]))
             if len(listed) < k:
-                order = order[1:][~self.places.near(listed[-1], order[1:])]
+                order = order[1:][~self.points.near(listed[-1], order[1:])]
         return np.array(listed, np.int64)
 
     @property
     def worst_p_adjusted(self) -> float:
-        """The smallest adjusted p-value: a test of local calibration as a whole. NaN if no point has neighbours."""
-        first = self.worst(1, apart=False)
-        return float(self.p_adjusted[first[0]]) if len(first) else np.nan
+        """The smallest adjusted p-value: a test of local calibration overall. NaN if no point has neighbours."""
+        first = self.worst(1, distinct=False)
+        return float(self.p_adjusted[first[0]]) if len(first) else math.nan
 
     def __repr__(self) -> str:
         points = f"{len(self):,} point{'' if len(self) == 1 else 's'}"
-        first = self.worst(1, apart=False)
+        first = self.worst(1, distinct=False)
         if not len(first):
             return f"<LocalErrors of {points}, none of them with neighbours>"
         row = int(first[0])
-        found = f"{self.error[row]:+.3g} ({self.low[row]:+.3g} to {self.high[row]:+.3g}; {self.size[row]:,.1f} rows' worth)"
-        how = f"{self.draws:,} draw{'' if self.draws == 1 else 's'}" if self.draws else "a bound"
-        looked = f"p {self.p_value[row]:.2g}, {self.p_adjusted[row]:.2g} for having looked everywhere (by {how})"
-        return f"<LocalErrors of {points}: most evidence at row {row}, {found}; {looked}>"
+        limits = f"({self.low[row]:+.3g} to {self.high[row]:+.3g}; effective size {self.size[row]:,.1f})"
+        source = f"{self.draws:,} draw{'' if self.draws == 1 else 's'}" if self.draws else "a bound"
+        p_values = f"p {self.p_value[row]:.2g}, {self.p_adjusted[row]:.2g} adjusted for all points (by {source})"
+        return f"<LocalErrors of {points}: most evidence at row {row}, {self.error[row]:+.3g} {limits}; {p_values}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain lists, one entry a point, fit for JSON: what is not finite becomes None."""
+        """Return plain lists, one entry per point, that JSON can represent; non-finite numbers become None."""
         names = ("gamma", "level", "neighbourhoods", "draws", *COLUMNS)
         return {name: to_jsonable(getattr(self, name)) for name in names}
 
     def to_frame(self, like: Any = None) -> Any:
-        """Give one line a point, in their order, in a frame of the library of ``like``; a dict of arrays for None."""
+        """Return one row per point, in order, as a frame of the library of ``like``, or as a dict of arrays."""
         return frame_like({name: getattr(self, name).copy() for name in COLUMNS}, like)
 
 
 def local_errors(
-    phi: ArrayLike, confidence: ArrayLike, hit: ArrayLike, weight: ArrayLike | None = None, *,
-    gamma: float | None = None, bins: int = 15, level: float = 0.95, strategy: Strategy = "width", at: At | None = None,
-    leave_one_out: bool = False, kernel: Kernel = "laplace", tolerance: float | None = None, threads: int | None = None,
-    device: str = "cpu", draws: int = 0, random_state: int = 0,
-) -> LocalErrors:  # fmt: skip
-    """Measure local calibration errors with their effective sample sizes, limits and p-values.
+    phi: ArrayLike,
+    confidence: ArrayLike,
+    hit: ArrayLike,
+    weight: ArrayLike | None = None,
+    *,
+    gamma: float | None = None,
+    level: float = 0.95,
+    draws: int = 0,
+    random_state: int = 0,
+    **options: Unpack[OptionArguments],
+) -> LocalErrors:
+    """Compute local calibration errors with their effective sample sizes, limits and p-values.
 
-    Takes what `lce` takes, and three more.
+    Parameters as for `lce`, except ``signed``, and these:
 
     Parameters
     ----------
     level : float
-        That of the limits.
+        Coverage probability of the limits.
     draws : int
-        How many times outcomes are drawn to adjust the p-values for having looked at every point; 0 adjusts by a bound,
-        which costs nothing and is far too cautious where neighbourhoods overlap. 199 or 999 are usual.
+        Number of simulated outcomes to adjust the p-values for having examined every point; 0 adjusts by a bound, which
+        costs nothing and is far too conservative if neighbourhoods overlap. 199 or 999 are common.
     random_state : int
         Seed of the draws.
 
     Notes
     -----
     With a_i = w_i k_i and p the confidences, size = (sum a)^2 / sum a^2 and noise = sqrt(sum a^2 p(1-p)) / sum a. Weights
-    say how much a row counts; here a row of weight 2 is not two rows.
+    state importance here: a row of weight 2 is not two rows.
 
-    The p-value bounds the chance of so large an error, whatever the number of neighbours: twice the smallest of a few
-    bounds of large deviations (`trueup.metrics.local.bands` states them). Normal limits would give too many alarms where
-    neighbours are few or confidences near 0 and 1. The price, at 95%: limits about a fifth wider than normal ones for
-    a hundred rows that count alike, and half as wide again for as many that do not.
+    The p-value bounds the probability of an error this large, for any number of neighbours: twice the smallest of several
+    large-deviation bounds (`trueup.metrics.local.deviations` states them). Normal limits would cause too many false alarms
+    if neighbours are few or confidences near 0 and 1. At 95%, the limits are about a fifth wider than normal ones for a
+    hundred equally weighted rows, and half as wide again for as many unequally weighted ones.
 
-    The limits are those errors that the same bounds do not rule out, if the neighbours of a point are about equally far
-    off. They leave out 0 where the p-value is below 1 - level.
+    The limits contain the errors that the same bounds do not exclude, if the neighbours of a point have about the same
+    error. They exclude 0 if the p-value is below 1 - level.
 
-    By the bound the adjusted p-value is p M(p), where M(p) counts the different neighbourhoods that could have had a
-    p-value of p or less (Tarone 1990, "A modified Bonferroni method for discrete data"): those of few rows, which cannot,
-    cost nothing. It is conservative, since neighbourhoods overlap. Points share a neighbourhood if they lie on the same
-    spot, in the same bin; with ``leave_one_out`` none do.
+    By the bound the adjusted p-value is p M(p), where M(p) counts the distinct neighbourhoods that could have had a p-value
+    of p or less (Tarone 1990, "A modified Bonferroni method for discrete data"): those of few rows, which cannot, do not
+    count. It is conservative, since neighbourhoods overlap. Points share a neighbourhood if they have the same position and
+    bin; with ``leave_one_out`` none do.
 
-    By ``draws`` it is the share of draws, the rows themselves counted as one, in which outcomes drawn from the confidences
+    By ``draws`` it is the share of draws, the observed data counted as one, in which outcomes drawn from the confidences
     have a p-value as small at any point, stepping down (Westfall and Young 1993, "Resampling-based multiple testing"). It
-    knows how neighbourhoods overlap, and is never below 1 / (draws + 1). Outcomes between 0 and 1 vary less than those
-    drawn. The draws fall to the rows in their order: rows in another order have other draws of the same distribution.
+    accounts for the overlap of neighbourhoods, and is at least 1 / (draws + 1). Soft outcomes vary less than drawn ones.
+    The draws depend on the order of the rows; their distribution does not.
 
     Examples
     --------
     >>> phi = np.repeat([0.0, 1.0], [3, 60])
     >>> hit = np.append([1, 1, 1], np.tile([1, 0, 0, 0, 0], 12))
-    >>> found = local_errors(phi, np.full(63, 0.5), hit, gamma=0.01)
-    >>> found
-    <LocalErrors of 63 points: most evidence at row 3, +0.3 (+0.169 to +0.4; 60.0 rows' worth); p 6.1e-06, 6.1e-06 ...>
-    >>> float(found.error[0]), round(float(found.p_value[0]), 2)  # the largest error of all is no news
+    >>> errors = local_errors(phi, np.full(63, 0.5), hit, gamma=0.01)
+    >>> errors
+    <LocalErrors of 63 points: most evidence at row 3, +0.3 (+0.169 to +0.4; effective size 60.0); p 6.1e-06, 6.1e-06 ...>
+    >>> float(errors.error[0]), round(float(errors.p_value[0]), 2)  # the largest error is not significant
     (-0.5, 0.25)
     """
-    if isinstance(level, bool) or not isinstance(level, (int, float, np.integer, np.floating)) or not 0 < level < 1:
-        raise ArgumentError(f"level must lie between 0 and 1; got {level!r}", hint="0.95 gives a 95% band")
-    drawing.check(draws, random_state)
-    options = Options(bins, strategy, at, leave_one_out, kernel, tolerance, threads, device)
-    reach = check_gamma(gamma, kernel)
-    asked = ask(phi, confidence, hit, weight, options)
-    means, error, noise, some = _means(asked, reach)
-    seen = np.clip(means.expected - error, 0.0, 1.0)
-    log_p = log_pvalue(means, seen)
-    number = asked.distinct(blind=np.isinf(reach))[some]
+    check_fraction("level", level, hint="0.95 gives a 95% band")
+    check_integer("draws", draws, 0, MAX_DRAWS, hint="199 or 999 are common; 0 adjusts by a bound")
+    check_integer("random_state", random_state, 0, hint="it seeds the draws")
+    settings = Options(**options)
+    reach = check_gamma(gamma, settings.kernel)
+    rows = read_neighbourhoods(phi, confidence, hit, weight, settings)
+    means, error, noise, used = _local_means(rows, reach)
+    observed = np.clip(means.expected - error, 0.0, 1.0)
+    log_p = log_pvalue(means, observed)
+    number = rows.distinct(ignore_distance=math.isinf(reach))[used]
     first, which = np.unique(number, return_index=True, return_inverse=True)[1:]
+    unique = LocalMeans(*(column[first] for column in means))
     if draws:
-        alone, points = Means(*(column[first] for column in means)), np.flatnonzero(some)[first]
-        limit = log_p[first] + SLACK
-        adjusted = drawing.adjust(asked, asked.scale(reach), points, alone, limit, int(draws), int(random_state))[which]
+        points, limit = np.flatnonzero(used)[first], log_p[first] + LOG_P_TOLERANCE
+        adjusted = _adjust_by_draws(rows, rows.scale(reach), points, unique, limit, int(draws), int(random_state))[which]
     else:
-        adjusted = _bound(means, log_p, first)
-    lowest, highest = limits(means, seen, float(level))
+        adjusted = _adjust_by_bound(unique, log_p)
+    lowest, highest = limit_rates(means, observed, float(level))
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = np.where(error == 0, 0.0, error / noise)
-    found = (
-        error, means.size, noise, means.expected - highest, means.expected - lowest, sigma, np.exp(log_p), adjusted, log_p,
-    )  # fmt: skip
-    places = Places(asked.asked, asked.asked_cell, asked.scale(reach))
-    return LocalErrors(
-        None if gamma is None else reach, float(level), len(first), int(draws), places, *_placed(found, some)
-    )
+    low, high = means.expected - highest, means.expected - lowest
+    columns = [error, means.size, noise, low, high, sigma, np.exp(log_p), adjusted, log_p]
+    values = np.full((len(columns), len(used)), math.nan)
+    values[1] = 0.0
+    values[:, used] = columns
+    places = QueryPoints(rows.query, rows.query_cell, rows.scale(reach))
+    return LocalErrors(None if gamma is None else reach, float(level), len(first), int(draws), places, *values)
 
 
-def _bound(means: Means, log_p: FloatArray, first: IntArray) -> FloatArray:
-    """Multiply p-values by the number of neighbourhoods, one point of each in ``first``, that could have one as small."""
-    alone = Means(*(column[first] for column in means))
-    least = np.minimum(log_pvalue(alone, np.zeros(len(first))), log_pvalue(alone, np.ones(len(first))))
-    might = np.searchsorted(np.sort(least), log_p + SLACK, side="right")
-    return np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(might, 1)))
-
-
-def _means(asked: Neighbourhoods, gamma: float) -> tuple[Means, FloatArray, FloatArray, BoolArray]:
-    """Sum up the neighbourhoods that have rows; say which those are."""
-    p, w = asked.confidence, asked.relative
-    columns = (w, w * (p - asked.hit), w * p, w**2, w**2 * p, w**2 * p * (1 - p), np.ones(len(p)))
-    scale = asked.scale(gamma)
-    # The largest term needs no looking for where each row is its own neighbour.
-    powers = (1.0, 2.0) if asked.options.at is None and not asked.options.leave_one_out else (1.0, 2.0, SHARP)
-    sums = asked.sums(columns, [power * scale for power in powers])
-    some = sums.total[0, :, 0] > 0
-    one, two = sums.total[0, some], sums.total[1, some]
-    # Sums of two scales meet as logarithms: each has a shift of its own, and their squares may vanish.
-    mass, shift = np.log(one[:, 0]), scale * (sums.shift - sums.shift[0])[:, some]
-    size = np.exp(np.maximum(2 * (mass + shift[1]) - np.log(two[:, 3]), 0.0))
-    most = np.zeros(int(max(asked.cell.max(), asked.asked_cell.max())) + 1)
-    np.maximum.at(most, asked.cell, w)
-    # k at the nearest row is at most 1, and k^q at most the sum of all; both with the shift of the mass.
-    nearest = scale * sums.shift[0, some]
+def _local_means(rows: Neighbourhoods, gamma: float) -> tuple[LocalMeans, FloatArray, FloatArray, BoolArray]:
+    """Return means, errors and noise of the points with neighbours, and which points those are."""
+    p, w = rows.confidence, rows.weight
+    columns = (w, w * (p - rows.hit), w * p, w**2, w**2 * p, w**2 * p * (1 - p), np.ones(len(p)))
+    scale = rows.scale(gamma)
+    # If each row is its own neighbour, the largest kernel is 1 and need not be estimated.
+    powers = (1.0, 2.0) if rows.options.query is None and not rows.options.leave_one_out else (1.0, 2.0, LARGE_POWER)
+    sums = rows.sums(columns, [power * scale for power in powers])
+    used = sums.total[0, :, 0] > 0
+    once, squared = sums.total[0, used], sums.total[1, used]
+    # Sums of two scales are combined as logarithms: each has its own shift, and their squares may underflow.
+    mass, shift = np.log(once[:, 0]), scale * (sums.shift - sums.shift[0])[:, used]
+    size = np.exp(np.maximum(2 * (mass + shift[1]) - np.log(squared[:, 3]), 0.0))
+    heaviest = np.zeros(int(max(rows.cell.max(), rows.query_cell.max())) + 1)
+    np.maximum.at(heaviest, rows.cell, w)
+    # The kernel of the nearest row is at most 1, and its power at most the sum of all; both with the shift of the mass.
+    nearest = scale * sums.shift[0, used]
     if len(powers) > 2:
-        nearest = np.minimum(nearest, np.log(sums.total[2, some, 6]) / SHARP - shift[2])
-    largest = np.log(most[asked.asked_cell[some]]) + nearest
-    means = Means(
-        np.clip(one[:, 2] / one[:, 0], 0.0, 1.0), np.clip(two[:, 4] / two[:, 3], 0.0, 1.0), size,
+        nearest = np.minimum(nearest, np.log(sums.total[2, used, 6]) / LARGE_POWER - shift[2])
+    largest = np.log(heaviest[rows.query_cell[used]]) + nearest
+    means = LocalMeans(
+        np.clip(once[:, 2] / once[:, 0], 0.0, 1.0),
+        np.clip(squared[:, 4] / squared[:, 3], 0.0, 1.0),
+        size,
         np.exp(np.minimum(largest - mass, 0.0)),
-    )  # fmt: skip
-    return means, one[:, 1] / one[:, 0], np.sqrt(two[:, 5] / two[:, 3] / size), some
+    )
+    return means, once[:, 1] / once[:, 0], np.sqrt(squared[:, 5] / squared[:, 3] / size), used
 
 
-def _placed(columns: tuple[FloatArray, ...], some: BoolArray) -> list[FloatArray]:
-    """Put values at their points; the others have none, and a size of 0."""
-    found = []
-    for at, column in enumerate(columns):
-        whole = np.full(len(some), 0.0 if at == 1 else np.nan)
-        whole[some] = column
-        found.append(whole)
-    return found
+def _adjust_by_bound(unique: LocalMeans, log_p: FloatArray) -> FloatArray:
+    """Multiply p-values by the number of distinct neighbourhoods that could have one as small."""
+    count = len(unique.size)
+    smallest = np.minimum(log_pvalue(unique, np.zeros(count)), log_pvalue(unique, np.ones(count)))
+    possible = np.searchsorted(np.sort(smallest), log_p + LOG_P_TOLERANCE, side="right")
+    return np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(possible, 1)))
+
+
+def _adjust_by_draws(
+    rows: Neighbourhoods,
+    scale: float,
+    points: IntArray,
+    means: LocalMeans,
+    limit: FloatArray,
+    draws: int,
+    random_state: int,
+) -> FloatArray:
+    """Adjust p-values by the smallest over all points for outcomes drawn from the confidences, stepping down.
+
+    ``points`` have distinct neighbourhoods with ``means``; ``limit`` is the log p-value that counts as no larger.
+    """
+    random = np.random.default_rng([random_state, STREAM])
+    p, w = rows.confidence, rows.weight
+    order = np.argsort(limit, kind="stable")
+    ranked, points, limit = LocalMeans(*(column[order] for column in means)), points[order], limit[order]
+    counts = np.zeros(len(order), np.int64)
+    workers = Workers(rows.options.threads)
+    size = int(np.clip(BATCH_NUMBERS // (len(p) + len(rows.query) + 2 * len(points)), 1, DRAWS_PER_BATCH))
+    for start in range(0, draws, size):
+        drawn = [w * (p - (random.random(len(p)) < p)) for _ in range(min(size, draws - start))]
+        total = rows.sums([w, *drawn], [scale]).total[0, points]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = (total[:, 1:] / total[:, :1]).T
+        step = max(1, BLOCK // max(len(points), 1))
+        blocks = [errors[begin : begin + step] for begin in range(0, len(errors), step)]
+        counts += sum(workers.map(partial(_count_smaller, ranked, limit), blocks))
+    return step_down(counts, order, draws)
+
+
+def _count_smaller(means: LocalMeans, limit: FloatArray, errors: FloatArray) -> IntArray:
+    """Count the draws, shape (draws, ranks), with a p-value within the limit of a rank at that rank or a later one."""
+    log_p = np.empty(errors.shape)
+    for start in range(0, len(limit), BLOCK):
+        block = slice(start, start + BLOCK)
+        some = LocalMeans(*(column[block] for column in means))
+        log_p[:, block] = log_pvalue(some, np.clip(some.expected - errors[:, block], 0.0, 1.0))
+    smallest = np.minimum.accumulate(log_p[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray((smallest <= limit).sum(axis=0), np.int64)

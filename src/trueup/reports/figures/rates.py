@@ -9,7 +9,7 @@ import numpy as np
 
 from trueup.decisions import ExpectedCurve
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.inputs import scored
+from trueup.metrics.inputs import validate_scores
 from trueup.reports.figures.style import (
     COLOURS,
     GRID,
@@ -149,7 +149,7 @@ def _check_truth(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[FloatA
         if not isinstance(rows, tuple) or len(rows) not in (2, 3):
             hint = "outcomes first, then scores, optionally weights; or a mapping of names to such tuples"
             raise ArgumentError(f"truth must be (y, p) or (y, p, weight); got {type(rows).__name__}", hint=hint)
-        y, p, w = scored(*rows)
+        y, p, w = validate_scores(*rows)
         if not 0 < float(w @ y) < float(w.sum()):
             raise DataError("truth must have rows of both outcomes", hint="otherwise a rate has no denominator")
         checked[name] = (y, p, w)

@@ -36,7 +36,7 @@ def population(random, n):
     return truth, before, after
 
 
-def test_net_benefit_by_hand():
+def test_worked_example_of_net_benefit():
     curve = decision_curve(Y, P, thresholds=[0.25, 0.5])
     assert curve.benefit["model"] == pytest.approx([4 / 8 - 2 / 8 / 3, 3 / 8 - 1 / 8])  # 4 right and 2 wrong, 3 and 1
     assert curve.treat_all == pytest.approx([4 / 8 - 4 / 8 / 3, 0])
@@ -48,7 +48,7 @@ def test_net_benefit_by_hand():
     assert curve.rows == 8
 
 
-def test_a_row_whose_score_is_the_threshold_is_acted_on():
+def test_scores_at_the_threshold_are_acted_on():
     curve = decision_curve([1, 0], [0.07, 0.0])
     assert curve.benefit["model"][6] == 0.5
     assert curve.benefit["model"][7] == 0
@@ -57,7 +57,7 @@ def test_a_row_whose_score_is_the_threshold_is_acted_on():
 
 @given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from(["hard", "soft"]))
 @settings(max_examples=60)
-def test_every_figure_is_that_of_the_definition(seed, n, kind):
+def test_all_values_equal_their_definition(seed, n, kind):
     random = np.random.default_rng(seed)
     y = (random.random(n) < 0.4).astype(float) if kind == "hard" else random.random(n)
     w = random.integers(1, 4, n).astype(float)
@@ -76,7 +76,7 @@ def test_every_figure_is_that_of_the_definition(seed, n, kind):
         assert (gain.estimate <= gain.high).all()
 
 
-def test_intervals_are_those_of_row_by_row_benefits():
+def test_intervals_equal_those_of_paired_differences():
     random = np.random.default_rng(4)
     y, w = random.random(60), random.integers(1, 4, 60).astype(float)
     p, q = random.random((2, 60))
@@ -99,7 +99,7 @@ def test_intervals_are_those_of_row_by_row_benefits():
                 assert end[k] == pytest.approx(np.clip(mean[k] + np.sign(end[k] - mean[k]) * half, least, most))
 
 
-def test_a_weight_of_two_equals_the_row_twice_and_weight_nought_no_row():
+def test_weights_count_rows_and_zero_weights_drop_them():
     w = np.array([2.0, 1, 1, 3, 1, 0, 1, 2])
     many = w.astype(int)
     weighted = decision_curve(Y, {"a": P, "b": Q}, weight=w)
@@ -112,7 +112,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_weight_nought_no_row():
     assert (weighted.high["a"] - weighted.low["a"] >= repeated.high["a"] - repeated.low["a"] - 1e-12).all()
 
 
-def test_the_unit_and_order_of_rows_do_not_matter():
+def test_weight_scale_and_row_order_do_not_matter():
     order = np.random.default_rng(0).permutation(len(Y))
     one = decision_curve(Y, {"a": P, "b": Q})
     other = decision_curve(Y[order], {"a": P[order], "b": Q[order]}, weight=np.full(8, 5.0))
@@ -120,7 +120,7 @@ def test_the_unit_and_order_of_rows_do_not_matter():
     assert np.allclose(one.high["a"], other.high["a"])
 
 
-def test_a_score_against_itself_gains_nothing_and_below_all_scores_equals_acting_on_all():
+def test_identical_scores_gain_nothing_and_low_thresholds_treat_all():
     curve = decision_curve(Y, {"a": P, "b": P.copy()})
     assert (curve.difference["b"].estimate == 0).all()
     assert (curve.difference["b"].low < 0).all()
@@ -130,14 +130,14 @@ def test_a_score_against_itself_gains_nothing_and_below_all_scores_equals_acting
 
 
 @pytest.mark.parametrize("n", [200, 2_000])
-def test_intervals_hold_the_benefit_of_the_population(n):
+def test_intervals_cover_the_benefit_of_the_population(n):
     random, t, repeats = np.random.default_rng(n), np.array([0.05, 0.2, 0.5, 0.8, 0.95]), 300
     truth, before, after = population(random, 400_000)
     right = {
         name: np.array([twin(truth, p, np.ones(len(p)), at) for at in t])
         for name, p in (("before", before), ("after", after), ("all", np.ones(len(truth))))
     }
-    held = np.zeros((4, len(t)))
+    covered = np.zeros((4, len(t)))
     for _ in range(repeats):
         here = random.integers(0, len(truth), n)
         y = random.random(n) < truth[here]
@@ -152,12 +152,12 @@ def test_intervals_hold_the_benefit_of_the_population(n):
                 (over.low, above, over.high),
             ]
         ):
-            held[k] += (low <= at) & (at <= high)
-    assert (held / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+            covered[k] += (low <= at) & (at <= high)
+    assert (covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
     assert (curve.high["before"] - curve.low["before"])[1] < (0.16 if n == 200 else 0.05)  # and they say something
 
 
-def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
+def test_without_outcomes_the_benefit_is_the_negative_expected_cost():
     random = np.random.default_rng(5)
     p, known = random.beta(1, 3, 500), random.beta(1, 3, 400)
     y, w = random.random(400) < known**1.3, random.integers(1, 4, 500).astype(float)
@@ -175,8 +175,8 @@ def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
                 assert len(pairs) == (4 if split is not None else 1)
                 for ours, other in pairs:
                     unit = other.rows if target == "rows" else 1.0
-                    found = [side["model"][k] for side in (ours.benefit, ours.low, ours.high)]
-                    assert found == pytest.approx([-other.estimate / unit, -other.high / unit, -other.low / unit])
+                    result = [side["model"][k] for side in (ours.benefit, ours.low, ours.high)]
+                    assert result == pytest.approx([-other.estimate / unit, -other.high / unit, -other.low / unit])
                     assert {name: one[k] for name, one in ours.half_widths.items()} == pytest.approx(
                         {name: half / unit for name, half in other.half_widths.items()}
                     )
@@ -192,9 +192,9 @@ def test_without_outcomes_it_is_the_expected_cost_the_other_way_up():
                     )
 
 
-def test_without_outcomes_intervals_hold_what_these_rows_turn_out_to_gain():
+def test_without_outcomes_intervals_cover_the_realised_benefit():
     random, t, repeats = np.random.default_rng(8), np.array([0.05, 0.2, 0.5, 0.8]), 300
-    held = np.zeros((2, len(t)))
+    covered = np.zeros((2, len(t)))
     for _ in range(repeats):
         truth, _, p = population(random, 1_500)
         y = (random.random(1_500) < truth).astype(float)
@@ -205,34 +205,34 @@ def test_without_outcomes_intervals_hold_what_these_rows_turn_out_to_gain():
         right = np.array([twin(y[500:], p[500:], np.ones(1_000), at) for at in t])
         of_all = np.array([twin(y[500:], np.ones(1_000), np.ones(1_000), at) for at in t])
         gain = curve.advantage["model"]
-        held[0] += (curve.low["model"] <= right) & (right <= curve.high["model"])
+        covered[0] += (curve.low["model"] <= right) & (right <= curve.high["model"])
         over = right - np.where(curve.treat_all > 0, of_all, 0)
-        held[1] += (gain.low <= over) & (over <= gain.high)
-    assert (held / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
+        covered[1] += (gain.low <= over) & (over <= gain.high)
+    assert (covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
 
 
-def test_scores_at_their_word_expect_what_calibrated_outcomes_give():
+def test_without_evidence_the_expected_benefit_assumes_calibration():
     p = np.random.default_rng(1).beta(1, 4, 200_000)
     y = np.random.default_rng(2).random(200_000) < p
-    told, came = decision_curve(None, p), decision_curve(y, p)
-    assert told.prevalence == pytest.approx(p.mean())
-    inside = (told.low["model"] <= came.benefit["model"]) & (came.benefit["model"] <= told.high["model"])
+    expected, came = decision_curve(None, p), decision_curve(y, p)
+    assert expected.prevalence == pytest.approx(p.mean())
+    inside = (expected.low["model"] <= came.benefit["model"]) & (came.benefit["model"] <= expected.high["model"])
     assert inside.mean() > 0.5
-    assert np.abs(told.benefit["model"] - came.benefit["model"])[:50].max() < 0.003
+    assert np.abs(expected.benefit["model"] - came.benefit["model"])[:50].max() < 0.003
 
 
-def test_segments_have_curves_of_their_own():
+def test_segments_equal_separate_curves():
     segments = np.array(["n", "s"] * 4)
     curve = decision_curve(Y, {"a": P, "b": Q}, segments={"region": segments}, weight=[1, 1, 1, 1, 1, 1, 0, 1])
     assert list(curve.by_segment) == ["region=n", "region=s"]
-    alone = decision_curve(Y[1::2], {"a": P[1::2], "b": Q[1::2]})
+    separate = decision_curve(Y[1::2], {"a": P[1::2], "b": Q[1::2]})
     south = curve.by_segment["region=s"]
-    assert np.array_equal(south.benefit["b"], alone.benefit["b"])
-    assert np.array_equal(south.difference["b"].high, alone.difference["b"].high)
+    assert np.array_equal(south.benefit["b"], separate.benefit["b"])
+    assert np.array_equal(south.difference["b"].high, separate.difference["b"].high)
     assert curve.by_segment["region=n"].rows == 3
 
 
-def test_the_verdict_says_where_a_fix_is_better_and_where_a_score_does_harm():
+def test_verdict_names_benefits_and_harms():
     random = np.random.default_rng(0)
     truth, before, after = population(random, 20_000)
     y = random.random(20_000) < truth
@@ -250,12 +250,12 @@ def test_the_verdict_says_where_a_fix_is_better_and_where_a_score_does_harm():
     assert repr(curve) == f"<DecisionCurve of 20,000 rows: {curve.verdict}>"
     back = decision_curve(y, {"after": after, "before": before}).verdict
     assert back.startswith("before is significantly worse than after")
-    alone = decision_curve(y, before).verdict
-    assert re.match(r"model is significantly better than acting on all or none .* rows at 0\.\d+, worse at 0\.", alone)
+    separate = decision_curve(y, before).verdict
+    assert re.match(r"model is significantly better than acting on all or none .* rows at 0\.\d+, worse at 0\.", separate)
     assert decision_curve(Y, {"a": P, "b": Q}).verdict.startswith("b is neither significantly better nor worse than a")
 
 
-def test_runs_of_thresholds_are_told_as_describe_ranges():
+def test_runs_of_thresholds_are_listed_as_ranges():
     from trueup.decisions.decision_curve import _describe_ranges
 
     at = np.arange(1, 13) / 100
@@ -266,7 +266,7 @@ def test_runs_of_thresholds_are_told_as_describe_ranges():
     assert _describe_ranges(at, np.arange(12) % 2 == 0) == "0.01, 0.03, 0.05, 0.07 and 2 more ranges"
 
 
-def test_curves_become_frames_and_json():
+def test_curves_convert_to_frames_and_json():
     curve = decision_curve(Y, {"a": P, "b": Q}, thresholds=[0, 0.5], segments=["x"] * 8)
     frame = curve.to_frame(like=pd.DataFrame())
     assert frame["prediction"].tolist() == ["a", "a", "b", "b"]
@@ -275,26 +275,26 @@ def test_curves_become_frames_and_json():
     assert frame["difference"].isna().tolist() == [True, True, False, False]
     assert frame["advantage_low"].tolist() == [*curve.advantage["a"].low, *curve.advantage["b"].low]
     assert np.isnan(curve.to_frame()["interventions_avoided"][0])  # nothing is given up at a threshold of 0
-    told = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
-    assert told["benefit"]["b"] == curve.benefit["b"].tolist()
-    assert told["difference"]["b"]["low"] == curve.difference["b"].low.tolist()
-    assert told["by_segment"]["x"]["treat_all"] == curve.treat_all.tolist()
-    assert told["verdict"] == curve.verdict
+    plain = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
+    assert plain["benefit"]["b"] == curve.benefit["b"].tolist()
+    assert plain["difference"]["b"]["low"] == curve.difference["b"].low.tolist()
+    assert plain["by_segment"]["x"]["treat_all"] == curve.treat_all.tolist()
+    assert plain["verdict"] == curve.verdict
     json.dumps(decision_curve(None, P, labelled=0.1).to_dict(), allow_nan=False)
 
 
-def test_no_positive_row_has_no_standard_to_measure_by():
+def test_standardized_benefit_is_nan_without_positives():
     curve = decision_curve([0, 0], [0.2, 0.8])
     assert np.isnan(curve.standardized["model"]).all()
     assert curve.benefit["model"][49] == -0.5
 
 
-def test_thresholds_are_put_in_order_and_one_is_enough():
+def test_thresholds_are_sorted_and_one_is_enough():
     assert decision_curve(Y, P, thresholds=[0.5, 0.25, 0.5]).threshold.tolist() == [0.25, 0.5]
     assert decision_curve(Y, P, thresholds=0.3).benefit["model"].shape == (1,)
 
 
-def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
+def test_shift_warning_points_at_the_calling_line():
     random = np.random.default_rng(0)
     known = random.random(2_000)
     with pytest.warns(ShiftWarning, match="has shifted") as caught:
@@ -304,7 +304,7 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "message"),
     [
         ({"thresholds": [0.5, 1.0]}, ArgumentError, "at least 0 and below 1; got 1"),
         ({"thresholds": [-0.1]}, ArgumentError, "got -0.1"),
@@ -332,13 +332,13 @@ def test_scores_that_moved_are_warned_of_where_the_curve_is_asked_for():
         ({"segments": ["a"]}, DataError, "one label per row"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(arguments, error, told):
-    asked = {"y": Y, "predictions": P} | arguments
-    with pytest.raises(error, match=told):
-        decision_curve(asked.pop("y"), asked.pop("predictions"), **asked)
+def test_invalid_arguments_are_rejected(arguments, error, message):
+    options = {"y": Y, "predictions": P} | arguments
+    with pytest.raises(error, match=message):
+        decision_curve(options.pop("y"), options.pop("predictions"), **options)
 
 
-def test_inputs_are_not_written_to():
+def test_inputs_are_not_modified():
     y, p, w = Y.copy(), P.copy(), np.ones(8)
     for one in (y, p, w):
         one.setflags(write=False)
@@ -346,12 +346,12 @@ def test_inputs_are_not_written_to():
     decision_curve(None, p, weight=w, labelled=(y, p))
 
 
-def test_columns_without_names_are_refused():
+def test_unnamed_columns_are_rejected():
     with pytest.raises(ArgumentError, match=r"shape \(3, 2\) and no names"):
         decision_curve([0, 1, 1], np.full((3, 2), 0.5))
 
 
-def test_a_prevalence_is_a_share_whatever_corrects_it():
+def test_corrected_prevalence_stays_between_0_and_1():
     # Labelled rows at other scores say that 0.4 is to be added to 0.9.
     known = ([1] * 50, [0.6] * 50)
     with pytest.warns(ShiftWarning):

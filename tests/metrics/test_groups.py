@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import trueup as tu
 import twins
 from trueup.errors import ArgumentError, DataError
-from trueup.metrics.multicalibration import discretized_error, multicalibration_error
+from trueup.metrics.groups import discretized_error, multicalibration_error
 
 
 @st.composite
@@ -25,24 +25,24 @@ def grouped(draw):
 
 
 @given(grouped())
-def test_every_group_has_the_deviation_of_its_rows(case):
+def test_group_deviations_equal_separate_calls(case):
     y, p, w, codes = case
-    found = multicalibration_error(y, p, codes, w)
-    assert found.groups == tuple(np.unique(codes).tolist())
-    for group, sigma in zip(found.groups, found.by_group, strict=True):
+    result = multicalibration_error(y, p, codes, w)
+    assert result.groups == tuple(np.unique(codes).tolist())
+    for group, sigma in zip(result.groups, result.by_group, strict=True):
         own = codes == group
         v, _ = twins.moments(p[own], w[own])
         assert sigma == pytest.approx(twins.span(y[own], p[own], w[own]) / math.sqrt(v), abs=1e-9)
-    assert found.sigma == found.by_group.max() == found.by_group[found.groups.index(found.worst)]
+    assert result.sigma == result.by_group.max() == result.by_group[result.groups.index(result.worst)]
     v, _ = twins.moments(p, w)
-    assert found.absolute == pytest.approx(found.sigma * math.sqrt(v) / w.sum())
+    assert result.absolute == pytest.approx(result.sigma * math.sqrt(v) / w.sum())
     rate = np.average(y, weights=w)
     rarer = min(rate, 1 - rate)
-    assert found.relative == pytest.approx(found.absolute / rarer if rarer > 1e-12 else math.nan, nan_ok=True)
+    assert result.relative == pytest.approx(result.absolute / rarer if rarer > 1e-12 else math.nan, nan_ok=True)
 
 
 @given(grouped())
-def test_labels_and_indicators_say_the_same(case):
+def test_labels_and_indicators_agree(case):
     y, p, w, codes = case
     labels = np.array(["u", "v", "x", "z"], object)[codes]
     indicators = labels[:, None] == np.unique(labels.astype(str))
@@ -52,32 +52,32 @@ def test_labels_and_indicators_say_the_same(case):
     assert discretized_error(y, p, labels, w) == pytest.approx(discretized_error(y, p, indicators, w))
 
 
-def test_labels_stay_as_they_were_given():
-    found = multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], ["a", float("nan"), 1])
-    assert set(found.groups) == {"a", 1}
+def test_labels_are_kept_unchanged():
+    result = multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], ["a", float("nan"), 1])
+    assert set(result.groups) == {"a", 1}
     days = np.array(["2024-01-01", "2024-01-02", "2024-01-01"], "datetime64[ns]")
     assert str(multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], days).groups[0])[:10] == "2024-01-01"
 
 
-def test_a_certain_prediction_contradicted_is_infinitely_off_and_still_fit_for_json():
-    found = multicalibration_error([1, 1], [0, 1], [0, 1])
-    assert (found.sigma, found.absolute) == (math.inf, math.inf)
-    assert found.to_dict() == {"sigma": None, "absolute": None, "relative": None, "worst": 0}
+def test_contradicted_certain_predictions_are_infinite():
+    result = multicalibration_error([1, 1], [0, 1], [0, 1])
+    assert (result.sigma, result.absolute) == (math.inf, math.inf)
+    assert result.to_dict() == {"sigma": None, "absolute": None, "relative": None, "worst": 0}
 
 
 def test_rows_without_a_label_are_in_no_group():
-    found = multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], np.array(["a", None, "a"], object))
-    assert found.groups == ("a",)
+    result = multicalibration_error([0, 1, 1], [0.4, 0.5, 0.6], np.array(["a", None, "a"], object))
+    assert result.groups == ("a",)
 
 
 def test_the_audit_finds_the_same_worst_sigma():
     data = tu.simulate.population(3000, 1, levels=(4,))
     audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["c0"], min_rows=1)
-    found = multicalibration_error(data["outcome"], data["prediction"], data["c0"])
-    assert found.sigma == pytest.approx(audit[f"c0={found.worst}"].sigma)
+    result = multicalibration_error(data["outcome"], data["prediction"], data["c0"])
+    assert result.sigma == pytest.approx(audit[f"c0={result.worst}"].sigma)
 
 
-def test_rows_of_weight_nought_are_in_no_group():
+def test_rows_of_weight_zero_are_in_no_group():
     y, p = np.array([0.0, 1.0, 1.0]), np.array([0.4, 0.5, 0.6])
     with_row = multicalibration_error(y, p, [0, 0, 1], [1.0, 1.0, 0.0])
     without = multicalibration_error(y[:2], p[:2], [0, 0], [1.0, 1.0])
@@ -105,20 +105,20 @@ def test_the_discretized_error_is_that_of_the_rounded_score(case, m):
         ([[0, 2], [1, 1]], "must be 0 and 1, or booleans"),
         ([None, None], "every group is empty"),
         (np.zeros((2, 1)), "every group is empty"),
-        (np.empty((2, 0)), "no groups were given"),
+        (np.empty((2, 0)), "groups has no columns"),
     ],
 )
-def test_bad_groups_are_refused(groups, message):
+def test_invalid_groups_are_rejected(groups, message):
     with pytest.raises(DataError, match=message):
         multicalibration_error([0, 1], [0.5, 0.5], groups)
 
 
-def test_the_discretized_error_refuses_what_is_no_probability():
+def test_discretized_error_rejects_invalid_probabilities():
     for y, p in (([0, 1], [50, 60]), ([0, 2], [0.5, 0.6])):
         with pytest.raises(DataError, match=r"must lie in \[0, 1\]"):
             discretized_error(y, p, [0, 1])
 
 
-def test_a_bad_number_of_levels_is_refused():
-    with pytest.raises(ArgumentError, match="m must be a whole number"):
+def test_invalid_numbers_of_levels_are_rejected():
+    with pytest.raises(ArgumentError, match="m must be an integer"):
         discretized_error([0, 1], [0.5, 0.5], [[1], [1]], m=0)

@@ -1,0 +1,263 @@
+"""Measures by group: any measure on the rows of each group, and the multicalibration error over groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import numpy as np
+
+from trueup._validate import check_integer
+from trueup.data.frame import frame_like, to_jsonable
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels import cumulative as sums
+from trueup.kernels.tally import Cells, join, sort_rows, tally
+from trueup.metrics.inputs import as_labels, encode_labels, validate_indicators, validate_scores
+from trueup.metrics.levelsets import discretize, k1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.kernels.tally import Rows, Tally
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupErrors:
+    """One error per group.
+
+    ``groups`` are the labels, sorted, with None last for rows without a label; ``values`` their errors, NaN where the
+    measure is undefined; ``rows`` the number of rows with positive weight.
+    """
+
+    measure: str
+    groups: tuple[Any, ...]
+    values: FloatArray
+    rows: IntArray
+
+    @property
+    def worst(self) -> tuple[Any, float]:
+        """The group with the largest error, the first of equals, and the error."""
+        index = int(np.argmax(np.where(np.isnan(self.values), -np.inf, self.values)))
+        return self.groups[index], float(self.values[index])
+
+    def __repr__(self) -> str:
+        group, value = self.worst
+        rows, undefined = self.rows[self.groups.index(group)], int(np.isnan(self.values).sum())
+        note = f", {undefined:,} undefined" if undefined else ""
+        worst = f"{self.measure} is largest in group {group!r}: {value:.4g} ({rows:,} rows)"
+        return f"<GroupErrors: {worst}; {len(self.groups):,} group{'' if len(self.groups) == 1 else 's'}{note}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, except for the labels, which stay as they are; non-finite numbers become None."""
+        columns = {"values": to_jsonable(self.values), "rows": self.rows.tolist()}
+        return {"measure": self.measure, "groups": list(self.groups), **columns}
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return columns group, value and rows, as a frame of the library of ``like``, or as a dict of arrays."""
+        groups = np.empty(len(self.groups), object)
+        groups[:] = self.groups
+        return frame_like({"group": groups, "value": self.values.copy(), "rows": self.rows.copy()}, like)
+
+
+def by_group(
+    measure: Callable[..., SupportsFloat],
+    y: ArrayLike,
+    p: ArrayLike,
+    groups: ArrayLike,
+    weight: ArrayLike | None = None,
+    **options: Any,
+) -> GroupErrors:
+    """Compute any measure ``measure(y, p, weight, **options)``, larger for worse, on the rows of each group.
+
+    ``groups`` has one label per row: None and NaN form one group, and a group without weight is left out. Or it has
+    indicators of shape (n, g): groups are then named by column index and may overlap. Other arguments are passed to the
+    measure; p may have shape (n, k).
+
+    Examples
+    --------
+    >>> from trueup.metrics.binned import mce
+    >>> by_group(mce, [0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", "b", "b"])
+    <GroupErrors: mce is largest in group 'b': 0.5 (2 rows); 2 groups>
+    """
+    if not callable(measure):
+        raise ArgumentError(
+            f"measure must be a function; got {measure!r}", hint="pass metrics.ece, not its name", parameter="measure"
+        )
+    ys, ps, labels = np.asarray(y), np.asarray(p), as_labels(groups)
+    ws = np.ones(len(ys)) if weight is None and ys.ndim else np.asarray(weight)
+    if not labels.shape[:1] == ws.shape == ys.shape[:1] == ps.shape[:1] or labels.ndim not in (1, 2):
+        shapes = ", ".join(str(array.shape) for array in (ys, ps, labels, ws))
+        hint = "one entry per row"
+        raise DataError(f"y, p, groups and weight must have equal length; got shapes {shapes}", hint=hint)
+    kept = np.flatnonzero(ws != 0)
+    if not len(kept):
+        raise DataError("no row has a positive weight", hint="a measure needs at least one row")
+    members = _members(labels, kept)
+    values = np.empty(len(members))
+    for index, (name, rows) in enumerate(members.items()):
+        try:
+            result = measure(ys[rows], ps[rows], None if weight is None else ws[rows], **options)
+        except DataError as error:
+            message = f"group {name!r} (rows counted within it): {error.message}"
+            raise DataError(message, hint=error.hint) from error
+        try:
+            values[index] = float(result)
+        except TypeError as error:
+            raise ArgumentError(
+                f"measure must return a number; got {type(result).__name__}",
+                hint="select one of its values, as measure=lambda *rows: corp(*rows).miscalibration",
+                parameter="measure",
+            ) from error
+    name = getattr(measure, "__name__", "error")
+    return GroupErrors(name, tuple(members), values, np.array([len(rows) for rows in members.values()]))
+
+
+def _members(groups: AnyArray, kept: IntArray) -> dict[Any, IntArray]:
+    """Return the kept rows of each group that has any."""
+    if groups.ndim == 1:
+        names, codes = encode_labels(groups[kept])
+        rows = np.split(kept[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+        return dict(zip(names, rows, strict=True))
+    columns = enumerate(validate_indicators(groups)[kept].T)
+    members = {index: kept[column] for index, column in columns if column.any()}
+    if not members:
+        raise DataError("every group is empty", hint="at least one row must be in a group")
+    return members
+
+
+@dataclass(frozen=True, eq=False)
+class MulticalibrationError:
+    """The largest ECCE-R in units of its noise among groups (Guy et al. 2025).
+
+    Attributes
+    ----------
+    sigma : float
+        max_g R_g / sigma_g.
+    absolute, relative : float
+        sigma times the noise over all rows; and that divided by min(prevalence, 1 - prevalence), NaN where that is 0.
+    worst : object
+        The worst group: its label, or its column index.
+    groups : tuple
+        The groups that have rows.
+    by_group : ndarray
+        R_g / sigma_g of each of them. The largest of many is not a test: see `trueup.audit` for one.
+    """
+
+    sigma: float
+    absolute: float
+    relative: float
+    worst: Any
+    groups: tuple[Any, ...]
+    by_group: FloatArray
+
+    def __repr__(self) -> str:
+        count = f"{len(self.groups)} group{'' if len(self.groups) == 1 else 's'}"
+        return f"<{self.sigma:.3g} sigma in group {self.worst!r} of {count}; {self.absolute:.3g} absolute>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, except for the label of the worst group; non-finite numbers become None."""
+        names = ("sigma", "absolute", "relative")
+        return {name: to_jsonable(getattr(self, name)) for name in names} | {"worst": self.worst}
+
+
+def multicalibration_error(
+    y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None
+) -> MulticalibrationError:
+    """Compute the multicalibration error over groups.
+
+    Parameters
+    ----------
+    y, p : array-like, shape (n,)
+        Outcomes and scores in [0, 1].
+    groups : array-like
+        Labels of shape (n,) (numbers are labels too), None or NaN for rows in no group; or indicators of shape (n, g),
+        whose groups may overlap.
+    weight : array-like, shape (n,), optional
+
+    Examples
+    --------
+    >>> y, p = [0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5]
+    >>> multicalibration_error(y, p, [0, 0, 1, 1])
+    <1.41 sigma in group 0 of 2 groups; 0.354 absolute>
+    """
+    names, indicators, codes = _read_groups(groups, len(np.atleast_1d(np.asarray(y))))
+    data = validate_scores(y, p, weight)
+    # Row numbers instead of scores: they come back for the rows that are kept.
+    kept = validate_scores(np.zeros(len(codes)), np.arange(len(codes)), weight, real=True).p.astype(np.int64)
+    rows = sort_rows(data.y, data.p, None if weight is None else data.w, real=False)
+    overall = _tally(rows, np.zeros(len(data.y), np.int32), 1)
+    if indicators is None:
+        tallied = _tally(rows, codes[kept], len(names))
+    else:
+        tallied = join([_tally(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T])
+    used = np.flatnonzero(tallied.rows > 0)
+    if not len(used):
+        raise DataError("every group is empty", hint="at least one row must be in a group")
+    names, tallied = tuple(names[index] for index in used), tallied.take(used)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sigma = np.where(tallied.span > 0, tallied.span / np.sqrt(tallied.state[:, sums.VARIANCE]), 0.0)
+    worst = int(np.argmax(sigma))
+    noise = math.sqrt(float(overall.state[0, sums.VARIANCE])) / float(overall.weight[0])
+    rate = float((overall.expected[0] + overall.residual[0]) / overall.weight[0])
+    rarer = min(rate, 1 - rate)
+    absolute = math.inf if math.isinf(sigma[worst]) else float(sigma[worst]) * noise
+    relative = absolute / rarer if rarer > 0 else math.nan
+    return MulticalibrationError(float(sigma[worst]), absolute, relative, names[worst], names, sigma)
+
+
+def _read_groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArray | None, Int32Array]:
+    """Return group names, with indicators if groups may overlap, else with codes (-1 for rows in no group)."""
+    labels = as_labels(groups)
+    if labels.ndim not in (1, 2) or len(labels) != rows:
+        raise DataError(
+            f"groups must have shape ({rows},) or ({rows}, g); got {labels.shape}", hint="one entry, or line, per row"
+        )
+    if labels.ndim == 2:
+        return tuple(range(labels.shape[1])), validate_indicators(labels), np.zeros(rows, np.int32)
+    names, codes = encode_labels(labels)
+    if names and names[-1] is None:
+        names, codes = names[:-1], np.where(codes == len(names) - 1, -1, codes)
+    if not names:
+        raise DataError("every group is empty", hint="at least one row must be in a group")
+    return names, None, codes.astype(np.int32)
+
+
+def _tally(rows: Rows, codes: Int32Array, count: int) -> Tally:
+    """Tally the groups of one partition, empty ones included."""
+    own = codes[rows.order]
+    counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)
+    return tally(rows, np.zeros(len(own), np.int32), own, (1, count), Cells(np.arange(count), counts))
+
+
+def discretized_error(
+    y: ArrayLike, p: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None, *, m: int = 10
+) -> float:
+    """Compute the multicalibration error of the score rounded to multiples of 1/m: the largest K1 over the groups.
+
+    Parameters
+    ----------
+    groups : array-like
+        As in `multicalibration_error`.
+    m : int
+        10, 20, 50 and 100 are common; the error of a useful score hardly depends on it.
+
+    Notes
+    -----
+    max_g sum_v Pr[f = v] |E[g (y - f) | f = v]| with f the rounded score (Discretization-free multicalibration,
+    Definition 3.2).
+
+    Examples
+    --------
+    >>> discretized_error([0, 1, 1, 1], [0.5, 0.5, 0.5, 0.5], [[1, 0], [1, 0], [0, 1], [0, 1]])
+    0.25
+    """
+    check_integer("m", m, 1, hint="10, 20, 50 or 100")
+    names, indicators, codes = _read_groups(groups, len(np.atleast_1d(np.asarray(y))))
+    validate_scores(y, p, weight)  # rounding would hide scores outside [0, 1]
+    if indicators is None:
+        indicators = codes[:, None] == np.arange(len(names))
+    return float(np.max(k1(y, discretize(p, m), indicators, weight)))
