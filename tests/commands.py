@@ -1,4 +1,4 @@
-"""Run the command line within a test."""
+"""Run the command line in tests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ROLES = ["--outcome", "outcome", "--prediction", "prediction"]
 
 
 def run(capsys, *arguments):
-    """Audit, and give the exit code and what was printed; never a traceback."""
+    """Run an audit; return exit code, standard output and standard error."""
     return call(capsys, "audit", *arguments)
 
 
 def call(capsys, *arguments):
-    """Run a command, and give the exit code and what was printed; never a traceback."""
-    code = main([str(one) for one in arguments])
+    """Run a command; return exit code, standard output and standard error."""
+    code = main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err
     return code, out, err
 
 
 def interrupted(code: str) -> tuple[int, str, str]:
-    """Run a program that says when it is ready, interrupt it, and give its exit code and what it printed."""
+    """Interrupt a program once it prints "ready"; return exit code, standard output and standard error."""
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

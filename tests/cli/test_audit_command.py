@@ -14,18 +14,18 @@ from commands import ROLES, run
 from trueup.cli import main
 
 
-def found(capsys, *arguments):
-    """Audit and give what --json writes."""
+def audit_json(capsys, *arguments):
+    """Return the JSON of an audit."""
     code, out, err = run(capsys, *arguments, *ROLES, "--json", "-")
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
-def test_the_verdict_the_worst_segments_and_the_notes_are_printed(at, capsys):
+def test_the_verdict_the_worst_segments_and_the_notes_are_printed(loans_directory, capsys):
     code, out, err = run(capsys, "loans.csv", *ROLES, "--by", "region,product")
-    whole = tu.audit(pl.read_csv("loans.csv"), outcome="outcome", prediction="prediction", by=["region", "product"])
+    expected = tu.audit(pl.read_csv("loans.csv"), outcome="outcome", prediction="prediction", by=["region", "product"])
     assert (code, err) == (0, "")
-    assert out.startswith(whole.verdict + "\n")
+    assert out.startswith(expected.verdict + "\n")
     assert "region=harbour" in out
     assert "all rows" in out
     _, calm, _ = run(capsys, "calm.parquet", *ROLES, "--by", "region")
@@ -33,31 +33,33 @@ def test_the_verdict_the_worst_segments_and_the_notes_are_printed(at, capsys):
     assert "would have been found with 80% power" in calm
 
 
-def test_a_command_says_the_same_as_the_function(at, capsys):
-    said = found(capsys, "loans.parquet", "--by", "region,age", "--min-rows", "80", "--alpha", "0.01", "--depth", "1")
+def test_the_command_agrees_with_the_function(loans_directory, capsys):
+    output = audit_json(
+        capsys, "loans.parquet", "--by", "region,age", "--min-rows", "80", "--alpha", "0.01", "--depth", "1"
+    )
     made = tu.audit(
         pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region", "age"],
         min_rows=80, alpha=0.01, depth=1,
     )  # fmt: skip
-    assert {key: value for key, value in said.items() if key not in ("source", "portrait", "sections")} == made.to_dict()
-    assert said["summary"] == made.summary.to_dict()
+    assert {key: value for key, value in output.items() if key not in ("source", "summary", "sections")} == made.to_dict()
+    assert output["summary"] == made.summary.to_dict()
 
 
-def test_without_by_every_column_without_a_role_forms_segments(at, capsys):
-    said = found(capsys, "loans.parquet", "--weight", "w", "--depth", "1")
-    assert said["by"] == ["region", "product", "employment", "age", "income", "term", "opened", "zip"]
-    assert said["roles"]["weight"] == "w"
+def test_all_columns_without_a_role_form_segments_by_default(loans_directory, capsys):
+    output = audit_json(capsys, "loans.parquet", "--weight", "w", "--depth", "1")
+    assert output["by"] == ["region", "product", "employment", "age", "income", "term", "opened", "zip"]
+    assert output["roles"]["weight"] == "w"
 
 
-def test_only_the_columns_that_are_needed_are_read(at, capsys, monkeypatch):
+def test_only_needed_columns_are_read(loans_directory, capsys, monkeypatch):
     from trueup.cli import io
 
     asked = {}
-    usual = io.read_files
+    original = io.read_files
 
     def spy(paths, **given):
         asked.update(given)
-        return usual(paths, **given)
+        return original(paths, **given)
 
     monkeypatch.setattr(io, "read_files", spy)
     run(capsys, "loans.parquet", *ROLES, "--by", "region", "--threads", "1")
@@ -67,11 +69,15 @@ def test_only_the_columns_that_are_needed_are_read(at, capsys, monkeypatch):
     assert asked["columns"] is None
 
 
-def test_a_list_may_be_split_by_commas_or_repeated(at, capsys):
-    assert found(capsys, "loans.parquet", "--by", "region, product", "--by", "term")["by"] == ["region", "product", "term"]
+def test_lists_are_split_at_commas_or_repeated(loans_directory, capsys):
+    assert audit_json(capsys, "loans.parquet", "--by", "region, product", "--by", "term")["by"] == [
+        "region",
+        "product",
+        "term",
+    ]
 
 
-def test_a_name_that_is_there_as_written_is_not_split(tmp_path, capsys):
+def test_column_names_with_commas_are_not_split(tmp_path, capsys):
     rng = np.random.default_rng(0)
     p = rng.random(400)
     data = {
@@ -82,33 +88,33 @@ def test_a_name_that_is_there_as_written_is_not_split(tmp_path, capsys):
         "d": [1, 2] * 200,
     }
     pl.DataFrame(data).write_parquet(tmp_path / "x.parquet")
-    said = found(capsys, str(tmp_path / "x.parquet"), "--by", "d", "--by", "b,c")
-    assert said["by"] == ["d", "b,c"]
+    output = audit_json(capsys, str(tmp_path / "x.parquet"), "--by", "d", "--by", "b,c")
+    assert output["by"] == ["d", "b,c"]
 
 
-def test_bins_are_a_number_edges_or_a_calendar_period(at, capsys):
+def test_bins_are_a_number_edges_or_a_calendar_unit(loans_directory, capsys):
     bins = ["--bins", "4", "--bins", "age=30:50", "--bins", "opened=year", "--bins", "term=36:"]
-    said = found(capsys, "loans.parquet", "--by", "age,income,opened,term", "--depth", "1", *bins)
-    names = {finding["segment"] for finding in said["findings"]}
+    output = audit_json(capsys, "loans.parquet", "--by", "age,income,opened,term", "--depth", "1", *bins)
+    names = {finding["segment"] for finding in output["findings"]}
     assert {"age<30", "age=[30, 50)", "age>=50", "opened=2022", "opened=2024", "term<36", "term>=36"} <= names
     assert len([name for name in names if name.startswith("income") and "missing" not in name]) == 4
 
 
-def test_dates_are_cut_at_dates(at, capsys):
-    said = found(capsys, "loans.csv", "--by", "opened", "--bins", "opened=2023-01-01:2024-01-01")
-    assert "opened=[2023-01-01, 2024-01-01)" in {finding["segment"] for finding in said["findings"]}
+def test_date_edges_are_dates(loans_directory, capsys):
+    output = audit_json(capsys, "loans.csv", "--by", "opened", "--bins", "opened=2023-01-01:2024-01-01")
+    assert "opened=[2023-01-01, 2024-01-01)" in {finding["segment"] for finding in output["findings"]}
 
 
 @pytest.mark.parametrize("spec", ["ten", "age=", "age=:", "=3", ""])
-def test_bins_that_cannot_be_read_are_refused(at, capsys, spec):
+def test_invalid_bins_are_rejected(loans_directory, capsys, spec):
     code, _, err = run(capsys, "loans.parquet", *ROLES, "--by", "age", "--bins", spec)
     assert code == 2
     assert f"error: --bins {spec} is not a specification of bins\nhint: write --bins 10" in err
 
 
-def test_categorical_numbers_are_names_with_their_zeros(at, capsys):
-    said = found(capsys, "loans.csv", "--by", "zip", "--categorical", "zip")
-    assert "zip=01001" in {finding["segment"] for finding in said["findings"]}
+def test_categorical_numbers_keep_leading_zeros(loans_directory, capsys):
+    output = audit_json(capsys, "loans.csv", "--by", "zip", "--categorical", "zip")
+    assert "zip=01001" in {finding["segment"] for finding in output["findings"]}
 
 
 def test_several_predictions_are_classes(tmp_path, capsys):
@@ -127,7 +133,7 @@ def test_several_predictions_are_classes(tmp_path, capsys):
     assert json.loads(out)["roles"]["classes"] == ["cat", "dog"]
 
 
-def test_a_regression_is_audited_as_one(tmp_path, capsys):
+def test_regression_needs_its_task(tmp_path, capsys):
     rng = np.random.default_rng(0)
     p = rng.normal(100, 20, 600)
     pl.DataFrame({"outcome": p + rng.normal(0, 3, 600), "prediction": p, "g": ["u", "v"] * 300}).write_csv(
@@ -140,7 +146,7 @@ def test_a_regression_is_audited_as_one(tmp_path, capsys):
     assert run(capsys, str(tmp_path / "x.csv"), *ROLES, "--task", "regression")[0] == 0
 
 
-def test_rows_without_an_outcome_are_refused_or_set_aside(tmp_path, capsys):
+def test_rows_without_an_outcome_are_an_error_or_dropped(tmp_path, capsys):
     pl.DataFrame({"outcome": [0, 1, None] * 100, "prediction": [0.4] * 300, "g": ["u", "v"] * 150}).write_csv(
         tmp_path / "x.csv"
     )
@@ -152,48 +158,48 @@ def test_rows_without_an_outcome_are_refused_or_set_aside(tmp_path, capsys):
     assert "100 rows without an outcome were set aside" in out
 
 
-def test_adjustments_draws_and_seed_are_passed_on(at, capsys):
+def test_adjust_draws_and_seed_reach_the_audit(loans_directory, capsys):
     given = ["--by", "region", "--adjust", "max", "--draws", "199", "--seed", "7"]
-    settings = found(capsys, "loans.parquet", *given)["settings"]
+    settings = audit_json(capsys, "loans.parquet", *given)["settings"]
     assert (settings["adjust"], settings["draws"], settings["random_state"]) == ("max", 199, 7)
-    assert found(capsys, "loans.parquet", "--by", "region", "--adjust", "by")["settings"]["adjust"] == "by"
+    assert audit_json(capsys, "loans.parquet", "--by", "region", "--adjust", "by")["settings"]["adjust"] == "by"
 
 
-def test_a_budget_of_cells_drops_combinations_and_says_so(at, capsys):
+def test_combinations_dropped_by_max_cells_are_reported(loans_directory, capsys):
     code, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region,product", "--max-cells", "20")
     assert code == 0
     assert "left out to stay within 20 cells: 1 combinations (region x product)" in out
 
 
-def test_top_limits_what_is_printed(at, capsys):
+def test_top_limits_the_printed_segments(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "1")
     assert [line.split("  ")[0] for line in out.splitlines()[3:5]] == ["region=harbour", "all rows"]
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--top", "0")
     assert "\nregion=" not in out
 
 
-def test_quiet_prints_the_verdict_only(at, capsys):
+def test_quiet_prints_the_verdict_only(loans_directory, capsys):
     _, out, err = run(capsys, "loans.parquet", *ROLES, "--quiet", "--report", "quiet.html")
     assert out.startswith("miscalibrated: ")
     assert out.count("\n") == 1
     assert err == ""
 
 
-def test_a_query_needs_no_file(at, capsys):
-    said = found(capsys, "--sql", "SELECT * FROM 'loans.parquet' WHERE region = 'north'", "--by", "product")
-    assert 0 < said["rows"] < 12_000
+def test_queries_need_no_file(loans_directory, capsys):
+    output = audit_json(capsys, "--sql", "SELECT * FROM 'loans.parquet' WHERE region = 'north'", "--by", "product")
+    assert 0 < output["rows"] < 12_000
 
 
-def test_a_query_sees_the_files_as_the_table_data(at, capsys):
-    said = found(capsys, "loans.parquet", "--sql", "SELECT *, age > 40 AS older FROM data", "--by", "older")
-    assert {finding["segment"] for finding in said["findings"]} == {"older=false", "older=true", "all rows"}
+def test_queries_read_files_as_the_table_data(loans_directory, capsys):
+    output = audit_json(capsys, "loans.parquet", "--sql", "SELECT *, age > 40 AS older FROM data", "--by", "older")
+    assert {finding["segment"] for finding in output["findings"]} == {"older=false", "older=true", "all rows"}
 
 
-def test_several_files_are_one_below_the_other(at, capsys):
-    assert found(capsys, "loans.parquet", "calm.parquet", "--by", "region")["rows"] == 15_000
+def test_several_files_are_concatenated(loans_directory, capsys):
+    assert audit_json(capsys, "loans.parquet", "calm.parquet", "--by", "region")["rows"] == 15_000
 
 
-def test_json_and_page_are_written_to_files(at, tmp_path, capsys):
+def test_json_and_page_are_written_to_files(loans_directory, tmp_path, capsys):
     code, out, _ = run(
         capsys,
         "loans.parquet",
@@ -223,11 +229,11 @@ def test_json_is_strict(tmp_path, capsys):
 
     code, out, _ = run(capsys, str(tmp_path / "x.csv"), *ROLES, "--json", "-")
     assert code == 0
-    said = json.loads(out, parse_constant=refuse)
-    assert any(finding["p_value"] is None for finding in said["findings"])
+    output = json.loads(out, parse_constant=refuse)
+    assert any(finding["p_value"] is None for finding in output["findings"])
 
 
-def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
+def test_fail_if_sets_exit_code_1(loans_directory, capsys):
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region")[0] == 0
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 1
     assert run(capsys, "calm.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated")[0] == 0
@@ -242,7 +248,7 @@ def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
         (["loans.parquet", *ROLES, "--weight", "ww"], "no column 'ww' to use as weight"),
         (["loans.parquet", *ROLES, "--categorical", "zipp"], "did you mean 'zip'?"),
         (["nothing.parquet", *ROLES], "nothing.parquet"),
-        (["loans.parquet", *ROLES, "--depth", "4"], "--depth must be a whole number from 1 to 3; got 4\nhint: 2 combines two"),
+        (["loans.parquet", *ROLES, "--depth", "4"], "--depth must be an integer from 1 to 3; got 4\nhint: 2 combines two"),
         (["loans.parquet", *ROLES, "--bins", "opened=hour"], "'day'; got 'hour'\nhint: a day is the shortest"),
         (["loans.parquet", *ROLES, "--alpha", "2"], "alpha must lie between 0 and 1"),
         (["loans.parquet", *ROLES, "--alpha", "few"], "must be a number; got 'few'"),
@@ -265,19 +271,19 @@ def test_exit_code_1_only_where_it_was_asked_for_and_found(at, capsys):
         (["loans.parquet", *ROLES, "--adjust", "max", "--draws", "100"], "hint: use 199 or 999 draws"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_with_a_hint_and_exit_code_2(at, capsys, arguments, message):
+def test_invalid_input_exits_with_code_2_and_a_hint(loans_directory, capsys, arguments, message):
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert message in err
 
 
-def test_a_place_that_cannot_be_written_to_is_told_before_the_work(at, capsys, monkeypatch):
+def test_outputs_are_checked_before_rows_are_read(loans_directory, capsys, monkeypatch):
     monkeypatch.setattr("trueup.cli.io.read_files", lambda *_, **__: pytest.fail("read before the check"))
     assert run(capsys, "loans.parquet", *ROLES, "--report", "no/a.html")[0] == 2
 
 
-def test_an_unexpected_error_is_one_line_and_exit_code_3(at, capsys, monkeypatch):
+def test_unexpected_errors_are_one_line_and_exit_with_code_3(loans_directory, capsys, monkeypatch):
     def break_down(*_, **__):
         raise RuntimeError("the \x1b[31mwheel came off")
 
@@ -292,7 +298,7 @@ def test_an_unexpected_error_is_one_line_and_exit_code_3(at, capsys, monkeypatch
     assert "unexpected error: RuntimeError" in err
 
 
-def test_too_little_memory_is_told_as_that(at, capsys, monkeypatch):
+def test_memory_errors_are_reported(loans_directory, capsys, monkeypatch):
     def fill(*_, **__):
         raise MemoryError
 
@@ -302,7 +308,7 @@ def test_too_little_memory_is_told_as_that(at, capsys, monkeypatch):
     assert "not enough memory\nhint: " in err
 
 
-def test_an_interruption_is_exit_code_130(at, capsys, monkeypatch):
+def test_interrupts_exit_with_code_130(loans_directory, capsys, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
@@ -311,7 +317,7 @@ def test_an_interruption_is_exit_code_130(at, capsys, monkeypatch):
     assert (code, out, err) == (130, "", "interrupted\n")
 
 
-def test_warnings_of_trueup_are_one_line_and_others_stay_warnings(at, tmp_path, capsys):
+def test_warnings_of_trueup_are_printed_on_one_line(loans_directory, tmp_path, capsys):
     pl.DataFrame({"outcome": [0] * 300, "prediction": [0.1, 0.2, 0.3] * 100, "g": ["u", "v", "w"] * 100}).write_csv(
         tmp_path / "x.csv"
     )
@@ -322,7 +328,7 @@ def test_warnings_of_trueup_are_one_line_and_others_stay_warnings(at, tmp_path, 
     assert err.count("\n") == 1
 
 
-def test_a_warning_that_is_not_of_trueup_is_left_alone(at, capsys, monkeypatch):
+def test_other_warnings_are_unchanged(loans_directory, capsys, monkeypatch):
     def warn(*_, **__):
         warnings.warn("from elsewhere", RuntimeWarning, stacklevel=1)
 
@@ -336,14 +342,14 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"trueup {tu.__version__}\n"
 
 
-def test_no_verb_is_bad_usage_and_shows_help(capsys):
+def test_a_missing_verb_shows_help_and_exits_with_code_2(capsys):
     assert main([]) == 2
     assert "trueup demo" in capsys.readouterr().err
     assert main(["fly"]) == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
 
 
-def test_help_names_the_verbs(capsys):
+def test_help_lists_the_verbs(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert "audit" in out

@@ -1,4 +1,4 @@
-"""What `trueup audit` leaves behind, what it compares, and what it says on the way."""
+"""Files that `trueup audit` writes, comparisons of two scores, and notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BY = ["--by", "region"]
 
 @pytest.fixture
 def scored(tmp_path, monkeypatch):
-    """Give a file with two scores of the same rows, and an outcome in words."""
+    """Write a file with two scores of the same rows and a text outcome."""
     monkeypatch.chdir(tmp_path)
     data = tu.simulate.lending(6000, 0)
     frame = pl.DataFrame({
@@ -38,26 +38,26 @@ def scored(tmp_path, monkeypatch):
 # Files
 
 
-def test_the_ending_says_what_is_written(at, tmp_path, capsys):
+def test_the_extension_determines_what_is_written(loans_directory, tmp_path, capsys):
     places = [tmp_path / name for name in ("a.html", "a.md", "a.csv", "a.json")]
-    code, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, *(word for one in places for word in ("-o", one)))
+    code, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, *(word for item in places for word in ("-o", item)))
     assert code == 0
-    assert [line for line in out.splitlines() if line.startswith("wrote")] == [f"wrote {one}" for one in places]
-    page, summary, table, whole = (one.read_text(encoding="utf-8") for one in places)
+    assert [line for line in out.splitlines() if line.startswith("wrote")] == [f"wrote {item}" for item in places]
+    page, summary, table, data = (path.read_text(encoding="utf-8") for path in places)
     assert page.startswith("<!DOCTYPE html>")
     assert summary.startswith("## ")
-    assert json.loads(whole)["rows"] == 12_000
+    assert json.loads(data)["rows"] == 12_000
     rows = list(csv.DictReader(io.StringIO(table)))
-    assert [row["segment"] for row in rows] == [one["segment"] for one in json.loads(whole)["findings"]]
+    assert [row["segment"] for row in rows] == [item["segment"] for item in json.loads(data)["findings"]]
 
 
-def test_an_option_writes_what_an_ending_writes(at, tmp_path, capsys):
+def test_options_write_the_same_as_extensions(loans_directory, tmp_path, capsys):
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.csv", "--csv", tmp_path / "b.txt")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.txt").read_bytes()
 
 
 @pytest.mark.parametrize(("option", "begins"), [("--csv", "segment,"), ("--markdown", "## "), ("--json", '{"verdict"')])
-def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, option, begins):
+def test_a_hyphen_writes_only_data_to_standard_output(loans_directory, capsys, option, begins):
     code, out, err = run(capsys, "loans.parquet", *ROLES, *BY, option, "-")
     assert (code, err) == (0, "")
     assert out.startswith(begins)
@@ -91,21 +91,21 @@ def test_a_hyphen_is_standard_output_and_nothing_else_goes_there(at, capsys, opt
         (["--outcome", "region", "--positive", "harbor"], "did you mean 'harbour'?"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_with_a_hint(at, capsys, arguments, message):
+def test_invalid_input_has_a_hint(loans_directory, capsys, arguments, message):
     code, out, err = run(capsys, "loans.parquet", *ROLES, *arguments)
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_a_folder_that_is_there_and_takes_no_files_is_not_called_missing(tmp_path):
+def test_an_unwritable_directory_is_not_reported_as_missing(tmp_path):
     # As /proc does: opening a new file there says that there is no such file or directory.
-    told = cannot_write(tmp_path / "x.html", FileNotFoundError(), example="a.html")
-    assert told.message == f"cannot write {tmp_path / 'x.html'}: no permission to write in {tmp_path}"
+    error = cannot_write(tmp_path / "x.html", FileNotFoundError(), example="a.html")
+    assert error.message == f"cannot write {tmp_path / 'x.html'}: no permission to write in {tmp_path}"
     gone = cannot_write(tmp_path / "no" / "x.html", FileNotFoundError(), example="a.html")
     assert gone.message.endswith(f"there is no directory {tmp_path / 'no'}")
 
 
-def test_a_page_says_which_files_and_which_command_made_it(at, tmp_path, capsys):
+def test_json_states_the_files_and_the_command(loans_directory, tmp_path, capsys):
     place = tmp_path / "it's.json"
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", place)
     source = json.loads(place.read_text())["source"]
@@ -115,20 +115,20 @@ def test_a_page_says_which_files_and_which_command_made_it(at, tmp_path, capsys)
     assert source["command"] == f"trueup audit loans.parquet {' '.join(ROLES)} --by region -o {quoted}"
 
 
-def test_only_the_name_of_a_file_is_kept(at, tmp_path, monkeypatch, capsys):
+def test_json_contains_only_the_names_of_files(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run(capsys, at / "loans.parquet", *ROLES, *BY, "--json", "a.json")
+    run(capsys, loans_directory / "loans.parquet", *ROLES, *BY, "--json", "a.json")
     assert json.loads(Path("a.json").read_text())["source"]["files"][0]["name"] == "loans.parquet"
 
 
-def test_a_file_too_large_to_digest_says_so(at, tmp_path, monkeypatch, capsys):
+def test_large_files_have_no_digest(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exports, "MAX_DIGEST_BYTES", 10)
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.json")
     (file,) = json.loads((tmp_path / "a.json").read_text())["source"]["files"]
     assert file["sha256"] == exports.NO_DIGEST
 
 
-def test_nothing_is_digested_where_nothing_is_written(at, monkeypatch, capsys):
+def test_files_are_not_digested_without_output(loans_directory, monkeypatch, capsys):
     monkeypatch.setattr("trueup.cli.audit.find_source", lambda *_: pytest.fail("digested"))
     assert run(capsys, "loans.parquet", *ROLES, *BY)[0] == 0
 
@@ -136,7 +136,7 @@ def test_nothing_is_digested_where_nothing_is_written(at, monkeypatch, capsys):
 # Two scores
 
 
-def test_another_score_is_compared_on_the_same_rows(scored, capsys):
+def test_two_scores_are_compared_on_the_same_rows(scored, capsys):
     given = ["scored.csv", *ROLES, "--against", "old", *BY]
     code, out, _ = run(capsys, *given, "-o", "both.html", "-o", "both.csv", "-o", "both.json", "-o", "both.md")
     assert code == 0
@@ -144,16 +144,16 @@ def test_another_score_is_compared_on_the_same_rows(scored, capsys):
     assert out.startswith(new.verdict + "\n")
     assert f"\nold: {old.verdict}\n" in out
     (line,) = (line for line in out.splitlines() if line.startswith("Brier score"))
-    assert line.split()[2:] == [number(one.summary.scores["brier"], 4) for one in (old, new)]
+    assert line.split()[2:] == [number(item.summary.scores["brier"], 4) for item in (old, new)]
     assert any(line.startswith("AUC ") for line in out.splitlines())
-    said = json.loads(Path("both.json").read_text())
-    assert (said["verdict"], said["against"]["verdict"]) == (new.verdict, old.verdict)
+    output = json.loads(Path("both.json").read_text())
+    assert (output["verdict"], output["against"]["verdict"]) == (new.verdict, old.verdict)
     rows = list(csv.DictReader(io.StringIO(Path("both.csv").read_text())))
     assert {row["prediction"] for row in rows} == {"old", "prediction"}
     assert "old" in Path("both.html").read_text(encoding="utf-8")
 
 
-def test_the_other_score_forms_no_segments_and_the_exit_code_is_that_of_the_prediction(scored, capsys):
+def test_the_other_score_forms_no_segments_and_sets_no_exit_code(scored, capsys):
     gate = ["--fail-if", "miscalibrated", "--json", "-"]
     roles = ["--sql", "SELECT outcome, prediction, old, region FROM data"]
     code, out, _ = run(capsys, "scored.csv", *roles, *ROLES, "--against", "old", *gate)
@@ -163,14 +163,14 @@ def test_the_other_score_forms_no_segments_and_the_exit_code_is_that_of_the_pred
     assert run(capsys, "scored.csv", *roles, *swapped, *gate)[0] == 1
 
 
-def test_the_page_of_two_scores_says_what_the_fix_corrected(here, capsys):
+def test_the_page_of_two_scores_shows_the_corrections(workdir, capsys):
     assert call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "scored.parquet")[0] == 0
     given = ["--outcome", "y", "--prediction", "p_trueup", "--against", "p", "--by", "country"]
     assert run(capsys, "scored.parquet", *given, "--fix", "binary.trueup", "-o", "both.html")[0] == 0
     assert "What the fix corrected" in Path("both.html").read_text(encoding="utf-8")
 
 
-def test_the_command_that_predict_names_next_works(here, capsys):
+def test_the_next_command_of_predict_works(workdir, capsys):
     import shlex
 
     roles = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--by", "country"]
@@ -184,7 +184,7 @@ def test_the_command_that_predict_names_next_works(here, capsys):
 # Outcomes, profiles, gates
 
 
-def test_a_positive_outcome_in_words_counts_as_1(scored, capsys):
+def test_positive_encodes_text_outcomes(scored, capsys):
     given = ["scored.csv", "--prediction", "prediction", *BY, "--json", "-"]
     words = json.loads(run(capsys, *given, "--outcome", "status", "--positive", "late")[1])
     numbers = json.loads(run(capsys, *given, "--outcome", "outcome")[1])
@@ -194,27 +194,27 @@ def test_a_positive_outcome_in_words_counts_as_1(scored, capsys):
     assert err.endswith("hint: name the positive outcome, such as --positive paid\n")
 
 
-def test_what_a_profile_proposes_gives_way_to_what_is_said(at, tmp_path, capsys):
+def test_options_override_profile_defaults(loans_directory, tmp_path, capsys):
     (tmp_path / "mine.toml").write_text('name = "mine"\n[defaults]\ndepth = 1\nmin_rows = 80\nby = ["REGION", "nowhere"]\n')
     given = ["loans.parquet", *ROLES, "--profile", tmp_path / "mine.toml", "--json", "-"]
-    said = json.loads(run(capsys, *given)[1])
-    assert (said["by"], said["settings"]["depth"], said["settings"]["min_rows"]) == (["region"], 1, 80)
-    said = json.loads(run(capsys, *given, "--by", "product,term", "--depth", "2")[1])
-    assert (said["by"], said["settings"]["depth"], said["settings"]["min_rows"]) == (["product", "term"], 2, 80)
+    output = json.loads(run(capsys, *given)[1])
+    assert (output["by"], output["settings"]["depth"], output["settings"]["min_rows"]) == (["region"], 1, 80)
+    output = json.loads(run(capsys, *given, "--by", "product,term", "--depth", "2")[1])
+    assert (output["by"], output["settings"]["depth"], output["settings"]["min_rows"]) == (["product", "term"], 2, 80)
 
 
-def test_a_profile_changes_the_page_and_no_number(at, tmp_path, capsys):
-    found = []
+def test_profiles_change_the_page_but_no_number(loans_directory, tmp_path, capsys):
+    result = []
     for profile in ("general", "ads"):
         places = ["-o", tmp_path / f"{profile}.html", "-o", tmp_path / f"{profile}.csv"]
         run(capsys, "loans.parquet", *ROLES, *BY, "--profile", profile, *places)
-        found.append(((tmp_path / f"{profile}.html").read_text(), (tmp_path / f"{profile}.csv").read_text()))
-    assert found[0][1] == found[1][1]
-    assert "Calibration ratio by field and value" not in found[0][0]
-    assert "Calibration ratio by field and value" in found[1][0]
+        result.append(((tmp_path / f"{profile}.html").read_text(), (tmp_path / f"{profile}.csv").read_text()))
+    assert result[0][1] == result[1][1]
+    assert "Calibration ratio by field and value" not in result[0][0]
+    assert "Calibration ratio by field and value" in result[1][0]
 
 
-def test_a_tolerance_passes_over_small_errors_but_not_over_those_that_cancel(tmp_path, capsys):
+def test_tolerance_ignores_small_errors_but_not_cancelling_ones(tmp_path, capsys):
     # Right on average, and off by 0.1 on either side: no mean shows it, the cumulative differences do.
     rng = np.random.default_rng(0)
     p = np.repeat([0.3, 0.7], 4000)
@@ -231,7 +231,7 @@ def test_a_tolerance_passes_over_small_errors_but_not_over_those_that_cancel(tmp
     assert out.endswith("(0 with an error above 0.2)\n")
 
 
-def test_scores_that_are_labels_are_called_so_in_the_verdict(tmp_path, capsys):
+def test_hard_predictions_are_named_in_the_verdict(tmp_path, capsys):
     rng = np.random.default_rng(0)
     p = rng.integers(0, 2, 400)
     y = np.where(rng.random(400) < 0.1, 1 - p, p)
@@ -245,24 +245,26 @@ def test_scores_that_are_labels_are_called_so_in_the_verdict(tmp_path, capsys):
 # What is said
 
 
-def test_the_segments_that_are_not_shown_are_counted(at, capsys):
-    whole = tu.audit(pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region"])
+def test_hidden_segments_are_counted(loans_directory, capsys):
+    expected = tu.audit(pl.read_parquet("loans.parquet"), outcome="outcome", prediction="prediction", by=["region"])
     _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--top", "1")
-    hidden = [one for one in whole.worst(len(whole))[1:] if one.segment != whole.overall.segment]  # all rows are shown, too
-    off = sum(one.p_adjusted <= 0.05 for one in hidden)
+    hidden = [
+        item for item in expected.worst(len(expected))[1:] if item.segment != expected.overall.segment
+    ]  # all rows are shown, too
+    off = sum(item.p_adjusted <= 0.05 for item in hidden)
     assert off > 0
     assert (
-        f"\n{len(hidden)} more segments, {off} of them significantly miscalibrated: --top {len(whole)}, or -o segments.csv\n"
+        f"\n{len(hidden)} more segments, {off} of them significantly miscalibrated: --top {len(expected)}, or -o segments.csv\n"
         in out
     )
     assert "more segment" not in run(capsys, "loans.parquet", *ROLES, *BY, "--top", "100")[1]
 
 
-def test_the_next_commands_are_named_and_work(at, tmp_path, monkeypatch, capsys):
+def test_the_next_commands_of_audit_work(loans_directory, tmp_path, monkeypatch, capsys):
     import shlex
 
     monkeypatch.chdir(tmp_path)
-    Path("my loans.parquet").symlink_to(at / "loans.parquet")
+    Path("my loans.parquet").symlink_to(loans_directory / "loans.parquet")
     _, out, _ = run(capsys, "my loans.parquet", *ROLES, *BY)
     page, fit = out.splitlines()[-2:]
     assert page == "  trueup audit 'my loans.parquet' --outcome outcome --prediction prediction --by region -o report.html"
@@ -271,24 +273,24 @@ def test_the_next_commands_are_named_and_work(at, tmp_path, monkeypatch, capsys)
     )
     assert call(capsys, *shlex.split(page)[1:])[0] == 0
     assert call(capsys, *shlex.split(fit)[1:], "--method", "platt", "--quiet")[0] == 2  # platt reads no features
-    _, out, _ = run(capsys, at / "calm.parquet", *ROLES, *BY, "-o", "calm.html")
+    _, out, _ = run(capsys, loans_directory / "calm.parquet", *ROLES, *BY, "-o", "calm.html")
     assert "next:" not in out
 
 
-def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
+def test_verbose_prints_notes_on_standard_error(loans_directory, tmp_path, capsys):
     plain = run(capsys, "loans.parquet", *ROLES, "--by", "region,age", "--top", "3")
     code, out, err = run(capsys, "loans.parquet", *ROLES, "--by", "region,age", "--top", "3", "--verbose")
     assert (code, out) == plain[:2]
     assert plain[2] == ""
-    for said in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: categorical, 12 levels",
+    for output in ("task: binary", "roles: outcome outcome; prediction prediction", "rows: 12,000", "column region: categorical, 12 levels",
                  "bins of age: 10 (", "adjustment: holm at 0.05; ", "with fewer than 50 rows", "auditing: "):  # fmt: skip
-        assert f"  {said}" in err or said in err
+        assert f"  {output}" in err or output in err
     _, _, err = run(capsys, "loans.parquet", *ROLES, *BY, "--verbose", "--profile", "credit", "-o", tmp_path / "a.html")
     assert "SHA-256" in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (["fit", "rows.parquet", "--outcome", "y", "--prediction", "p", "--method", "platt", "--cross-validate", "-o", "m.trueup"],
          ["method: Platt(", "evaluated by cross-validation", "round 0: log loss", "stopped: "]),
@@ -298,11 +300,11 @@ def test_verbose_says_on_standard_error_what_was_decided(at, tmp_path, capsys):
          ["costs: a miss costs 5", "no labelled rows", "segments by country: 3", "rule: the cheapest"]),
     ],
 )  # fmt: skip
-def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
+def test_every_verb_has_verbose_notes(workdir, capsys, arguments, output):
     code, out, _ = call(capsys, *arguments)
     loud = call(capsys, *arguments, "--verbose")
     assert (code, loud[0]) == (0, 0)
-    assert [line for line in said if line not in loud[2]] == []
+    assert [line for line in output if line not in loud[2]] == []
     if arguments[0] != "fit":  # the size of a file may differ by the day that is written into it
         assert loud[1] == out
 
@@ -318,16 +320,16 @@ def test_every_verb_can_say_what_it_decided(here, capsys, arguments, said):
      "SET VARIABLE pw = 'hunter2'", "SELECT 'AKIAHUNTER2HUNTER2HU', 'hunter2'"],
 )  # fmt: skip
 @pytest.mark.parametrize("equals", [False, True])
-def test_a_password_in_a_query_is_on_no_page(before, equals):
+def test_queries_with_credentials_are_omitted(before, equals):
     query = f"{before}; FROM 'loans.parquet'"
     words = [f"--sql={query}"] if equals else ["--sql", query]
-    told = exports.shareable_command(["audit", *words, *ROLES])
-    assert "hunter2" not in told
-    assert "omitted" in told
-    assert told.endswith(" ".join(ROLES))
+    command = exports.shareable_command(["audit", *words, *ROLES])
+    assert "hunter2" not in command
+    assert "omitted" in command
+    assert command.endswith(" ".join(ROLES))
 
 
-def test_a_query_with_a_password_leaves_none_in_what_is_written(at, tmp_path, capsys):
+def test_no_output_contains_the_credentials_of_a_query(loans_directory, tmp_path, capsys):
     query = "SET VARIABLE password = 'hunter2'; FROM 'loans.parquet'"
     places = [tmp_path / f"a.{ending}" for ending in ("html", "md", "json", "csv")]
     words = [word for place in places for word in ("-o", place)]
@@ -335,17 +337,17 @@ def test_a_query_with_a_password_leaves_none_in_what_is_written(at, tmp_path, ca
     assert [place.name for place in places if "hunter2" in place.read_text()] == []
 
 
-def test_a_query_without_secrets_and_a_path_at_home_can_be_run_again(monkeypatch):
+def test_queries_without_credentials_are_kept_and_home_is_abbreviated(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
-    told = exports.shareable_command(words)
-    assert told == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
+    command = exports.shareable_command(words)
+    assert command == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
     for query in ("FROM data WHERE customer_key = 5", "FROM data WHERE passed = 1", "SELECT * FROM 'https://x/y.csv?v=2'"):
         assert "omitted" not in exports.shareable_command(["audit", "--sql", query])
 
 
 @pytest.mark.parametrize("named", ["loans.csv", "./loans.csv", "lo*.csv"])
-def test_what_a_query_reads_is_not_overwritten(at, capsys, named):
+def test_files_read_by_a_query_are_not_overwritten(loans_directory, capsys, named):
     before = Path("loans.csv").read_bytes()
     for words in (["audit", *ROLES], ["fit", *ROLES], ["decide", *ROLES[2:], "--cost-fn", "5", "--cost-fp", "1"]):
         code, out, err = call(capsys, *words, "--sql", f"FROM '{named}'", "-o", "loans.csv")
@@ -354,21 +356,21 @@ def test_what_a_query_reads_is_not_overwritten(at, capsys, named):
     assert Path("loans.csv").read_bytes() == before
 
 
-def test_a_text_in_a_query_is_no_pattern_of_files(at, tmp_path, monkeypatch, capsys):
+def test_text_literals_in_queries_are_not_file_patterns(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    query = f"SELECT * REPLACE (replace(region, '*', '') AS region) FROM '{at / 'loans.parquet'}'"
+    query = f"SELECT * REPLACE (replace(region, '*', '') AS region) FROM '{loans_directory / 'loans.parquet'}'"
     for _ in range(2):  # the second time the page is there
         assert run(capsys, "--sql", query, *ROLES, *BY, "-o", "page.html")[0] == 0
 
 
-def test_the_page_does_not_go_to_standard_output(at, capsys):
+def test_the_page_cannot_be_standard_output(loans_directory, capsys):
     code, out, err = run(capsys, "loans.parquet", *ROLES, *BY, "--report", "-")
     assert (code, out) == (2, "")
     assert "--report cannot be standard output" in err
     assert not Path("-").exists()
 
 
-def test_neither_the_fix_nor_a_profile_is_written_over(here, capsys):
+def test_models_and_profiles_are_not_overwritten(workdir, capsys):
     words = ["rows.parquet", "--outcome", "y", "--prediction", "p", "--by", "country"]
     against = ["--against", "forecast", "--fix", "binary.trueup"]
     code, _, err = run(capsys, *words, *against, "--json", "binary.trueup")
@@ -381,19 +383,19 @@ def test_neither_the_fix_nor_a_profile_is_written_over(here, capsys):
     assert "mine.toml would overwrite an input file" in err
 
 
-def test_the_next_command_keeps_what_decides_the_verdict(at, capsys):
+def test_the_next_command_keeps_the_settings_of_the_audit(loans_directory, capsys):
     words = ["--depth", "1", "--alpha", "0.5", "--min-rows", "400"]
     _, out, _ = run(capsys, *ROLES, *BY, *words, "--", "loans.parquet")
-    told = " ".join([*ROLES, *BY, *words])
-    assert f"\n  trueup audit {told} -o report.html -- loans.parquet\n" in out
+    settings = " ".join([*ROLES, *BY, *words])
+    assert f"\n  trueup audit {settings} -o report.html -- loans.parquet\n" in out
 
 
-def test_segments_as_csv_alone_need_no_digest(at, tmp_path, monkeypatch, capsys):
+def test_csv_alone_needs_no_digest(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("trueup.cli.audit.find_source", lambda *_: pytest.fail("digested"))
     assert run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.csv")[0] == 0
 
 
-def test_the_row_of_all_rows_is_not_counted_among_those_left_out(at, capsys):
+def test_all_rows_are_not_counted_among_hidden_segments(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, *BY, "--depth", "1", "--top", "1")
     shown = [line for line in out.splitlines() if line.startswith(("region=", "all rows"))]
     assert (len(shown), shown[-1][:8]) == (2, "all rows")  # one, and all rows beside it

@@ -1,4 +1,4 @@
-"""`trueup decide`: rows without outcomes to a rule, and what it will cost."""
+"""`trueup decide`: the cheapest rule for rows without outcomes, and its expected cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trueup.decisions.evidence import quantile
 from trueup.errors import MissingPackageError
 
 COSTS = ["--prediction", "p", "--cost-fn", "5", "--cost-fp", "1"]
-TOLD = ["--labelled", "old.parquet", "--outcome", "y"]
+LABELLED = ["--labelled", "old.parquet", "--outcome", "y"]
 ACTIONS = ["--action", "pass:5,0", "--action", "review:0.4,0.4", "--action", "block:0,1.2"]
 
 
@@ -38,16 +38,16 @@ def make(n, seed, region=("north", "south", "west")):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("decide")
-    make(2000, 1).drop("y").write_parquet(folder / "new.parquet")
-    make(2000, 1).drop("y").write_csv(folder / "new.csv")
-    make(1500, 3).write_parquet(folder / "old.parquet")
-    make(1500, 3).write_csv(folder / "old.csv")
-    return folder
+    directory = tmp_path_factory.mktemp("decide")
+    make(2000, 1).drop("y").write_parquet(directory / "new.parquet")
+    make(2000, 1).drop("y").write_csv(directory / "new.csv")
+    make(1500, 3).write_parquet(directory / "old.parquet")
+    make(1500, 3).write_csv(directory / "old.csv")
+    return directory
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch):
+def workdir(made, tmp_path, monkeypatch):
     for path in made.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
@@ -65,87 +65,87 @@ def scores(name="new.parquet"):
 
 
 @pytest.mark.parametrize("name", ["new.parquet", "new.csv"])
-def test_the_rule_its_cost_and_what_it_saves_are_told(here, capsys, name):
+def test_the_rule_its_cost_and_its_savings_are_printed(workdir, capsys, name):
     code, out, err = call(capsys, "decide", name, *COSTS)
     assert (code, err) == (0, "")
     p = scores()
-    found = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 1 / 6)
+    result = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 1 / 6)
     acted = (p >= 1 / 6).sum()
     lines = out.splitlines()
     assert lines[0] == f"act where p is 0.1667 or more: {acted:,} of 2,000 rows"
-    assert lines[1] == f"expected cost {found.estimate:,.0f}, 90% interval {found.low:,.0f} to {found.high:,.0f}"
+    assert lines[1] == f"expected cost {result.estimate:,.0f}, 90% interval {result.low:,.0f} to {result.high:,.0f}"
     assert lines[2] == "a miss costs 5, a false alarm 1"
     assert "label noise" in lines[3]
     assert "assumes calibrated scores; pass --labelled to correct for miscalibration" in lines[3]
-    usual = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 0.5)
+    common = tu.decisions.expected_cost(p, {"fn": 5, "fp": 1}, 0.5)
     row = next(line for line in lines if line.startswith("p >= 0.5"))
-    assert f"{usual.estimate:,.0f}" in row
-    assert f"{usual.estimate - found.estimate:,.0f}" in row
+    assert f"{common.estimate:,.0f}" in row
+    assert f"{common.estimate - result.estimate:,.0f}" in row
     assert "true positives" in out
     assert re.search(r"^0\.1667  <- best +[\d,]+ +[\d,]+  █+", out, re.MULTILINE)
     assert "labelled rows" not in out
 
 
-def test_what_a_rule_saves_is_the_difference_of_costs_with_an_interval_of_its_own(here, capsys):
-    said = data(capsys, "new.parquet", *COSTS, *TOLD)
-    for one in said["alternatives"]:
-        assert one["saving"]["estimate"] == pytest.approx(one["cost"]["estimate"] - said["cost"]["estimate"])
-        assert one["saving"]["low"] < one["saving"]["estimate"] < one["saving"]["high"]
-    usual = next(one for one in said["alternatives"] if one["rule"] == "p >= 0.5")
-    width = sum(cost["high"] - cost["low"] for cost in (usual["cost"], said["cost"]))
-    assert usual["saving"]["high"] - usual["saving"]["low"] < 0.8 * width
+def test_savings_are_cost_differences_with_their_own_interval(workdir, capsys):
+    output = data(capsys, "new.parquet", *COSTS, *LABELLED)
+    for item in output["alternatives"]:
+        assert item["saving"]["estimate"] == pytest.approx(item["cost"]["estimate"] - output["cost"]["estimate"])
+        assert item["saving"]["low"] < item["saving"]["estimate"] < item["saving"]["high"]
+    common = next(item for item in output["alternatives"] if item["rule"] == "p >= 0.5")
+    width = sum(cost["high"] - cost["low"] for cost in (common["cost"], output["cost"]))
+    assert common["saving"]["high"] - common["saving"]["low"] < 0.8 * width
     # Without labelled rows: only those between the thresholds count, and one costs 5 or saves 1.
     p = scores()
     between = p[(p >= 1 / 6) & (p < 0.5)]
     alone = data(capsys, "new.parquet", *COSTS)["alternatives"][0]
-    assert alone["rule"] == usual["rule"]
+    assert alone["rule"] == common["rule"]
     assert alone["saving"]["estimate"] == pytest.approx((5 * between - (1 - between)).sum())
     half = quantile(0.05) * 6 * np.sqrt((between * (1 - between)).sum())
     assert alone["saving"]["high"] - alone["saving"]["estimate"] == pytest.approx(half)
 
 
-def test_a_command_says_the_same_as_the_functions(here, capsys):
-    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--level", "0.8", "--target", "population", "--weight", "w")
+def test_the_command_agrees_with_the_functions(workdir, capsys):
+    output = data(capsys, "new.parquet", *COSTS, *LABELLED, "--level", "0.8", "--target", "population", "--weight", "w")
     new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet")
     costs, given = {"fn": 5, "fp": 1}, {"level": 0.8, "target": "population"}
     best = tu.decisions.best_rule(new["p"], costs, weight=new["w"])
     bound = tu.decisions.Labelled(old["y"], old["p"], old["w"])
-    assert said["best"] == best.to_dict()
-    assert said["cost"] == tu.decisions.expected_cost(new["p"], costs, best, bound, weight=new["w"], **given).to_dict()
+    assert output["best"] == best.to_dict()
+    assert output["cost"] == tu.decisions.expected_cost(new["p"], costs, best, bound, weight=new["w"], **given).to_dict()
     confusion = tu.decisions.expected_confusion(new["p"], best.threshold, bound, weight=new["w"], **given)
-    assert said["confusion"] == confusion.to_dict()
+    assert output["confusion"] == confusion.to_dict()
     assert (
-        said["labelled"]["calibration"] == tu.metrics.calibration_bound(old["y"], old["p"], old["w"], delta=0.2).to_dict()
+        output["labelled"]["calibration"] == tu.metrics.calibration_bound(old["y"], old["p"], old["w"], delta=0.2).to_dict()
     )
-    assert said["threshold"] == best.threshold
+    assert output["threshold"] == best.threshold
 
 
-def test_the_chart_shows_what_each_threshold_costs(here, capsys):
+def test_the_cost_curve_has_the_cost_of_each_threshold(workdir, capsys):
     old = pl.read_parquet("old.parquet")
     bound = tu.decisions.Labelled(old["y"], old["p"])
-    said = data(capsys, "new.parquet", *COSTS, *TOLD)["cost_curve"]
-    assert len(said) >= 8
-    for one in said:
-        threshold = np.inf if one["threshold"] is None else one["threshold"]
-        found = tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, threshold, bound)
-        assert one["cost"] == pytest.approx(found.estimate)
-        assert one["acted"] == (scores() >= threshold).sum()
+    output = data(capsys, "new.parquet", *COSTS, *LABELLED)["cost_curve"]
+    assert len(output) >= 8
+    for item in output:
+        threshold = np.inf if item["threshold"] is None else item["threshold"]
+        result = tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, threshold, bound)
+        assert item["cost"] == pytest.approx(result.estimate)
+        assert item["acted"] == (scores() >= threshold).sum()
 
 
-def test_labelled_rows_correct_the_cost_and_are_told_of(here, capsys):
+def test_labelled_rows_correct_the_cost_and_are_described(workdir, capsys):
     code, out, err = call(capsys, "decide", "new.parquet", *COSTS, "--labelled", "old.csv", "--outcome", "y")
     assert (code, err) == (0, "")
     assert re.search(r"label noise \(±\d+\) and calibration \(±\d+\); 1,500 labelled rows (raise|lower) ", out)
     old = pl.read_parquet("old.parquet")
-    said = f"1,500 labelled rows: {100 * old['y'].mean():.3g}% positive, {100 * old['p'].mean():.3g}% expected; "
-    assert said + "no significant miscalibration (p = 0." in out
+    output = f"1,500 labelled rows: {100 * old['y'].mean():.3g}% positive, {100 * old['p'].mean():.3g}% expected; "
+    assert output + "no significant miscalibration (p = 0." in out
     assert "the score distribution matches that of the labelled rows (largest difference of distribution" in out
     assert "inverted" not in out
     assert "<- best before correction" in out
     assert "trueup fit" not in out
 
 
-def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, capsys):
+def test_miscalibrated_and_shifted_scores_are_reported_with_next_commands(workdir, capsys):
     pl.read_parquet("old.parquet").with_columns(p=pl.col("p") ** 2).write_csv("it's off.csv")
     code, out, err = call(
         capsys, "decide", "new.parquet", *COSTS, "--labelled", "it's off.csv", "--outcome", "y", "--by", "region"
@@ -165,19 +165,19 @@ def test_scores_that_are_off_or_have_moved_are_told_with_the_next_command(here, 
     )
 
 
-def test_a_threshold_is_judged_beside_the_best(here, capsys):
+def test_a_given_threshold_is_compared_with_the_best(workdir, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--threshold", "0.3")
     assert code == 0
     assert out.startswith("act where p is 0.3 or more: ")
     assert "\np >= 0.1667 " in out
     assert "\n0.3  <- given " in out
-    said = data(capsys, "new.parquet", *COSTS, "--threshold", "0.3")
-    assert said["threshold"] == 0.3
-    assert said["cost"]["estimate"] == tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, 0.3).estimate
-    assert said["alternatives"][0]["saving"]["estimate"] < 0  # the best rule costs less
+    output = data(capsys, "new.parquet", *COSTS, "--threshold", "0.3")
+    assert output["threshold"] == 0.3
+    assert output["cost"]["estimate"] == tu.decisions.expected_cost(scores(), {"fn": 5, "fp": 1}, 0.3).estimate
+    assert output["alternatives"][0]["saving"]["estimate"] < 0  # the best rule costs less
 
 
-def test_a_capacity_limits_the_best_rule_and_marks_others(here, capsys):
+def test_capacity_limits_the_best_rule_and_marks_others(workdir, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--capacity", "100")
     assert code == 0
     assert ": 100 of 2,000 rows\n" in out
@@ -189,7 +189,7 @@ def test_a_capacity_limits_the_best_rule_and_marks_others(here, capsys):
     assert "rows, above the capacity of 7\n" in out.split("expected cost")[0]
 
 
-def test_names_are_shown_as_they_are_but_steer_no_terminal(here, capsys):
+def test_control_characters_of_score_and_action_names_are_replaced(workdir, capsys):
     pl.read_parquet("new.parquet").rename({"p": "chance of \x1b[31mloss"}).write_parquet("named.parquet")
     given = ["named.parquet", "--prediction", "chance of \x1b[31mloss"]
     code, out, _ = call(capsys, "decide", *given, *COSTS[2:])
@@ -201,12 +201,13 @@ def test_names_are_shown_as_they_are_but_steer_no_terminal(here, capsys):
     assert "·[32mgo" in out
 
 
-def test_a_fixed_cost_is_paid_once_and_only_where_something_is_done(here, capsys):
+def test_fixed_costs_are_paid_once_and_only_for_used_actions(workdir, capsys):
     free = data(capsys, "new.parquet", *COSTS)
     paid = data(capsys, "new.parquet", *COSTS, "--fixed-cost", "50")
     assert paid["cost"]["estimate"] == pytest.approx(free["cost"]["estimate"] + 50)
     never = [
-        next(one for one in said["alternatives"] if one["rule"] == "no row")["cost"]["estimate"] for said in (free, paid)
+        next(item for item in output["alternatives"] if item["rule"] == "no row")["cost"]["estimate"]
+        for output in (free, paid)
     ]
     assert never[0] == never[1]
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--fixed-cost", "100000")
@@ -220,16 +221,16 @@ def test_a_fixed_cost_is_paid_once_and_only_where_something_is_done(here, capsys
     assert top["cost"]["estimate"] == pytest.approx(never[0])
 
 
-def test_segments_add_up_and_the_costliest_come_first(here, capsys):
-    said = data(capsys, "new.parquet", *COSTS, "--by", "region,term", "--depth", "2")
-    found = said["by_segment"]
-    assert len(found) == 3 + 3 + 9
+def test_segment_costs_add_up_and_are_sorted(workdir, capsys):
+    output = data(capsys, "new.parquet", *COSTS, "--by", "region,term", "--depth", "2")
+    result = output["by_segment"]
+    assert len(result) == 3 + 3 + 9
     for names in (("region=", 3), ("term=", 3), ("region=north & term=12", 1)):
-        assert sum(one.startswith(names[0]) and ("&" in one) == ("&" in names[0]) for one in found) == names[1]
-    assert set(said["segment_sums"]) == {"region", "term", "region & term"}
+        assert sum(item.startswith(names[0]) and ("&" in item) == ("&" in names[0]) for item in result) == names[1]
+    assert set(output["segment_sums"]) == {"region", "term", "region & term"}
     for crossed in (True, False):
-        part = [one["estimate"] for name, one in found.items() if ("&" in name) == crossed]
-        assert sum(part) == pytest.approx((1 if crossed else 2) * said["cost"]["estimate"])
+        part = [item["estimate"] for name, item in result.items() if ("&" in name) == crossed]
+        assert sum(part) == pytest.approx((1 if crossed else 2) * output["cost"]["estimate"])
     _, out, _ = call(
         capsys, "decide", "new.parquet", *COSTS, "--by", "region", "--by", "term", "--depth", "2", "--top", "4"
     )
@@ -242,26 +243,26 @@ def test_segments_add_up_and_the_costliest_come_first(here, capsys):
     assert "segment" not in out
 
 
-def test_several_columns_have_a_table_each(here, capsys):
-    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region,term")
+def test_each_column_has_a_segment_table(workdir, capsys):
+    code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *LABELLED, "--by", "region,term")
     assert code == 0
     assert "&" not in out
     assert len(re.findall(r"^segment ", out, re.MULTILINE)) == 2
     assert len(re.findall(r"^sum of segments +2,000 ", out, re.MULTILINE)) == 2
-    one = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "term")["by_segment"]
-    both = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region,term")["by_segment"]
-    assert {name: both[name] for name in one} == one
-    assert data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "term", "--depth", "3")["by_segment"] == one
+    item = data(capsys, "new.parquet", *COSTS, *LABELLED, "--by", "term")["by_segment"]
+    both = data(capsys, "new.parquet", *COSTS, *LABELLED, "--by", "region,term")["by_segment"]
+    assert {name: both[name] for name in item} == item
+    assert data(capsys, "new.parquet", *COSTS, *LABELLED, "--by", "term", "--depth", "3")["by_segment"] == item
 
 
-def test_all_segments_are_told_of_also_where_not_all_are_shown(here, capsys):
+def test_hidden_segments_are_counted_and_summed(workdir, capsys):
     given = ["new.parquet", *COSTS, "--by", "region,age", "--bins", "4", "--depth", "2", "--top", "2"]
     old = pl.read_parquet("old.parquet").filter((pl.col("region") != "west") | (pl.col("age") > 45))
     old.write_parquet("few.parquet")
-    said = data(capsys, *given, "--labelled", "few.parquet", "--outcome", "y")
-    crossed = said["segment_sums"]["region & age"]
-    names = [name for name in said["by_segment"] if "&" in name]
-    assert crossed["estimate"] == pytest.approx(sum(said["by_segment"][name]["estimate"] for name in names))
+    output = data(capsys, *given, "--labelled", "few.parquet", "--outcome", "y")
+    crossed = output["segment_sums"]["region & age"]
+    names = [name for name in output["by_segment"] if "&" in name]
+    assert crossed["estimate"] == pytest.approx(sum(output["by_segment"][name]["estimate"] for name in names))
     assert (crossed["rows"], crossed["low"], crossed["high"]) == (2000, None, None)
     assert sum(share["rows"] for share in crossed["shares"]) == 2000
     _, out, _ = call(capsys, "decide", *given, "--labelled", "few.parquet", "--outcome", "y")
@@ -279,79 +280,79 @@ def test_all_segments_are_told_of_also_where_not_all_are_shown(here, capsys):
         f"{len(old):,}",
     ]
     shown = sum("*" in line for line in table[2:4])
-    hidden = len([name for name in said["without_labelled_rows"] if "&" in name]) - shown
+    hidden = len([name for name in output["without_labelled_rows"] if "&" in name]) - shown
     assert table[5] == f"{len(names) - 2} more, {hidden} of them without labelled rows: --top {len(names)}"
     assert table[6:] == ["* without labelled rows: not corrected, and without an interval"]
 
 
-def test_all_segments_a_row_are_the_mean_of_all_rows(here, capsys):
+def test_segment_sums_per_row_are_weighted_means(workdir, capsys):
     pl.read_parquet("old.parquet").filter(pl.col("region") != "west").write_parquet("older.parquet")
     given = ["--labelled", "older.parquet", "--outcome", "y", "--by", "region", "--target", "population"]
-    said = data(capsys, "new.parquet", *COSTS, *given)
-    parts = said["by_segment"].values()
-    mean = sum(one["rows"] * one["estimate"] for one in parts) / 2000
-    assert said["segment_sums"]["region"]["estimate"] == pytest.approx(mean)
+    output = data(capsys, "new.parquet", *COSTS, *given)
+    parts = output["by_segment"].values()
+    mean = sum(item["rows"] * item["estimate"] for item in parts) / 2000
+    assert output["segment_sums"]["region"]["estimate"] == pytest.approx(mean)
 
 
-def test_each_segment_is_judged_by_its_own_labelled_rows(here, capsys):
-    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region")
+def test_segments_are_corrected_by_their_own_labelled_rows(workdir, capsys):
+    output = data(capsys, "new.parquet", *COSTS, *LABELLED, "--by", "region")
     new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet")
     bound = tu.decisions.Labelled(old["y"], old["p"], segments={"region": old["region"]})
-    found = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6, bound, segments={"region": new["region"]})
-    for name, one in found.by_segment.items():
-        assert said["by_segment"][name]["estimate"] == pytest.approx(one.estimate)
-        assert said["by_segment"][name]["high"] == pytest.approx(one.high)
-    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region")
+    result = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6, bound, segments={"region": new["region"]})
+    for name, item in result.by_segment.items():
+        assert output["by_segment"][name]["estimate"] == pytest.approx(item.estimate)
+        assert output["by_segment"][name]["high"] == pytest.approx(item.high)
+    _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, *LABELLED, "--by", "region")
     north = int((old["region"] == "north").sum())
     assert re.search(rf"^region=north .* {north}$", out, re.MULTILINE)
-    assert re.search(rf"^sum of segments +2,000 .* {found.estimate:,.0f} .* 1,500$", out, re.MULTILINE)
-    assert re.search(r"^expected cost ([\d,]+)", out, re.MULTILINE)[1] != f"{found.estimate:,.0f}"
+    assert re.search(rf"^sum of segments +2,000 .* {result.estimate:,.0f} .* 1,500$", out, re.MULTILINE)
+    assert re.search(r"^expected cost ([\d,]+)", out, re.MULTILINE)[1] != f"{result.estimate:,.0f}"
 
 
-def test_numbers_and_dates_of_both_files_are_cut_alike(here, capsys):
+def test_numbers_and_dates_are_binned_alike_in_both_files(workdir, capsys):
     new, old = pl.read_parquet("new.parquet"), pl.read_parquet("old.parquet").filter(pl.col("age") > 30)
     old.write_parquet("older.parquet")
     given = [*COSTS, "--labelled", "older.parquet", "--outcome", "y"]
     edges = tu.audit(
         new.with_columns(y=pl.Series(np.arange(2000) % 2)), outcome="y", prediction="p", by=["age"], bins=4, min_rows=1
     )
-    said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "4")
-    assert set(said["by_segment"]) == {finding.segment for finding in edges.worst(9)} - {edges.overall.segment}
-    told = {name: one["evidence"] for name, one in said["by_segment"].items()}
-    first, *_, last = sorted(told, key=lambda name: (">" in name, "[" in name, name))
+    output = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "4")
+    assert set(output["by_segment"]) == {finding.segment for finding in edges.worst(9)} - {edges.overall.segment}
+    evidence = {name: item["evidence"] for name, item in output["by_segment"].items()}
+    first, *_, last = sorted(evidence, key=lambda name: (">" in name, "[" in name, name))
     low, high = int(first.partition("<")[2]), int(last.partition(">=")[2])
-    assert told[first] == f"{(old['age'] < low).sum():,} labelled rows"
-    assert told[last] == f"{(old['age'] >= high).sum():,} labelled rows"
-    said = data(capsys, "new.parquet", *given, "--by", "day")
-    assert set(said["by_segment"]) == {f"day=2024-{month:02}" for month in range(1, 11)}
-    assert said["by_segment"]["day=2024-01"]["evidence"] == f"{(old['day'].dt.month() == 1).sum():,} labelled rows"
+    assert evidence[first] == f"{(old['age'] < low).sum():,} labelled rows"
+    assert evidence[last] == f"{(old['age'] >= high).sum():,} labelled rows"
+    output = data(capsys, "new.parquet", *given, "--by", "day")
+    assert set(output["by_segment"]) == {f"day=2024-{month:02}" for month in range(1, 11)}
+    assert output["by_segment"]["day=2024-01"]["evidence"] == f"{(old['day'].dt.month() == 1).sum():,} labelled rows"
     first = old.filter(pl.col("day") < pl.date(2024, 1, 15))  # two weeks by themselves are cut by day
     first.write_parquet("first.parquet")
-    said = data(capsys, "new.parquet", *COSTS, "--labelled", "first.parquet", "--outcome", "y", "--by", "day")
-    assert said["by_segment"]["day=2024-01"]["evidence"] == f"{len(first):,} labelled rows"
-    said = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "age=40:")
-    assert said["by_segment"]["age<40"]["evidence"] == f"{(old['age'] < 40).sum():,} labelled rows"
+    output = data(capsys, "new.parquet", *COSTS, "--labelled", "first.parquet", "--outcome", "y", "--by", "day")
+    assert output["by_segment"]["day=2024-01"]["evidence"] == f"{len(first):,} labelled rows"
+    output = data(capsys, "new.parquet", *given, "--by", "age", "--bins", "age=40:")
+    assert output["by_segment"]["age<40"]["evidence"] == f"{(old['age'] < 40).sum():,} labelled rows"
 
 
-def test_a_labelled_value_that_no_row_has_stands_for_no_other(here, capsys):
+def test_labelled_values_that_no_row_has_belong_to_no_segment(workdir, capsys):
     old = pl.read_parquet("old.parquet").with_columns(term=pl.when(pl.col("term") == 24).then(25).otherwise(pl.col("term")))
     old.write_parquet("older.parquet")
-    said = data(capsys, "new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "term")
-    assert said["without_labelled_rows"] == ["term=24"]
-    assert said["by_segment"]["term=12"]["evidence"] == f"{(old['term'] == 12).sum():,} labelled rows"
+    output = data(capsys, "new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "term")
+    assert output["without_labelled_rows"] == ["term=24"]
+    assert output["by_segment"]["term=12"]["evidence"] == f"{(old['term'] == 12).sum():,} labelled rows"
 
 
-def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interval(here, capsys):
+def test_segments_without_labelled_rows_have_no_interval(workdir, capsys):
     pl.read_parquet("old.parquet").filter(pl.col("region") != "west").write_parquet("older.parquet")
     given = ["new.parquet", *COSTS, "--labelled", "older.parquet", "--outcome", "y", "--by", "region"]
-    said = data(capsys, *given)
-    assert said["without_labelled_rows"] == ["region=west"]
+    output = data(capsys, *given)
+    assert output["without_labelled_rows"] == ["region=west"]
     new = pl.read_parquet("new.parquet").filter(pl.col("region") == "west")
     alone = tu.decisions.expected_cost(new["p"], {"fn": 5, "fp": 1}, 1 / 6)
-    west = said["by_segment"]["region=west"]
+    west = output["by_segment"]["region=west"]
     assert (west["estimate"], west["low"], west["high"], west["evidence"]) == (alone.estimate, None, None, "")
     assert west["half_widths"] == {}
-    assert said["by_segment"]["region=north"]["low"] is not None
+    assert output["by_segment"]["region=north"]["low"] is not None
     _, out, _ = call(capsys, "decide", *given)
     acted = (new["p"] >= 1 / 6).sum()
     assert re.search(rf"^region=west \* +{len(new)} +{acted} +{alone.estimate:,.0f} +0$", out, re.MULTILINE)
@@ -359,7 +360,7 @@ def test_a_segment_without_labelled_rows_is_taken_at_its_word_and_has_no_interva
     assert re.search(r"^sum of segments \* ", out, re.MULTILINE)
 
 
-def test_missing_values_are_a_segment_of_their_own(here, capsys):
+def test_missing_values_are_a_segment_of_their_own(workdir, capsys):
     gap = pl.when(pl.int_range(pl.len()) % 5 == 0).then(None)
     for name in ("new", "old"):
         frame = pl.read_parquet(f"{name}.parquet")
@@ -367,17 +368,17 @@ def test_missing_values_are_a_segment_of_their_own(here, capsys):
             f"{name}2.parquet"
         )
     for column in ("region", "age"):
-        said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old2.parquet", "--outcome", "y", "--by", column)
-        missing = said["by_segment"][f"{column} is missing"]
+        output = data(capsys, "new2.parquet", *COSTS, "--labelled", "old2.parquet", "--outcome", "y", "--by", column)
+        missing = output["by_segment"][f"{column} is missing"]
         assert (missing["rows"], missing["evidence"]) == (400, "300 labelled rows")
     # A column without any value may be read as of another kind.
     pl.read_parquet("old.parquet").with_columns(region=pl.lit(None)).write_parquet("old3.parquet")
-    said = data(capsys, "new2.parquet", *COSTS, "--labelled", "old3.parquet", "--outcome", "y", "--by", "region")
-    assert said["by_segment"]["region is missing"]["evidence"] == "1,500 labelled rows"
-    assert len(said["without_labelled_rows"]) == 3
+    output = data(capsys, "new2.parquet", *COSTS, "--labelled", "old3.parquet", "--outcome", "y", "--by", "region")
+    assert output["by_segment"]["region is missing"]["evidence"] == "1,500 labelled rows"
+    assert len(output["without_labelled_rows"]) == 3
 
 
-def test_several_actions_have_an_interval_of_scores_each(here, capsys):
+def test_each_action_has_a_score_interval(workdir, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS, "--by", "region")
     assert code == 0
     assert out.startswith(
@@ -387,17 +388,17 @@ def test_several_actions_have_an_interval_of_scores_each(here, capsys):
     assert "\nreview: every row " in out
     assert re.search(r"^segment +rows +pass +review +block +cost", out, re.MULTILINE)
     given = ["--capacity", "review=200", "--fixed-cost", "block=1"]
-    said = data(capsys, "new.parquet", "--prediction", "p", *ACTIONS, *given)
+    output = data(capsys, "new.parquet", "--prediction", "p", *ACTIONS, *given)
     costs = {"pass": (5, 0), "review": (0.4, 0.4), "block": (0, 1.2)}
     best = tu.decisions.best_rule(scores(), costs, capacity={"review": 200}, fixed_costs={"block": 1})
-    assert said["cost"]["estimate"] == pytest.approx(best.estimate)
-    assert said["confusion"] is None
-    assert said["cost_curve"] == []
+    assert output["cost"]["estimate"] == pytest.approx(best.estimate)
+    assert output["confusion"] is None
+    assert output["cost_curve"] == []
     _, out, _ = call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS[:2], "--action", "never:100,100")
     assert out.startswith("pass: every row: 2,000 rows\n")
 
 
-def test_acting_may_pay_at_low_scores(here, capsys):
+def test_the_best_rule_may_act_at_low_scores(workdir, capsys):
     given = ["--prediction", "p", "--cost-fn", "1", "--cost-fp", "1", "--cost-tp", "100", "--cost-tn", "100"]
     code, out, _ = call(capsys, "decide", "new.parquet", *given)
     assert code == 0
@@ -406,14 +407,14 @@ def test_acting_may_pay_at_low_scores(here, capsys):
     assert "threshold" not in out
 
 
-def test_gains_are_costs_below_0(here, capsys):
+def test_negative_costs_are_gains(workdir, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--cost-tp", "-2")
     assert code == 0
     assert out.startswith("act where p is 0.125 or more: ")
 
 
 @pytest.mark.parametrize("p", [[0.3], [0.0, 0.0], [1.0, 1.0, 0.0], [0.5] * 40])
-def test_few_rows_and_equal_scores_are_judged(here, capsys, p):
+def test_few_rows_and_equal_scores_are_evaluated(workdir, capsys, p):
     pl.DataFrame({"p": p}).write_csv("few.csv")
     code, out, _ = call(capsys, "decide", "few.csv", *COSTS)
     assert code == 0
@@ -421,20 +422,20 @@ def test_few_rows_and_equal_scores_are_judged(here, capsys, p):
     assert "nan" not in out
 
 
-def test_quiet_prints_one_line(here, capsys):
-    code, out, err = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--quiet")
+def test_quiet_prints_one_line(workdir, capsys):
+    code, out, err = call(capsys, "decide", "new.parquet", *COSTS, *LABELLED, "--by", "region", "--quiet")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert re.fullmatch(r"act where p is 0\.1667 or more: expected cost [\d,]+, 90% interval [\d,]+ to [\d,]+\n", out)
 
 
-def test_the_cost_a_row_of_rows_to_come(here, capsys):
+def test_target_population_gives_the_cost_per_row(workdir, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--target", "population")
     assert "\nexpected cost per row 0." in out
     assert "sampling (±0.0" in out
     assert "expected share of the population" in out
 
 
-def test_weights_count_rows(here, capsys):
+def test_weights_enter_the_number_of_rows(workdir, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "--weight", "w")
     total = pl.read_parquet("new.parquet")["w"].sum()
     assert f" of {total:,.0f} rows by weight\n" in out
@@ -446,7 +447,7 @@ def test_weights_count_rows(here, capsys):
     assert "\n7 rows of weight 0 were dropped" in out
 
 
-def test_labelled_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
+def test_labelled_rows_without_an_outcome_are_an_error_or_dropped(workdir, capsys):
     frame = pl.read_parquet("old.parquet").with_columns(
         y=pl.when(pl.int_range(pl.len()) < 9).then(None).otherwise(pl.col("y"))
     )
@@ -460,36 +461,36 @@ def test_labelled_rows_without_an_outcome_are_refused_or_set_aside(here, capsys)
     assert "9 labelled rows without an outcome were dropped" in out
 
 
-def test_a_query_several_files_and_a_pattern_are_read(here, capsys):
-    said = data(capsys, "--sql", "FROM 'new.parquet' WHERE age > 40", *COSTS, "--labelled", "old.par*", "--outcome", "y")
-    assert said["cost"]["rows"] == (pl.read_parquet("new.parquet")["age"] > 40).sum()
+def test_queries_several_files_and_patterns_are_read(workdir, capsys):
+    output = data(capsys, "--sql", "FROM 'new.parquet' WHERE age > 40", *COSTS, "--labelled", "old.par*", "--outcome", "y")
+    assert output["cost"]["rows"] == (pl.read_parquet("new.parquet")["age"] > 40).sum()
     make(100, 5).write_parquet("old-2.parquet")
-    said = data(capsys, "new.parquet", *COSTS, *TOLD, "--labelled", "old-2.parquet")
-    assert said["labelled"]["rows"] == 1600
+    output = data(capsys, "new.parquet", *COSTS, *LABELLED, "--labelled", "old-2.parquet")
+    assert output["labelled"]["rows"] == 1600
 
 
-def test_a_column_of_names_is_read_as_text_in_both(here, capsys):
+def test_categorical_columns_are_read_as_text_in_both_files(workdir, capsys):
     for name in ("new", "old"):
         (pl.read_csv(f"{name}.csv").with_columns(zip=pl.lit("0") + pl.col("term").cast(pl.String))).write_csv(
             f"{name}z.csv"
         )
     given = ["newz.csv", *COSTS, "--labelled", "oldz.csv", "--outcome", "y", "--by", "zip"]
-    said = data(capsys, *given, "--categorical", "zip")
-    assert set(said["by_segment"]) == {"zip=012", "zip=024", "zip=036"}
+    output = data(capsys, *given, "--categorical", "zip")
+    assert set(output["by_segment"]) == {"zip=012", "zip=024", "zip=036"}
 
 
-def test_the_picture_and_the_figures_are_written(here, capsys):
+def test_pictures_and_json_are_written(workdir, capsys):
     for name, begins in (("c.svg", b"<?xml"), ("c.PNG", b"\x89PNG"), ("c.pdf", b"%PDF")):
         code, out, _ = call(capsys, "decide", "new.parquet", *COSTS, "-o", name, "--json", "c.json")
         assert code == 0
         assert f"\n\nwrote {name}\nwrote c.json\n\nnext, once outcomes are known:\n" in out
-        assert (here / name).read_bytes().startswith(begins)
-    assert json.loads((here / "c.json").read_text()) == data(capsys, "new.parquet", *COSTS)
+        assert (workdir / name).read_bytes().startswith(begins)
+    assert json.loads((workdir / "c.json").read_text()) == data(capsys, "new.parquet", *COSTS)
     assert call(capsys, "decide", "new.parquet", "--prediction", "p", *ACTIONS, "-o", "a.svg")[0] == 0
-    assert not list(here.glob(".trueup*"))
+    assert not list(workdir.glob(".trueup*"))
 
 
-def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, monkeypatch):
+def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeypatch):
     from trueup.cli import decide
 
     def missing(name, *, extra):
@@ -553,7 +554,7 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs one name"),
         (["new.parquet", *COSTS, "--as", "Region", "-o", "d.csv"], "column 'Region' exists already\nhint: name the new column with --as"),
         (["new.parquet", *COSTS, "-o", "new.parquet"], "new.parquet would overwrite an input file"),
-        (["new.parquet", *COSTS, *TOLD, "-o", "old.parquet"], "old.parquet would overwrite an input file"),
+        (["new.parquet", *COSTS, *LABELLED, "-o", "old.parquet"], "old.parquet would overwrite an input file"),
         (["new.parquet", *COSTS, "-o", "d.csv", "-o", "./d.csv"], "./d.csv would be written twice"),
         (["new.parquet", *COSTS, "-o", "no/d.csv"], "there is no directory no"),
         (["new.parquet", *COSTS, "--level", "1"], "--level: must lie between 0 and 1; got '1'"),
@@ -575,38 +576,40 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(here, capsys, mon
         (["new.parquet", *COSTS, "-o", "c.doc"], "-o c.doc has the extension neither of a picture (.svg, .png, .pdf) nor of rows (.parquet, .csv, .json)\nhint: -o cost.svg draws"),
         (["new.parquet", *COSTS, "-o", "no/c.svg"], "there is no directory no"),
         (["new.parquet", *COSTS, "--json", "new.parquet"], "new.parquet would overwrite an input file"),
-        (["new.parquet", *COSTS, *TOLD, "--json", "old.parquet"], "old.parquet would overwrite an input file"),
+        (["new.parquet", *COSTS, *LABELLED, "--json", "old.parquet"], "old.parquet would overwrite an input file"),
         (["new.parquet", *COSTS, "-o", "c.svg", "--json", "./c.svg"], "./c.svg would be written twice"),
         (["new.parquet", *COSTS, "--cost", "5"], "hint: did you mean --cost-"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
+def test_invalid_input_exits_with_code_2(workdir, capsys, arguments, message):
     pl.read_parquet("new.parquet").head(0).with_columns(y=pl.lit(1)).write_parquet("none.parquet")
-    pl.DataFrame({"name": [f"n{at}" for at in range(30)], "p": [0.2] * 30, "y": [0, 1] * 15}).write_parquet("names.parquet")
+    pl.DataFrame({"name": [f"n{index}" for index in range(30)], "p": [0.2] * 30, "y": [0, 1] * 15}).write_parquet(
+        "names.parquet"
+    )
     pl.read_parquet("old.parquet").with_columns(age=pl.lit("a") + pl.col("age").cast(pl.String)).write_parquet(
         "odd.parquet"
     )
-    before = sorted(here.iterdir())
+    before = sorted(workdir.iterdir())
     code, out, err = call(capsys, "decide", *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert "hint:" in err or "error: " in err
     assert "--task" not in err
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_an_interruption_is_exit_code_130_and_leaves_the_old_picture(here, capsys, monkeypatch):
-    (here / "c.svg").write_text("old")
+def test_interrupts_exit_with_code_130_and_keep_the_old_picture(workdir, capsys, monkeypatch):
+    (workdir / "c.svg").write_text("old")
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(evaluate, "best_rule", interrupt)
     assert call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg") == (130, "", "interrupted\n")
-    assert (here / "c.svg").read_text() == "old"
+    assert (workdir / "c.svg").read_text() == "old"
 
 
-def test_an_old_terminal_gets_bars_of_plain_letters(here):
+def test_bars_fall_back_to_ascii(workdir):
     done = subprocess.run(
         [sys.executable, "-m", "trueup", "decide", "new.parquet", *COSTS],
         capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii", "PATH": ""},
@@ -623,29 +626,29 @@ def test_help_has_examples_and_imports_nothing_heavy():
     assert "--cost-fn 500 --cost-fp 20" in done.stdout
 
 
-def test_a_file_that_is_decided_on_and_labelled_is_told_of(here, capsys):
-    code, _, err = call(capsys, "decide", "old.parquet", *COSTS, *TOLD)
+def test_labelled_rows_among_those_to_decide_on_raise_a_warning(workdir, capsys):
+    code, _, err = call(capsys, "decide", "old.parquet", *COSTS, *LABELLED)
     assert code == 0
     assert "old.parquet is both labelled and to be decided on: the cost of its rows is known" in err
-    assert "both labelled" not in call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[2]
+    assert "both labelled" not in call(capsys, "decide", "new.parquet", *COSTS, *LABELLED)[2]
 
 
-def test_all_segments_together_are_in_the_data_as_on_the_page(here, capsys):
-    found = data(capsys, "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")
-    whole = found["segment_sums"]["region"]
-    assert whole["estimate"] == pytest.approx(sum(one["estimate"] for one in found["by_segment"].values()))
-    page = call(capsys, "decide", "new.parquet", *COSTS, *TOLD, "--by", "region", "--fixed-cost", "7")[1]
+def test_segment_sums_in_json_equal_those_printed(workdir, capsys):
+    result = data(capsys, "new.parquet", *COSTS, *LABELLED, "--by", "region", "--fixed-cost", "7")
+    total = result["segment_sums"]["region"]
+    assert total["estimate"] == pytest.approx(sum(item["estimate"] for item in result["by_segment"].values()))
+    page = call(capsys, "decide", "new.parquet", *COSTS, *LABELLED, "--by", "region", "--fixed-cost", "7")[1]
     line = next(line for line in page.splitlines() if line.startswith("sum of segments"))
-    assert [f"{whole[side]:,.0f}" for side in ("estimate", "low", "high")] == line.split()[-4:-1]
+    assert [f"{total[side]:,.0f}" for side in ("estimate", "low", "high")] == line.split()[-4:-1]
     assert data(capsys, "new.parquet", *COSTS)["segment_sums"] == {}
 
 
-def test_whether_a_rule_fits_is_in_the_data(here, capsys):
+def test_json_states_whether_capacities_are_met(workdir, capsys):
     assert data(capsys, "new.parquet", *COSTS, "--capacity", "9")["fits"]
     assert not data(capsys, "new.parquet", *COSTS, "--capacity", "9", "--threshold", "0.1")["fits"]
 
 
-def test_amounts_beyond_reading_are_written_in_powers_of_ten(here, capsys):
+def test_extreme_amounts_are_printed_with_exponents(workdir, capsys):
     line = call(capsys, "decide", "new.parquet", "--prediction", "p", "--cost-fn", "5e20", "--cost-fp", "1e20", "--quiet")[
         1
     ]
@@ -656,32 +659,32 @@ def test_amounts_beyond_reading_are_written_in_powers_of_ten(here, capsys):
     assert re.search(r"expected cost \d\.\d+e-\d\d, ", line)
 
 
-def test_the_chart_is_that_of_all_labelled_rows(here, capsys):
+def test_the_cost_curve_uses_all_labelled_rows(workdir, capsys):
     # It pools rows between thresholds, labelled ones too; what it says is the cost of each rule.
-    found = data(capsys, "new.parquet", *COSTS, *TOLD, "--weight", "w")
+    result = data(capsys, "new.parquet", *COSTS, *LABELLED, "--weight", "w")
     old, new = pl.read_parquet("old.parquet"), pl.read_parquet("new.parquet")
     bound = tuple(old[name].to_numpy() for name in ("y", "p", "w"))
-    for point in found["cost_curve"][1:-1]:
-        told = tu.decisions.expected_cost(
+    for point in result["cost_curve"][1:-1]:
+        cost = tu.decisions.expected_cost(
             new["p"].to_numpy(), {"fn": 5, "fp": 1}, point["threshold"], bound, weight=new["w"].to_numpy()
         )
-        assert point["cost"] == pytest.approx(told.estimate)
+        assert point["cost"] == pytest.approx(cost.estimate)
 
 
-@pytest.mark.parametrize("told", [[], TOLD])
-def test_what_is_saved_is_the_difference_of_two_costs_start_up_costs_included(here, capsys, told):
-    found = data(capsys, "new.parquet", *COSTS, *told, "--fixed-cost", "30", "--threshold", "0.15")
-    assert len(found["alternatives"]) == 4
-    for one in found["alternatives"]:
-        apart = one["cost"]["estimate"] - found["cost"]["estimate"]
-        assert one["saving"]["estimate"] == pytest.approx(apart)
-        assert one["saving"]["low"] < apart < one["saving"]["high"]
+@pytest.mark.parametrize("labelled", [[], LABELLED])
+def test_savings_include_fixed_costs(workdir, capsys, labelled):
+    result = data(capsys, "new.parquet", *COSTS, *labelled, "--fixed-cost", "30", "--threshold", "0.15")
+    assert len(result["alternatives"]) == 4
+    for item in result["alternatives"]:
+        apart = item["cost"]["estimate"] - result["cost"]["estimate"]
+        assert item["saving"]["estimate"] == pytest.approx(apart)
+        assert item["saving"]["low"] < apart < item["saving"]["high"]
 
 
-def test_thresholds_that_take_the_same_rows_are_one_line_of_the_chart(here, capsys):
+def test_equivalent_thresholds_are_one_line_of_the_cost_curve(workdir, capsys):
     pl.DataFrame({"p": [0.1, 0.3] * 20}).write_parquet("steps.parquet")
     chart = data(capsys, "steps.parquet", *COSTS)["cost_curve"]
-    assert [(one["threshold"], one["acted"]) for one in chart] == [
+    assert [(item["threshold"], item["acted"]) for item in chart] == [
         (0.0, 40),
         (pytest.approx(1 / 6), 20),
         (0.44, 0),
@@ -689,16 +692,18 @@ def test_thresholds_that_take_the_same_rows_are_one_line_of_the_chart(here, caps
     ]
 
 
-def test_what_labelled_rows_take_away_is_said_so(here, capsys):
+def test_negative_corrections_are_reported_as_such(workdir, capsys):
     make(1500, 3).with_columns(y=0).with_columns(y=pl.Series([1] + [0] * 1499)).write_parquet("calm.parquet")
     rules = ["--labelled", "calm.parquet", "--outcome", "y", "--threshold", "1"]
     out = call(capsys, "decide", "new.parquet", *COSTS, *rules)[1]
     assert re.search(r"1,500 labelled rows lower the estimate by [\d,]+", out)
-    assert re.search(r"rows (raise|lower) the estimate by [\d,.]+", call(capsys, "decide", "new.parquet", *COSTS, *TOLD)[1])
+    assert re.search(
+        r"rows (raise|lower) the estimate by [\d,.]+", call(capsys, "decide", "new.parquet", *COSTS, *LABELLED)[1]
+    )
 
 
 @pytest.mark.parametrize(("score", "line"), [(0.02, "no row  <- best"), (0.9, "every row  <- best")])
-def test_the_best_is_marked_in_the_chart_also_where_it_is_one_thing_for_all(here, capsys, score, line):
+def test_the_best_threshold_is_marked_at_the_ends_too(workdir, capsys, score, line):
     pl.DataFrame({"p": [score] * 20}).write_parquet("alike.parquet")
     out = call(capsys, "decide", "alike.parquet", *COSTS)[1]
-    assert any(one.startswith(line) for one in out.splitlines())
+    assert any(item.startswith(line) for item in out.splitlines())

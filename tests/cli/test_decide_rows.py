@@ -1,4 +1,4 @@
-"""`trueup decide`: the rows with what to do with each, and what is said of costs and actions."""
+"""`trueup decide`: rows with their actions, and notes about costs and actions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ THREE = ["--prediction", "p", "--action", "pass:5,0", "--action", "review:0.4,0.
 
 @pytest.fixture
 def new(tmp_path, monkeypatch):
-    """Stand in a folder with rows to decide on, and give them."""
+    """Change to a directory with rows to decide on, and return them."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(2)
     frame = pl.DataFrame({
-        "id": [f"{at:05}" for at in range(800)],
+        "id": [f"{index:05}" for index in range(800)],
         "p": rng.beta(1, 4, 800),
         "seen": rng.random(800) < 0.5,
         "w": np.where(np.arange(800) % 9 == 0, 0.0, 2.0),
@@ -41,38 +41,38 @@ def new(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "written"), [("new.parquet", "d.parquet"), ("new.csv", "d.csv"), ("new.csv", "d.parquet")]
 )
-def test_every_row_is_written_with_what_to_do(new, capsys, source, written):
+def test_rows_are_written_with_their_actions(new, capsys, source, written):
     code, out, err = call(capsys, "decide", source, *COSTS, "--capacity", "50", "-o", written)
     assert (code, err) == (0, "")
     assert out.endswith(
         f"\n\nwrote {written}: 800 rows with column action\n\nnext, once outcomes are known:\n"
         f"  trueup audit {written} --outcome Y --prediction p\n"
     )
-    found = (
+    result = (
         pl.read_csv(written, schema_overrides={"id": pl.String}) if written.endswith("csv") else pl.read_parquet(written)
     )
-    assert found.columns == ["id", "p", "seen", "w", "action"]
-    assert found["id"].to_list() == new["id"].to_list()
+    assert result.columns == ["id", "p", "seen", "w", "action"]
+    assert result["id"].to_list() == new["id"].to_list()
     best = tu.decisions.best_rule(new["p"], {"fn": 5, "fp": 1}, capacity={"act": 50})
-    assert found["action"].to_list() == best.apply(new["p"]).tolist()
-    assert (found["action"] == "act").sum() == 50
-    assert found.filter(pl.col("action") == "act")["p"].min() > found.filter(pl.col("action") == "pass")["p"].max()
+    assert result["action"].to_list() == best.apply(new["p"]).tolist()
+    assert (result["action"] == "act").sum() == 50
+    assert result.filter(pl.col("action") == "act")["p"].min() > result.filter(pl.col("action") == "pass")["p"].max()
 
 
-def test_actions_have_their_names_and_the_column_its_own(new, capsys):
+def test_actions_and_their_column_are_named_by_options(new, capsys):
     code, out, _ = call(capsys, "decide", "new.parquet", *THREE, "-o", "d.jsonl", "--as", "to do", "-o", "c.svg", "--quiet")
     assert (code, out.count("\n")) == (0, 1)
-    found = [json.loads(line) for line in Path("d.jsonl").read_text().splitlines()]
+    result = [json.loads(line) for line in Path("d.jsonl").read_text().splitlines()]
     expected = np.select([new["p"] < 0.08, new["p"] < 2 / 3], ["pass", "review"], "block")
-    assert [row["to do"] for row in found] == expected.tolist()
+    assert [row["to do"] for row in result] == expected.tolist()
     assert Path("c.svg").read_text().startswith("<?xml")
 
 
-def test_a_given_threshold_and_rows_of_weight_0_are_written_too(new, capsys):
+def test_rows_of_weight_zero_get_an_action_too(new, capsys):
     code, *_ = call(capsys, "decide", "new.parquet", *COSTS, "--threshold", "0.3", "--weight", "w", "-o", "d.parquet")
     assert code == 0
-    found = pl.read_parquet("d.parquet")
-    assert (found["action"] == np.where(new["p"] >= 0.3, "act", "pass")).all()
+    result = pl.read_parquet("d.parquet")
+    assert (result["action"] == np.where(new["p"] >= 0.3, "act", "pass")).all()
 
 
 def test_the_rows_of_a_query_are_written(new, capsys):
@@ -82,7 +82,7 @@ def test_the_rows_of_a_query_are_written(new, capsys):
     assert len(pl.read_parquet("d.parquet")) == new["seen"].sum()
 
 
-def test_a_column_of_that_name_is_not_written_over(new, capsys):
+def test_existing_columns_are_not_overwritten(new, capsys):
     new.with_columns(Action=pl.lit("x")).write_parquet("taken.parquet")
     code, _, err = call(capsys, "decide", "taken.parquet", *COSTS, "-o", "d.parquet")
     assert code == 2
@@ -95,7 +95,7 @@ def test_a_column_of_that_name_is_not_written_over(new, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [
         (COSTS, "a miss costs 5, a false alarm 1"),
         (
@@ -114,11 +114,11 @@ def test_a_column_of_that_name_is_not_written_over(new, capsys):
         ),
     ],
 )
-def test_costs_and_limits_are_told_again(new, capsys, given, said):
-    assert call(capsys, "decide", "new.parquet", *given)[1].splitlines()[2] == said
+def test_costs_and_limits_are_printed(new, capsys, given, output):
+    assert call(capsys, "decide", "new.parquet", *given)[1].splitlines()[2] == output
 
 
-def test_the_cost_a_row_has_four_digits(new, capsys):
+def test_the_cost_per_row_has_four_digits(new, capsys):
     given = ["--prediction", "p", "--cost-fn", "500", "--cost-fp", "60", "--target", "population"]
     _, out, _ = call(capsys, "decide", "new.parquet", *given)
     cost = tu.decisions.expected_cost(new["p"], {"fn": 500, "fp": 60}, 60 / 560, target="population")
@@ -131,7 +131,7 @@ def test_the_cost_a_row_has_four_digits(new, capsys):
 # ------------------------------------------------------------------ actions that nobody should take
 
 
-def test_an_action_that_is_never_the_cheapest_is_worthless():
+def test_actions_that_are_never_cheapest_are_dominated():
     assert dominated_actions([Action("pass", 5, 0), Action("block", 0, 1)]) == []
     assert dominated_actions([Action("pass", 5, 0), Action("review", 0.5, 0.5), Action("block", 0, 1)]) == []
     assert dominated_actions([Action("pass", 5, 0), Action("dear", 9, 9), Action("block", 0, 1)]) == ["dear"]
@@ -139,7 +139,7 @@ def test_an_action_that_is_never_the_cheapest_is_worthless():
     assert dominated_actions([Action("pass", 5, 0), Action("act", 5, 1)]) == ["act"]
 
 
-def test_what_is_never_worthwhile_is_told(new, capsys):
+def test_dominated_actions_are_reported(new, capsys):
     _, out, _ = call(capsys, "decide", "new.parquet", *THREE, "--action", "visit:2,2")
     assert "\nvisit is never worthwhile: another action costs less at every score\n" in out
     assert out.count("never worthwhile") == 1
@@ -150,7 +150,7 @@ def test_what_is_never_worthwhile_is_told(new, capsys):
     assert "worthwhile" not in call(capsys, "decide", "new.parquet", *COSTS)[1]
 
 
-def test_an_action_that_no_row_gets_is_told_of(new, capsys):
+def test_actions_that_no_row_gets_are_reported(new, capsys):
     new.with_columns(p=pl.col("p") * 0.5).write_parquet("low.parquet")
     _, out, _ = call(capsys, "decide", "low.parquet", *THREE)
     assert "\nno row gets block: no score lies where it is cheapest\n" in out
@@ -162,7 +162,7 @@ def test_an_action_that_no_row_gets_is_told_of(new, capsys):
 # ------------------------------------------------------------------ outcomes the wrong way round
 
 
-def test_an_outcome_the_wrong_way_round_is_asked_about(new, capsys):
+def test_inverted_outcomes_are_reported(new, capsys):
     rng = np.random.default_rng(3)
     wrong = new.with_columns(y=pl.Series((rng.random(800) >= new["p"].to_numpy()).astype(int)))
     wrong.write_parquet("old.parquet")
@@ -172,8 +172,8 @@ def test_an_outcome_the_wrong_way_round_is_asked_about(new, capsys):
     auc = pairs(wrong["y"].to_numpy(), wrong["p"].to_numpy())
     assert f"(AUC {auc:.3g} on the labelled rows): check whether the outcome is inverted" in out
     assert "trueup fit" not in out  # a fix would learn what is a slip
-    said = json.loads(call(capsys, "decide", *given, "--json", "-")[1])["labelled"]
-    assert (said["reversed"], said["auc"]) == (True, pytest.approx(auc))
+    output = json.loads(call(capsys, "decide", *given, "--json", "-")[1])["labelled"]
+    assert (output["reversed"], output["auc"]) == (True, pytest.approx(auc))
 
 
 def pairs(y, p):
@@ -195,10 +195,10 @@ def test_ties_count_half_and_a_weight_of_two_is_the_row_twice():
     assert np.isnan(judged(np.ones(5), np.full(5, 0.2))[0])
 
 
-def test_scores_that_know_nothing_are_hardly_ever_called_backwards():
+def test_random_scores_are_rarely_called_reversed():
     rng = np.random.default_rng(1)
-    found = [judged(rng.random(300) < 0.1, rng.random(300))[1] for _ in range(500)]
-    assert sum(found) <= 1
+    result = [judged(rng.random(300) < 0.1, rng.random(300))[1] for _ in range(500)]
+    assert sum(result) <= 1
     assert judged(rng.random(3000) < 0.3, rng.random(3000))[1] is False
     p = rng.random(3000)
     assert judged(rng.random(3000) < 1 - p, p)[1]

@@ -1,4 +1,4 @@
-"""`trueup demo`: audit, repair, audit again, told honestly."""
+"""`trueup demo`: audit, correct, audit again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-def test_the_demo_says_both_verdicts_and_writes_the_page_and_the_model(tmp_path, monkeypatch, capsys):
+def test_the_demo_prints_both_verdicts_and_writes_page_and_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys)
     assert (code, err) == (0, "")
@@ -32,7 +32,7 @@ def test_the_demo_says_both_verdicts_and_writes_the_page_and_the_model(tmp_path,
     assert tu.load("trueup-demo.trueup").info().features == BY
 
 
-def test_the_demo_counts_what_was_off_and_what_still_is(tmp_path, capsys):
+def test_the_demo_counts_miscalibrated_segments_before_and_after(tmp_path, capsys):
     _, out, _ = run(capsys, "--output", str(tmp_path / "page.html"))
     was, now = map(int, re.search(r"significantly miscalibrated segments +(\d+) +(\d+)", out).groups())
     assert [was, now] == [int(count) for count in re.findall(r": (\d+) of [\d,]+ segments", out)]
@@ -47,7 +47,7 @@ def test_the_first_verdict_is_that_of_the_second_half(tmp_path, capsys):
     assert tu.audit(half, outcome="outcome", prediction="prediction", by=BY).verdict in out
 
 
-def test_a_small_demo_claims_nothing_it_did_not_find(tmp_path, capsys):
+def test_a_small_demo_reports_that_nothing_was_found(tmp_path, capsys):
     code, out, _ = run(capsys, "--rows", "1000", "--output", str(tmp_path / "page.html"))
     assert code == 0
     assert "no segment is significantly miscalibrated: so few rows reveal only large errors" in out
@@ -71,7 +71,7 @@ def test_the_seed_fixes_the_page(tmp_path, capsys):
         (["--output", "."], "it is a directory"),
     ],
 )
-def test_a_bad_argument_is_exit_code_2(tmp_path, monkeypatch, capsys, arguments, message):
+def test_invalid_arguments_exit_with_code_2(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")

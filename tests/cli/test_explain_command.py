@@ -1,4 +1,4 @@
-"""`trueup explain`: what a model is, and why one prediction moves."""
+"""`trueup explain`: descriptions of models and of single predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from commands import call
 ROW = {"p": 0.2, "country": "BR", "age": 31, "new": True, "zip": "01", "day": "2024-05-01"}
 
 
-def test_a_model_is_described(here, capsys):
+def test_explain_describes_a_model(workdir, capsys):
     code, out, err = call(capsys, "explain", "binary.trueup")
     model = tu.load("binary.trueup")
     assert (code, err) == (0, "")
@@ -29,35 +29,37 @@ def test_a_model_is_described(here, capsys):
     assert f"{len(model.explanation.corrections) - 1} more: --top {len(model.explanation.corrections)}\n" in out
 
 
-def test_json_holds_all_of_it(here, capsys):
+def test_json_contains_the_whole_model(workdir, capsys):
     model = tu.load("binary.trueup")
     code, out, _ = call(capsys, "explain", "binary.trueup", "--json", "-")
-    said = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert said["model"]["rows"] == 4000
-    assert said["history"] == model.history.to_dict()
-    assert said["explanation"] == model.explanation.to_dict()
+    assert output["model"]["rows"] == 4000
+    assert output["history"] == model.history.to_dict()
+    assert output["explanation"] == model.explanation.to_dict()
     assert call(capsys, "explain", "binary.trueup", "--json", "e.json")[1] == "wrote e.json\n"
-    assert json.loads((here / "e.json").read_text()) == said
+    assert json.loads((workdir / "e.json").read_text()) == output
 
 
-def test_the_parts_of_one_row_add_up(here, capsys):
+def test_the_contributions_of_a_row_add_up(workdir, capsys):
     model = tu.load("binary.trueup")
     code, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--top", "3")
-    told = model.explain({**ROW, "day": np.datetime64("2024-05-01")})
+    explanation = model.explain({**ROW, "day": np.datetime64("2024-05-01")})
     assert code == 0
-    assert out.startswith(f"0.2 -> {told.after:.6g}\nthe logit changed by {told.change:+.4f}; contributions:\n")
-    parts = [float(one) for one in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
+    assert out.startswith(
+        f"0.2 -> {explanation.after:.6g}\nthe logit changed by {explanation.change:+.4f}; contributions:\n"
+    )
+    parts = [float(item) for item in re.findall(r"  ([+-]\d\.\d{4})$", out, re.MULTILINE)]
     assert len(parts) == 4  # three, and the rest as one
-    assert sum(parts) == pytest.approx(told.change, abs=3e-4)
+    assert sum(parts) == pytest.approx(explanation.change, abs=3e-4)
     assert "missing:" not in out
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")
-    said = json.loads(out)
-    assert said["row"] == ROW
-    assert sum(one["change"] for one in said["contributions"]) == pytest.approx(said["change"], abs=1e-12)
+    output = json.loads(out)
+    assert output["row"] == ROW
+    assert sum(item["change"] for item in output["contributions"]) == pytest.approx(output["change"], abs=1e-12)
 
 
-def test_texts_are_taken_for_what_the_column_is_and_the_rest_is_told(here, capsys):
+def test_text_values_are_converted_and_unused_columns_listed(workdir, capsys):
     plain = call(capsys, "explain", "binary.trueup", "--row", json.dumps(ROW), "--json", "-")[1]
     texts = {**ROW, "p": "0.2", "age": "31"}
     assert (
@@ -68,7 +70,7 @@ def test_texts_are_taken_for_what_the_column_is_and_the_rest_is_told(here, capsy
     assert "not given, treated as missing: age, new, zip, day\nnot used by the model: x\n" in out
 
 
-def test_several_classes_and_amounts_are_explained(here, capsys):
+def test_several_classes_and_amounts_are_explained(workdir, capsys):
     row = '{"q0": 0.2, "q1": 0.3, "q2": 0.5, "country": "US"}'
     code, out, _ = call(capsys, "explain", "classes.trueup", "--row", row)
     assert code == 0
@@ -100,13 +102,13 @@ def test_several_classes_and_amounts_are_explained(here, capsys):
         (["binary.trueup", "--rwo", "{}"], "hint: did you mean --row?"),
     ],
 )
-def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
+def test_invalid_input_exits_with_code_2(workdir, capsys, arguments, message):
     code, out, err = call(capsys, "explain", *arguments)
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_predicting_and_explaining_import_neither_scikit_learn_nor_lightgbm(here):
+def test_predicting_and_explaining_import_neither_scikit_learn_nor_lightgbm(workdir):
     code = (
         "import sys; from trueup.cli import main; main(['predict', 'binary.trueup', 'rows.parquet', '-o', 'o.csv']); "
         "main(['explain', 'binary.trueup']); print(sorted({'sklearn', 'lightgbm', 'pandas', 'pyarrow'} & set(sys.modules)))"
@@ -115,7 +117,7 @@ def test_predicting_and_explaining_import_neither_scikit_learn_nor_lightgbm(here
     assert done.stdout.endswith("[]\n")
 
 
-def test_rounds_that_are_left_out_are_counted(here, capsys):
+def test_hidden_rounds_are_counted(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--features", "country,age", "--method", "lsboost"]
     assert call(capsys, "fit", "rows.parquet", *given, "-o", "many.trueup")[0] == 0
     many = len(tu.load("many.trueup").history.rounds)

@@ -1,4 +1,4 @@
-"""`trueup fit`: files to a model that is saved, and what is said of it."""
+"""`trueup fit`: a saved model and its description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
-def test_a_model_is_fitted_saved_and_described(here, capsys, name):
+def test_fit_saves_and_describes_a_model(workdir, capsys, name):
     code, out, err = call(capsys, "fit", name, *GIVEN, "-o", "m.trueup")
     assert (code, err) == (0, "")
     model, frame = tu.load("m.trueup"), pl.read_parquet("rows.parquet")
@@ -30,45 +30,50 @@ def test_a_model_is_fitted_saved_and_described(here, capsys, name):
     assert f"\nwrote m.trueup ({model.info().map}; " in out
     # What was fitted is not scored as if it were new.
     assert out.endswith("\nnext:\n  trueup predict m.trueup new.parquet -o scored.parquet\n  trueup explain m.trueup\n")
-    assert not list(here.glob(".trueup*"))
+    assert not list(workdir.glob(".trueup*"))
 
 
-def test_only_the_columns_that_are_needed_are_read(here, capsys, monkeypatch):
+def test_only_needed_columns_are_read(workdir, capsys, monkeypatch):
     from trueup.cli import io
 
-    asked, usual = {}, io.read_files
-    monkeypatch.setattr(io, "read_files", lambda paths, **given: asked.update(given) or usual(paths, **given))
+    asked, original = {}, io.read_files
+    monkeypatch.setattr(io, "read_files", lambda paths, **given: asked.update(given) or original(paths, **given))
     call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--threads", "1")
     assert asked["columns"] == ["y", "p", "country", "age"]
     assert asked["threads"] == 1
 
 
-def test_options_reach_the_recipe(here, capsys):
+def test_options_reach_the_calibrator(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--features", "zip,country", "--categorical", "zip"]
     more = ["--depth", "1", "--seed", "3", "--monotone", "--method", "mcgrad", "--quiet"]
     code, out, err = call(capsys, "fit", "rows.csv", *given, *more, "-o", "m.trueup")
     assert (code, err, out.count("\n")) == (0, "", 1)
     model = tu.load("m.trueup")
-    told = model.about.parameters
-    assert (told["depth"], told["random_state"], told["monotone"], told["categorical"]) == (1, 3, True, ["zip"])
+    parameters = model.about.parameters
+    assert (parameters["depth"], parameters["random_state"], parameters["monotone"], parameters["categorical"]) == (
+        1,
+        3,
+        True,
+        ["zip"],
+    )
     assert model.schema.features[0].levels == ("01", "02", "03")
 
 
-def test_json_says_everything(here, capsys):
+def test_json_contains_the_whole_fit(workdir, capsys):
     code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "-")
-    said = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert said["file"] == "m.trueup"
-    assert said["model"]["features"] == ["country", "age"]
-    assert said["history"]["chosen"] > 0
-    assert said["model"]["map"].startswith(f"{said['history']['chosen']} round")
-    assert said["explanation"]["corrections"]
+    assert output["file"] == "m.trueup"
+    assert output["model"]["features"] == ["country", "age"]
+    assert output["history"]["chosen"] > 0
+    assert output["model"]["map"].startswith(f"{output['history']['chosen']} round")
+    assert output["explanation"]["corrections"]
     code, out, _ = call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup", "--json", "m.json")
     assert "\nwrote m.json\nnext:\n" in out
-    assert json.loads((here / "m.json").read_text()) == said
+    assert json.loads((workdir / "m.json").read_text()) == output
 
 
-def test_several_classes_and_amounts_are_fitted(here, capsys):
+def test_several_classes_and_amounts_are_fitted(workdir, capsys):
     given = ["--outcome", "species", "--prediction", "q0,q1,q2", "--classes", "cat,dog,fox", "--features", "country"]
     assert call(capsys, "fit", "rows.csv", *given, "-o", "c.trueup")[0] == 0
     assert tu.load("c.trueup").schema.classes == ("cat", "dog", "fox")
@@ -80,7 +85,7 @@ def test_several_classes_and_amounts_are_fitted(here, capsys):
     assert tu.load("a.trueup").schema.task == "regression"
 
 
-def test_scores_that_are_right_are_left_alone(here, capsys):
+def test_calibrated_scores_are_left_unchanged(workdir, capsys):
     pl.DataFrame({"y": [0, 1] * 200, "p": [0.5] * 400, "g": ["a", "a", "b", "b"] * 100}).write_csv("calm.csv")
     code, out, _ = call(capsys, "fit", "calm.csv", "--outcome", "y", "--prediction", "p", "-o", "m.trueup")
     assert code == 0
@@ -94,7 +99,7 @@ def test_scores_that_are_right_are_left_alone(here, capsys):
     )
 
 
-def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
+def test_rows_without_an_outcome_are_an_error_or_dropped(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(y=pl.when(pl.col("id") < 100).then(None).otherwise(pl.col("y")))
     frame.write_csv("gaps.csv")
     code, _, err = call(capsys, "fit", "gaps.csv", *GIVEN, "-o", "m.trueup")
@@ -122,7 +127,7 @@ def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "no/m.json"], "there is no directory no"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "rows.parquet"], "rows.parquet would overwrite an input file"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "./m"], "./m would be written twice"),
-        (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "h.xlsx"], "cannot tell by its name how to write 'h.xlsx'"),
+        (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "h.xlsx"], "cannot tell the format of 'h.xlsx' by its name"),
         (["rows.parquet", *GIVEN, "-o", "m", "--held-out", "rows.parquet"], "rows.parquet would overwrite an input file"),
         (["rows.parquet", *GIVEN, "-o", "m.csv", "--held-out", "./m.csv"], "./m.csv would be written twice"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "h.json", "--held-out", "h.json"], "h.json would be written twice"),
@@ -135,26 +140,26 @@ def test_rows_without_an_outcome_are_refused_or_set_aside(here, capsys):
         (["--sql", "FROM 'rows.parquet' LIMIT 10", *GIVEN[:4], "--method", "auto", "-o", "m", "--held-out", "h.csv"], "--held-out: Auto held no rows out"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_with_exit_code_2(here, capsys, arguments, message):
-    before = sorted(here.iterdir())
+def test_invalid_input_exits_with_code_2(workdir, capsys, arguments, message):
+    before = sorted(workdir.iterdir())
     code, out, err = call(capsys, "fit", *arguments)
     assert (code, out) == (2, "")
     assert message in err
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_an_interrupted_fit_leaves_the_old_model(here, capsys, monkeypatch):
-    (here / "m.trueup").write_text("old")
+def test_an_interrupted_fit_leaves_the_old_model(workdir, capsys, monkeypatch):
+    (workdir / "m.trueup").write_text("old")
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("trueup.calibrators.mcgrad.estimator.MCGrad.fit_table", interrupt)
     assert call(capsys, "fit", "rows.parquet", *GIVEN, "-o", "m.trueup") == (130, "", "interrupted\n")
-    assert (here / "m.trueup").read_text() == "old"
+    assert (workdir / "m.trueup").read_text() == "old"
 
 
-def test_a_pipe_gets_plain_text(here):
+def test_pipes_receive_plain_text(workdir):
     given = [sys.executable, "-m", "trueup", "fit", "rows.parquet", *GIVEN, "-o", "m.trueup"]
     done = subprocess.run(given, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -165,7 +170,7 @@ def test_a_pipe_gets_plain_text(here):
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mcgrad"])
-def test_every_method_is_fitted_saved_and_told(here, capsys, method):
+def test_every_method_is_fitted_saved_and_described(workdir, capsys, method):
     columns = [] if method in ("isotonic", "platt", "temperature", "beta", "histogram") else ["--features", "country,age"]
     given = ["--outcome", "y", "--prediction", "p", "--method", method, *columns]
     code, out, err = call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")
@@ -177,25 +182,25 @@ def test_every_method_is_fitted_saved_and_told(here, capsys, method):
     assert code == 0
     assert model.info().map in out
     assert call(capsys, "predict", "m.trueup", "rows.parquet", "-o", "out.parquet", "--quiet")[0] == 0
-    found = pl.read_parquet("out.parquet")
-    np.testing.assert_array_equal(found["p_trueup"].to_numpy(), model.predict(found))
+    result = pl.read_parquet("out.parquet")
+    np.testing.assert_array_equal(result["p_trueup"].to_numpy(), model.predict(result))
 
 
-def test_a_curve_may_be_fitted_by_group(here, capsys):
+def test_curves_can_be_fitted_per_group(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "platt", "--by", "country"]
     assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
     model = tu.load("m.trueup")
-    assert (model.about.method, [one.name for one in model.schema.features]) == ("Grouped", ["country"])
+    assert (model.about.method, [item.name for item in model.schema.features]) == ("Grouped", ["country"])
 
 
-def test_a_single_correction_is_not_called_several(here, capsys):
+def test_a_single_correction_is_described_in_the_singular(workdir, capsys):
     given = ["--outcome", "amount", "--prediction", "forecast", "--task", "regression", "--method", "platt"]
     _, out, _ = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
     assert len(tu.load("m.trueup").explanation.corrections) == 1
     assert "; the largest correction:\n" in out
 
 
-def test_patches_are_listed(here, capsys):
+def test_patches_are_listed(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "multiaccuracy", "--features", "country"]
     assert call(capsys, "fit", "rows.parquet", *given, "-o", "m.trueup")[0] == 0
     patches = tu.load("m.trueup").map.patch_list
@@ -222,13 +227,13 @@ def test_patches_are_listed(here, capsys):
         (["--method", "magic"], "invalid choice: 'magic'"),
     ],
 )
-def test_options_of_other_methods_are_refused(here, capsys, more, message):
+def test_options_of_other_methods_are_rejected(workdir, capsys, more, message):
     code, _, err = call(capsys, "fit", "rows.parquet", "--outcome", "y", "--prediction", "p", *more, "-o", "m.trueup")
     assert code == 2
     assert message in err
 
 
-def test_methods_for_one_score_refuse_classes(here, capsys):
+def test_methods_for_one_score_reject_classes(workdir, capsys):
     given = ["--outcome", "species", "--prediction", "q0,q1,q2", "--classes", "cat,dog,fox", "--method", "hkrr"]
     code, _, err = call(capsys, "fit", "rows.csv", *given, "-o", "m.trueup")
     assert code == 2
@@ -238,22 +243,22 @@ def test_methods_for_one_score_refuse_classes(here, capsys):
     )
 
 
-def test_what_was_compared_and_what_is_left_is_told(here, capsys):
+def test_the_comparison_of_auto_and_saturation_are_reported(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
     code, out, _ = call(capsys, "fit", "rows.parquet", *given, "--method", "auto", "-o", "m.trueup", "--json", "m.json")
-    said = json.loads((here / "m.json").read_text())
+    output = json.loads((workdir / "m.json").read_text())
     assert code == 0
-    assert said["model"]["method"].startswith("Auto: ")
-    assert {one["name"] for one in said["choice"]["candidates"]} >= {"identity", "platt", "mcgrad"}
+    assert output["model"]["method"].startswith("Auto: ")
+    assert {item["name"] for item in output["choice"]["candidates"]} >= {"identity", "platt", "mcgrad"}
     assert "-> " in out
     assert "behind (s.e.)" in out
     code, out, _ = call(capsys, "fit", "rows.parquet", *given, "--method", "depthtwo", "-o", "m.trueup", "--json", "m.json")
-    said = json.loads((here / "m.json").read_text())
-    assert said["saturation"]["sentence"] in out
-    assert said["saturation"]["sentence"] in tu.load("m.trueup").history.reason
+    output = json.loads((workdir / "m.json").read_text())
+    assert output["saturation"]["sentence"] in out
+    assert output["saturation"]["sentence"] in tu.load("m.trueup").history.reason
 
 
-def test_a_curve_is_judged_where_asked(here, capsys):
+def test_curves_are_cross_validated_on_request(workdir, capsys):
     given = ["--outcome", "y", "--prediction", "p", "--method", "platt"]
     for more, judged in ((["--cross-validate"], "cross-validation"), ([], "training rows")):
         assert call(capsys, "fit", "rows.parquet", *given, *more, "-o", "m.trueup")[0] == 0

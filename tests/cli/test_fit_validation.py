@@ -1,4 +1,4 @@
-"""`trueup fit --validation`: rows of their own judge; and what else names the next step."""
+"""`trueup fit --validation`: validation rows in files of their own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FIT = ["fit", "first.csv", "--outcome", "y", "--prediction", "p", "--features", 
 
 
 @pytest.fixture
-def halves(here):
+def halves(workdir):
     frame = pl.read_parquet("rows.parquet").select("y", "p", "country", "zip", status=pl.col("y").cast(pl.String))
     frame[:2500].write_csv("first.csv")
     frame[2500:].write_csv("second.csv")
     return frame
 
 
-def test_the_rows_of_another_file_judge_the_fix(halves, capsys):
+def test_validation_rows_evaluate_the_fit(halves, capsys):
     code, out, err = call(capsys, *FIT, "--validation", "second.csv", "-o", "m.trueup", "--json", "fit.json")
     assert (code, err) == (0, "")
     assert "evaluated on given rows" in out
@@ -33,7 +33,7 @@ def test_the_rows_of_another_file_judge_the_fix(halves, capsys):
     assert json.loads(Path("fit.json").read_text())["history"]["evaluated_on"] == "given rows"
 
 
-def test_a_positive_outcome_counts_in_both_files(halves, capsys):
+def test_positive_applies_to_validation_rows_too(halves, capsys):
     words = ["fit", "first.csv", "--outcome", "status", "--positive", "1", "--prediction", "p", "--features", "country"]
     assert call(capsys, *words, "--validation", "second.csv", "--method", "platt", "-o", "m.trueup")[0] == 2
     words = words[:-2]
@@ -53,14 +53,14 @@ def test_a_positive_outcome_counts_in_both_files(halves, capsys):
         (["--validation", "second.csv", "--json", "second.csv"], "second.csv would overwrite an input file"),
     ],
 )
-def test_rows_that_cannot_judge_are_refused(halves, capsys, arguments, message):
+def test_invalid_validation_rows_are_rejected(halves, capsys, arguments, message):
     halves.select("y", "p").write_csv("bare.csv")
     code, out, err = call(capsys, *FIT, *arguments, "-o", "m.trueup")
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_a_model_among_the_rows_is_told_with_the_command_to_write(here, capsys):
+def test_a_model_named_among_the_rows_is_an_error_with_the_right_command(workdir, capsys):
     code, out, err = call(capsys, "predict", "rows.csv", "binary.trueup", "-o", "scored.csv")
     assert (code, out) == (2, "")
     assert err == (
@@ -69,14 +69,14 @@ def test_a_model_among_the_rows_is_told_with_the_command_to_write(here, capsys):
     )
 
 
-def test_scores_do_not_depend_on_how_many_are_made_at_once(here, capsys, monkeypatch):
+def test_scores_do_not_depend_on_the_chunk_size(workdir, capsys, monkeypatch):
     call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "whole.parquet")
     monkeypatch.setattr("trueup.cli.predict.CHUNK_ROWS", 333)
     call(capsys, "predict", "binary.trueup", "rows.parquet", "-o", "parts.parquet")
     assert pl.read_parquet("whole.parquet").equals(pl.read_parquet("parts.parquet"))
 
 
-def test_quiet_is_one_line_at_most(here, capsys):
+def test_quiet_prints_at_most_one_line(workdir, capsys):
     for arguments in (["explain", "binary.trueup"], ["explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR"}'],
                       ["demo", "--rows", "1000"]):  # fmt: skip
         code, out, err = call(capsys, *arguments, "--quiet")
@@ -85,7 +85,7 @@ def test_quiet_is_one_line_at_most(here, capsys):
     assert out == "wrote trueup-demo.html: open it in a browser\n"
 
 
-def test_decide_takes_a_positive_outcome_in_words(here, capsys):
+def test_decide_encodes_text_outcomes(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(
         status=pl.when(pl.col("y") == 1).then(pl.lit("yes")).otherwise(pl.lit("no"))
     )
@@ -109,7 +109,7 @@ def test_decide_takes_a_positive_outcome_in_words(here, capsys):
     assert call(capsys, *costs[:-2], "--positive", "yes")[0] == 2
 
 
-def test_the_rows_of_the_fit_under_another_name_cannot_judge_it(halves, capsys):
+def test_copies_of_training_rows_are_rejected_as_validation_rows(halves, capsys):
     halves[:2500].sample(fraction=1, shuffle=True, seed=0).write_csv("copy.csv")
     code, out, err = call(capsys, *FIT, "--validation", "copy.csv", "-o", "m.trueup")
     assert (code, out) == (2, "")
@@ -122,13 +122,13 @@ def test_the_rows_of_the_fit_under_another_name_cannot_judge_it(halves, capsys):
     assert "1,500 of 2,000 rows have the score of a training row" in err
 
 
-def test_equal_scores_of_few_values_say_nothing_about_rows(halves, capsys):
+def test_rounded_scores_do_not_identify_training_rows(halves, capsys):
     for name in ("first.csv", "second.csv"):
         pl.read_csv(name).with_columns(pl.col("p").round(1)).write_csv(name)
     assert call(capsys, *FIT, "--validation", "second.csv", "-o", "m.trueup")[0] == 0
 
 
-def test_verbose_does_not_print_the_rows_that_judge(halves, capsys):
+def test_verbose_does_not_print_the_validation_rows(halves, capsys):
     _, _, err = call(capsys, *FIT, "--validation", "second.csv", "-o", "m.trueup", "--verbose")
     assert "stopping='rows of --validation'" in err
     assert "array(" not in err

@@ -1,4 +1,4 @@
-"""`trueup predict`: everything a file had, and the corrected score beside it."""
+"""`trueup predict`: all columns of the input, and the corrected score."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ def expected(frame, model="binary.trueup"):
     return tu.load(model).predict(frame)
 
 
-def test_parquet_keeps_its_columns_types_and_rows(here, capsys):
+def test_parquet_keeps_its_columns_types_and_rows(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(
         many=pl.concat_list("id", "id"),
         price=pl.col("age").cast(pl.Decimal(10, 2)),
-        at=pl.col("day").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+        loans_directory=pl.col("day").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
     )
     frame.write_parquet("typed.parquet")
     code, out, err = call(capsys, "predict", "binary.trueup", "typed.parquet", "-o", "o.parquet")
     assert (code, err) == (0, "")
     assert out.startswith("wrote o.parquet: 4,000 rows with p_trueup (")
-    found = pl.read_parquet("o.parquet")
-    assert found.columns == [*frame.columns, "p_trueup"]
-    assert found.drop("p_trueup").equals(frame.cast({"day": found.schema["day"]}))
-    assert (found["p_trueup"].to_numpy() == expected(frame)).all()
+    result = pl.read_parquet("o.parquet")
+    assert result.columns == [*frame.columns, "p_trueup"]
+    assert result.drop("p_trueup").equals(frame.cast({"day": result.schema["day"]}))
+    assert (result["p_trueup"].to_numpy() == expected(frame)).all()
 
 
-def test_csv_is_passed_on_as_it_is_written(here, capsys):
+def test_csv_values_are_copied_verbatim(workdir, capsys):
     assert call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "o.csv", "--as", "fixed")[0] == 0
-    old, new = (here / "rows.csv").read_text().splitlines(), (here / "o.csv").read_text().splitlines()
+    old, new = (workdir / "rows.csv").read_text().splitlines(), (workdir / "o.csv").read_text().splitlines()
     assert new[0] == old[0] + ",fixed"
     assert all(b.startswith(a + ",") for a, b in zip(old, new, strict=True))
-    found = np.array([float(line.rpartition(",")[2]) for line in new[1:]])
-    assert (found == expected(pl.read_parquet("rows.parquet"))).all()
+    result = np.array([float(line.rpartition(",")[2]) for line in new[1:]])
+    assert (result == expected(pl.read_parquet("rows.parquet"))).all()
 
 
 @pytest.mark.parametrize("name", ["o.tsv", "o.csv.gz", "o.json", "o.jsonl", "o.parquet"])
-def test_the_ending_says_the_format_and_csv_loses_no_digits(here, capsys, name):
-    lines = (here / "rows.csv").read_text().splitlines()
-    (here / "more.csv").write_text(
+def test_the_extension_determines_the_format_and_no_digits_are_lost(workdir, capsys, name):
+    lines = (workdir / "rows.csv").read_text().splitlines()
+    (workdir / "more.csv").write_text(
         "\n".join([lines[0] + ",big,state", *[f"{x},12345678901234567890,NA" for x in lines[1:]]])
     )
     assert call(capsys, "predict", "binary.trueup", "more.csv", "-o", name)[0] == 0
@@ -59,20 +59,20 @@ def test_the_ending_says_the_format_and_csv_loses_no_digits(here, capsys, name):
         assert call(capsys, "predict", "binary.trueup", name, "-o", "again.csv", "--as", "q")[0] == 0  # reads as before
 
 
-def test_json_is_passed_on_as_it_is_written(here, capsys):
+def test_json_values_are_copied(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(box=pl.struct("id", "code"))
     frame.write_ndjson("rows.jsonl")
     assert call(capsys, "predict", "binary.trueup", "rows.jsonl", "-o", "o.jsonl")[0] == 0
-    found = pl.read_ndjson("o.jsonl")
-    assert found.drop("p_trueup").equals(pl.read_ndjson("rows.jsonl"))
-    assert (found["p_trueup"].to_numpy() == expected(frame)).all()
+    result = pl.read_ndjson("o.jsonl")
+    assert result.drop("p_trueup").equals(pl.read_ndjson("rows.jsonl"))
+    assert (result["p_trueup"].to_numpy() == expected(frame)).all()
 
 
-def test_only_writes_the_new_columns(here, capsys):
+def test_only_writes_just_the_new_columns(workdir, capsys):
     assert call(capsys, "predict", "classes.trueup", "rows.csv", "-o", "o.parquet", "--only")[0] == 0
-    found = pl.read_parquet("o.parquet")
-    assert found.columns == ["q0_trueup", "q1_trueup", "q2_trueup"]
-    assert (found.to_numpy() == expected(pl.read_parquet("rows.parquet"), "classes.trueup")).all()
+    result = pl.read_parquet("o.parquet")
+    assert result.columns == ["q0_trueup", "q1_trueup", "q2_trueup"]
+    assert (result.to_numpy() == expected(pl.read_parquet("rows.parquet"), "classes.trueup")).all()
     code, out, _ = call(
         capsys, "predict", "classes.trueup", "rows.csv", "-o", "o.csv", "--as", "a,b", "--as", "c", "--quiet"
     )
@@ -80,13 +80,13 @@ def test_only_writes_the_new_columns(here, capsys):
     assert pl.read_csv("o.csv").columns[-3:] == ["a", "b", "c"]
 
 
-def test_amounts_are_corrected(here, capsys):
+def test_regression_scores_are_corrected(workdir, capsys):
     assert call(capsys, "predict", "amounts.trueup", "rows.parquet", "-o", "o.parquet")[0] == 0
-    found = pl.read_parquet("o.parquet")
-    assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
+    result = pl.read_parquet("o.parquet")
+    assert (result["forecast_trueup"].to_numpy() == expected(result, "amounts.trueup")).all()
 
 
-def test_a_column_of_values_the_model_has_not_seen_is_told_once(here, capsys):
+def test_unseen_levels_are_reported_once(workdir, capsys):
     pl.DataFrame({"country": ["XX"] * 200, "forecast": np.linspace(0, 99, 200)}).write_csv("strange.csv")
     code, _, err = call(capsys, "predict", "amounts.trueup", "strange.csv", "-o", "strange-out.csv")
     assert code == 0
@@ -94,7 +94,7 @@ def test_a_column_of_values_the_model_has_not_seen_is_told_once(here, capsys):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_every_row_of_many_files_gets_its_own_score(here, capsys, ending):
+def test_rows_of_many_files_get_their_own_scores(workdir, capsys, ending):
     rng = np.random.default_rng(1)
     n = 90_000
     for part in range(3):
@@ -109,30 +109,30 @@ def test_every_row_of_many_files_gets_its_own_score(here, capsys, ending):
     assert "270,000 rows" in out
     assert "note: country: " in err
     assert "rows have a level that the model has not seen ('XX'), treated as missing" in err
-    found = getattr(pl, f"read_{ending}")(f"all.{ending}")
-    assert (found["id"].to_numpy() == np.arange(3 * n)).all()
-    assert (found["forecast_trueup"].to_numpy() == expected(found, "amounts.trueup")).all()
+    result = getattr(pl, f"read_{ending}")(f"all.{ending}")
+    assert (result["id"].to_numpy() == np.arange(3 * n)).all()
+    assert (result["forecast_trueup"].to_numpy() == expected(result, "amounts.trueup")).all()
 
 
-def test_a_query_is_run_once(here, capsys):
+def test_queries_are_run_once(workdir, capsys):
     query = "SELECT *, random() AS luck FROM data WHERE age > 40 ORDER BY luck"
     code, _, _ = call(capsys, "predict", "binary.trueup", "rows.parquet", "--sql", query, "-o", "o.parquet")
     assert code == 0
-    found = pl.read_parquet("o.parquet")
-    assert found["luck"].is_sorted()
-    assert (found["p_trueup"].to_numpy() == expected(found)).all()
+    result = pl.read_parquet("o.parquet")
+    assert result["luck"].is_sorted()
+    assert (result["p_trueup"].to_numpy() == expected(result)).all()
     assert call(capsys, "predict", "binary.trueup", "--sql", "FROM 'rows.csv' LIMIT 5", "-o", "o.csv")[0] == 0
     assert len(pl.read_csv("o.csv")) == 5
 
 
-def test_true_is_true_however_it_is_written(here, capsys):
-    text = (here / "rows.csv").read_text()
-    (here / "loud.csv").write_text(text.replace(",true,", ",True,").replace(",false,", ",FALSE,"))
+def test_booleans_are_read_in_any_case(workdir, capsys):
+    text = (workdir / "rows.csv").read_text()
+    (workdir / "loud.csv").write_text(text.replace(",true,", ",True,").replace(",false,", ",FALSE,"))
     assert call(capsys, "predict", "binary.trueup", "loud.csv", "-o", "o.csv", "--only")[0] == 0
     assert (pl.read_csv("o.csv")["p_trueup"].to_numpy() == expected(pl.read_parquet("rows.parquet"))).all()
 
 
-def test_a_file_without_rows_gives_one_without_rows(here, capsys):
+def test_an_empty_file_is_scored_to_an_empty_file(workdir, capsys):
     pl.read_parquet("rows.parquet").head(0).write_parquet("none.parquet")
     code, out, _ = call(capsys, "predict", "binary.trueup", "none.parquet", "-o", "o.parquet")
     assert code == 0
@@ -140,14 +140,14 @@ def test_a_file_without_rows_gives_one_without_rows(here, capsys):
     assert len(pl.read_parquet("o.parquet")) == 0
 
 
-def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, capsys):
-    (here / "real.csv").write_text("old")
-    (here / "real.csv").chmod(0o600)
-    (here / "link.csv").symlink_to("real.csv")
+def test_replaced_files_keep_permissions_and_symbolic_links(workdir, capsys):
+    (workdir / "real.csv").write_text("old")
+    (workdir / "real.csv").chmod(0o600)
+    (workdir / "link.csv").symlink_to("real.csv")
     assert call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "link.csv")[0] == 0
-    assert (here / "link.csv").is_symlink()
-    assert (here / "real.csv").stat().st_mode & 0o777 == 0o600
-    assert (here / "real.csv").read_text() != "old"
+    assert (workdir / "link.csv").is_symlink()
+    assert (workdir / "real.csv").stat().st_mode & 0o777 == 0o600
+    assert (workdir / "real.csv").read_text() != "old"
 
 
 @pytest.mark.parametrize(
@@ -156,15 +156,15 @@ def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, cap
         (["binary.trueup", "-o", "o.csv"], "no FILE was named"),
         (["binary.trueup", "rows.csv"], "required: -o/--output"),
         ([], "required: MODEL, FILE, -o/--output\nhint: see trueup predict --help"),
-        (["binary.trueup", "rows.csv", "-o", "o.xlsx"], "cannot tell by its name how to write 'o.xlsx'\nhint: let it end in .parq"),
-        (["binary.trueup", "rows.csv", "-o", "o.parquet.gz"], "cannot tell by its name how to write"),
+        (["binary.trueup", "rows.csv", "-o", "o.xlsx"], "cannot tell the format of 'o.xlsx' by its name\nhint: it must end in .parq"),
+        (["binary.trueup", "rows.csv", "-o", "o.parquet.gz"], "cannot tell the format of"),
         (["binary.trueup", "rows.csv", "-o", "no/o.csv"], "there is no directory no"),
         (["binary.trueup", "rows.csv", "-o", "rows.csv"], "rows.csv would overwrite an input file"),
         (["binary.trueup", "r*.csv", "-o", "./rows.csv"], "./rows.csv would overwrite an input file"),
         (["rows.csv", "rows.csv", "-o", "o.csv"], "it is not an archive of trueup"),
         (["none.trueup", "rows.csv", "-o", "o.csv"], "there is no such file"),
         (["binary.trueup", "none.csv", "-o", "o.csv"], "no file 'none.csv'"),
-        (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", "AGE"], "there is a column 'AGE' already\nhint: name the new one with --as"),
+        (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", "AGE"], "there is a column 'AGE' already\nhint: choose another name, as --as ..."),
         (["binary.trueup", "rows.csv", "-o", "o.csv", "--as", ""], "--as needs one name; got ''"),
         (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q"], "--as needs 3 names, one each for q0, q1, q2; got 'q'"),
         (["classes.trueup", "rows.csv", "-o", "o.csv", "--as", "q,r,Q"], "--as needs 3 names"),
@@ -176,31 +176,36 @@ def test_a_file_that_is_replaced_keeps_its_rights_and_a_link_its_place(here, cap
         (["binary.trueup", "rows.csv", "--onyl", "-o", "o.csv"], "hint: did you mean --only?"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_with_exit_code_2_and_leaves_no_file(here, capsys, arguments, message):
+def test_invalid_input_exits_with_code_2_and_leaves_no_file(workdir, capsys, arguments, message):
     frame = pl.read_parquet("rows.parquet").head(100)
     frame.rename({"age": "aged"}).write_csv("lacks.csv")
     frame.with_columns(age=pl.lit("old")).write_csv("other.csv")
     frame.with_columns(p=pl.col("p") + 1).write_csv("bad.csv")
-    before = sorted(here.iterdir())
+    before = sorted(workdir.iterdir())
     code, out, err = call(capsys, "predict", *arguments)
     assert (code, out) == (2, "")
     assert message in err
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_a_damaged_model_is_one_clear_message(here, capsys):
-    whole = (here / "binary.trueup").read_bytes()
-    middle = len(whole) // 2
-    for content in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], b"", b"PK"):
-        (here / "hurt.trueup").write_bytes(content)
+def test_damaged_models_are_rejected(workdir, capsys):
+    content = (workdir / "binary.trueup").read_bytes()
+    middle = len(content) // 2
+    for damaged in (
+        content[:middle],
+        content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        b"",
+        b"PK",
+    ):
+        (workdir / "hurt.trueup").write_bytes(damaged)
         code, out, err = call(capsys, "predict", "hurt.trueup", "rows.csv", "-o", "o.csv")
         assert (code, out) == (2, "")
         assert err.startswith("error: cannot read hurt.trueup: ")
         assert err.count("\n") == 2
-    assert not (here / "o.csv").exists()
+    assert not (workdir / "o.csv").exists()
 
 
-def test_rows_that_change_between_two_readings_are_noticed(here, capsys, monkeypatch):
+def test_rows_that_change_between_readings_are_an_error(workdir, capsys, monkeypatch):
     from trueup.cli import predict
 
     frame = pl.read_parquet("rows.parquet")
@@ -208,15 +213,15 @@ def test_rows_that_change_between_two_readings_are_noticed(here, capsys, monkeyp
 
     def change(*arguments):
         frame.reverse().write_parquet("changing.parquet")
-        return usual(*arguments)
+        return original(*arguments)
 
-    usual = predict.read_like
+    original = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
     code, _, err = call(capsys, "predict", "binary.trueup", "changing.parquet", "-o", "o.parquet")
     assert code == 2
     assert "cannot write the result: " in err
     assert "the rows are not those that were read before" in err
-    assert not list(here.glob("*o.parquet")) + list(here.glob(".trueup*"))
+    assert not list(workdir.glob("*o.parquet")) + list(workdir.glob(".trueup*"))
 
 
 WORK = """
@@ -238,15 +243,15 @@ sys.exit(main(["predict", "amounts.trueup", "--sql", query, "-o", "o.csv"]))
 """
 
 
-def test_control_c_while_writing_leaves_the_old_file_and_nothing_else(here):
-    (here / "o.csv").write_text("old")
-    before = sorted(here.iterdir())
+def test_ctrl_c_while_writing_keeps_the_old_file(workdir):
+    (workdir / "o.csv").write_text("old")
+    before = sorted(workdir.iterdir())
     assert interrupted(WORK) == (130, "", "interrupted\n")
-    assert (here / "o.csv").read_text() == "old"
-    assert sorted(here.iterdir()) == before
+    assert (workdir / "o.csv").read_text() == "old"
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_a_process_that_has_to_be_ended_leaves_no_half_a_file(here):
+def test_a_terminated_process_leaves_no_partial_file(workdir):
     code = """
 import hashlib, sys
 from trueup.cli import console, main, predict
@@ -257,7 +262,7 @@ def stuck(*_, **__):
 predict.add_columns = stuck
 sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
 """
-    before = sorted(here.iterdir())
+    before = sorted(workdir.iterdir())
     returned, _, err = interrupted(code)
     assert (returned, err) == (130, "interrupted\n")
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before

@@ -1,4 +1,4 @@
-"""The command as a process: pipes, terminals, interruptions, and nothing but clean text."""
+"""The command as a process: pipes, terminals, interrupts, and control characters."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def command(*arguments, **more):
     )
 
 
-def hostile_file(folder: Path) -> Path:
+def hostile_file(directory: Path) -> Path:
     names = ["\x1b[31mred\x07", "[red]x[/red] :smile:", "<script>alert(1)</script>", "‮evil", "y" * 10_000, "עברית 👩"]
     rng = np.random.default_rng(0)
     p = rng.uniform(0.1, 0.4, 600)
     data = {"outcome": (rng.random(600) < 2 * p) * 1, "prediction": p, "g": [name for name in names for _ in range(100)]}
-    pl.DataFrame(data).write_parquet(folder / "hostile.parquet")
-    return folder / "hostile.parquet"
+    pl.DataFrame(data).write_parquet(directory / "hostile.parquet")
+    return directory / "hostile.parquet"
 
 
-def test_hostile_names_do_not_reach_the_terminal_raw(tmp_path, capsys):
+def test_control_characters_of_names_are_replaced(tmp_path, capsys):
     code, out, err = run(capsys, str(hostile_file(tmp_path)), *ROLES)
     assert code == 0
     assert "\x1b" not in out + err
@@ -48,7 +48,7 @@ def test_hostile_names_do_not_reach_the_terminal_raw(tmp_path, capsys):
     assert max(map(len, out.splitlines())) < 400
 
 
-def test_hostile_names_are_shown_literally_in_a_terminal(tmp_path):
+def test_markup_in_names_is_shown_literally(tmp_path):
     shown = in_a_terminal("audit", str(hostile_file(tmp_path)), *ROLES, columns=160)
     assert "g=[red]x[/red] :smile:" in shown
     assert "·[31mred·" in shown
@@ -56,7 +56,7 @@ def test_hostile_names_are_shown_literally_in_a_terminal(tmp_path):
     assert "‮" not in shown
 
 
-def test_hostile_arguments_do_not_reach_the_terminal_raw(at, capsys):
+def test_control_characters_of_arguments_are_replaced(loans_directory, capsys):
     for arguments in (
         ["\x1b[31m.parquet", *ROLES],
         ["loans.parquet", *ROLES, "--\x1b[31m"],
@@ -68,7 +68,7 @@ def test_hostile_arguments_do_not_reach_the_terminal_raw(at, capsys):
 
 
 def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
-    """Run the command on a terminal of its own and give what it shows, but for the progress of slow machines."""
+    """Run the command on a pseudo-terminal and return what it shows, without progress."""
     main_end, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     # A test runner may tell its workers a width of its own; the terminal's is the one to go by.
@@ -95,7 +95,7 @@ def in_a_terminal(*arguments: str, columns: int = 100, **more: str) -> str:
     return b"".join(parts).decode()
 
 
-def test_a_terminal_gets_colour_unless_no_color_is_set(at):
+def test_terminals_get_colour_unless_no_color_is_set(loans_directory):
     shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region")
     assert "\x1b[1;31mmiscalibrated" in shown
     plain = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region", NO_COLOR="1")
@@ -105,7 +105,7 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(at):
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 140])
-def test_a_table_fits_its_terminal(at, columns):
+def test_tables_fit_the_terminal(loans_directory, columns):
     shown = in_a_terminal("audit", "loans.parquet", *ROLES, "--by", "region,product", columns=columns)
     shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
     # A command to copy stays on one line, however long it is.
@@ -114,7 +114,7 @@ def test_a_table_fits_its_terminal(at, columns):
     assert ("interval" in shown) == (columns >= 120)
 
 
-def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkeypatch):
+def test_the_progress_bar_appears_only_on_terminals_and_after_a_delay(monkeypatch):
     monkeypatch.setattr(console, "PROGRESS_DELAY_S", 0.4)
     main_end, its_end = pty.openpty()
     with os.fdopen(its_end, "w") as terminal:
@@ -137,7 +137,7 @@ def test_a_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkey
     assert "short work" not in shown
 
 
-def test_a_progress_bar_says_how_long_it_will_take_where_that_is_known(monkeypatch):
+def test_the_progress_bar_estimates_the_remaining_time(monkeypatch):
     monkeypatch.setattr(console, "PROGRESS_DELAY_S", 0.1)
     main_end, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
@@ -171,7 +171,7 @@ def test_the_steps_of_all_rounds_are_counted(monkeypatch):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_second_piece_of_work_has_a_time_of_its_own(monkeypatch, named):
+def test_every_phase_has_its_own_progress(monkeypatch, named):
     monkeypatch.setattr(console, "PROGRESS_DELAY_S", 0.0)
     main_end, its_end = pty.openpty()
     seen = []
@@ -195,15 +195,15 @@ def test_a_second_piece_of_work_has_a_time_of_its_own(monkeypatch, named):
     assert seen == [(done == 10, done) for done in (*range(1, 11), *range(1, 6))]
 
 
-def accented(folder: Path) -> Path:
+def accented(directory: Path) -> Path:
     p = np.random.default_rng(0).uniform(0.1, 0.4, 200)
     data = {"outcome": [0, 1] * 100, "prediction": p, "g": ["café"] * 100 + ["日本"] * 100}
-    pl.DataFrame(data).write_csv(folder / "letters.csv")
-    return folder / "letters.csv"
+    pl.DataFrame(data).write_csv(directory / "letters.csv")
+    return directory / "letters.csv"
 
 
 @pytest.mark.parametrize("kind", ["--csv", "--markdown", "--json"])
-def test_data_on_standard_output_is_that_of_a_file_whatever_the_terminal(tmp_path, kind):
+def test_data_on_standard_output_is_utf8_whatever_the_terminal(tmp_path, kind):
     words = ["audit", str(accented(tmp_path)), *ROLES, kind, "-"]
     surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
     call = [sys.executable, "-m", "trueup", *words]
@@ -213,14 +213,17 @@ def test_data_on_standard_output_is_that_of_a_file_whatever_the_terminal(tmp_pat
     assert ("g=café" in shown) or (kind == "--json" and json.loads(shown)["rows"] == 200)
 
 
-def test_data_for_a_closed_standard_output_is_refused(tmp_path):
+def test_data_to_a_closed_standard_output_is_an_error(tmp_path):
     call = f'"{sys.executable}" -m trueup audit "{accented(tmp_path)}" {" ".join(ROLES)} '
-    for words, code, said in ((">&-", 0, ""), ("--csv - >&-", 2, "error: cannot write to standard output: it is closed\n")):
+    for words, code, output in (
+        (">&-", 0, ""),
+        ("--csv - >&-", 2, "error: cannot write to standard output: it is closed\n"),
+    ):
         done = subprocess.run(["sh", "-c", call + words], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-        assert (done.returncode, done.stderr.partition("hint")[0]) == (code, said)
+        assert (done.returncode, done.stderr.partition("hint")[0]) == (code, output)
 
 
-def test_a_closed_pipe_ends_quietly_and_keeps_the_verdict(at):
+def test_audit_ignores_a_closed_pipe_and_keeps_the_exit_code(loans_directory):
     for arguments in (["--json", "-"], ["--top", "100000"]):
         with subprocess.Popen(
             [sys.executable, "-m", "trueup", "audit", "loans.parquet", *ROLES, "--fail-if", "miscalibrated", *arguments],
@@ -233,7 +236,7 @@ def test_a_closed_pipe_ends_quietly_and_keeps_the_verdict(at):
             assert process.wait() == 1
 
 
-def test_a_closed_pipe_ends_help_quietly():
+def test_help_ignores_a_closed_pipe():
     with subprocess.Popen(
         [sys.executable, "-m", "trueup", "audit", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -245,7 +248,7 @@ def test_a_closed_pipe_ends_help_quietly():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_behind_standard_output_is_told():
+def test_a_full_disk_behind_standard_output_is_an_error():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "trueup", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -254,7 +257,7 @@ def test_a_full_disk_behind_standard_output_is_told():
     assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
-def test_the_process_leaves_with_the_exit_code(at):
+def test_the_process_returns_the_exit_code(loans_directory):
     done = command("audit", "loans.parquet", *ROLES, "--by", "region", "--fail-if", "miscalibrated", "--quiet")
     assert (done.returncode, done.stderr) == (1, "")
     done = command("audit", "missing.csv", *ROLES)
@@ -274,11 +277,11 @@ sys.exit(main(["audit", "x.csv", "--outcome", "y", "--prediction", "p"]))
 """
 
 
-def test_control_c_is_exit_code_130_without_a_traceback():
+def test_ctrl_c_exits_with_code_130_without_a_traceback():
     assert interrupted(WORK.format("time.sleep(60)")) == (130, "", "interrupted\n")
 
 
-def test_control_c_ends_compiled_code_that_does_not_listen():
+def test_ctrl_c_terminates_compiled_code():
     slow = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2_000_000_000)"
     assert interrupted(WORK.format(slow)) == (130, "", "interrupted\n")
 
@@ -296,7 +299,7 @@ def test_help_is_quick_and_has_examples():
     assert "--fail-if" in done.stdout
 
 
-def test_nothing_heavy_is_imported_for_help():
+def test_help_imports_nothing_heavy():
     code = "import sys; from trueup.cli import main; main(['audit', '--help']); print(sorted({'numpy', 'rich', 'duckdb', 'numba'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")

@@ -1,4 +1,4 @@
-"""The words of the command line: one name, one meaning; help with examples; completion in a shell."""
+"""Options with one meaning for all verbs, help with examples, and completion in shells."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trueup.cli.verbs import PROFILE_NAMES, SHELLS
 
 
 def verbs():
-    (found,) = (one for one in parser.build_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    return found.choices
+    (result,) = (item for item in parser.build_parser()._actions if isinstance(item, argparse._SubParsersAction))
+    return result.choices
 
 
 def options():
-    """Give every option that is written out, with its verb."""
+    """Return every option with its verb."""
     for verb, its in verbs().items():
         for action in its._actions:
             for name in action.option_strings:
@@ -30,32 +30,38 @@ def options():
 
 
 def meaning(action):
-    """Say what an option is: before the first semicolon, colon or bracket comes what does not depend on the verb."""
+    """Return the part of the help that does not depend on the verb: up to the first semicolon, colon or parenthesis."""
     return re.split(r"[;:(]", action.help)[0].strip()
 
 
-def test_an_option_means_the_same_wherever_it_is_taken():
+def test_options_have_the_same_meaning_for_all_verbs():
     seen = {}
     for verb, name, action in options():
-        told = (meaning(action), action.metavar, action.dest, action.nargs, getattr(action.type, "__qualname__", None))
-        first = seen.setdefault(name, (verb, told))
-        assert told == first[1], f"{name} of {verb} is not that of {first[0]}"
+        definition = (
+            meaning(action),
+            action.metavar,
+            action.dest,
+            action.nargs,
+            getattr(action.type, "__qualname__", None),
+        )
+        first = seen.setdefault(name, (verb, definition))
+        assert definition == first[1], f"{name} of {verb} is not that of {first[0]}"
     assert len(seen) > 50
 
 
-def test_a_value_that_is_chosen_from_a_list_is_chosen_from_the_same_list():
+def test_options_have_the_same_choices_for_all_verbs():
     seen = {}
     for verb, name, action in options():
         assert seen.setdefault(name, action.choices) == action.choices, f"{name} of {verb}"
 
 
-def test_an_option_is_spelt_in_small_letters_with_hyphens_and_explained():
+def test_options_are_lower_case_with_hyphens_and_have_help():
     for verb, name, action in options():
         assert re.fullmatch(r"-[a-z]|--[a-z]+(-[a-z]+)*", name), f"{verb} {name}"
         assert action.help, f"{verb} {name}"
 
 
-def test_every_verb_takes_what_every_verb_takes():
+def test_every_verb_has_the_common_options():
     for verb, its in verbs().items():
         taken = {name for action in its._actions for name in action.option_strings}
         assert {"--help", "--quiet", "--verbose", "--debug"} <= taken, verb
@@ -63,7 +69,7 @@ def test_every_verb_takes_what_every_verb_takes():
 
 
 @pytest.mark.parametrize("verb", verbs())
-def test_the_help_of_a_verb_has_examples_that_the_parser_understands(verb):
+def test_examples_in_help_can_be_parsed(verb):
     epilog = verbs()[verb].epilog
     assert epilog.startswith("examples:\n")
     text = epilog.replace("\\\n", " ")
@@ -75,14 +81,14 @@ def test_the_help_of_a_verb_has_examples_that_the_parser_understands(verb):
         parser.build_parser().parse_args(words[1:])
 
 
-def test_a_misspelt_choice_or_verb_is_guessed(capsys):
+def test_misspelt_choices_and_verbs_get_suggestions(capsys):
     roles = ["fit", "x.csv", "--outcome", "y", "--prediction", "p", "-o", "m.trueup"]
     assert call(capsys, *roles, "--method", "isotonik")[2].endswith("hint: did you mean --method isotonic?\n")
     assert call(capsys, "adit")[2].endswith("hint: did you mean audit?\n")
     assert call(capsys, *roles, "--method", "zzz")[2].endswith("hint: see trueup fit --help\n")
 
 
-def test_the_profiles_that_help_names_are_those_there_are():
+def test_help_lists_the_existing_profiles():
     from trueup.reports.profiles.profile import PROFILES
 
     assert set(PROFILE_NAMES) == set(PROFILES)
@@ -139,7 +145,7 @@ def test_a_shell_parses_its_script(tmp_path, shell):
         ("audit x.csv --fix m", {"m.trueup"}),
     ],
 )
-def test_bash_offers_what_may_come_next(tmp_path, words, offered):
+def test_bash_completes_words(tmp_path, words, offered):
     for name in ("scores.csv", "my scores.csv", "m.trueup"):
         (tmp_path / name).touch()
     (tmp_path / "spill").mkdir()

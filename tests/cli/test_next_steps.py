@@ -1,4 +1,4 @@
-"""What `trueup audit` says after its table: which columns it took, what to make of a fix, and what to do next."""
+"""Default columns, training rows, and suggested next commands."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def scored(capsys, model, rows, place):
 
 
 @pytest.fixture
-def halves(here, capsys):
-    """Give two files of other rows, and a model of the first."""
+def halves(workdir, capsys):
+    """Write two files of different rows, and a model fitted on the first."""
     frame = pl.read_parquet("rows.parquet").select("country", "age", "p", "y")
     frame[:2000].write_csv("old.csv")
     frame[2000:].write_csv("new.csv")
     assert call(capsys, "fit", "old.csv", *PLATT, "-o", "m.trueup")[0] == 0
-    return here
+    return workdir
 
 
 # Columns
 
 
-def test_columns_that_nobody_named_are_told(halves, capsys):
+def test_default_segment_columns_are_listed(halves, capsys):
     roles = ["--outcome", "y", "--prediction", "p"]
     _, out, err = run(capsys, "old.csv", *roles)
     assert "\nsegments of country and age: all columns without a role; choose columns with --by\n" in out
@@ -48,12 +48,12 @@ def test_columns_that_nobody_named_are_told(halves, capsys):
     assert run(capsys, "old.csv", *roles, "--quiet")[1].count("\n") == 1
 
 
-def test_many_columns_are_counted(at, capsys):
+def test_many_columns_are_counted(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--depth", "1")
     assert "\nsegments of region, product, employment, age, income and 4 more: all columns" in out
 
 
-def test_what_is_too_thin_is_not_counted_among_those_left_out(at, capsys):
+def test_untested_segments_are_not_counted_among_hidden_ones(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--min-rows", "3000", "--top", "2")
     assert "more segment" not in out
     assert "too thin to tell: 12 segments have fewer than 3,000 rows" in out
@@ -62,7 +62,7 @@ def test_what_is_too_thin_is_not_counted_among_those_left_out(at, capsys):
 # The fix
 
 
-def test_a_fix_of_another_score_is_refused(halves, capsys):
+def test_a_model_of_another_score_is_rejected(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     given = ["s.csv", "--outcome", "y", "--prediction", "p_trueup", "--against", "age", "--task", "regression"]
     code, out, err = run(capsys, *given, "--fix", "m.trueup")
@@ -74,7 +74,7 @@ def test_a_fix_of_another_score_is_refused(halves, capsys):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_rows_that_taught_the_fix_are_recognised_in_any_order(halves, capsys, ending):
+def test_training_rows_are_recognised_in_any_order(halves, capsys, ending):
     scored(capsys, "m.trueup", "old.csv", f"s.{ending}")
     frame = (pl.read_csv if ending == "csv" else pl.read_parquet)(f"s.{ending}").sample(fraction=1, shuffle=True, seed=1)
     getattr(frame, f"write_{ending}")(f"t.{ending}")
@@ -89,7 +89,7 @@ def test_rows_that_taught_the_fix_are_recognised_in_any_order(halves, capsys, en
     )
 
 
-def test_rows_that_taught_a_fix_of_classes_are_recognised_too(here, capsys):
+def test_training_rows_of_classes_are_recognised(workdir, capsys):
     scored(capsys, "classes.trueup", "rows.parquet", "s.parquet")
     words = ["--prediction", "q0_trueup,q1_trueup,q2_trueup", "--against", "q0,q1,q2", "--classes", "cat,dog,fox"]
     words = ["--outcome", "species", *words, "--by", "country"]
@@ -97,14 +97,14 @@ def test_rows_that_taught_a_fix_of_classes_are_recognised_too(here, capsys):
     assert err.startswith("warning: these 4,000 rows look like those the model was fitted on")
 
 
-def test_as_many_other_rows_are_not_taken_for_those_of_the_fit(halves, capsys):
+def test_other_rows_are_not_taken_for_training_rows(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     assert load("m.trueup").about.rows == len(pl.read_csv("s.csv")) == 2000
     code, _, err = run(capsys, "s.csv", *TWO, "--fix", "m.trueup")
     assert (code, err) == (0, "")
 
 
-def test_one_shift_for_all_rows_is_no_sign_that_they_taught_the_fix(tmp_path, monkeypatch, capsys):
+def test_a_constant_shift_does_not_identify_training_rows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     for name in ("old.csv", "new.csv"):  # as many rows, and all of them 5 too low
@@ -120,7 +120,7 @@ def test_one_shift_for_all_rows_is_no_sign_that_they_taught_the_fix(tmp_path, mo
 
 
 @pytest.mark.parametrize(("rows", "taught"), [("old.csv", True), ("new.csv", False)])
-def test_json_says_whether_rows_look_like_those_of_the_fit(halves, capsys, rows, taught):
+def test_json_states_whether_rows_look_like_training_rows(halves, capsys, rows, taught):
     scored(capsys, "m.trueup", rows, "s.csv")
     assert run(capsys, "s.csv", *TWO, "--fix", "m.trueup", "-o", "both.json")[0] == 0
     assert json.loads(Path("both.json").read_text())["training_rows"] is taught
@@ -129,15 +129,15 @@ def test_json_says_whether_rows_look_like_those_of_the_fit(halves, capsys, rows,
 # What to do next
 
 
-def test_names_that_begin_with_a_dash_are_not_options_in_the_next_command(at, tmp_path, monkeypatch, capsys):
+def test_names_with_a_leading_hyphen_survive_in_next_commands(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    pl.read_parquet(at / "loans.parquet").rename({"region": "-region"}).write_csv("-loans.csv")
+    pl.read_parquet(loans_directory / "loans.parquet").rename({"region": "-region"}).write_csv("-loans.csv")
     command = run(capsys, *ROLES, "--by=-region", "--", "-loans.csv")[1].splitlines()[-1].strip()
     assert command.startswith("trueup fit ./-loans.csv ")
     assert call(capsys, *shlex.split(command)[1:], "--quiet")[0] == 0
 
 
-def test_after_a_fix_that_holds_the_next_command_corrects_new_rows(halves, capsys):
+def test_a_successful_correction_suggests_predict(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     _, out, _ = run(capsys, "s.csv", *TWO, "--fix", "m.trueup", "-o", "both.html")
     *_, sentence, command = out.splitlines()
@@ -145,7 +145,7 @@ def test_after_a_fix_that_holds_the_next_command_corrects_new_rows(halves, capsy
     assert command == "  trueup predict m.trueup new.parquet -o scored.parquet"
 
 
-def test_where_a_fix_leaves_errors_the_next_command_fits_again_on_more_rows(halves, capsys):
+def test_a_partial_correction_suggests_to_fit_again(halves, capsys):
     frame = pl.read_csv("new.csv")
     off = pl.Series("y", np.random.default_rng(0).random(2000) < np.minimum(3 * frame["p"].to_numpy(), 1)).cast(pl.Int8)
     frame.with_columns(off).write_csv("moved.csv")
@@ -158,7 +158,7 @@ def test_where_a_fix_leaves_errors_the_next_command_fits_again_on_more_rows(halv
     assert call(capsys, *shlex.split(command)[1:], "--quiet")[0] == 0
 
 
-def test_two_scores_without_a_fix_get_a_sentence(halves, capsys):
+def test_two_scores_without_a_model_get_a_recommendation(halves, capsys):
     scored(capsys, "m.trueup", "new.csv", "s.csv")
     _, out, _ = run(capsys, "s.csv", *TWO, "-o", "both.html")
     assert out.splitlines()[-1].startswith("next: use p_trueup")
@@ -167,12 +167,12 @@ def test_two_scores_without_a_fix_get_a_sentence(halves, capsys):
     assert call(capsys, *shlex.split(again)[1:])[0] == 0
 
 
-def test_the_row_that_was_explained_is_followed_by_a_command(here, capsys):
+def test_an_explained_row_is_followed_by_a_next_command(workdir, capsys):
     _, out, _ = call(capsys, "explain", "binary.trueup", "--row", '{"p": 0.2, "country": "BR", "age": 31}')
     assert out.endswith("\n\nnext:\n  trueup predict binary.trueup new.parquet -o scored.parquet\n")
 
 
-def test_a_decision_is_checked_once_outcomes_are_known(here, capsys):
+def test_decide_suggests_an_audit_once_outcomes_are_known(workdir, capsys):
     costs = ["--prediction", "p", "--cost-fn", "5", "--cost-fp", "1", "--by", "country"]
     _, out, _ = call(capsys, "decide", "rows.csv", *costs)
     assert out.endswith(
@@ -187,24 +187,24 @@ def test_a_decision_is_checked_once_outcomes_are_known(here, capsys):
 # The page
 
 
-def test_the_page_is_given_the_fit_command_of_the_terminal(at, tmp_path, monkeypatch, capsys):
+def test_the_page_has_the_same_fit_command_as_the_terminal(loans_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(at / "loans.csv"), *ROLES, "--by", "region,zip", "--categorical", "zip", "--positive", "1"]
+    words = [str(loans_directory / "loans.csv"), *ROLES, "--by", "region,zip", "--categorical", "zip", "--positive", "1"]
     line = run(capsys, *words)[1].splitlines()[-1].strip()
     arguments = build_parser().parse_args(["audit", *words])
     arguments.words = ["audit", *words]
     source = exports.find_source(arguments, ProgressDisplay(), fit_words(arguments, ["loans.csv"]))
-    assert source.fit == line.replace(str(at / "loans.csv"), "loans.csv")
+    assert source.fit == line.replace(str(loans_directory / "loans.csv"), "loans.csv")
     assert source.fit.startswith("trueup fit loans.csv --outcome outcome --positive 1 --prediction prediction --features ")
     assert "--categorical zip" in source.fit
 
 
-def test_the_fit_command_of_a_page_has_no_folder_and_no_secret(at, tmp_path, monkeypatch, capsys):
+def test_the_fit_command_of_a_page_has_no_directory_and_no_credentials(loans_directory, tmp_path, monkeypatch, capsys):
     seen = []
-    usual = exports.Source
-    monkeypatch.setattr(exports, "Source", lambda *given: seen.append(usual(*given)) or seen[-1])
+    original = exports.Source
+    monkeypatch.setattr(exports, "Source", lambda *given: seen.append(original(*given)) or seen[-1])
     query = "SET VARIABLE password = 'hunter2'; SELECT * FROM data"
-    words = [at / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
+    words = [loans_directory / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
     assert run(capsys, *words)[0] == 0
     (source,) = seen
     assert source.fit.startswith("trueup fit loans.parquet --sql '(omitted: ")
@@ -217,13 +217,13 @@ def test_two_scores_have_no_fit_command(halves, capsys):
     assert json.loads(Path("both.json").read_text())["source"].get("fit", "") == ""
 
 
-def test_a_title_stands_above_the_verdict(at, tmp_path, capsys):
+def test_the_title_appears_on_the_page(loans_directory, tmp_path, capsys):
     place = tmp_path / "a.html"
     assert run(capsys, "loans.parquet", *ROLES, "--by", "region", "--title", "Loans <of> May", "-o", place)[0] == 0
     assert "Loans &lt;of&gt; May" in place.read_text(encoding="utf-8")
 
 
-def test_scores_of_a_weighted_fix_are_checked_with_the_weights(halves, capsys):
+def test_next_commands_keep_the_weights(halves, capsys):
     frame = pl.read_csv("old.csv")
     frame.with_columns(pl.Series("w", np.random.default_rng(0).uniform(0.5, 3, len(frame)))).write_csv("heavy.csv")
     assert call(capsys, "fit", "heavy.csv", *PLATT, "--weight", "w", "-o", "h.trueup")[0] == 0

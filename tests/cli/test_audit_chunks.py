@@ -1,4 +1,4 @@
-"""`trueup audit --memory` says what `trueup audit` says."""
+"""`trueup audit --memory` gives the same results as `trueup audit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trueup.cli import main
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loans = tu.simulate.lending(4_000, seed=0)
     frame = pl.DataFrame({name: loans[name] for name in ("region", "product", "age", "opened", "prediction", "outcome")})
@@ -28,22 +28,22 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def told(capsys, *words):
-    """Give what the command writes as JSON, but for the command itself."""
+def audit_json(capsys, *words):
+    """Return the JSON of an audit without its command."""
     assert main(["audit", *words, "--json", "out.json", "--quiet"]) == 0
     capsys.readouterr()
-    found = json.loads(Path("out.json").read_text())
-    for one in (found, found.get("against", {})):
-        one.get("source", {}).pop("command", None)
-    return found
+    result = json.loads(Path("out.json").read_text())
+    for item in (result, result.get("against", {})):
+        item.get("source", {}).pop("command", None)
+    return result
 
 
-def near(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(near(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(near, one, other))
-    return one == (pytest.approx(other, rel=1e-8, abs=1e-12) if isinstance(other, float) else other)
+def near(item, other):
+    if isinstance(item, dict):
+        return item.keys() == other.keys() and all(near(item[key], other[key]) for key in item)
+    if isinstance(item, list):
+        return len(item) == len(other) and all(map(near, item, other))
+    return item == (pytest.approx(other, rel=1e-8, abs=1e-12) if isinstance(other, float) else other)
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def near(one, other):
     ],
     ids=["parquet", "bins", "positive", "positive number", "positive NaN", "positive text", "against", "query"],
 )  # fmt: skip
-def test_pieces_are_told_as_rows_in_memory(here, capsys, words):
-    assert near(told(capsys, *words), told(capsys, *words, "--memory", "1GB"))
+def test_audits_in_chunks_equal_those_in_memory(workdir, capsys, words):
+    assert near(audit_json(capsys, *words), audit_json(capsys, *words, "--memory", "1GB"))
 
 
-def test_the_fit_that_is_named_next_keeps_to_the_memory(here, capsys):
+def test_the_suggested_fit_keeps_the_memory_budget(workdir, capsys):
     words = ["loans.parquet", "--outcome", "outcome", "--prediction", "half", "--by", "region"]
     assert main(["audit", *words, "--memory", "1GB"]) == 0
-    said = capsys.readouterr().out
-    assert "trueup fit loans.parquet --outcome outcome --prediction half --features region --memory 1GB -o" in said
+    output = capsys.readouterr().out
+    assert "trueup fit loans.parquet --outcome outcome --prediction half --features region --memory 1GB -o" in output
 
 
-def test_a_page_of_pieces_can_be_written(here, capsys):
+def test_a_page_is_written_for_files_read_in_chunks(workdir, capsys):
     words = [
         "loans.csv",
         "--outcome",
@@ -101,13 +101,13 @@ def test_a_page_of_pieces_can_be_written(here, capsys):
         (["--memory", "1GB", "--adjust", "max"], "needs them in memory"),
     ],
 )
-def test_what_cannot_be_is_refused(here, capsys, words, message):
+def test_invalid_combinations_are_rejected(workdir, capsys, words, message):
     assert main(["audit", "loans.csv", "--outcome", "outcome", "--prediction", "prediction", "--by", "region", *words]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
-def test_an_outcome_that_no_row_has_is_told(here, capsys):
+def test_positive_outcomes_that_no_row_has_are_an_error(workdir, capsys):
     words = ["--outcome", "status", "--positive", "o'k", "--prediction", "prediction", "--by", "region", "--memory", "1GB"]
     assert main(["audit", "loans.parquet", *words]) == 2
     assert "no labelled row has the outcome" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`trueup fit` on files that need not fit in memory: the same model however they lie, whole or not at all."""
+"""`trueup fit` on files that need not fit in memory: the same model, and no partial output."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ LARGE = [*ROLES, "--memory", "1GB"]
 MANY = "SELECT random() AS p, (random() < 0.3)::INT AS y, random() AS a, random() AS b, 'DE' AS country FROM range({})"
 
 
-def test_files_and_queries_give_one_model_and_say_so(here, capsys):
+def test_files_and_queries_give_the_same_model(workdir, capsys):
     code, out, err = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "one.trueup", "--json", "one.json", "--verbose")
     assert code == 0
     assert "MCGrad on 4,000 rows and 4 features; evaluated by cross-validation" in out
     assert "mean absolute change of the score" in out
     assert "random sample" not in out
     assert "rows: 4,000" in err
-    assert json.loads((here / "one.json").read_text())["model"]["rows"] == 4000
+    assert json.loads((workdir / "one.json").read_text())["model"]["rows"] == 4000
     assert call(capsys, "fit", "rows.csv", *LARGE, "-o", "two.trueup", "--quiet")[0] == 0
     query = "SELECT * FROM data ORDER BY hash(p)"
     assert call(capsys, "fit", "rows.csv", "--sql", query, *LARGE, "-o", "three.trueup", "--quiet")[0] == 0
     frame = pl.read_parquet("rows.parquet")
-    one, two, three = (tu.load(f"{name}.trueup").predict(frame) for name in ("one", "two", "three"))
-    assert one.tobytes() == two.tobytes()
-    assert abs(one - three).max() < 1e-12
+    first, second, third = (tu.load(f"{name}.trueup").predict(frame) for name in ("one", "two", "three"))
+    assert first.tobytes() == second.tobytes()
+    assert abs(first - third).max() < 1e-12
     made = tu.MCGrad("p", ["country", "age", "new", "day"]).fit(tu.scan("rows.parquet"), "y")
-    assert made.predict(frame).tobytes() == one.tobytes()
+    assert made.predict(frame).tobytes() == first.tobytes()
 
 
-def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
+def test_sampled_figures_are_marked(workdir, capsys, monkeypatch):
     monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.SAMPLE_ROWS", 1000)
     code, out, _ = call(capsys, "fit", "rows.parquet", *LARGE, "-o", "o.trueup")
     assert code == 0
@@ -48,7 +48,7 @@ def test_figures_of_some_rows_are_told_as_such(here, capsys, monkeypatch):
     assert "(on a random sample of 1,000 rows); the" in out
 
 
-def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
+def test_positive_and_validation_work_with_chunks(workdir, capsys):
     frame = pl.read_parquet("rows.parquet").with_columns(status=pl.when(pl.col("y") == 1).then(pl.lit("late")))
     frame = frame.with_columns(pl.col("status").fill_null("paid")).drop("y")
     frame.head(3000).write_parquet("fit.parquet")
@@ -76,15 +76,15 @@ def test_an_outcome_written_as_text_and_rows_that_judge_are_read(here, capsys):
         (["--resume", "r.rounds", "--method", "lsboost"], "error: --resume is not for lsboost\nhint: supported by mcgrad"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(here, capsys, words, message):
-    before = sorted(here.iterdir())
+def test_invalid_combinations_are_rejected(workdir, capsys, words, message):
+    before = sorted(workdir.iterdir())
     code, out, err = call(capsys, "fit", "rows.parquet", *ROLES, "-o", "o.trueup", *words)
     assert (code, out) == (2, "")
     assert message in err
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command(here, capsys, monkeypatch):
+def test_exceeding_the_memory_budget_suggests_options(workdir, capsys, monkeypatch):
     monkeypatch.setattr("trueup.calibrators.mcgrad.partitioned.OUTPUT_BYTES", 10**6)
     refused = "error: a fit on 4,000 rows takes about 20 GB of memory; 1 GB are allowed\nhint: allow more (--memory "
     words = ["fit", "rows.parquet", *LARGE, "-o", "o.trueup"]
@@ -98,40 +98,40 @@ def test_more_rows_than_the_memory_holds_are_refused_in_the_words_of_the_command
     assert refused in err
 
 
-def test_a_fit_that_was_stopped_goes_on_where_it_was(here, capsys, monkeypatch):
+def test_an_interrupted_fit_is_resumed(workdir, capsys, monkeypatch):
     words = ["fit", "rows.parquet", *LARGE, "--quiet"]
     assert call(capsys, *words, "-o", "whole.trueup")[0] == 0
-    usual = ScanPartitions.run_workers
+    original = ScanPartitions.run_workers
     begun = []
 
-    def gang(self, work):
+    def interrupt_second(self, work):
         begun.append(len(work.keywords["rounds"]))
         if len(begun) == 2:
             raise KeyboardInterrupt
-        return usual(self, work)
+        return original(self, work)
 
-    monkeypatch.setattr(ScanPartitions, "run_workers", gang)
+    monkeypatch.setattr(ScanPartitions, "run_workers", interrupt_second)
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds")
     assert (code, err) == (
         130,
         "finished rounds are saved in fit.rounds: the same command continues from there\ninterrupted\n",
     )
-    assert not (here / "o.trueup").exists()
-    assert (here / "fit.rounds").exists()
+    assert not (workdir / "o.trueup").exists()
+    assert (workdir / "fit.rounds").exists()
     code, _, err = call(capsys, *words, "-o", "o.trueup", "--resume", "fit.rounds", "--verbose")
     assert code == 0
     assert "continuing from the finished rounds in fit.rounds" in err
     assert begun == [0, 1, 1]
-    assert not (here / "fit.rounds").exists()
+    assert not (workdir / "fit.rounds").exists()
     frame = pl.read_parquet("rows.parquet")
-    whole, found = (tu.load(name).predict(frame).tobytes() for name in ("whole.trueup", "o.trueup"))
-    assert whole == found
+    expected, result = (tu.load(name).predict(frame).tobytes() for name in ("whole.trueup", "o.trueup"))
+    assert expected == result
 
 
-def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
+def test_a_full_disk_is_an_error_and_leaves_all_files_unchanged(workdir):
     duckdb.sql(f"COPY ({MANY.format(200_000)}) TO 'many.parquet'")
-    (here / "spill").mkdir()
-    before, source = sorted(here.iterdir()), (here / "many.parquet").read_bytes()
+    (workdir / "spill").mkdir()
+    before, source = sorted(workdir.iterdir()), (workdir / "many.parquet").read_bytes()
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000,) * 2);"
         "from trueup.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -143,9 +143,9 @@ def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
     assert done.returncode == 2
     assert done.stderr.startswith("error: cannot spill rows to spill/trueup-")
     assert f"{os.strerror(27)}\nhint: free disk space there" in done.stderr
-    assert (here / "many.parquet").read_bytes() == source
-    assert sorted(here.iterdir()) == before
-    assert not list((here / "spill").iterdir())
+    assert (workdir / "many.parquet").read_bytes() == source
+    assert sorted(workdir.iterdir()) == before
+    assert not list((workdir / "spill").iterdir())
 
 
 INTERRUPTED = """
@@ -164,11 +164,11 @@ sys.exit(main(words))
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
-def test_control_c_while_trees_grow_leaves_no_file_and_no_process(here):
+def test_ctrl_c_during_training_leaves_no_file_and_no_process(workdir):
     duckdb.sql(f"COPY ({MANY.format(100_000)}) TO 'many.parquet'")
-    (here / "spill").mkdir()
-    (here / "o.trueup").write_text("old")
-    before = sorted(here.iterdir())
+    (workdir / "spill").mkdir()
+    (workdir / "o.trueup").write_text("old")
+    before = sorted(workdir.iterdir())
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -183,6 +183,6 @@ def test_control_c_while_trees_grow_leaves_no_file_and_no_process(here):
     assert (process.returncode, err) == (130, "interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    assert (here / "o.trueup").read_text() == "old"
-    assert sorted(here.iterdir()) == before
-    assert not list((here / "spill").iterdir())
+    assert (workdir / "o.trueup").read_text() == "old"
+    assert sorted(workdir.iterdir()) == before
+    assert not list((workdir / "spill").iterdir())

@@ -1,4 +1,4 @@
-"""`trueup predict` on files that need not fit in memory: the same rows and scores, whole or not at all."""
+"""`trueup predict` on files that need not fit in memory: the same rows and scores, and no partial output."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MANY = "SELECT random() AS forecast, 'DE' AS country, md5(i::VARCHAR) AS text FR
 
 @pytest.fixture
 def some_at_once(monkeypatch):
-    """Read 333 rows at once, so that 4,000 are thirteen portions and the last is short."""
+    """Read 333 rows at once, so that 4,000 rows are thirteen chunks and the last is short."""
     return lambda: monkeypatch.setattr("trueup.cli.predict.CHUNK_ROWS", 333)
 
 
 def run_limited(*arguments, largest):
-    """Run a command in a process that may write no file of more bytes than this: as on a disk that is full."""
+    """Run a command in a process with a maximum file size, which behaves like a full disk."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2);"
         "from trueup.cli import main; sys.exit(main(sys.argv[2:]))"
@@ -40,31 +40,31 @@ def run_limited(*arguments, largest):
 
 @pytest.mark.parametrize("source", ["rows.parquet", "rows.csv", "rows.jsonl"])
 @pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.tsv.gz", "o.json", "o.jsonl"])
-def test_portions_give_the_bytes_of_all_rows_at_once(here, capsys, some_at_once, source, name):
+def test_chunks_give_the_same_bytes_as_all_rows(workdir, capsys, some_at_once, source, name):
     if source == "rows.jsonl":
         pl.read_parquet("rows.parquet").write_ndjson(source)
     assert call(capsys, "predict", "binary.trueup", source, "-o", f"whole-{name}")[0] == 0
     some_at_once()
     assert call(capsys, "predict", "binary.trueup", source, "-o", f"parts-{name}", "--memory", "300MB")[0] == 0
-    assert (here / f"parts-{name}").read_bytes() == (here / f"whole-{name}").read_bytes()
-    found = duckdb.sql(f"SELECT p_trueup FROM 'parts-{name}'").fetchnumpy()["p_trueup"]
-    assert (found == tu.load("binary.trueup").predict(pl.read_parquet("rows.parquet"))).all()
+    assert (workdir / f"parts-{name}").read_bytes() == (workdir / f"whole-{name}").read_bytes()
+    result = duckdb.sql(f"SELECT p_trueup FROM 'parts-{name}'").fetchnumpy()["p_trueup"]
+    assert (result == tu.load("binary.trueup").predict(pl.read_parquet("rows.parquet"))).all()
 
 
-def test_portions_of_classes_of_a_query_and_of_new_columns_alone(here, capsys, some_at_once):
+def test_chunks_work_for_classes_queries_and_new_columns_only(workdir, capsys, some_at_once):
     some_at_once()
     query = "SELECT *, random() AS luck FROM data ORDER BY luck"
     arguments = ["predict", "classes.trueup", "rows.csv", "--sql", query, "-o", "o.parquet", "--memory", "1GB"]
     assert call(capsys, *arguments)[0] == 0
-    found = pl.read_parquet("o.parquet")
-    assert found["luck"].is_sorted()
-    scores = found.select("q0_trueup", "q1_trueup", "q2_trueup").to_numpy()
-    assert (scores == tu.load("classes.trueup").predict(found)).all()
+    result = pl.read_parquet("o.parquet")
+    assert result["luck"].is_sorted()
+    scores = result.select("q0_trueup", "q1_trueup", "q2_trueup").to_numpy()
+    assert (scores == tu.load("classes.trueup").predict(result)).all()
     assert call(capsys, "predict", "classes.trueup", "o.parquet", "-o", "only.parquet", "--only")[0] == 0
     assert (pl.read_parquet("only.parquet").to_numpy() == scores).all()
 
 
-def test_files_of_other_types_and_letters_are_read_in_portions_as_they_are_together(here, capsys, some_at_once):
+def test_files_of_different_types_and_case_are_read_in_chunks(workdir, capsys, some_at_once):
     frame = pl.read_parquet("rows.parquet").select("p", "country", "age", "new", "zip", "day")
     frame.head(1000).with_columns(pl.col("age").cast(pl.Int16), pl.col("p").cast(pl.Float32)).write_parquet(
         "part-1.parquet"
@@ -76,12 +76,12 @@ def test_files_of_other_types_and_letters_are_read_in_portions_as_they_are_toget
     assert call(capsys, "predict", "binary.trueup", "part-*.parquet", "-o", "whole.parquet")[0] == 0
     some_at_once()
     assert call(capsys, "predict", "binary.trueup", "part-*.parquet", "-o", "parts.parquet")[0] == 0
-    found = pl.read_parquet("parts.parquet")
-    assert found.equals(pl.read_parquet("whole.parquet"))
-    assert (found["p_trueup"].to_numpy() == tu.load("binary.trueup").predict(found)).all()
+    result = pl.read_parquet("parts.parquet")
+    assert result.equals(pl.read_parquet("whole.parquet"))
+    assert (result["p_trueup"].to_numpy() == tu.load("binary.trueup").predict(result)).all()
 
 
-def test_missing_values_are_the_same_in_portions(here, capsys, some_at_once):
+def test_missing_values_are_the_same_in_chunks(workdir, capsys, some_at_once):
     gone = pl.int_range(pl.len())
     frame = pl.read_parquet("rows.parquet").with_columns(
         country=pl.when(gone % 7 > 0).then("country"),
@@ -91,11 +91,11 @@ def test_missing_values_are_the_same_in_portions(here, capsys, some_at_once):
     frame.with_columns(zip=pl.lit(None, pl.String)).write_parquet("gaps.parquet")
     some_at_once()
     assert call(capsys, "predict", "binary.trueup", "gaps.parquet", "-o", "o.parquet")[0] == 0
-    found = pl.read_parquet("o.parquet")["p_trueup"].to_numpy()
-    assert (found == tu.load("binary.trueup").predict(pl.read_parquet("gaps.parquet"))).all()
+    result = pl.read_parquet("o.parquet")["p_trueup"].to_numpy()
+    assert (result == tu.load("binary.trueup").predict(pl.read_parquet("gaps.parquet"))).all()
 
 
-def test_a_column_that_is_called_as_the_number_of_a_row_is_no_such_number(here, capsys, some_at_once):
+def test_a_column_named_file_row_number_is_an_ordinary_column(workdir, capsys, some_at_once):
     frame = pl.read_parquet("rows.parquet").with_columns(File_Row_Number=pl.lit(7))
     frame.write_parquet("numbered.parquet")
     some_at_once()
@@ -103,8 +103,8 @@ def test_a_column_that_is_called_as_the_number_of_a_row_is_no_such_number(here, 
     assert (pl.read_parquet("o.parquet")["p_trueup"].to_numpy() == tu.load("binary.trueup").predict(frame)).all()
 
 
-def test_values_that_the_model_has_not_seen_are_counted_over_all_portions(here, capsys, some_at_once, monkeypatch):
-    country = ["DE", None, *[f"X{at % 1200}" for at in range(2398)]]
+def test_unseen_levels_are_counted_over_all_chunks(workdir, capsys, some_at_once, monkeypatch):
+    country = ["DE", None, *[f"X{index % 1200}" for index in range(2398)]]
     pl.DataFrame({"country": country, "forecast": np.linspace(0, 99, 2400)}).write_parquet("new.parquet")
     some_at_once()
     _, _, err = call(capsys, "predict", "amounts.trueup", "new.parquet", "-o", "o.parquet")
@@ -117,7 +117,7 @@ def test_values_that_the_model_has_not_seen_are_counted_over_all_portions(here, 
     assert "2,398 rows have a level that the model has not seen ('X0' and at least 499 more)" in err
 
 
-def test_a_bad_row_is_told_by_its_place_in_the_file(here, capsys, some_at_once):
+def test_errors_name_the_row_number_in_the_file(workdir, capsys, some_at_once):
     p = pl.read_parquet("rows.parquet")["p"].to_numpy().copy()
     p[3456] = 1.5
     pl.read_parquet("rows.parquet").with_columns(p=p).write_parquet("bad.parquet")
@@ -125,10 +125,10 @@ def test_a_bad_row_is_told_by_its_place_in_the_file(here, capsys, some_at_once):
     code, _, err = call(capsys, "predict", "binary.trueup", "bad.parquet", "-o", "o.parquet")
     assert code == 2
     assert "got 1.5 at row 3456\n" in err
-    assert not (here / "o.parquet").exists()
+    assert not (workdir / "o.parquet").exists()
 
 
-def test_a_file_that_gets_shorter_between_two_portions_is_noticed(here, capsys, some_at_once, monkeypatch):
+def test_a_file_that_shrinks_between_chunks_is_an_error(workdir, capsys, some_at_once, monkeypatch):
     from trueup.cli import predict
 
     frame = pl.read_parquet("rows.parquet")
@@ -136,18 +136,18 @@ def test_a_file_that_gets_shorter_between_two_portions_is_noticed(here, capsys, 
 
     def change(*arguments):
         frame.head(100).write_parquet("changing.parquet")
-        return usual(*arguments)
+        return original(*arguments)
 
-    usual = predict.read_like
+    original = predict.read_like
     monkeypatch.setattr(predict, "read_like", change)
     some_at_once()
     code, _, err = call(capsys, "predict", "binary.trueup", "changing.parquet", "-o", "o.parquet")
     assert code == 2
     assert err.startswith("error: ")
-    assert not list(here.glob("*o.parquet")) + list(here.glob(".trueup*"))
+    assert not list(workdir.glob("*o.parquet")) + list(workdir.glob(".trueup*"))
 
 
-def test_a_model_that_reads_features_alone_is_applied(here, capsys, some_at_once):
+def test_models_without_a_score_are_applied(workdir, capsys, some_at_once):
     frame = (
         pl.read_parquet("rows.parquet")
         .select("country", "age", "y")
@@ -157,8 +157,8 @@ def test_a_model_that_reads_features_alone_is_applied(here, capsys, some_at_once
     tu.save(tu.LSBoost(None, ["country", "age"], task="binary").fit(frame, frame["y"]), "alone.trueup")
     some_at_once()
     assert call(capsys, "predict", "alone.trueup", "alone.parquet", "-o", "o.parquet")[0] == 0
-    found = pl.read_parquet("o.parquet")["prediction_trueup"].to_numpy()
-    assert (found == tu.load("alone.trueup").predict(frame)).all()
+    result = pl.read_parquet("o.parquet")["prediction_trueup"].to_numpy()
+    assert (result == tu.load("alone.trueup").predict(frame)).all()
 
 
 @pytest.mark.parametrize(
@@ -170,15 +170,15 @@ def test_a_model_that_reads_features_alone_is_applied(here, capsys, some_at_once
         (["--spill", "rows.csv"], "cannot spill to rows.csv: no such directory"),
     ],
 )
-def test_bad_limits_are_told(here, capsys, arguments, message):
-    before = sorted(here.iterdir())
+def test_invalid_limits_are_rejected(workdir, capsys, arguments, message):
+    before = sorted(workdir.iterdir())
     code, out, err = call(capsys, "predict", "binary.trueup", "rows.csv", "-o", "o.csv", *arguments)
     assert (code, out) == (2, "")
     assert message in err
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_less_memory_and_more_columns_are_fewer_rows_at_once():
+def test_chunks_shrink_with_less_memory_and_more_columns():
     rows = [ChunkSettings(1_000_000, memory).chunk_rows(10) for memory in (300 * 10**6, 500 * 10**6, 10**9, 4 * 10**9)]
     assert rows == sorted(rows)
     assert rows[0] < rows[1] < rows[2] <= rows[3] == 1_000_000
@@ -187,28 +187,28 @@ def test_less_memory_and_more_columns_are_fewer_rows_at_once():
     assert ChunkSettings(1_000_000).chunk_rows(10_000) == 1_000_000
 
 
-def test_a_full_disk_is_told_and_leaves_everything_as_it_was(here):
+def test_a_full_disk_is_an_error_and_leaves_all_files_unchanged(workdir):
     duckdb.sql(f"COPY ({MANY.format(300_000)}) TO 'many.parquet'")
-    (here / "o.csv").write_text("old")
-    before, source = sorted(here.iterdir()), (here / "many.parquet").read_bytes()
+    (workdir / "o.csv").write_text("old")
+    before, source = sorted(workdir.iterdir()), (workdir / "many.parquet").read_bytes()
     code, err = run_limited("predict", "amounts.trueup", "many.parquet", "-o", "o.csv", largest=4_000_000)
     assert code == 2
     assert err == f"error: cannot write the result: {os.strerror(27)}\nhint: free some space, or write to another place\n"
-    assert (here / "o.csv").read_text() == "old"
-    assert (here / "many.parquet").read_bytes() == source
-    assert sorted(here.iterdir()) == before
+    assert (workdir / "o.csv").read_text() == "old"
+    assert (workdir / "many.parquet").read_bytes() == source
+    assert sorted(workdir.iterdir()) == before
 
 
-def test_a_full_folder_for_what_does_not_fit_is_told_and_left_empty(here):
-    (here / "spill").mkdir()
-    before = sorted(here.iterdir())
+def test_a_full_spill_directory_is_an_error_and_left_empty(workdir):
+    (workdir / "spill").mkdir()
+    before = sorted(workdir.iterdir())
     arguments = ["predict", "amounts.trueup", "--sql", MANY.format(2_000_000), "-o", "o.parquet"]
     code, err = run_limited(*arguments, "--memory", "300MB", "--spill", "spill", largest=4_000_000)
     assert code == 2
     assert err.startswith("error: rows that do not fit in memory do not fit in spill")
     assert "\nhint: name a directory on a disk with more space, as --spill" in err
-    assert sorted(here.iterdir()) == before
-    assert not list((here / "spill").iterdir())
+    assert sorted(workdir.iterdir()) == before
+    assert not list((workdir / "spill").iterdir())
 
 
 INTERRUPTED = """
@@ -226,11 +226,11 @@ sys.exit(main(arguments))
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
-def test_control_c_between_portions_leaves_no_file_and_no_process(here):
+def test_ctrl_c_between_chunks_leaves_no_file_and_no_process(workdir):
     duckdb.sql(f"COPY ({MANY.format(2_000_000)}) TO 'many.parquet'")
-    (here / "spill").mkdir()
-    (here / "o.csv").write_text("old")
-    before = sorted(here.iterdir())
+    (workdir / "spill").mkdir()
+    (workdir / "o.csv").write_text("old")
+    before = sorted(workdir.iterdir())
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],
         stdout=subprocess.PIPE,
@@ -248,6 +248,6 @@ def test_control_c_between_portions_leaves_no_file_and_no_process(here):
     assert (process.returncode, err) == (130, "interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    assert (here / "o.csv").read_text() == "old"
-    assert sorted(here.iterdir()) == before
-    assert not list((here / "spill").iterdir())
+    assert (workdir / "o.csv").read_text() == "old"
+    assert sorted(workdir.iterdir()) == before
+    assert not list((workdir / "spill").iterdir())
