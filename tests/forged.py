@@ -1,4 +1,4 @@
-"""Files with right checksums and wrong contents: what a stranger could write, and what must become of it."""
+"""Model files with valid checksums and invalid contents: loading must reject them, or the model must be harmless."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def refused(path, message=None):
 
 
 def usable(model, data):
-    """Use a model in every way there is: a file that was let in must not break anything later."""
+    """Use a model in every way: a file that loads must not break anything later."""
     row = {name: column[0] for name, column in data.items()}
     for use in (lambda: model.predict(data), lambda: model.predict_one(row), lambda: repr(model.explain(row))):
-        with contextlib.suppress(TrueupError):  # of columns that its data has and ours has not
+        with contextlib.suppress(TrueupError):  # the forged model may need other columns
             use()
     repr(model), repr(model.history), repr(model.explanation), model.history.to_frame(), model.explanation.to_frame()
 
@@ -65,14 +65,14 @@ def changed(manifest, place, value):
 
 
 def in_part(parts, kinds, name, change):
-    """Give a part with its numbers changed, by a function that writes to them or gives others."""
+    """Return an array with its numbers changed, by a function that writes to them or returns others."""
     array = np.frombuffer(parts[name], kinds[name]).copy()
     found = change(array)
     return {name: (array if found is None else found).tobytes()}
 
 
 def put(at, value):
-    """Make a change that writes one value."""
+    """Return a change that writes one value."""
 
     def change(array):
         array[at] = value

@@ -1,4 +1,4 @@
-"""What a fix says of itself is true: segments recomputed by hand, parts that add up, conditions that hold."""
+"""Explanations are true: corrections recomputed by hand, contributions that add up, conditions that hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mcgrad(task="binary", **own):
     return tu.MCGrad(**{"prediction": PREDICTION[task], "features": FEATURES} | kind | own)
 
 
-# ------------------------------------------------------------------ what was corrected
+# ------------------------------------------------------------------ corrections
 
 
 @pytest.mark.parametrize("planted", [{"c0": "c0_1"}, {"c1": "c1_2"}, {"c0": "c0_0", "c1": "c1_1"}], ids=str)
@@ -44,7 +44,7 @@ def test_the_first_correction_is_the_planted_segment(planted):
     )
 
 
-def test_figures_are_weighted_and_corrections_come_largest_first():
+def test_corrections_are_weighted_and_sorted():
     data = population(3000, 2, levels=(4, 3), numeric=1, shifts=[Shift({"c0": "c0_0"}, -1.5), Shift({"x0": (1, 9)}, 1.5)])
     weight = np.random.default_rng(0).uniform(0.2, 3, 3000)
     fix = tu.MCGrad("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"], sample_weight=weight)
@@ -73,15 +73,15 @@ def test_corrections_of_classes_name_the_class():
         p = data[PREDICTION["multiclass"][at]]
         inside = (p >= one.low) & (p <= one.high)
         for text in rest:
-            inside &= holds_for_all(text, data)
+            inside &= rows_of_label(text, data)
         assert inside.sum() == one.rows
         assert one.before == pytest.approx(p[inside].mean(), rel=1e-9)
         assert one.after == pytest.approx(after[inside, at].mean(), rel=1e-9)
         assert one.observed == pytest.approx((data["y"][inside] == CLASSES[at]).mean(), rel=1e-9)
 
 
-def holds_for_all(text, data):
-    """Check the label of an audit's segment against all rows."""
+def rows_of_label(text, data):
+    """Return the rows that a segment label of an audit describes."""
     if text.endswith(" is missing"):
         column = data[text.removesuffix(" is missing")]
         return np.array([value is None or value != value for value in column.tolist()])
@@ -101,7 +101,7 @@ def holds_for_all(text, data):
     return x < float(rest[1:]) if rest[0] == "<" else x >= float(rest[2:])
 
 
-def test_columns_of_many_levels_take_no_memory_for_the_pairs_nobody_has():
+def test_absent_pairs_of_levels_use_no_memory():
     random = np.random.default_rng(0)
     n, levels = 4000, 2000
     a, b = (np.array([f"{name}{at}" for at in random.integers(0, levels, n)], object) for name in "ab")
@@ -116,7 +116,7 @@ def test_columns_of_many_levels_take_no_memory_for_the_pairs_nobody_has():
     assert peak < 60e6  # all 4 million pairs by six bands would be 192 MB for one count of them
 
 
-def test_an_explanation_is_a_result(frame):
+def test_explanation_repr_and_exports(frame):
     data = population(2000, 1, levels=(4,), shifts=[Shift({"c0": "c0_0"}, 1.5)])
     found = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"]).explain()
     table = found.to_frame(like=frame({"a": [1]}))
@@ -128,7 +128,7 @@ def test_an_explanation_is_a_result(frame):
     assert len(empty.to_frame()["segment"]) == 0
 
 
-# ------------------------------------------------------------------ why one row moved
+# ------------------------------------------------------------------ single rows
 
 
 def logit(p):
@@ -157,7 +157,7 @@ def _rows(data):
     return [{name: column[i] for name, column in data.items()} for i in range(len(data["y"]))]
 
 
-def test_the_parts_add_up_to_the_change(fitted):
+def test_contributions_add_up_to_the_change(fitted):
     task, fix, data = fitted
     for row in _rows(data):
         found = fix.explain(row)
@@ -226,7 +226,7 @@ def _holds(text, row, after):
     return (low is None or low < value) and (end is None or value <= end)
 
 
-def test_a_bound_has_the_digits_it_takes():
+def test_bounds_have_as_few_digits_as_needed():
     assert interval_text("x", 0.123456789, np.inf, 0.12345679, SCORES) == "x > 0.123456789"
     assert interval_text("x", 0.123456789, 0.9, 0.2, SCORES) == "0.1235 < x <= 0.9"
     assert interval_text("x", -np.inf, 1234567.5, 1234567.2, NUMBERS) == "x <= 1234570"
@@ -235,7 +235,7 @@ def test_a_bound_has_the_digits_it_takes():
     assert interval_text("d", -np.inf, 1e300, 5, DATES) == "d <= day 1e+300"
 
 
-def test_zero_one_and_strangers_are_explained():
+def test_extreme_scores_and_unseen_levels_are_explained():
     data = rows("binary", 500)
     fix = mcgrad(stopping=None, rounds=2, trees=8).fit(data, data["y"])
     for p in (0.0, 1.0, 1e-9):

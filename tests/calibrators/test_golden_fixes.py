@@ -36,12 +36,12 @@ def test_golden_files_score_as_they_did():
     found = sorted(GOLDEN.glob("*.trueup"))
     assert {path.stem for path in found} == goldens.names(FITS)
     for path in found:
-        told = goldens.told(path)
+        golden = goldens.read(path)
         model = tu.load(path)
-        np.testing.assert_allclose(model.predict(told["rows"]), told["expected"], rtol=1e-12, atol=1e-12)
-        ones = [model.predict_one({k: v[i] for k, v in told["rows"].items()}) for i in range(len(told["expected"]))]
-        np.testing.assert_allclose(ones, told["expected"], rtol=1e-12, atol=1e-12)
-        assert told["changed"] == bool(model.map.steps)
+        np.testing.assert_allclose(model.predict(golden["rows"]), golden["expected"], rtol=1e-12, atol=1e-12)
+        ones = [model.predict_one({k: v[i] for k, v in golden["rows"].items()}) for i in range(len(golden["expected"]))]
+        np.testing.assert_allclose(ones, golden["expected"], rtol=1e-12, atol=1e-12)
+        assert golden["changed"] == bool(model.map.steps)
 
 
 def test_loading_and_scoring_take_neither_scikit_learn_nor_lightgbm():

@@ -1,4 +1,4 @@
-"""Grouped: each group has its own curve, and goes by it as far as its rows carry."""
+"""Grouped: a curve per group, shrunk towards the pooled curve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def expit(x):
 
 
 def population(n=3000, groups=4, spread=1.0, seed=0):
-    """Make groups of very different size, each with a shift of its own."""
+    """Make groups of very different sizes, each with its own shift."""
     random = np.random.default_rng([seed, 8])
     share = 1 / np.arange(1, groups + 1)
     g = random.choice(groups, n, p=share / share.sum())
@@ -31,11 +31,11 @@ def some(data, inside):
     return {name: column[inside] for name, column in data.items()}
 
 
-# ------------------------------------------------------------------ own and whole
+# ------------------------------------------------------------------ own and pooled curves
 
 
 @pytest.mark.parametrize("kind", METHODS)
-def test_without_shrinkage_a_group_is_fitted_by_itself_and_with_all_of_it_by_the_whole(kind):
+def test_shrinkage_of_zero_fits_groups_alone_and_infinity_pools_them(kind):
     data, y = population()
     own = tu.Grouped(kind(), by="g", prediction="p", shrinkage=0).fit(data, y)
     whole = tu.Grouped(kind(), by="g", prediction="p", shrinkage=np.inf).fit(data, y)
@@ -46,7 +46,7 @@ def test_without_shrinkage_a_group_is_fitted_by_itself_and_with_all_of_it_by_the
         np.testing.assert_allclose(own.predict(data)[inside], alone.predict(data)[inside], rtol=1e-9, atol=1e-12)
 
 
-def test_between_the_two_a_group_counts_by_its_rows():
+def test_shrinkage_mixes_own_and_pooled_curve_by_rows():
     data, y = population()
     own, mixed, whole = (
         tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=k).fit(data, y).predict(data) for k in (0, 80, np.inf)
@@ -55,7 +55,7 @@ def test_between_the_two_a_group_counts_by_its_rows():
     np.testing.assert_allclose(mixed, (n * own + 80 * whole) / (n + 80), atol=1e-12)
 
 
-def test_weights_count_by_their_effective_number():
+def test_weighted_groups_count_effective_rows():
     data, y = population()
     weight = np.random.default_rng(0).uniform(0.2, 3, len(y))
     own, mixed, whole = (
@@ -69,24 +69,22 @@ def test_weights_count_by_their_effective_number():
         np.testing.assert_allclose(mixed[inside], (n * own[inside] + 80 * whole[inside]) / (n + 80), atol=1e-12)
 
 
-def test_several_classes_and_real_outcomes_are_grouped_too():
+def test_several_classes_and_real_outcomes_are_supported():
     for task, names in (("multiclass", PROBABILITIES), ("regression", ["p"])):
         data = rows(task)
-        told = {"task": "regression"} if task == "regression" else {}
+        own = {"task": "regression"} if task == "regression" else {}
         for kind in (tu.Platt, tu.Isotonic, tu.Histogram, *([tu.Temperature, tu.Beta] if task == "multiclass" else [])):
-            fix = tu.Grouped(kind(), by=["country"], prediction=names, shrinkage=0, min_rows=20, **told).fit(
-                data, data["y"]
-            )
+            fix = tu.Grouped(kind(), by=["country"], prediction=names, shrinkage=0, min_rows=20, **own).fit(data, data["y"])
             inside = data["country"] == "BR"
             part = some(data, inside)
-            alone = kind(prediction=names, **told).fit(part, part["y"])
+            alone = kind(prediction=names, **own).fit(part, part["y"])
             np.testing.assert_allclose(fix.predict(part), alone.predict(part), rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------ groups
 
 
-def test_small_groups_and_combinations_not_seen_go_by_the_whole():
+def test_small_and_unseen_groups_use_the_pooled_curve():
     data, y = population(groups=6)
     random = np.random.default_rng(1)
     data["h"] = np.where(data["g"] == "g0", "a", np.array(["a", "b"], object)[random.integers(0, 2, len(y))])
@@ -104,7 +102,7 @@ def test_small_groups_and_combinations_not_seen_go_by_the_whole():
     np.testing.assert_array_equal(fix.predict(never), whole)
 
 
-def test_missing_is_a_group_and_a_level_not_seen_is_missing():
+def test_missing_and_unseen_levels_are_one_group():
     data, y = population()
     data["g"] = np.where(data["g"] == "g1", None, data["g"])
     fix = tu.Grouped(tu.Platt(), by="g", prediction="p", shrinkage=0).fit(data, y)
@@ -117,7 +115,7 @@ def test_missing_is_a_group_and_a_level_not_seen_is_missing():
     np.testing.assert_allclose(found, alone.predict(data), rtol=1e-9)
 
 
-def test_numbers_and_dates_are_cut_and_may_be_missing():
+def test_numbers_and_dates_are_binned_and_may_be_missing():
     random = np.random.default_rng(2)
     n = 4000
     F, age = random.normal(size=n), random.uniform(18, 80, n)
@@ -142,7 +140,7 @@ def test_thousands_of_groups_are_fitted():
     assert np.isfinite(fix.predict(data)).all()
 
 
-# ------------------------------------------------------------------ the shrinkage is chosen
+# ------------------------------------------------------------------ the choice of shrinkage
 
 
 def task_loss(p, truth):
@@ -151,9 +149,9 @@ def task_loss(p, truth):
 
 
 @pytest.mark.parametrize(("spread", "groups"), [(0.0, 30), (0.3, 30), (2.0, 5)])
-def test_a_chosen_shrinkage_serves_nearly_as_well_as_the_better_end_or_better(spread, groups):
+def test_chosen_shrinkage_is_nearly_as_good_as_the_best_extreme(spread, groups):
     chosen, lost, won = [], [], []
-    for seed in range(6):
+    for seed in range(4):
         data, y = population(4000, groups, spread, seed)
         make = lambda k: tu.Grouped(tu.Platt(), by="g", prediction="p", min_rows=20, shrinkage=k)  # noqa: E731
         fix = make("auto").fit(data, y)
@@ -171,7 +169,7 @@ def test_a_chosen_shrinkage_serves_nearly_as_well_as_the_better_end_or_better(sp
         assert all(0 < k < np.inf for k in chosen)
 
 
-def test_the_choice_is_kept_in_the_file_of_the_model(tmp_path):
+def test_chosen_shrinkage_is_saved(tmp_path):
     data, y = population()
     fix = tu.Grouped(tu.Platt(), by="g", prediction="p").fit(data, y)
     tu.save(fix, tmp_path / "grouped")
@@ -179,10 +177,10 @@ def test_the_choice_is_kept_in_the_file_of_the_model(tmp_path):
     assert fix.model_.about.parameters["calibrator"] == "Platt()"
 
 
-# ------------------------------------------------------------------ judged, explained
+# ------------------------------------------------------------------ stopping rules and explanations
 
 
-def test_a_judge_keeps_what_helps_and_drops_what_does_not():
+def test_stopping_rule_keeps_only_improvements():
     for spread, chosen in ((1.5, 1), (0.0, 0)):
         data, y = population(spread=spread)
         for stopping in (tu.CrossValidation(3), tu.Holdout(0.4)):
@@ -193,7 +191,7 @@ def test_a_judge_keeps_what_helps_and_drops_what_does_not():
                 np.testing.assert_array_equal(fix.predict(data), data["p"])
 
 
-def test_a_row_is_moved_by_the_whole_and_by_its_group():
+def test_explanation_has_pooled_and_group_contributions():
     data, y = population()
     fix = tu.Grouped(tu.Isotonic(), by="g", prediction="p", shrinkage=10).fit(data, y)
     found = fix.explain({"p": 0.4, "g": "g2"})
@@ -204,16 +202,16 @@ def test_a_row_is_moved_by_the_whole_and_by_its_group():
     assert small.model_.map.describe().startswith("a pooled curve and 0 group curves")
 
 
-def test_what_was_moved_is_told_by_group():
+def test_corrections_name_groups():
     data, y = population(6000, spread=2.0)
     fix = tu.Grouped(tu.Platt(), by="g", prediction="p").fit(data, y)
     assert any("g=g" in one.segment for one in fix.explain().corrections)
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ errors
 
 
-def test_a_calibrator_that_has_roles_of_its_own_is_refused():
+def test_calibrators_with_roles_are_rejected():
     data, y = population(200)
     for inner, name in [
         (tu.Platt("p"), "prediction"), (tu.Platt(task="regression"), "task"), (tu.Platt(unlabelled="drop"), "unlabelled"),
@@ -230,13 +228,13 @@ def test_a_calibrator_that_has_roles_of_its_own_is_refused():
         tu.Grouped(tu.Histogram(bins=0), by="g", prediction="p").fit(data, y)
 
 
-def test_columns_must_be_named():
+def test_by_is_required():
     data, y = population(200)
     with pytest.raises(ArgumentError, match=r"by must name the columns.*\nhint: write it as by="):
         tu.Grouped(tu.Platt(), by=None, prediction="p").fit(data, y)
 
 
-def test_more_combinations_than_there_are_numbers_are_refused():
+def test_too_many_combinations_are_rejected():
     random = np.random.default_rng(0)
     n = 2000
     data = {f"c{at}": random.integers(0, 300, n).astype(str).astype(object) for at in range(8)}
@@ -245,7 +243,7 @@ def test_more_combinations_than_there_are_numbers_are_refused():
         tu.Grouped(tu.Platt(), by=[f"c{at}" for at in range(8)], prediction="p").fit(data, random.integers(0, 2, n))
 
 
-def test_the_calibrator_inside_is_not_touched_and_its_parameters_can_be_searched():
+def test_inner_calibrator_is_not_modified_and_has_nested_parameters():
     data, y = population(400)
     inner = tu.Histogram(bins=3)
     fix = tu.Grouped(inner, by="g", prediction="p", shrinkage=0).fit(data, y)
@@ -253,7 +251,7 @@ def test_the_calibrator_inside_is_not_touched_and_its_parameters_can_be_searched
     assert fix.set_params(calibrator__bins=7).calibrator.bins == 7
 
 
-def test_the_history_says_how_many_groups_there_are_and_how_far_they_are_drawn():
+def test_history_describes_groups_and_shrinkage():
     data = rows(n=700)
     for own, said in (
         ({"shrinkage": 50}, "groups of at least 50 rows are shrunk towards the pooled curve by 50 rows"),

@@ -38,17 +38,10 @@ SEED = 0
 
 @dataclass(frozen=True)
 class ScoreReader:
-    """How scores are read from a fitted estimator: one row of scores per row of X.
+    """How scores are read from a fitted estimator: one row of scores per row of X."""
 
-    Attributes
-    ----------
-    method : {"predict_proba", "decision_function", "predict"}
-    classes : ndarray, or None
-        Of all rows, ascending; classes that a model does not know have a probability of 0, or a margin of -inf.
-    """
-
-    method: str
-    classes: AnyArray | None = None
+    method: str  # "predict_proba", "decision_function" or "predict"
+    classes: AnyArray | None = None  # ascending; those a model does not know have probability 0, or margin -inf
 
     def read(self, model: Any, X: Any) -> FloatArray:
         """Return the scores of a fitted estimator."""

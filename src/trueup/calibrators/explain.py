@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -379,18 +380,13 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
         while stack:
             node, path = stack.pop()
             if node < 0:
-                for names in _up_to_two(sorted(path)):
+                tested = sorted(path)
+                for names in (*((name,) for name in tested), *itertools.combinations(tested, 2)):
                     size[names] += value[~node]
                 continue
             longer = path if feature[node] >= features else path | {feature[node]}
             stack += [(left[node], longer), (right[node], longer)]
     return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
-
-
-def _up_to_two(path: list[int]) -> Iterator[tuple[int, ...]]:
-    for place, first in enumerate(path):
-        yield (first,)
-        yield from ((first, second) for second in path[place + 1 :])
 
 
 class _ConditionSum:
@@ -412,27 +408,6 @@ class _ConditionSum:
         return (min(lows), max(highs)) if own else (max(lows), min(highs))
 
 
-class _Walk(NamedTuple):
-    """One row on its way through all trees of a cascade."""
-
-    row: Sequence[float]
-    conditions: dict[tuple[int, tuple[int, ...]], _ConditionSum]  # by round, and by the features tested
-
-    def down(self, forest: Forest, F: FloatArray, number: int, cascade: int, scale: float) -> FloatArray:
-        """Follow the row down every tree of a forest; return what they add to each output."""
-        values = [*self.row, *F.tolist()]
-        added = np.zeros(len(F))
-        for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-            path, leaf = _path(forest, root, values)
-            names = tuple(sorted({feature for feature, _, _ in path}))
-            # Later rounds test the score after earlier ones: a condition on it is a different condition.
-            condition = self.conditions[number if names and names[-1] >= len(self.row) else 0, names]
-            condition.narrow(path, cascade)
-            condition.sums[output] += leaf * scale
-            added[output] += leaf
-        return added
-
-
 def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
     """Follow one row down every tree, and sum what each set of conditions contributed.
 
@@ -440,19 +415,33 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     ``(theta_t - 1)(F + trees)``, so the contributions add up exactly.
     """
     start = apply_link(np.array([prediction]), cascade.link)[0]
-    walk = _Walk(row, defaultdict(_ConditionSum))
+    conditions: dict[tuple[int, tuple[int, ...]], _ConditionSum] = defaultdict(_ConditionSum)
     rescaling = np.zeros(cascade.outputs)
     states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
     for number, step in enumerate(cascade.rounds):
         for place, forest in enumerate(step.forests):
-            added = states[place] + walk.down(forest, states[place], number, place, 1 / len(step.forests))
-            rescaling += (step.theta - 1) * added / len(step.forests)
-            states[place] = step.theta * added
+            values, added, weight = [*row, *states[place].tolist()], np.zeros(cascade.outputs), 1 / len(step.forests)
+            for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
+                path, leaf = _path(forest, root, values)
+                names = tuple(sorted({feature for feature, _, _ in path}))
+                # Later rounds test the score after earlier ones: a condition on it is a different condition.
+                condition = conditions[number if names and names[-1] >= len(row) else 0, names]
+                condition.narrow(path, place)
+                condition.sums[output] += leaf * weight
+                added[output] += leaf
+            unscaled = states[place] + added
+            rescaling += (step.theta - 1) * unscaled / len(step.forests)
+            states[place] = step.theta * unscaled
         means.append(np.mean(states, axis=0))
     end = np.mean(states, axis=0)
-    contributions = _tree_contributions(walk, means, cascade, schema)
+    labels = schema.classes if cascade.outputs > 1 else ("",)
+    contributions = []
+    for (number, names), condition in conditions.items():
+        text = " & ".join(_tree_conditions(names, condition, number, row, means[number], cascade.link, schema))
+        contributions += [
+            Contribution(text or NO_CONDITION, change, labels[output]) for output, change in condition.sums.items()
+        ]
     if any(step.theta != 1 for step in cascade.rounds):
-        labels = schema.classes if cascade.outputs > 1 else ("",)
         contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
     after = cascade.apply_one(list(row), list(prediction))
     if cascade.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
@@ -461,22 +450,23 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     return explain_change(cascade.link, prediction, after, contributions, (end - start).tolist())
 
 
-def _tree_contributions(walk: _Walk, means: Sequence[FloatArray], cascade: Cascade, schema: Schema) -> list[Contribution]:
-    labels = list(schema.classes) if cascade.outputs > 1 else [""]
-    features, contributions = len(schema.features), []
-    for (number, names), condition in walk.conditions.items():
-        texts = [
-            _feature_text(schema.features[at], walk.row[at], condition.interval(at))
-            if at < features
-            else _score_text(
-                schema.prediction[at - features], condition.interval(at, own=number > 0),
-                float(means[number][at - features]), cascade.link, number,
-            )
-            for at in names
-        ]  # fmt: skip
-        text = " & ".join(texts) or NO_CONDITION
-        contributions += [Contribution(text, change, labels[output]) for output, change in condition.sums.items()]
-    return contributions
+def _tree_conditions(
+    names: tuple[int, ...],
+    condition: _ConditionSum,
+    number: int,
+    row: Sequence[float],
+    scores: FloatArray,
+    link: str,
+    schema: Schema,
+) -> Iterator[str]:
+    """Iterate over the conditions on features, and on the scores after some rounds."""
+    for place in names:
+        output = place - len(row)
+        if output < 0:
+            yield _feature_text(schema.features[place], row[place], condition.interval(place))
+        else:
+            interval = condition.interval(place, own=number > 0)
+            yield _score_text(schema.prediction[output], interval, float(scores[output]), link, number)
 
 
 def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:

@@ -44,18 +44,10 @@ def split_number(number: int, sizes: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class GroupIndex:
-    """The combinations of binned columns that form groups; every other combination is group 0.
+    """The combinations of binned columns that form groups; every other combination is group 0."""
 
-    Attributes
-    ----------
-    binners : tuple of ColumnBinner
-        How each column is binned, in the order of the schema.
-    cells : ndarray of int64
-        Numbers of the combinations, ascending; the first is group 1.
-    """
-
-    binners: tuple[ColumnBinner, ...]
-    cells: IntArray
+    binners: tuple[ColumnBinner, ...]  # one per column, in the order of the schema
+    cells: IntArray  # numbers of the combinations, ascending; the first is group 1
 
     def __len__(self) -> int:
         return len(self.cells)

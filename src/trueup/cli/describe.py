@@ -56,7 +56,7 @@ def patches_table(patches: PatchList, top: int) -> TextTable:
     rows: list[tuple[str, ...]] = [
         (
             f"{index}  {patch.group}",
-            patch.cell,
+            patch.score_range,
             f"{patch.rows:,}",
             number(patch.before),
             number(patch.observed),

@@ -383,7 +383,7 @@ def _patches(patches: PatchMap) -> Section:
     rows = tuple(
         (
             text_cell(f"{index}. {patch.group}"),
-            Cell(str(patch.cell), "interval"),
+            Cell(str(patch.score_range), "interval"),
             count_cell(patch.rows),
             number_cell(patch.before),
             number_cell(patch.observed),

@@ -34,26 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CurveData:
-    """The rows to which curves are fitted, one per group and class.
-
-    Attributes
-    ----------
-    task : str
-    prediction : ndarray of float64, shape (n, outputs)
-    outcome : ndarray of float64, shape (n,)
-    weight : ndarray of float64, or None
-    group : ndarray of int32, or None
-        The group of each row; None for a single group.
-    sizes : ndarray of float64, shape (groups,)
-        The number of rows of each group, as `count_rows` counts them.
-    """
+    """The rows to which curves are fitted, one per group and class."""
 
     task: Task
-    prediction: FloatArray
+    prediction: FloatArray  # (n, outputs)
     outcome: FloatArray
     weight: FloatArray | None
-    group: Int32Array | None
-    sizes: FloatArray
+    group: Int32Array | None  # of each row; None for a single group
+    sizes: FloatArray  # the number of rows of each group, as `count_rows` counts them
 
     @classmethod
     def of_table(cls, table: Table) -> CurveData:

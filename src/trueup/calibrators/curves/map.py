@@ -40,29 +40,19 @@ NORMALISATION = "normalisation: probabilities add up to 1"
 
 @dataclass(frozen=True, eq=False)
 class ScoreCurves:
-    """Curves of one form: for each class a pooled curve (group 0) and one per group.
+    """Curves of one form: for each class a pooled curve (group 0) and one per group, ordered by class, then by group.
 
-    Attributes
-    ----------
-    form : {"line", "logit", "softmax", "knots", "steps"}
-        ``a p + c``; ``1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))``; ``p^a`` of all classes, normalised; linear
-        interpolation between knots; a constant up to each edge.
-    groups, outputs : int
-    coefficients : ndarray of float64, shape (curves, 3)
-        a, b and c; empty for knots and steps. Ordered by class, then by group; for "softmax" one per group.
-    starts : ndarray of int64
-        Where the knots or steps of each curve begin.
-    x, values : ndarray of float64
-        Knots, or upper edges of steps (closed on the right; the last step is unbounded), and the values there.
+    The forms are "line", ``a p + c``; "logit", ``1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))``; "softmax", ``p^a`` of all
+    classes, normalised (one curve per group); "knots", linear interpolation; "steps", a constant up to each edge.
     """
 
     form: str
     groups: int
     outputs: int
-    coefficients: FloatArray
-    starts: IntArray
-    x: FloatArray
-    values: FloatArray
+    coefficients: FloatArray  # (curves, 3): a, b and c; empty for knots and steps
+    starts: IntArray  # where the knots or steps of each curve begin
+    x: FloatArray  # knots, or upper edges of steps: closed on the right, the last step is unbounded
+    values: FloatArray  # at the knots, or of the steps
 
     @classmethod
     def of_coefficients(cls, form: str, groups: int, outputs: int, coefficients: FloatArray) -> ScoreCurves:
@@ -278,26 +268,14 @@ def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class GroupMap(Map):
-    """A pooled curve and one per group; a corrected score is the mean of both, weighted by the share of the group.
-
-    Attributes
-    ----------
-    curves : ScoreCurves
-        Group 0 is the pooled curve.
-    index : GroupIndex
-        The groups that have a curve of their own.
-    share : ndarray of float64
-        The weight of each group's own curve, from 0 to 1; the first, of the pooled curve, is 0.
-    shrinkage : float
-        How many rows the pooled curve counts for in each group; infinite if only the pooled curve counts.
-    """
+    """A pooled curve and one per group; a corrected score is the mean of both, weighted by the share of the group."""
 
     kind = "grouped"
 
-    curves: ScoreCurves
-    index: GroupIndex
-    share: FloatArray
-    shrinkage: float
+    curves: ScoreCurves  # group 0 is the pooled curve
+    index: GroupIndex  # the groups that have a curve of their own
+    share: FloatArray  # the weight of each group's own curve, from 0 to 1; the first, of the pooled curve, is 0
+    shrinkage: float  # the number of rows that the pooled curve counts for in each group
 
     @property
     def steps(self) -> int:

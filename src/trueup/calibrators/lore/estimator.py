@@ -14,7 +14,7 @@ from trueup.calibrators.curves.binning import cut_by_mass
 from trueup.calibrators.explain import find_corrections
 from trueup.calibrators.lore.map import MAX_BINS, MAX_GAMMA, MIN_GAMMA, LocalMap, confidence_of, even_edges
 from trueup.calibrators.lore.selection import RESET, SHIFT, CandidateGrid, MapSelector, place_rows, pool_rows
-from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding
+from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding, place_all
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import History, Holdout, Round
 from trueup.data.frame import read_like
@@ -217,7 +217,7 @@ class LoRe(Calibrator):
         """
         table = read_like(X, self._fitted().schema)
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        return self.embedding_.place_all(columns, len(table))
+        return place_all(self.embedding_, columns, len(table))
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)

@@ -39,25 +39,13 @@ EDGE_DTYPES = {"local/edges": "<f8"}  # of bins that are not of equal width
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The training rows; those in one bin and at one point are summed.
+    """The training rows; those in one bin and at one point are summed."""
 
-    Attributes
-    ----------
-    keys : ndarray of int64, ascending
-        The bins that have rows: ``bin * groups + group``. Group 0 contains all rows of the bin, whatever their groups.
-    place : ndarray of int64, shape (n,), ascending
-        The position of each row's key.
-    points : ndarray of float64, shape (n, d)
-    weight, total : ndarray of float64, shape (n,)
-        The number of rows, and the sum of their outcomes (for several classes, of correct predictions); if scores are
-        shifted rather than reset, the sum of their residuals.
-    """
-
-    keys: IntArray
-    place: IntArray
-    points: FloatArray
-    weight: FloatArray
-    total: FloatArray
+    keys: IntArray  # of bins with rows, ascending: bin * groups + group. Group 0 has all rows of the bin
+    place: IntArray  # the position of each row's key, ascending
+    points: FloatArray  # (n, d)
+    weight: FloatArray  # the number of rows
+    total: FloatArray  # the sum of their outcomes (for several classes, of hits); of residuals, if scores are shifted
 
     @cached_property
     def starts(self) -> IntArray:
@@ -107,32 +95,17 @@ class LocalMap(Map):
 
     Luo et al. (2022), "Local calibration: metrics and recalibration": Eq. 6, or minus the signed error of Eq. 4, with m
     pseudo-rows whose observed rate is the score of the row itself.
-
-    Attributes
-    ----------
-    embedding : Embedding
-    neighbours : Neighbours
-    edges : ndarray of float64, ascending
-        Between the bins of the score; each belongs to the bin below it.
-    groups : int
-        The number of groups per bin, the one of all rows included.
-    gamma : float
-        The bandwidth of the kernel; infinite if distances do not count.
-    shrinkage : float
-        m.
-    shifts : bool
-        Whether scores are shifted rather than reset.
     """
 
     kind = "local"
 
     embedding: Embedding
     neighbours: Neighbours
-    edges: FloatArray
-    groups: int
-    gamma: float
-    shrinkage: float
-    shifts: bool = False
+    edges: FloatArray  # between the bins of the score, ascending; each belongs to the bin below it
+    groups: int  # per bin, the one of all rows included
+    gamma: float  # the bandwidth of the kernel; infinite if distances do not count
+    shrinkage: float  # m
+    shifts: bool = False  # whether scores are shifted rather than reset
 
     @property
     def steps(self) -> int:
@@ -169,8 +142,8 @@ class LocalMap(Map):
         """Return the corrected confidence of every row."""
         points, group = self.embedding.place(columns, len(confidence))
         sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
-        carried = np.exp(-self.scale * sums.shift[0])
-        return self._mix(sums.total[0, :, 0], sums.total[0, :, 1], carried, confidence, self.shrinkage)
+        factor = np.exp(-self.scale * sums.shift[0])
+        return self._mix(sums.total[0, :, 0], sums.total[0, :, 1], factor, confidence, self.shrinkage)
 
     @property
     def _mix(self) -> Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float], FloatArray]:
@@ -222,7 +195,9 @@ class LocalMap(Map):
         values = [float(apply_link(np.array([stage.rate]), link)[0, 0]) for stage in stages]
         texts = [stage.text for stage in stages]
         if self.shrinkage:
-            texts.append(_shrinkage_text(self.shrinkage, stages[-1].rows))
+            rows, weight = stages[-1].rows, self.shrinkage / (stages[-1].rows + self.shrinkage)
+            counts = f"which counts for {_row_count(self.shrinkage)} against {_number(rows)}"
+            texts.append(f"shrinkage towards the score, {counts}: {weight:.1%} of the weight")
             values.append(0.0)
         values[-1] = float(end[own])  # the last stage ends at the corrected score, to the last bit
         last = float(start[own])
@@ -288,7 +263,6 @@ class LocalMap(Map):
         if not np.array_equal(self.edges, even_edges(self.bins)):
             entry["uneven"] = True
             blobs |= pack_arrays(EDGE_DTYPES, self.edges)
-        assert isinstance(self.embedding, (FeatureSpace, GroupSpace))
         own_entry, own_blobs = self.embedding.pack()
         return entry | own_entry, blobs | own_blobs
 
@@ -343,12 +317,6 @@ class _Stage(NamedTuple):
     rows: float
 
 
-def _shrinkage_text(shrinkage: float, rows: float) -> str:
-    weight = shrinkage / (rows + shrinkage)
-    own = f"which counts for {_row_count(shrinkage)} against {_number(rows)}"
-    return f"shrinkage towards the score, {own}: {weight:.1%} of the weight"
-
-
 def _rest_text(labels: Sequence[str], own: int, before: float, after: FloatArray) -> str:
     """Describe what is left for the classes that were not predicted."""
     highest = int(after.argmax())
@@ -394,20 +362,20 @@ def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
 
 
 def mix_reset(
-    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+    weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float
 ) -> FloatArray:
     """Return the observed rate of neighbours, with m pseudo-rows at the confidence p: (sum k y + m p) / (sum k + m).
 
-    ``carried`` is a common factor of the sums, which matters only if m is not 0.
+    ``factor`` is a common factor of the sums, which matters only if m is not 0.
     """
     if shrinkage == 0:
         return np.asarray(np.clip(total / weight, 0.0, 1.0))
-    mixed = (total * carried + shrinkage * confidence) / (weight * carried + shrinkage)
+    mixed = (total * factor + shrinkage * confidence) / (weight * factor + shrinkage)
     return np.asarray(np.clip(mixed, 0.0, 1.0))
 
 
 def mix_shift(
-    weight: FloatArray, total: FloatArray, carried: FloatArray, confidence: FloatArray, shrinkage: float
+    weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float
 ) -> FloatArray:
     """Shift the confidence by the residual of its neighbours, at most as far as `mix_reset` can go.
 
@@ -416,8 +384,8 @@ def mix_shift(
     """
     if shrinkage == 0:
         return np.asarray(np.clip(confidence + total / weight, 0.0, 1.0))
-    own = shrinkage / (weight * carried + shrinkage)
-    shifted = confidence + total * carried / (weight * carried + shrinkage)
+    own = shrinkage / (weight * factor + shrinkage)
+    shifted = confidence + total * factor / (weight * factor + shrinkage)
     return np.asarray(np.clip(shifted, own * confidence, 1.0 - own * (1.0 - confidence)))
 
 

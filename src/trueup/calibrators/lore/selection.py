@@ -29,7 +29,7 @@ from trueup.kernels.laplace.equal import as_bytes
 from trueup.kernels.losses import log_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.lore.spaces import Embedding
@@ -45,27 +45,13 @@ TIE = 1e-9  # relative difference of losses below which the smoother candidate i
 
 @dataclass(frozen=True, eq=False)
 class PooledRows:
-    """Rows that are equal in features, prediction and outcome, pooled; sorted by content, whatever their order was.
+    """Rows that are equal in features, prediction and outcome, pooled; sorted by content, whatever their order was."""
 
-    Attributes
-    ----------
-    first : ndarray of int64
-        A row of the table for each pooled row.
-    index : ndarray of int64, shape (rows of the table,)
-        The pooled row of each row.
-    alike : ndarray of int64, ascending
-        Pooled rows with the same number differ in the outcome alone.
-    weight : ndarray of float64
-        On the scale of rows: counts, or with a sum equal to the effective number of rows.
-    rows : ndarray of int64
-        The number of rows; weights that are counts are counted.
-    """
-
-    first: IntArray
-    index: IntArray
-    alike: IntArray
-    weight: FloatArray
-    rows: IntArray
+    first: IntArray  # a row of the table for each pooled row
+    index: IntArray  # the pooled row of each row of the table
+    alike: IntArray  # ascending; pooled rows with the same number differ in the outcome alone
+    weight: FloatArray  # counts, or with a sum equal to the effective number of rows
+    rows: IntArray  # the number of rows; weights that are counts are counted
 
 
 def pool_rows(table: Table) -> PooledRows:
@@ -97,22 +83,12 @@ def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[I
 
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
-    """Rows in the space of an embedding.
+    """Rows in the space of an embedding."""
 
-    Attributes
-    ----------
-    confidence, hit : ndarray of float64
-        The score and the outcome; for several classes the highest score, and whether its class is the outcome.
-    share : ndarray of float64
-        The share of the true class in what the confidence leaves to the other classes; 1 for the predicted class.
-    points : ndarray, shape (n, d)
-    group, bin : ndarray of int64
-    """
-
-    confidence: FloatArray
-    hit: FloatArray
-    share: FloatArray
-    points: FloatArray
+    confidence: FloatArray  # the score; for several classes the highest
+    hit: FloatArray  # the outcome; for several classes whether the predicted class is correct
+    share: FloatArray  # of the true class in what the confidence leaves to other classes; 1 if it is the predicted one
+    points: FloatArray  # (n, d)
     group: IntArray
     bin: IntArray
 
@@ -162,63 +138,19 @@ def make_neighbours(placed: PlacedRows, weight: FloatArray, groups: int, *, near
 # ------------------------------------------------------------------ sums over neighbours
 
 
-@dataclass(frozen=True, eq=False)
-class NeighbourSums:
-    """Kernel sums over the neighbours of rows, for each gamma; times ``carried`` they are numbers of rows.
+class NeighbourSums(NamedTuple):
+    """Kernel sums over the neighbours of rows, of weights, hits and residuals; times ``factor`` these are row counts."""
 
-    Attributes
-    ----------
-    weight, hits, residuals, carried : ndarray, shape (gammas, rows)
-    """
-
-    weight: FloatArray
-    hits: FloatArray
-    residuals: FloatArray
-    carried: FloatArray
-
-    @classmethod
-    def of_columns(cls, columns: FloatArray, carried: FloatArray) -> NeighbourSums:
-        """Return the sums from an array of shape (gammas, rows, 3)."""
-        return cls(columns[:, :, 0], columns[:, :, 1], columns[:, :, 2], carried)
+    columns: FloatArray  # (gammas, rows, 3)
+    factor: FloatArray  # (gammas, rows)
 
     def rates(self, number: int, confidence: FloatArray, shrinkage: float, *, shifts: bool) -> FloatArray:
         """Return corrected confidences for one gamma; rows without neighbours keep theirs."""
-        empty = self.weight[number] <= 0
-        total, mix = (self.residuals[number], mix_shift) if shifts else (self.hits[number], mix_reset)
-        mixed = mix(np.where(empty, 1.0, self.weight[number]), total, self.carried[number], confidence, shrinkage)
+        weight, hits, residuals = self.columns[number].T
+        empty = weight <= 0
+        total, mix = (residuals, mix_shift) if shifts else (hits, mix_reset)
+        mixed = mix(np.where(empty, 1.0, weight), total, self.factor[number], confidence, shrinkage)
         return np.where(empty, confidence, mixed)
-
-
-def leave_one_out(
-    placed: PlacedRows, pooled: PooledRows, gammas: Sequence[float], embedding: Embedding, threads: int | None
-) -> NeighbourSums:
-    """Sum over the neighbours of every pooled row but itself.
-
-    Rows equal in features and prediction are left out together if there are at most ten of them, so that a copy does not
-    predict its original; of more, which is common in discrete data, one is left out.
-    """
-    left_out, sizes = _left_out(placed, pooled)
-    groups = int(placed.group.max()) + 1 if isinstance(embedding, GroupSpace) else 1
-    key = placed.bin * groups + (placed.group if groups > 1 else 0)
-    cells = _Cells.of(np.column_stack([key.astype(np.float64), placed.points + 0.0]), placed, pooled)
-    whole_bin = _Cells.of(placed.bin[:, None].astype(np.float64), placed, pooled).without(left_out, sizes)
-    same_point = cells.without(left_out, sizes)
-    occupied = same_point[:, 0] > 0
-    columns = np.zeros((len(gammas), len(same_point), 3))
-    carried = np.ones((len(gammas), len(same_point)))
-    finite = [number for number, gamma in enumerate(gammas) if not math.isinf(gamma)]
-    if finite:
-        scales = np.array([scale_of(gammas[number], placed.points.shape[1]) for number in finite])
-        numbers = np.unique(key[cells.first], return_inverse=True)[1].ravel()
-        others = sums(placed.points[cells.first], cells.columns, numbers, scales, own=False, threads=threads)
-        for number, scale, total, shift in zip(finite, scales, *others, strict=True):
-            factor = np.exp(-scale * shift)[cells.cell]
-            columns[number] = total[cells.cell] * np.where(occupied, factor, 1.0)[:, None] + same_point
-            carried[number] = np.where(occupied, 1.0, factor)
-    for number in range(len(gammas)):
-        alone = columns[number, :, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
-        columns[number, alone], carried[number, alone] = whole_bin[alone], 1.0
-    return NeighbourSums.of_columns(columns, carried)
 
 
 def _row_columns(placed: PlacedRows, pooled: PooledRows) -> FloatArray:
@@ -258,27 +190,6 @@ class _Cells:
         """Return the rest of each row's cell; exactly 0 if all of the cell is left out."""
         empty = self.size[self.cell] == sizes
         return np.where(empty[:, None], 0.0, self.columns[self.cell] - left_out)
-
-
-def held_out_sums(
-    build: Callable[[float, str], LocalMap], gammas: Sequence[float], held: PlacedRows, threads: int | None
-) -> NeighbourSums:
-    """Sum over the neighbours of held-out rows; ``build`` returns the map of a gamma and a kind of correction."""
-    rows = len(held.hit)
-    columns, carried = np.zeros((len(gammas), rows, 3)), np.ones((len(gammas), rows))
-    for infinite in (False, True):
-        chosen = [number for number, gamma in enumerate(gammas) if math.isinf(gamma) == infinite]
-        if not chosen:
-            continue
-        by_hits, by_residuals = (build(gammas[chosen[0]], move) for move in (RESET, SHIFT))
-        near = by_hits.neighbours
-        scales = np.array([scale_of(gammas[number], near.points.shape[1]) for number in chosen])
-        points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
-        sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
-        targets = (points, by_hits.keys_of(held.confidence, group))
-        found = sums(near.points, sources, near.place, scales, at=targets, threads=threads)
-        columns[chosen], carried[chosen] = found.total, np.exp(-scales[:, None] * found.shift)
-    return NeighbourSums.of_columns(columns, carried)
 
 
 # ------------------------------------------------------------------ the choice
@@ -341,9 +252,32 @@ class MapSelector:
         return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
-        """Evaluate on every row, without its own outcome."""
-        sums = leave_one_out(placed, pooled, self.grid.gammas, self.embedding, self.threads)
-        return self._select(sums, placed, pooled, table)
+        """Evaluate on every row, without its own outcome.
+
+        Rows equal in features and prediction are left out together if there are at most ten of them, so that a copy does
+        not predict its original; of more, which is common in discrete data, one is left out.
+        """
+        left_out, sizes = _left_out(placed, pooled)
+        groups = int(placed.group.max()) + 1 if isinstance(self.embedding, GroupSpace) else 1
+        key = placed.bin * groups + (placed.group if groups > 1 else 0)
+        cells = _Cells.of(np.column_stack([key.astype(np.float64), placed.points + 0.0]), placed, pooled)
+        whole_bin = _Cells.of(placed.bin[:, None].astype(np.float64), placed, pooled).without(left_out, sizes)
+        same_point = cells.without(left_out, sizes)
+        occupied = same_point[:, 0] > 0
+        found = self._empty_sums(len(same_point))
+        finite = [number for number, gamma in enumerate(self.grid.gammas) if not math.isinf(gamma)]
+        if finite:
+            scales = self._scales(finite, placed.points.shape[1])
+            numbers = np.unique(key[cells.first], return_inverse=True)[1].ravel()
+            others = sums(placed.points[cells.first], cells.columns, numbers, scales, own=False, threads=self.threads)
+            for number, scale, total, shift in zip(finite, scales, *others, strict=True):
+                decay = np.exp(-scale * shift)[cells.cell]
+                found.columns[number] = total[cells.cell] * np.where(occupied, decay, 1.0)[:, None] + same_point
+                found.factor[number] = np.where(occupied, 1.0, decay)
+        for columns, factor in zip(*found, strict=True):
+            alone = columns[:, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
+            columns[alone], factor[alone] = whole_bin[alone], 1.0
+        return self._select(found, placed, pooled, table)
 
     def by_holdout(self, table: Table, train: IntArray, valid: IntArray) -> Selection:
         """Evaluate on held-out rows."""
@@ -353,12 +287,29 @@ class MapSelector:
             place_rows(side.take(rows.first), self.embedding, self.edges)
             for side, rows in zip(sides, (pooled, held_pooled), strict=True)
         )
+        rows = len(held.hit)
+        found = self._empty_sums(rows)
+        for infinite in (False, True):
+            chosen = [number for number, gamma in enumerate(self.grid.gammas) if math.isinf(gamma) == infinite]
+            if not chosen:
+                continue
+            gamma = self.grid.gammas[chosen[0]]
+            by_hits, by_residuals = (self.build(placed, pooled.weight, gamma, 0.0, move) for move in (RESET, SHIFT))
+            near = by_hits.neighbours
+            scales = self._scales(chosen, near.points.shape[1])
+            points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
+            sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
+            targets = (points, by_hits.keys_of(held.confidence, group))
+            total, shift = sums(near.points, sources, near.place, scales, at=targets, threads=self.threads)
+            found.columns[chosen], found.factor[chosen] = total, np.exp(-scales[:, None] * shift)
+        return self._select(found, held, held_pooled, sides[1])
 
-        def build(gamma: float, move: str) -> LocalMap:
-            return self.build(placed, pooled.weight, gamma, 0.0, move)
+    def _empty_sums(self, rows: int) -> NeighbourSums:
+        gammas = len(self.grid.gammas)
+        return NeighbourSums(np.zeros((gammas, rows, 3)), np.ones((gammas, rows)))
 
-        sums = held_out_sums(build, self.grid.gammas, held, self.threads)
-        return self._select(sums, held, held_pooled, sides[1])
+    def _scales(self, numbers: Sequence[int], dimensions: int) -> FloatArray:
+        return np.array([scale_of(self.grid.gammas[number], dimensions) for number in numbers])
 
     def _select(self, sums: NeighbourSums, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
         """Find the lowest loss, and compare it with that of the base score row by row.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,65 +36,15 @@ SPACE_DTYPES = {
 GROUP_DTYPES = {"groups/edges": "<f8", "groups/cells": "<i8"}
 
 
-class Embedding(ABC):
-    """A function from the features of a row to a point, and to the group that its neighbours must share."""
-
-    @property
-    @abstractmethod
-    def feature_count(self) -> int:
-        """The number of features."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The number of columns of the design matrix."""
-
-    @abstractmethod
-    def check(self, columns: Sequence[AnyArray]) -> None:
-        """Raise if a feature has a value that has no distance to others."""
-
-    @abstractmethod
-    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
-        """Return the points of rows, (rows, d), and their groups; group 0 contains rows without a group of their own."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return where neighbours are looked for: "in 20 dimensions"."""
-
-    def place_all(self, columns: Sequence[AnyArray], rows: int) -> AnyArray:
-        """Return the points of rows, or their groups if there are groups, in chunks that fit in memory."""
-        self.check(columns)
-        step, side = max(1, CHUNK_NUMBERS // self.width), int(isinstance(self, GroupSpace))
-        chunks = [
-            self.place([column[start : start + step] for column in columns], min(step, rows - start))[side]
-            for start in range(0, max(rows, 1), step)
-        ]
-        return np.concatenate(chunks)
-
-
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The design matrix of features: a number and an indicator of its missing values, a 0/1 column per level.
+    """The design matrix of features: a number and an indicator of its missing values, a 0/1 column per level."""
 
-    Attributes
-    ----------
-    levels : tuple of int
-        The number of levels of each feature, in the order of the schema; -1 for a number. Missing is one level more.
-    fill : ndarray of float64
-        What replaces a missing number, its mean; 0 for a category.
-    gaps : ndarray of uint8
-        Whether a number has an indicator of its missing values.
-    factor : ndarray of float64, shape (width,)
-        What each column is multiplied by; 0 for a constant one.
-    names : tuple of str
-        The names of the features.
-    """
-
-    levels: tuple[int, ...]
-    fill: FloatArray
-    gaps: UInt8Array
-    factor: FloatArray
-    names: tuple[str, ...]
+    levels: tuple[int, ...]  # of each feature, in the order of the schema; -1 for a number. Missing is one level more
+    fill: FloatArray  # what replaces a missing number, its mean; 0 for a category
+    gaps: UInt8Array  # whether a number has an indicator of its missing values
+    factor: FloatArray  # what each column of the matrix is multiplied by; 0 for a constant one
+    names: tuple[str, ...]  # of the features
 
     @property
     def sizes(self) -> list[int]:
@@ -120,21 +69,12 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSpace(Embedding):
-    """Points in a space of features, where similar rows are close.
-
-    Attributes
-    ----------
-    design : Design or None
-    features : FeatureMap or None
-        From the design matrix to points. Without these two, all rows are at the same point.
-    transformer : object or None
-        A fitted transformer of another library, applied to the design matrix before ``features``.
-    """
+class FeatureSpace:
+    """Points in a space of features, where similar rows are close; without a design, all rows are at the same point."""
 
     design: Design | None = None
-    features: FeatureMap | None = None
-    transformer: Any = None
+    features: FeatureMap | None = None  # from the design matrix to points
+    transformer: Any = None  # a fitted transformer of another library, applied to the design matrix first
 
     @property
     def feature_count(self) -> int:
@@ -203,7 +143,7 @@ class FeatureSpace(Embedding):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSpace(Embedding):
+class GroupSpace:
     """Groups instead of distances: the neighbours of a row are the rows of its group."""
 
     index: GroupIndex
@@ -240,6 +180,20 @@ class GroupSpace(Embedding):
         edges, cells = unpack_arrays(GROUP_DTYPES, blobs)
         require(len(cells) > 0, "the group numbers are invalid")
         return cls(GroupIndex.unpack(entry, schema, edges, cells))
+
+
+Embedding = FeatureSpace | GroupSpace  # from features to a point, and to the group that neighbours must share
+
+
+def place_all(embedding: Embedding, columns: Sequence[AnyArray], rows: int) -> AnyArray:
+    """Return the points of rows, or their groups if there are groups, in chunks that fit in memory."""
+    embedding.check(columns)
+    step, side = max(1, CHUNK_NUMBERS // embedding.width), int(isinstance(embedding, GroupSpace))
+    chunks = [
+        embedding.place([column[start : start + step] for column in columns], min(step, rows - start))[side]
+        for start in range(0, max(rows, 1), step)
+    ]
+    return np.concatenate(chunks)
 
 
 def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:

@@ -67,12 +67,12 @@ class Patch:
     observed: float
 
     @property
-    def cell(self) -> str:
+    def score_range(self) -> str:
         """Return the score range as text.
 
         Examples
         --------
-        >>> Patch("all rows", (), 0.1, 0.25, 0.02, 80, 0.17, 0.19).cell
+        >>> Patch("all rows", (), 0.1, 0.25, 0.02, 80, 0.17, 0.19).score_range
         '0.1 to 0.25'
         """
         if np.isinf(self.low):
@@ -124,11 +124,11 @@ class PatchList:
         count = "one" if len(self) == 1 else f"{len(self):,} in order; each applies to the scores after those above it"
         header = ["", "group", "score", "rows", "predicted", "observed", f"{self.scale} shift"]
         table = [header] + [
-            [str(number), shorten(patch.group, MAX_WIDTH), patch.cell, f"{patch.rows:,}", f"{patch.before:.4g}",
+            [str(number), shorten(patch.group, MAX_WIDTH), patch.score_range, f"{patch.rows:,}", f"{patch.before:.4g}",
              f"{patch.observed:.4g}", f"{patch.shift:+.4g}"]
             for number, patch in enumerate(self.patches[:MAX_SHOWN], start=1)
         ]  # fmt: skip
-        if all(patch.cell == "any" for patch in self.patches):
+        if all(patch.score_range == "any" for patch in self.patches):
             table = [[text for column, text in enumerate(line) if column != 2] for line in table]
         left = (1, 2) if len(table[0]) == len(header) else (1,)
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -145,28 +145,17 @@ class PatchList:
 class PatchMap(Map):
     """Patches applied in order: the rows of a group and a score range are shifted together.
 
-    Attributes
-    ----------
-    link : {"identity", "logit"}
-        Shifts are added to the prediction itself, or to its logit.
-    levels : tuple of int
-        The number of levels of each feature, in the order of the schema; -1 for a number.
-    edges : tuple of ndarray of float64
-        The bin edges of each feature: the group of a number is the count of edges at or below it. Empty for a category.
-        The group after the last is that of missing and unseen values.
-    patches : tuple of Patch
-        None at all leaves every prediction unchanged.
-    clip : tuple of float, or None
-        The range of predictions, if shifts are added to them.
+    The group of a number is the count of bin edges at or below it, the group of a category its code. The group after the
+    last is that of missing and unseen values.
     """
 
     kind = "patches"
 
-    link: str
-    levels: tuple[int, ...]
-    edges: tuple[FloatArray, ...]
+    link: str  # "identity": shifts are added to the prediction itself; "logit": to its logit
+    levels: tuple[int, ...]  # of each feature, in the order of the schema; -1 for a number
+    edges: tuple[FloatArray, ...]  # bin edges of each feature; empty for a category
     patches: tuple[Patch, ...]
-    clip: tuple[float, float] | None = None
+    clip: tuple[float, float] | None = None  # the range of predictions, if shifts are added to them
 
     @property
     def steps(self) -> int:
@@ -233,7 +222,7 @@ class PatchMap(Map):
         program, contributions = self.program, []
         for number, (patch, low, high) in enumerate(zip(self.patches, program.low, program.high, strict=True), start=1):
             if low <= value[0] < high and all(self._group(at, row[at]) == code for at, code in patch.conditions):
-                cell = "" if patch.cell == "any" else f" & {schema.prediction[0]} {patch.cell}"
+                cell = "" if patch.score_range == "any" else f" & {schema.prediction[0]} {patch.score_range}"
                 contributions.append(Contribution(f"{patch.group}{cell} (patch {number})", patch.shift))
                 value = moved(value, patch.shift, program.bounds)
         clipped = float(value[0] - start[0]) - sum(term.change for term in contributions)

@@ -36,45 +36,28 @@ FALSE_POSITIVE_RATE = 0.05  # of a false patch, over all cells together
 
 
 class Group(NamedTuple):
-    """Rows that share one value, or two: the number of their set of columns, the conditions and the text."""
+    """Rows that share the value of one column, or of two."""
 
-    columns: int
+    set_number: int  # of the columns, among all sets of columns
     conditions: tuple[tuple[int, int], ...]
     text: str
 
 
 @dataclass(frozen=True, eq=False)
 class PatchRows:
-    """The rows of a fit, sorted by content so that no sum depends on the order of the input.
+    """The rows of a fit, sorted by content so that no sum depends on the order of the input."""
 
-    Attributes
-    ----------
-    p, y, weight : ndarray of float64, shape (n,)
-        All rows, held-out rows included.
-    member : ndarray of int32, shape (sets of columns, n)
-        The group of each row in each set of columns; -1 for a group of too few rows.
-    first : ndarray of int64, shape (m,)
-        One row for each distinct combination of values among the rows that are searched.
-    total, square, count : ndarray of float64, shape (m,)
-        The sum of weights, the sum of squared weights and the number of rows of each such combination.
-    groups : list of Group
-    splits : list of (ndarray of bool, ndarray of bool)
-        The training rows and the held-out rows of each split.
-    order : ndarray of int64, shape (n,)
-        The position of each row in the table.
-    """
-
-    p: FloatArray
+    p: FloatArray  # of all rows, held-out rows included
     y: FloatArray
     weight: FloatArray
-    member: Int32Array
-    first: IntArray
-    total: FloatArray
-    square: FloatArray
-    count: FloatArray
+    member: Int32Array  # (sets of columns, rows): the group of each row; -1 for a group of too few rows
+    first: IntArray  # one row for each distinct combination of values among the rows that are searched
+    total: FloatArray  # of each such combination: the sum of weights,
+    square: FloatArray  # the sum of squared weights,
+    count: FloatArray  # and the number of rows
     groups: list[Group]
-    splits: list[tuple[BoolArray, BoolArray]]
-    order: IntArray
+    splits: list[tuple[BoolArray, BoolArray]]  # training rows and held-out rows
+    order: IntArray  # the position of each row in the table
 
 
 def arrange_rows(
@@ -137,32 +120,16 @@ def _number_groups(
 
 @dataclass(frozen=True, eq=False)
 class PatchSettings:
-    """The parameters of a search.
+    """The parameters of a search."""
 
-    Attributes
-    ----------
-    edges : ndarray of float64
-        Between the score ranges; empty if a cell is a group at all scores.
-    link : {"identity", "logit"}
-        The scale on which shifts are added.
-    alpha : float
-        The tolerated mean residual, on the scale of the outcome.
-    min_rows : float
-    rounds, patience : int
-    clip : tuple of float, or None
-        The range of shifted predictions.
-    validated : bool
-        Whether held-out rows must confirm a patch. If so, shifts are shrunk by their noise as well.
-    """
-
-    edges: FloatArray
-    link: str
-    alpha: float
+    edges: FloatArray  # between the score ranges; empty if a cell is a group at all scores
+    link: str  # "identity" or "logit": the scale on which shifts are added
+    alpha: float  # the tolerated mean residual, on the scale of the outcome
     min_rows: float
     rounds: int
     patience: int
-    clip: tuple[float, float] | None
-    validated: bool
+    clip: tuple[float, float] | None  # the range of shifted predictions
+    validated: bool  # whether held-out rows must confirm a patch; if so, shifts are shrunk by their noise as well
 
     @property
     def bounds(self) -> FloatArray:
@@ -312,7 +279,7 @@ class PatchSearch:
     def _propose(self, cell: tuple[int, int]) -> tuple[Patch, IntArray]:
         number, (first, last) = cell[0], self.ranges[cell[1]]
         group = self.rows.groups[number]
-        inside = np.flatnonzero((self.member[group.columns] == number) & (self.level >= first) & (self.level < last))
+        inside = np.flatnonzero((self.member[group.set_number] == number) & (self.level >= first) & (self.level < last))
         value, y, w = self.value[inside], self.y[inside], self.rows.total[inside]
         shift = self._shift(value, self.rows.first[inside], w, self.rows.square[inside])
         ends = [-np.inf, *self.settings.edges.tolist(), np.inf]
@@ -367,7 +334,7 @@ class PatchSearch:
         """Estimate the shift without the held-out rows of each split, and evaluate it on those."""
         number, (first, last), w = cell[0], self.ranges[cell[1]], self.rows.weight
         low, high = ([-np.inf, *self.edges, np.inf][end] for end in (first, last))
-        group = np.flatnonzero(self.rows.member[self.rows.groups[number].columns] == number)
+        group = np.flatnonzero(self.rows.member[self.rows.groups[number].set_number] == number)
         losses, shifts, null = self.losses.copy(), [], 0.0
         for state, (train, valid) in zip(self.states, self.rows.splits, strict=True):
             inside = group[(state[group] >= low) & (state[group] < high)]

@@ -1,4 +1,4 @@
-"""The classical calibrators find what was planted, keep their promises on the rows of the fit, and never diverge."""
+"""The classical calibrators recover planted curves, are optimal on training rows, and never diverge."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def sample(n=2000, seed=0, bend=lambda F: 0.6 * F + 0.5):
     return expit(F), (random.random(n) < expit(bend(F))).astype(float)
 
 
-# ------------------------------------------------------------------ what was planted is found
+# ------------------------------------------------------------------ planted curves
 
 
 def errors_of(X, q):
-    """Give the standard errors of maximum likelihood, from the information at the truth."""
+    """Return the standard errors of maximum likelihood, from the information at the truth."""
     return np.sqrt(np.diag(np.linalg.inv(X.T @ (X * (q * (1 - q))[:, None]))))
 
 
@@ -88,7 +88,7 @@ def test_temperature_is_found_for_two_classes_and_for_three(temperature):
     assert (np.argsort(fix.predict(P), axis=1) == np.argsort(P, axis=1)).all()
 
 
-def test_a_straight_line_is_that_of_weighted_least_squares():
+def test_regression_line_is_weighted_least_squares():
     random = np.random.default_rng(7)
     p, w = random.normal(size=300), random.uniform(0.2, 3, 300)
     y = 3 * p - 2 + random.normal(size=300)
@@ -98,16 +98,16 @@ def test_a_straight_line_is_that_of_weighted_least_squares():
     np.testing.assert_allclose(fix.predict(p), np.polyval(expected, p), rtol=1e-9, atol=1e-12)
 
 
-# ------------------------------------------------------------------ the fits are the best of their kind
+# ------------------------------------------------------------------ optimality
 
 
-def slopes_at(columns, p, y, w, q):
-    """Give the slope of the penalised loss: the rows, and one row more whose outcome is the score."""
+def gradient_at(columns, p, y, w, q):
+    """Return the gradient of the penalised loss: of the rows, and of one pseudo-row whose outcome is the score."""
     mean = 1 / len(y)
     return columns.T @ (w * ((1 + mean) * q - (y + mean * p)))
 
 
-def test_maximum_likelihood_leaves_no_slope():
+def test_gradient_is_zero_at_the_fit():
     random = np.random.default_rng(8)
     p, y = sample(500, 8)
     w = random.integers(1, 4, 500).astype(float)
@@ -122,8 +122,8 @@ def test_maximum_likelihood_leaves_no_slope():
         assert np.abs(slope).max() < 1e-6
 
 
-def hard(seed):
-    """Make scores and outcomes that lead a careless search astray: separated, reversed, rare, of one kind, all but alike."""
+def degenerate(seed):
+    """Make difficult scores and outcomes: separated, reversed, rare, constant, nearly equal."""
     random = np.random.default_rng([seed, 12])
     n = int(random.choice([10, 100, 600]))
     scores = [
@@ -143,9 +143,9 @@ def hard(seed):
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning", "ignore::trueup.errors.HardPredictionWarning")
-def test_no_coefficient_could_be_moved_to_advantage_on_hard_data():
+def test_fits_are_optimal_on_degenerate_data():
     for seed in range(72):
-        p, y, weight = hard(seed)
+        p, y, weight = degenerate(seed)
         w = np.ones(len(p)) if weight is None else weight
         mean, q = (w**2).sum() / w.sum() ** 2, np.clip(p, 1e-6, 1 - 1e-6)
         for kind, columns, names in [
@@ -163,7 +163,7 @@ def test_no_coefficient_could_be_moved_to_advantage_on_hard_data():
                 [100.0] * (len(names) - 1),
             )
             if len(np.unique(q)) == 1:
-                slope = slope[-1:]  # the slopes are left alone
+                slope = slope[-1:]  # the slopes are not fitted
                 low, high, found = low[-1:], [], found[-1:]
             at_low, at_high = found <= low, found >= np.array([*high, np.inf])
             assert (np.abs(slope[~at_low & ~at_high]) < 1e-5).all()
@@ -171,7 +171,7 @@ def test_no_coefficient_could_be_moved_to_advantage_on_hard_data():
             assert (slope[at_high] < 1e-5).all()
 
 
-def test_no_other_temperature_of_classes_is_better():
+def test_multiclass_temperature_minimises_the_loss():
     data = rows("multiclass")
     P = np.column_stack([data[name] for name in PROBABILITIES])
     y = np.array([CLASSES.index(one) for one in data["y"]])
@@ -185,7 +185,7 @@ def test_no_other_temperature_of_classes_is_better():
     assert loss(best) < min(loss(best * 1.001), loss(best / 1.001))
 
 
-def test_beta_stops_at_its_bound_and_nothing_beyond_it_is_better():
+def test_beta_coefficients_stop_at_their_bounds():
     random = np.random.default_rng(9)
     p = random.uniform(0.02, 0.98, 4000)
     y = (random.random(4000) < expit(-0.8 * np.log(p) - np.log1p(-p) - 1)).astype(float)  # falls at first
@@ -194,12 +194,12 @@ def test_beta_stops_at_its_bound_and_nothing_beyond_it_is_better():
     assert fix.b_ > 0
     q = fix.predict(p)
     columns = np.column_stack([np.log(p), -np.log1p(-p), np.ones(4000)])
-    slope = slopes_at(columns, p, y, 1.0, q)
+    slope = gradient_at(columns, p, y, 1.0, q)
     assert slope[0] > 0  # the loss would fall only where a is negative
     assert np.abs(slope[1:]).max() < 1e-6
 
 
-def test_a_reversed_score_is_turned_round_by_platt_alone():
+def test_only_platt_reverses_scores():
     p, y = sample(4000, bend=lambda F: -F)
     assert tu.Platt().fit(p, y).slope_ < -0.8
     beta = tu.Beta().fit(p, y)
@@ -208,7 +208,7 @@ def test_a_reversed_score_is_turned_round_by_platt_alone():
     assert np.ptp(tu.Isotonic().fit(p, y).values_) < 0.5
 
 
-# ------------------------------------------------------------------ isotonic regression and its promises
+# ------------------------------------------------------------------ isotonic regression
 
 
 def tied(seed, n=400, soft=False):
@@ -219,7 +219,7 @@ def tied(seed, n=400, soft=False):
 
 
 @pytest.mark.parametrize("soft", [False, True])
-def test_no_interval_of_scores_is_wrong_on_the_rows_of_the_fit(soft):
+def test_isotonic_has_no_cumulative_error_on_training_rows(soft):
     for seed in range(6):
         p, y, w = tied(seed, soft=soft)
         for weight in (None, w):
@@ -229,12 +229,12 @@ def test_no_interval_of_scores_is_wrong_on_the_rows_of_the_fit(soft):
 
 
 def cost(y, p, w, at):
-    """Add up what it costs to say yes from a threshold on: the threshold for each false yes, 1 minus it for a false no."""
+    """Return the mean cost of a threshold: the threshold per false positive, 1 minus it per false negative."""
     yes = p >= at
     return np.average(np.where(yes, at * (1 - y), (1 - at) * y), weights=w)
 
 
-def test_no_threshold_costs_more_and_no_proper_loss_rises():
+def test_isotonic_raises_no_threshold_cost_and_no_proper_loss():
     for seed in range(6):
         p, y, w = tied(seed)
         found = tu.Isotonic().fit(p, y, w).predict(p)
@@ -245,7 +245,7 @@ def test_no_threshold_costs_more_and_no_proper_loss_rises():
         assert fix.history_.loss_after <= fix.history_.loss_before + 1e-12
 
 
-def test_isotonic_is_that_of_scikit_learn_and_of_the_metrics():
+def test_isotonic_equals_scikit_learn_and_the_metric():
     for seed in range(6):
         p, y, w = tied(seed)
         fix, more = tu.Isotonic().fit(p, y, w), np.linspace(0, 1, 997)
@@ -257,14 +257,14 @@ def test_isotonic_is_that_of_scikit_learn_and_of_the_metrics():
         assert (np.diff(fix.predict(more)) >= 0).all()
 
 
-def test_between_blocks_is_a_line_and_outside_them_the_nearer_end():
+def test_isotonic_is_linear_between_blocks_and_constant_outside():
     p, y = np.repeat([0.1, 0.2, 0.4, 0.6], 5), np.repeat([0, 1, 0, 1], 5)
     fix = tu.Isotonic().fit(p, y)
     found = fix.predict(np.array([0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0]))
     np.testing.assert_allclose(found, [0, 0, 0.25, 0.5, 0.5, 0.5, 0.75, 1, 1], atol=1e-15)
 
 
-def test_classes_that_all_get_nothing_keep_what_they_had():
+def test_rows_with_all_corrected_probabilities_zero_keep_the_given_ones():
     P = np.repeat([[0.6, 0.4, 0.0], [0.0, 0.6, 0.4], [0.4, 0.0, 0.6]], 5, axis=0)
     y = np.repeat([0, 1, 2], 5)
     for kind in (tu.Isotonic(prediction=[0, 1, 2]), tu.Histogram(prediction=[0, 1, 2], bins=20)):
@@ -274,7 +274,7 @@ def test_classes_that_all_get_nothing_keep_what_they_had():
         np.testing.assert_allclose(fix.predict(given), given / given.sum(axis=1, keepdims=True), atol=1e-15)
 
 
-def test_one_against_the_rest_is_what_each_class_alone_gives_made_to_add_up():
+def test_multiclass_is_one_against_the_rest_normalised():
     data = rows("multiclass")
     y = np.array([CLASSES.index(one) for one in data["y"]])
     for kind in (tu.Isotonic, tu.Platt, tu.Beta, tu.Histogram):
@@ -300,7 +300,7 @@ def test_a_bin_has_the_mean_outcome_of_its_rows(strategy):
             np.testing.assert_allclose(found[number == b], np.average(y[number == b], weights=w[number == b]), rtol=1e-12)
 
 
-def test_bins_without_rows_lie_between_their_neighbours():
+def test_empty_bins_are_interpolated():
     p, y = np.repeat([0.05, 0.95], 10), np.repeat([0.0, 1.0], 10)
     y[:2] = 1
     fix = tu.Histogram(bins=10, strategy="width").fit(p, y)
@@ -311,7 +311,7 @@ def test_bins_without_rows_lie_between_their_neighbours():
     np.testing.assert_allclose(fix.edges_, np.arange(1, 11) / 10)
 
 
-def test_bins_of_equal_weight_are_cut_half_way_and_never_part_equal_scores():
+def test_equal_mass_edges_are_midway_and_never_separate_equal_scores():
     p = np.array([0.1] * 6 + [0.2] * 2 + [0.5] * 2 + [0.9] * 2)
     fix = tu.Histogram(bins=4).fit(p, np.arange(12) % 2)
     np.testing.assert_allclose(fix.edges_, [0.15, 0.7, 1.0])
@@ -319,14 +319,14 @@ def test_bins_of_equal_weight_are_cut_half_way_and_never_part_equal_scores():
     np.testing.assert_array_equal(tu.Histogram(bins=1).fit(p, np.arange(12) % 3 == 0).predict(p), np.full(12, 1 / 3))
 
 
-def test_neighbouring_numbers_are_parted():
+def test_adjacent_floats_are_separated():
     low, high = 1.0, np.nextafter(1.0, 2.0)
     p, y = np.repeat([low, high], 10), np.repeat([0.0, 1.0], 10)
     fix = tu.Histogram(bins=2, task="regression").fit(p, y)
     np.testing.assert_array_equal(fix.predict(np.array([low, high])), [0.0, 1.0])
 
 
-# ------------------------------------------------------------------ what has no best fit
+# ------------------------------------------------------------------ degenerate data
 
 
 def test_separated_outcomes_do_not_diverge(method):
@@ -342,18 +342,18 @@ def test_separated_outcomes_do_not_diverge(method):
 
 
 @pytest.mark.filterwarnings("ignore::trueup.errors.OneClassWarning")
-def test_outcomes_of_one_kind_move_scores_towards_them_and_no_farther():
+def test_constant_outcomes_shift_scores_up_to_the_prior():
     p = np.linspace(0.1, 0.9, 100)
     for y in (0.0, 1.0):
         for kind in (tu.Platt, tu.Beta):
             found = kind().fit(p, np.full(100, y)).predict(p)
-            # One row among 101 still says that the score was right: what they expect together is what there is.
+            # The prior row among 101 has the mean score as its outcome.
             assert found.mean() == pytest.approx((100 * y + p.mean()) / 101, abs=1e-9)
         for kind in (tu.Isotonic, tu.Histogram):
             np.testing.assert_array_equal(kind().fit(p, np.full(100, y)).predict(p), np.full(100, y))
 
 
-def test_scores_all_alike_move_by_the_intercept_alone():
+def test_constant_scores_change_the_intercept_alone():
     p, y = np.full(50, 0.3), np.arange(50) % 2
     for kind in (tu.Platt, tu.Beta):
         fix = kind().fit(p, y)
@@ -365,7 +365,7 @@ def test_scores_all_alike_move_by_the_intercept_alone():
     assert tu.Isotonic().fit(p, y).values_.tolist() == [0.5]
 
 
-def test_weights_of_any_size_are_borne(method):
+def test_weights_of_any_size_are_accepted(method):
     p, y = sample(200)
     random = np.random.default_rng(1)
     for weight in (10.0 ** random.uniform(-50, 50, 200), np.full(200, 1e50), np.full(200, 1e-50)):
@@ -375,7 +375,7 @@ def test_weights_of_any_size_are_borne(method):
         assert found.max() <= 1
 
 
-def test_large_real_numbers_are_borne():
+def test_large_real_numbers_are_accepted():
     random = np.random.default_rng(2)
     p = random.normal(size=100)
     y = p + random.normal(size=100)
@@ -386,7 +386,7 @@ def test_large_real_numbers_are_borne():
 
 
 @pytest.mark.parametrize("near", [1e-320, 1e-300, 1e-150, 1e-90])
-def test_a_line_through_scores_that_are_all_but_alike_is_finite_and_saved(near, tmp_path):
+def test_line_through_nearly_equal_scores_is_finite_and_saved(near, tmp_path):
     p, y = np.repeat([0.0, near], 10), np.repeat([0.0, 1e100], 10)
     fix = tu.Platt(task="regression").fit(p, y)
     tu.save(fix, tmp_path / "line")
@@ -397,11 +397,11 @@ def test_a_line_through_scores_that_are_all_but_alike_is_finite_and_saved(near, 
     np.testing.assert_allclose(found[:2], [5e99, 5e99] if upright else [0.0, 1e100], atol=1e85)
 
 
-# ------------------------------------------------------------------ the same bits
+# ------------------------------------------------------------------ determinism
 
 
 @pytest.mark.parametrize("soft", [False, True])
-def test_neither_the_order_of_rows_nor_rows_that_stand_twice_change_a_bit(method, soft):
+def test_row_order_and_duplicates_do_not_change_a_bit(method, soft):
     for seed in range(4):
         p, y, w = tied(seed, soft=soft)
         order = np.random.default_rng(seed).permutation(len(p))
@@ -417,11 +417,11 @@ def test_neither_the_order_of_rows_nor_rows_that_stand_twice_change_a_bit(method
         )
 
 
-def test_rows_are_added_up_as_if_nothing_were_rounded():
+def test_pooled_sums_are_exactly_rounded():
     from fractions import Fraction
 
     random = np.random.default_rng(3)
-    for n in (40, 5000):  # by sorting, and by looking scores up
+    for n in (40, 5000):  # by sorting, and by a table of scores
         p, y, w = np.round(random.random(n), 1), random.random(n), 10.0 ** random.uniform(-8, 8, n)
         found = pool(p, y, w)
         unit = np.ldexp(1.0, int(np.frexp(max(w[p == one].sum() for one in p))[1]))
@@ -431,7 +431,7 @@ def test_rows_are_added_up_as_if_nothing_were_rounded():
             assert found.total[at] * unit == float(sum(a * b for a, b in exact))
 
 
-def test_pooling_by_outcome_is_pooling_by_score():
+def test_pooling_paths_agree():
     random = np.random.default_rng(4)
     p = np.round(random.random(3000), 2)
     y = (random.random(3000) < p).astype(float)
@@ -441,24 +441,24 @@ def test_pooling_by_outcome_is_pooling_by_score():
             np.testing.assert_array_equal(getattr(ways[0], name), getattr(other, name))
 
 
-# ------------------------------------------------------------------ a judge
+# ------------------------------------------------------------------ stopping rules
 
 
-def test_calibrated_scores_are_mostly_left_unchanged_by_a_judge(method):
+def test_calibrated_scores_are_rarely_changed_with_a_stopping_rule(method):
     kept = 0
-    for seed in range(40):
+    for seed in range(25):
         p, y = sample(600, seed, bend=lambda F: F)
         fix = method(stopping=tu.CrossValidation(5)).fit(p, y)
         kept += fix.history_.chosen
         if not fix.history_.chosen:
             np.testing.assert_array_equal(fix.predict(p), p)
             assert "within noise: scores are left unchanged" in fix.history_.reason
-    # Of 200 other runs of each method none was kept: even at a rate of 1 in 100, more than 2 of 40 has a chance of 1 in 100.
+    # None of 200 other runs of each method was kept; at a rate of 1%, more than 2 of 25 has a probability of 0.2%.
     assert kept <= 2
 
 
 @pytest.mark.parametrize("stopping", [tu.CrossValidation(4), tu.Holdout(0.3), None, "validation"], ids=str)
-def test_wrong_scores_are_corrected_whoever_judges(method, stopping):
+def test_miscalibrated_scores_are_corrected_with_every_stopping_rule(method, stopping):
     p, y = sample(8000, bend=lambda F: 0.4 * F)
     if stopping == "validation":
         stopping = tu.Validation(*sample(20_000, 1, bend=lambda F: 0.4 * F))
@@ -469,26 +469,26 @@ def test_wrong_scores_are_corrected_whoever_judges(method, stopping):
     expected = {"CrossValidation": "cross-validation", "Holdout": "held-out rows", "Validation": "given rows"}
     assert history.evaluated_on == expected.get(type(stopping).__name__, "training rows")
     same = method().fit(p, y).predict(p)
-    # All rows are fitted to in the end, except where some are held out for good.
+    # The final fit is on all rows, except with a holdout.
     assert np.array_equal(fix.predict(p), same) == (not isinstance(stopping, tu.Holdout))
     if stopping is None:
         assert history.loss_after == pytest.approx(tu.metrics.log_loss(y, np.clip(same, 1e-6, 1 - 1e-6)))
 
 
-def test_a_fix_that_was_not_kept_says_that_nothing_changed():
+def test_rejected_corrections_have_neutral_parameters():
     p, y = sample(600, 2, bend=lambda F: F)
-    judge = tu.Holdout(0.5)
-    platt, beta, warm = (kind(stopping=judge).fit(p, y) for kind in (tu.Platt, tu.Beta, tu.Temperature))
+    rule = tu.Holdout(0.5)
+    platt, beta, warm = (kind(stopping=rule).fit(p, y) for kind in (tu.Platt, tu.Beta, tu.Temperature))
     assert [one.history_.chosen for one in (platt, beta, warm)] == [0, 0, 0]
     assert (platt.slope_, platt.intercept_) == (1.0, 0.0)
     assert (beta.a_, beta.b_, beta.c_) == (1.0, 1.0, 0.0)
     assert warm.temperature_ == 1.0
-    iso = tu.Isotonic(stopping=judge).fit(p, y)
+    iso = tu.Isotonic(stopping=rule).fit(p, y)
     assert len(iso.knots_) == len(iso.values_) == 0
     assert iso.explain().corrections == ()
 
 
-# ------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------ explanations and errors
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_fix_that_was_not_kept_says_that_nothing_changed():
     + [(kind, "regression") for kind in (tu.Platt, tu.Isotonic, tu.Histogram)],
     ids=lambda x: getattr(x, "__name__", x),
 )
-def test_the_parts_of_a_row_add_up_to_its_change(method, task):
+def test_contributions_add_up_to_the_change_of_a_row(method, task):
     data = rows(task)
     names = PROBABILITIES if task == "multiclass" else ["p"]
     fix = method(prediction=names, **({"task": "regression"} if task == "regression" else {})).fit(data, data["y"])
@@ -515,10 +515,10 @@ def test_the_parts_of_a_row_add_up_to_its_change(method, task):
         assert np.array_equal(np.atleast_1d(found.after), np.atleast_1d(fix.predict_one(row)))
 
 
-def test_parts_are_named_by_what_they_are():
+def test_contributions_name_coefficients_and_pieces():
     p, y = sample(2000)
-    told = {kind: tu_fix.explain({"x0": 0.3}) for kind, tu_fix in ((k, k().fit(p, y)) for k in METHODS.values())}
-    names = {kind: sorted(part.condition for part in one.contributions) for kind, one in told.items()}
+    explanations = {kind: kind().fit(p, y).explain({"x0": 0.3}) for kind in METHODS.values()}
+    names = {kind: sorted(term.condition for term in item.contributions) for kind, item in explanations.items()}
     assert [text.split(" ")[0] for text in names[tu.Platt]] == ["intercept", "slope"]
     assert len(names[tu.Beta]) == 3
     assert "of the logit" in names[tu.Temperature][0]
@@ -526,7 +526,7 @@ def test_parts_are_named_by_what_they_are():
     assert "< x0 <=" in names[tu.Histogram][0]
 
 
-def test_what_a_fix_is_made_of_is_told_in_a_few_words():
+def test_descriptions_of_curves():
     p, y = sample(500)
     data = rows("multiclass")
     assert tu.Platt().fit(p, y).model_.map.describe().startswith("slope 0.")
@@ -541,18 +541,18 @@ def test_what_a_fix_is_made_of_is_told_in_a_few_words():
     assert [len(one) for one in several[tu.Histogram].edges_] == [10, 10, 10]
 
 
-def test_real_outcomes_have_no_temperature_and_no_beta_curve():
+def test_temperature_and_beta_reject_real_outcomes():
     p, y = sample(50)
     for kind in (tu.Temperature, tu.Beta):
         with pytest.raises(ArgumentError, match=rf"{kind.__name__} corrects probabilities.*\nhint: Isotonic, Platt"):
             kind(task="regression").fit(p, y)
 
 
-def test_a_handful_of_rows_is_refused(method):
+def test_too_few_rows_are_rejected(method):
     with pytest.raises(DataError, match="9 rows are too few"):
         method().fit(np.linspace(0.1, 0.9, 9), np.arange(9) % 2)
 
 
-def test_one_class_is_told(method):
+def test_constant_outcomes_raise_a_warning(method):
     with pytest.warns(OneClassWarning):
         method().fit(np.linspace(0.1, 0.9, 20), np.zeros(20))

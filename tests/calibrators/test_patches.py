@@ -1,4 +1,4 @@
-"""HKRR and Multiaccuracy: the textbook loop, what rows that judge let through, and a list that people can read."""
+"""HKRR and Multiaccuracy: the published loop, validation on held-out rows, and the list of patches."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def logit(p):
     return np.log(p) - np.log1p(-p)
 
 
-def textbook(**own):
+def published(**own):
     given = {"prediction": "p", "features": COLUMNS, "stopping": None, "min_rows": 20, "alpha": 0.03, "bins": 4}
     return given | own
 
 
-# ------------------------------------------------------------------ the textbook, by hand
+# ------------------------------------------------------------------ the published algorithm
 
 
 def masks(data, bins, depth):
-    """Give every group of the columns as a mask, in the order of the search."""
+    """Return every group of the columns as a mask, in the order of the search."""
     single = []
     missing = np.array([one is None for one in data["country"]])
     single.append(
@@ -70,7 +70,7 @@ def mass_edges(p, levels):
 
 
 def plain_hkrr(data, *, levels, alpha, min_rows, bins, depth, low=-np.inf, high=np.inf, most=10_000):
-    """Patch cell after cell with nothing but masks and means (the twin of the search)."""
+    """Patch cell after cell with masks and means (the plain version of the search)."""
     p, y = data["p"].astype(float), data["y"].astype(float)
     ends = [-np.inf, *mass_edges(p, levels), np.inf]
     groups, found = masks(data, bins, depth), []
@@ -94,9 +94,9 @@ def plain_hkrr(data, *, levels, alpha, min_rows, bins, depth, low=-np.inf, high=
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_the_textbook_fit_is_the_plain_loop(depth):
+def test_published_algorithm_equals_a_plain_loop(depth):
     data = rows(n=600, seed=depth)
-    fix = tu.HKRR(**textbook(levels=4, depth=depth)).fit(data, data["y"])
+    fix = tu.HKRR(**published(levels=4, depth=depth)).fit(data, data["y"])
     p, found = plain_hkrr(data, levels=4, alpha=0.03, min_rows=20, bins=4, depth=depth, low=0.0, high=1.0)
     assert [one.group for one in fix.patches_.patches] == [name for name, *_ in found]
     assert [(one.low, one.high, one.rows) for one in fix.patches_.patches] == [(a, b, n) for _, a, b, _, n in found]
@@ -105,19 +105,19 @@ def test_the_textbook_fit_is_the_plain_loop(depth):
     assert len(found) > 10
 
 
-def test_the_textbook_fit_of_real_outcomes_is_the_plain_loop():
+def test_published_algorithm_equals_a_plain_loop_for_real_outcomes():
     data = rows("regression", n=600)
-    fix = tu.HKRR(**textbook(levels=4, task="regression")).fit(data, data["y"])
+    fix = tu.HKRR(**published(levels=4, task="regression")).fit(data, data["y"])
     p, found = plain_hkrr(data, levels=4, alpha=0.03 * np.std(data["y"]), min_rows=20, bins=4, depth=1)
     assert [one.group for one in fix.patches_.patches] == [name for name, *_ in found]
     np.testing.assert_allclose(fix.predict(data), p, atol=1e-9)
 
 
-def test_multiaccuracy_without_judges_is_the_plain_loop_on_logits():
+def test_multiaccuracy_without_stopping_equals_a_plain_loop_on_logits():
     from scipy.optimize import brentq
 
     data = rows(n=600)
-    fix = tu.Multiaccuracy(**textbook()).fit(data, data["y"])
+    fix = tu.Multiaccuracy(**published()).fit(data, data["y"])
     F, y, found = logit(data["p"]), data["y"], []
     while True:
         biased = [(mask.sum() * np.mean((y - expit(F))[mask]) ** 2, name, mask) for name, mask in masks(data, 4, 1)
@@ -135,9 +135,9 @@ def test_multiaccuracy_without_judges_is_the_plain_loop_on_logits():
 
 
 @pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
-def test_after_the_textbook_every_cell_is_within_alpha_on_its_rows(make):
+def test_published_algorithm_leaves_every_cell_within_alpha(make):
     data = rows(n=900, seed=4)
-    fix = make(**textbook(depth=2, alpha=0.02)).fit(data, data["y"])
+    fix = make(**published(depth=2, alpha=0.02)).fit(data, data["y"])
     p = fix.predict(data)
     ends = [-np.inf, *(mass_edges(data["p"], 10) if make is tu.HKRR else ()), np.inf]
     checked = 0
@@ -152,9 +152,9 @@ def test_after_the_textbook_every_cell_is_within_alpha_on_its_rows(make):
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
-def test_no_patch_of_the_textbook_raises_squared_error(task):
+def test_every_patch_lowers_squared_error(task):
     data = rows(task)
-    fix = tu.HKRR(**textbook(depth=2, rounds=60, task=task)).fit(data, data["y"])
+    fix = tu.HKRR(**published(depth=2, rounds=60, task=task)).fit(data, data["y"])
     whole = fix.model_.map
     table = read_like(data, fix.model_.schema)
     columns = [table.columns[name] for name in COLUMNS]
@@ -166,9 +166,9 @@ def test_no_patch_of_the_textbook_raises_squared_error(task):
     assert (np.diff(errors) < 0).all()
 
 
-def test_as_many_patches_as_are_allowed():
+def test_rounds_limit_the_number_of_patches():
     data = rows()
-    fix = tu.HKRR(**textbook(rounds=3)).fit(data, data["y"])
+    fix = tu.HKRR(**published(rounds=3)).fit(data, data["y"])
     assert len(fix.patches_) == fix.history_.chosen == 3
     assert (
         fix.history_.reason
@@ -180,7 +180,7 @@ def test_as_many_patches_as_are_allowed():
     assert fix.history_.reason.endswith("stopped at the maximum number of rounds")
 
 
-# ------------------------------------------------------------------ what is found
+# ------------------------------------------------------------------ planted errors
 
 
 SHIFTS = [Shift({"c0": "c0_1"}, 1.0), Shift({"c1": "c1_2"}, -1.0)]
@@ -199,7 +199,7 @@ def test_planted_shifts_are_found_named_and_removed(make):
         assert abs(off) < 0.02 < abs(np.mean((fresh["outcome"] - fresh["prediction"])[inside]))
 
 
-def test_a_shift_of_two_columns_together_takes_depth_two():
+def test_depth_two_finds_shifts_of_pairs():
     planted = [Shift({"c0": "c0_1", "c1": "c1_2"}, 1.5)]
     data = population(20_000, 3, levels=(4, 4), shifts=planted)
     for make in (tu.HKRR, tu.Multiaccuracy):
@@ -210,7 +210,7 @@ def test_a_shift_of_two_columns_together_takes_depth_two():
 
 
 def banded(n, seed):
-    """Make scores that are right but for one group at high scores."""
+    """Make scores that are calibrated except for one group at high scores."""
     random = np.random.default_rng([seed, 5])
     p = random.uniform(0.05, 0.95, n)
     country = np.array(["BR", "DE", "US"], object)[random.integers(0, 3, n)]
@@ -218,7 +218,7 @@ def banded(n, seed):
     return {"p": p, "country": country, "y": (random.random(n) < truth).astype(int), "truth": truth}
 
 
-def test_only_hkrr_knows_that_a_group_is_off_at_some_scores():
+def test_only_hkrr_corrects_a_group_at_some_scores():
     data, fresh = banded(12_000, 0), banded(40_000, 1)
     fix = tu.HKRR("p", ["country"]).fit(data, data["y"])
     first = fix.patches_[0]
@@ -231,10 +231,10 @@ def test_only_hkrr_knows_that_a_group_is_off_at_some_scores():
     assert error["cells"] < 0.2 * error["whole"]
 
 
-def test_calibrated_scores_are_left_alone():
-    # A chance of 5% at most for all cells of a fit together: 6 of 60 or more would be seen in less than 8% of such tests.
+def test_calibrated_scores_are_left_unchanged():
+    # The probability of a false patch is at most 5% per fit: more than 6 of 40 have a probability of 0.3%.
     false = {"HKRR": 0, "Multiaccuracy": 0}
-    for seed in range(30):
+    for seed in range(20):
         for prevalence in (0.3, 0.03):
             data = population(2000, seed, levels=(4, 6), numeric=1, prevalence=prevalence)
             for name in false:
@@ -246,7 +246,7 @@ def test_calibrated_scores_are_left_alone():
     assert max(false.values()) <= 6
 
 
-def test_small_data_are_not_made_worse():
+def test_small_data_does_not_get_worse():
     changes = []
     for seed in range(12):
         data, fresh = (
@@ -260,8 +260,8 @@ def test_small_data_are_not_made_worse():
     assert np.mean(changes) < 0.001
 
 
-def test_rare_events_that_did_not_happen_are_no_evidence():
-    # 80 rows of 2% without an event: their gain has no spread, but a third of such groups look like that.
+def test_absent_rare_events_are_no_evidence():
+    # 80 rows of 2% without an event: their gain has no variance, but a fifth of such groups look like that.
     n = 4000
     country = np.where(np.arange(n) < 80, "quiet", "usual").astype(object)
     y = np.zeros(n)
@@ -271,8 +271,8 @@ def test_rare_events_that_did_not_happen_are_no_evidence():
         assert make("p", ["country"]).fit(data, y).history_.chosen == 0
 
 
-def test_skewed_outcomes_without_their_tail_are_no_evidence():
-    # 1 below the prediction 19 times in 20, and 19 above it once: 60 rows without that once are no wonder.
+def test_absent_tails_of_skewed_outcomes_are_no_evidence():
+    # Residuals are -1 for 19 rows of 20, and 19 for one: 60 rows without such a one are not surprising.
     n = 2060
     p = np.random.default_rng(0).normal(size=n)
     rest = np.where(np.arange(n) % 20 == 7, 19.0, -1.0)
@@ -283,7 +283,7 @@ def test_skewed_outcomes_without_their_tail_are_no_evidence():
         assert fix.history_.chosen == 0
 
 
-def test_one_score_cell_is_the_whole_group():
+def test_one_score_range_is_multiaccuracy():
     data = rows(n=900)
     one, whole = tu.HKRR("p", COLUMNS, levels=1).fit(data, data["y"]), tu.Multiaccuracy("p", COLUMNS).fit(data, data["y"])
     assert one.patches_ == whole.patches_
@@ -291,34 +291,34 @@ def test_one_score_cell_is_the_whole_group():
     assert len(one.patches_) > 0
 
 
-def test_the_search_ends_when_many_proposals_in_a_row_fail(monkeypatch):
+def test_search_stops_after_many_rejected_proposals(monkeypatch):
     data = population(4000, 3, levels=(6, 6), numeric=2)
     names = ["c0", "c1", "x0", "x1"]
-    told = []
-    monkeypatch.setattr(PatchSearch, "_validate", lambda self, cell: told.append(cell) or refuse(self, cell))
+    evaluated = []
+    monkeypatch.setattr(PatchSearch, "_validate", lambda self, cell: evaluated.append(cell) or validate(self, cell))
     monkeypatch.setattr("trueup.calibrators.patches.search.MAX_REJECTED", 3)
     for patience in (1, 2):
-        told.clear()
+        evaluated.clear()
         fix = tu.HKRR("prediction", names, depth=2, stopping=tu.CrossValidation(patience=patience))
         fix.fit(data, data["outcome"])
         assert fix.history_.chosen == 0
-        assert len(told) == len(set(told)) == 3 * patience  # no cell is asked for twice while nothing changes
+        assert len(evaluated) == len(set(evaluated)) == 3 * patience  # no cell twice while nothing changes
 
 
-refuse = PatchSearch._validate
+validate = PatchSearch._validate
 
 
-def test_judging_rows_of_your_own_decide():
+def test_given_validation_rows_decide():
     data = population(5000, 7, levels=(4,), shifts=SHIFTS[:1])
-    calm = (np.random.default_rng(1).random(5000) < data["prediction"]).astype(int)  # as if nothing were off
-    for outcome, kept in ((data["outcome"], True), (calm, False)):
+    calibrated = (np.random.default_rng(1).random(5000) < data["prediction"]).astype(int)
+    for outcome, kept in ((data["outcome"], True), (calibrated, False)):
         rule = tu.Validation({"prediction": data["prediction"], "c0": data["c0"]}, outcome)
         fix = tu.Multiaccuracy("prediction", ["c0"], stopping=rule).fit(data, data["outcome"])
         assert (fix.history_.chosen > 0) is kept
         assert fix.history_.evaluated_on == "given rows"
 
 
-def test_a_holdout_sizes_patches_by_the_other_rows():
+def test_holdout_estimates_patches_on_the_other_rows():
     data = population(6000, 2, levels=(3,), shifts=[Shift({"c0": "c0_1"}, 1.0)])
     fix = tu.Multiaccuracy("prediction", ["c0"], stopping=tu.Holdout(0.5)).fit(data, data["outcome"])
     found = fix.patches_[0]
@@ -328,7 +328,7 @@ def test_a_holdout_sizes_patches_by_the_other_rows():
     assert fix.history_.evaluated_on == "held-out rows"
 
 
-def test_the_history_tells_every_patch_and_the_last_that_failed():
+def test_history_has_every_patch_and_the_last_rejected_one():
     data = population(20_000, 1, levels=(4, 4), numeric=1, shifts=SHIFTS)
     history = tu.Multiaccuracy("prediction", ["c0", "c1", "x0"]).fit(data, data["outcome"]).history_
     assert history.chosen >= 2
@@ -342,7 +342,7 @@ def test_the_history_tells_every_patch_and_the_last_that_failed():
     assert history.loss_before == pytest.approx(base, abs=1e-12)
 
 
-def test_soft_labels_are_followed():
+def test_soft_labels_are_accepted():
     data = rows(n=500)
     soft = np.where(data["country"] == "BR", expit(logit(data["p"]) + 1.0), data["p"])
     fix = tu.Multiaccuracy("p", ["country"]).fit(data, soft)
@@ -353,7 +353,7 @@ def test_soft_labels_are_followed():
 # ------------------------------------------------------------------ cells and groups
 
 
-def test_cells_hold_equal_numbers_of_rows_or_are_equally_wide():
+def test_spacing_is_by_rows_or_by_width():
     p = np.concatenate([np.full(30, 0.01), np.linspace(0.02, 0.05, 69), [0.9]])
     y = np.tile([0, 1], 50)
     one = {"stopping": None, "min_rows": 1, "alpha": 0.0, "levels": 4}
@@ -367,19 +367,19 @@ def test_cells_hold_equal_numbers_of_rows_or_are_equally_wide():
     assert (real[0].low, real[0].high, real[0].rows) == (pytest.approx(0.1 + 8.9 * 3 / 4), np.inf, 1)
 
 
-def test_cells_of_too_few_rows_are_let_be():
+def test_small_cells_are_not_corrected():
     data = rows(n=300)
     for least in (20, 60):
-        fix = tu.HKRR(**textbook(min_rows=least, alpha=0.0, rounds=200, levels=3)).fit(data, data["y"])
+        fix = tu.HKRR(**published(min_rows=least, alpha=0.0, rounds=200, levels=3)).fit(data, data["y"])
         assert min(one.rows for one in fix.patches_.patches) >= least
-    none = tu.HKRR(**textbook(min_rows=301)).fit(data, data["y"])
+    none = tu.HKRR(**published(min_rows=301)).fit(data, data["y"])
     assert len(none.patches_) == 0
     assert none.history_.reason.startswith("no patch; no cell of at least 301 rows")
 
 
 def test_missing_values_dates_and_indicators_are_groups():
     data = rows(n=700)
-    fix = tu.Multiaccuracy(**textbook(features=["age", "day", "new"], alpha=0.0, rounds=60)).fit(data, data["y"])
+    fix = tu.Multiaccuracy(**published(features=["age", "day", "new"], alpha=0.0, rounds=60)).fit(data, data["y"])
     groups = {one.group for one in fix.patches_.patches}
     assert {"age is missing", "new=true"} <= groups
     assert any(group.startswith("day") and "2024-" in group for group in groups)
@@ -390,17 +390,17 @@ def test_missing_values_dates_and_indicators_are_groups():
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
 @pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
-def test_whole_weights_of_any_size_count_rows(make, task):
+def test_integer_weights_count_rows(make, task):
     data = rows(task, n=300)
     counts = np.random.default_rng(0).integers(1, 5, 300)
-    fix, copies = make(**textbook(depth=2, task=task, rounds=50)), make(**textbook(depth=2, task=task, rounds=50))
+    fix, copies = make(**published(depth=2, task=task, rounds=50)), make(**published(depth=2, task=task, rounds=50))
     many = take(data, np.repeat(np.arange(300), counts))
     a = fix.fit(data, data["y"], sample_weight=counts).predict(data)
     assert a.tobytes() == copies.fit(many, many["y"]).predict(data).tobytes()
     assert [one.shift for one in fix.patches_.patches] == [one.shift for one in copies.patches_.patches]
 
 
-def test_the_order_of_weighted_rows_does_not_matter_when_rows_judge():
+def test_order_of_weighted_rows_does_not_matter():
     data = rows(n=900)
     weight = np.random.default_rng(0).uniform(0.2, 3, 900)
     order = np.random.default_rng(1).permutation(900)
@@ -412,7 +412,7 @@ def test_the_order_of_weighted_rows_does_not_matter_when_rows_judge():
         assert len(a.patches_) > 0
 
 
-# ------------------------------------------------------------------ the list
+# ------------------------------------------------------------------ the list of patches
 
 
 LISTED = PatchList(
@@ -424,7 +424,7 @@ LISTED = PatchList(
 )
 
 
-def test_the_list_is_read_at_a_glance():
+def test_patch_list_repr():
     assert repr(LISTED) == (
         "Patches: 2 in order; each applies to the scores after those above it\n"
         "     group                   score          rows  predicted  observed  prediction shift\n"
@@ -439,7 +439,7 @@ def test_the_list_is_read_at_a_glance():
     assert repr(PatchList(LISTED.patches[:1], "logit")).startswith("Patches: one\n")
 
 
-def test_the_list_is_a_frame_and_plain_data(frame_maker):
+def test_patch_list_exports(frame_maker):
     like = frame_maker({"a": [1]})
     found = LISTED.to_frame(like)
     assert type(found) is type(like)
@@ -459,7 +459,7 @@ def frame_maker(request):
 
 @pytest.mark.parametrize("own", [{}, {"stopping": None, "alpha": 0.02, "depth": 2}, {"task": "regression"}])
 @pytest.mark.parametrize("make", [tu.HKRR, tu.Multiaccuracy])
-def test_the_parts_of_a_row_add_up(make, own):
+def test_contributions_of_a_row_add_up(make, own):
     data = rows("regression" if own.get("task") else "binary", n=900)
     if own.get("stopping", 1) is None:
         data["p"] = np.where(data["p"] < 0.1, 0.01, data["p"])
@@ -476,20 +476,20 @@ def test_the_parts_of_a_row_add_up(make, own):
     assert (kept > 0) == (make is tu.HKRR and "stopping" in own)
 
 
-def test_the_list_is_not_there_before_fit():
+def test_patches_need_a_fit():
     assert not hasattr(tu.HKRR(), "patches_")
 
 
-def test_what_a_model_is_made_of_is_counted():
+def test_description_counts_patches_and_groups():
     data = rows()
-    fix = tu.HKRR(**textbook(rounds=1)).fit(data, data["y"])
+    fix = tu.HKRR(**published(rounds=1)).fit(data, data["y"])
     assert fix.model_.info().map == "1 patch of 1 group"
 
 
-# ------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------ errors
 
 
-def test_several_classes_are_refused_with_a_way_out():
+def test_several_classes_are_rejected():
     data = rows("multiclass")
     for make in (tu.HKRR, tu.Multiaccuracy):
         with pytest.raises(ArgumentError, match="corrects one prediction column; got 3, one per class") as caught:
@@ -507,7 +507,7 @@ def test_several_classes_are_refused_with_a_way_out():
         ({"stopping": 5}, "stopping must be a CrossValidation, a Holdout, a Validation or None; got 5"),
     ],
 )
-def test_a_refusal_says_what_was_got(given, message):
+def test_invalid_parameters_are_rejected(given, message):
     data = rows(n=60)
     with pytest.raises(ArgumentError, match=message):
         tu.HKRR("p", COLUMNS, **given).fit(data, data["y"])
@@ -516,11 +516,11 @@ def test_a_refusal_says_what_was_got(given, message):
 # ------------------------------------------------------------------ kernels
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.floats(-30, 30), min_size=1, max_size=30), st.floats(1e-6, 1 - 1e-6), st.integers(0, 2**32 - 1),
 )  # fmt: skip
-def test_a_shift_of_logits_gives_the_mean_that_was_asked_for(F, target, seed):
+def test_logit_shift_reaches_the_target_mean(F, target, seed):
     F, weight = np.array(F), np.random.default_rng(seed).uniform(0.1, 5, len(F))
     shift = shift_to(F, weight, target)
     found = np.average(expit(F + shift), weights=weight)
@@ -544,9 +544,9 @@ def patch_lists(draw):
     return edges, tuple(patches)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(patch_lists(), st.integers(0, 2**32 - 1))
-def test_the_scorer_applies_one_patch_after_another(made, seed):
+def test_kernel_applies_patches_in_order(made, seed):
     edges, patches = made
     random = np.random.default_rng(seed)
     n = 40
