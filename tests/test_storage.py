@@ -136,7 +136,7 @@ def test_bytes_before_and_after_a_zip_change_nothing(box):
 
 
 def test_as_many_parts_as_are_allowed_with_the_longest_names_fit(tmp_path):
-    parts = {f"{number:0100d}": b"" for number in range(storage.MOST_PARTS)}
+    parts = {f"{number:0100d}": b"" for number in range(storage.MAX_MEMBERS)}
     write(tmp_path / "box", parts, kind="k" * 64)
     assert read(tmp_path / "box", kind="k" * 64) == parts
     estimate = 512 * (len(parts) + 1)
@@ -170,18 +170,20 @@ def test_as_many_parts_as_are_allowed_with_the_longest_names_fit(tmp_path):
     ],
 )
 def test_a_bad_name_is_not_written(tmp_path, name):
-    with pytest.raises(ArgumentError, match="a part of an archive cannot be named"):
+    with pytest.raises(ArgumentError, match="a member of an archive cannot be named"):
         write(tmp_path / "box", {name: b""}, kind="toys")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../b", "a\\b", "A", "é", "a" * 101, "a/", "", "a\nb"])
 def test_a_bad_name_is_not_read(tmp_path, name):
-    refused(tmp_path / "box", forge({name: b"x"}), "it has a part of a name that is not allowed|its directory is damaged")
+    refused(
+        tmp_path / "box", forge({name: b"x"}), "it has a member with a name that is not allowed|its directory is damaged"
+    )
 
 
 def test_what_is_not_bytes_and_a_bad_kind_are_not_written(tmp_path):
-    with pytest.raises(ArgumentError, match="part 'a' of an archive must be bytes; got str"):
+    with pytest.raises(ArgumentError, match="member 'a' of an archive must be bytes; got str"):
         write(tmp_path / "box", {"a": "text"}, kind="toys")
     for kind in ("", "Toys", "a\nb", 3):
         with pytest.raises(ArgumentError, match="the kind of an archive must be a lower-case word; got"):
@@ -189,11 +191,11 @@ def test_what_is_not_bytes_and_a_bad_kind_are_not_written(tmp_path):
 
 
 def test_too_much_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "LARGEST_FILE", 10_000)
-    with pytest.raises(FileError, match="box: it would have 11,024 bytes\nhint: 10,000 are the most"):
+    monkeypatch.setattr(storage, "MAX_FILE_SIZE", 10_000)
+    with pytest.raises(FileError, match="box: it would have 11,024 bytes\nhint: the maximum is 10,000"):
         write(tmp_path / "box", {"a": b"x" * 10_000}, kind="toys")
-    monkeypatch.setattr(storage, "MOST_PARTS", 2)
-    with pytest.raises(FileError, match="box: it would have 3 parts\nhint: 2 are the most"):
+    monkeypatch.setattr(storage, "MAX_MEMBERS", 2)
+    with pytest.raises(FileError, match="box: it would have 3 members\nhint: the maximum is 2"):
         write(tmp_path / "box", dict.fromkeys("abc", b""), kind="toys")
 
 
@@ -201,7 +203,7 @@ def test_an_archive_of_another_kind_is_refused(box):
     refused(
         box,
         box.read_bytes(),
-        "this is an archive of toys, not of models\nhint: name a file that holds models",
+        "this is an archive of toys, not of models\nhint: name a file with models",
         kind="models",
     )
 
@@ -234,21 +236,21 @@ def test_a_zip_without_our_index_is_refused(tmp_path):
 def test_a_file_cut_anywhere_is_refused(box):
     whole = box.read_bytes()
     for length in range(len(whole)):
-        refused(box, whole[:length], "is empty|cut short|not an archive of trueup|not one of trueup")
-    refused(box, whole[:-100], "box: it is cut short\nhint: it was damaged")
+        refused(box, whole[:length], "is empty|incomplete|not an archive of trueup|not one of trueup")
+    refused(box, whole[:-100], "box: it is incomplete\nhint: it was damaged")
 
 
 def test_a_larger_file_than_allowed_is_refused_unread(box):
     size = box.stat().st_size
-    assert read(box, kind="toys", largest=size) == PARTS
-    refused(box, box.read_bytes(), f"it has {size:,} bytes, and {size - 1:,} are allowed", largest=size - 1)
+    assert read(box, kind="toys", max_size=size) == PARTS
+    refused(box, box.read_bytes(), f"it has {size:,} bytes; the maximum is {size - 1:,}", max_size=size - 1)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zip_bomb_is_refused_without_unpacking(tmp_path, method):
     bomb = forge({"a": bytes(5_000_000)}, method=method)
     tracemalloc.start()
-    refused(tmp_path / "box", bomb, "part 'index.json' is compressed")
+    refused(tmp_path / "box", bomb, "member 'index.json' is compressed")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500_000
@@ -257,15 +259,15 @@ def test_a_zip_bomb_is_refused_without_unpacking(tmp_path, method):
 def test_a_compressed_or_encrypted_part_is_refused(box):
     whole = box.read_bytes()
     name = b"zero"  # found last in the directory, 46 bytes after its entry begins
-    refused(box, patched(whole, name, b"\x01", 8 - 46), "part 'zero' is encrypted")
-    refused(box, patched(whole, name, b"\x08", 10 - 46), "part 'zero' is compressed")
-    refused(box, patched(whole, name, b"\x08", 8 - 46), "its directory does not agree with part 'zero'")
+    refused(box, patched(whole, name, b"\x01", 8 - 46), "member 'zero' is encrypted")
+    refused(box, patched(whole, name, b"\x08", 10 - 46), "member 'zero' is compressed")
+    refused(box, patched(whole, name, b"\x08", 8 - 46), "its directory does not agree with member 'zero'")
 
 
 def test_a_declared_size_takes_no_memory(box):
     whole = patched(box.read_bytes(), b"trees/left", struct.pack("<2L", 0xFFFFFFFF, 0xFFFFFFFF), 20 - 46)
     tracemalloc.start()
-    refused(box, whole, "part 'trees/left' is said to have 4,294,967,295 bytes, more than there are")
+    refused(box, whole, "member 'trees/left' has 4,294,967,295 bytes according to the directory, more than the file")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500_000
@@ -275,13 +277,13 @@ def test_parts_that_overlap_are_refused(box):
     whole = box.read_bytes()
     offset = whole.index(b"trees/left") - 30
     refused(
-        box, patched(whole, b"trees/right", struct.pack("<L", offset), 42 - 46), "does not agree with part 'trees/right'"
+        box, patched(whole, b"trees/right", struct.pack("<L", offset), 42 - 46), "does not agree with member 'trees/right'"
     )
 
 
 def test_a_header_that_differs_from_the_directory_is_refused(box):
     whole = box.read_bytes()
-    refused(box, whole.replace(b"zero", b"hero", 2).replace(b"hero", b"zero", 1), "does not agree with part 'zero'")
+    refused(box, whole.replace(b"zero", b"hero", 2).replace(b"hero", b"zero", 1), "does not agree with member 'zero'")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_a_wrong_end_of_the_zip_is_refused(box, at, record):
 @pytest.mark.parametrize(("at", "value"), [(8, 8), (30, 1), (32, 1), (34, 1)])
 def test_flags_extras_comments_and_disks_of_a_part_are_refused(box, at, value):
     changed = patched(box.read_bytes(), b"zero", struct.pack("<H", value), at - 46)
-    refused(box, changed, "its directory does not agree with part 'zero'")
+    refused(box, changed, "its directory does not agree with member 'zero'")
 
 
 def test_space_between_the_parts_and_the_directory_is_refused(box):
@@ -316,22 +318,22 @@ def test_space_between_the_parts_and_the_directory_is_refused(box):
 
 
 def test_too_many_parts_are_refused(tmp_path):
-    parts = {f"a{number}": b"" for number in range(storage.MOST_PARTS + 1)}
-    refused(tmp_path / "box", forge(parts), "it has 4,097 parts, and 4,096 are the most")
+    parts = {f"a{number}": b"" for number in range(storage.MAX_MEMBERS + 1)}
+    refused(tmp_path / "box", forge(parts), "it has 4,097 members; the maximum is 4,096")
 
 
 def test_a_part_that_is_there_twice_missing_or_too_much_is_refused(tmp_path):
     path = tmp_path / "box"
-    refused(path, forge([("a", b"x"), ("a", b"x")]), "part 'a' is in it twice")
-    refused(path, forge([("index.json", b"x")], index_of({})), "part 'index.json' is in it twice")
-    refused(path, forge({"a": b"x"}, index_of({"a": b"x", "b": b"y"})), "part 'b' is missing")
-    refused(path, forge({"a": b"x", "b": b"y"}, index_of({"a": b"x"})), "part 'b' is not in its index")
+    refused(path, forge([("a", b"x"), ("a", b"x")]), "member 'a' appears twice")
+    refused(path, forge([("index.json", b"x")], index_of({})), "member 'index.json' appears twice")
+    refused(path, forge({"a": b"x"}, index_of({"a": b"x", "b": b"y"})), "member 'b' is missing")
+    refused(path, forge({"a": b"x", "b": b"y"}, index_of({"a": b"x"})), "member 'b' is not in its index")
 
 
 def test_a_part_of_another_size_or_content_is_refused(tmp_path):
     path = tmp_path / "box"
-    refused(path, forge({"a": b"xy"}, index_of({"a": b"x"})), "part 'a' has 2 bytes, and its index says 1")
-    refused(path, forge({"a": b"x"}, index_of({"a": b"y"})), "part 'a' does not have the checksum it was written with")
+    refused(path, forge({"a": b"xy"}, index_of({"a": b"x"})), "member 'a' has 2 bytes, and 1 according to its index")
+    refused(path, forge({"a": b"x"}, index_of({"a": b"y"})), "member 'a' does not have the checksum it was written with")
 
 
 def test_nothing_of_the_index_is_parsed_before_its_checksum_is_right(tmp_path, monkeypatch):
@@ -371,7 +373,7 @@ def test_nothing_of_the_index_is_parsed_before_its_checksum_is_right(tmp_path, m
     ids=lambda index: repr(index)[:40],
 )
 def test_a_forged_index_is_refused(tmp_path, index):
-    refused(tmp_path / "box", forge({"a": b"x"}, index), r"its index\.json |part '.*' (has|is|does)")
+    refused(tmp_path / "box", forge({"a": b"x"}, index), r"its index\.json |member '.*' (has|is|does)")
 
 
 def flip(chance, whole):
@@ -448,14 +450,14 @@ def test_a_file_that_may_not_be_read_is_told(box, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(FileError, match="box: no permission\nhint: check the path and its rights"):
+    with pytest.raises(FileError, match="box: no permission\nhint: check the path and its permissions"):
         read(box, kind="toys")
 
 
 def test_directories_and_devices_are_not_read(tmp_path):
     with pytest.raises(FileError, match="it is a directory\nhint: name a file"):
         read(tmp_path, kind="toys")
-    with pytest.raises(FileError, match="it is not a file on disk\nhint: write what it gives to a file first"):
+    with pytest.raises(FileError, match="it is not a file on disk\nhint: write its content to a file first"):
         read(os.devnull, kind="toys")
 
 

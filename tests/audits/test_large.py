@@ -259,7 +259,7 @@ def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch,
     [
         ({"weight": "t"}, "weight column 't' must hold numbers; got text"),
         ({"weight": "day"}, "weight column 'day' must hold numbers; got dates"),
-        ({"outcome": "p"}, "named both as outcome and as prediction"),
+        ({"outcome": "p"}, "named both as prediction and as outcome"),
         ({"by": ["y"]}, "it is the outcome"),
         ({"weight": "no"}, "no column 'no' to use as weight"),
         ({"outcome": np.zeros(3)}, "the outcome must be the name of a column"),

@@ -185,7 +185,7 @@ def test_roles_are_refused_as_in_memory(roles, error):
 
 @pytest.mark.parametrize("given", [np.array([0, 1]), pd.Series([0, 1]), [0, 1], 3])
 def test_roles_are_named(given):
-    with pytest.raises(ArgumentError, match="the outcome must be the name of a column of the frame; got"):
+    with pytest.raises(ArgumentError, match="the outcome must be the name of a column; got"):
         assign_roles(["y", "p"], outcome=given, prediction="p")
     with pytest.raises(ArgumentError, match="the prediction must be the name"):
         assign_roles(["y", "p"], outcome="y", prediction=[3])

@@ -285,31 +285,31 @@ def test_a_shift_is_counted_from_the_rounded_score():
 @pytest.mark.parametrize("n", [0, -1, 2.5, "9", None, True])
 @pytest.mark.parametrize("make", [simulate.lending, simulate.clicks, simulate.population])
 def test_the_number_of_rows_must_be_a_positive_integer(make, n):
-    with pytest.raises(ArgumentError, match="n must be a whole number of at least 1; got"):
+    with pytest.raises(ArgumentError, match="n must be an integer at least 1; got"):
         make(n)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": -1}, "seed must be a whole number of at least 0; got -1"),
-        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"seed": -1}, "seed must be an integer at least 0; got -1"),
+        ({"seed": 0.5}, "seed must be an integer"),
         ({"prevalence": 0}, "prevalence must lie between 0 and 1"),
         ({"prevalence": 1.0}, "prevalence must lie between 0 and 1"),
         ({"prevalence": float("nan")}, "prevalence must lie between 0 and 1"),
-        ({"spread": -0.1}, "spread must be a finite number"),
-        ({"spread": float("inf")}, "spread must be a finite number"),
+        ({"spread": -0.1}, "spread must be a number at least 0"),
+        ({"spread": float("inf")}, "spread must be a number at least 0"),
         ({"levels": 4}, "levels must be a list"),
-        ({"levels": (4, 0)}, r"levels\[1\] must be a whole number of at least 1; got 0"),
-        ({"numeric": -1}, "numeric must be a whole number"),
-        ({"decimals": 0}, "decimals must be a whole number from 1 to 15; got 0"),
-        ({"decimals": 16}, "decimals must be a whole number from 1 to 15; got 16"),
+        ({"levels": (4, 0)}, r"levels\[1\] must be an integer at least 1; got 0"),
+        ({"numeric": -1}, "numeric must be an integer"),
+        ({"decimals": 0}, "decimals must be an integer from 1 to 15; got 0"),
+        ({"decimals": 16}, "decimals must be an integer from 1 to 15; got 16"),
         ({"shifts": Shift({}, 1.0)}, "shifts must be a list of Shift"),
         ({"shifts": [1.0]}, "shifts must be a list of Shift"),
-        ({"shifts": [Shift({"c2": "c2_0"}, 1.0)]}, "column 'c2', which is not there\nhint: there are c0, c1"),
-        ({"shifts": [Shift({"truth": (0, 1)}, 1.0)]}, "column 'truth', which is not there"),
+        ({"shifts": [Shift({"c2": "c2_0"}, 1.0)]}, "column 'c2', which does not exist\nhint: the columns are c0, c1"),
+        ({"shifts": [Shift({"truth": (0, 1)}, 1.0)]}, "column 'truth', which does not exist"),
         ({"shifts": [Shift({"c0": "c0_9"}, 1.0)]}, "level 'c0_9' of column 'c0'"),
-        ({"numeric": 1, "shifts": [Shift({"x0": "high"}, 1.0)]}, "column 'x0' holds numbers"),
+        ({"numeric": 1, "shifts": [Shift({"x0": "high"}, 1.0)]}, "column 'x0' contains numbers"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(options, message):
@@ -350,10 +350,10 @@ def test_a_shift_finds_values_ranges_dates_and_what_is_missing():
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ({"b": 1}, "column 'b', which is not there"),
-        ({"text": 1}, "column 'text' holds texts; a shift cannot ask it for 1"),
-        ({"text": ("a", "b")}, "column 'text' holds texts"),
-        ({"number": "a"}, "column 'number' holds numbers"),
+        ({"b": 1}, "column 'b', which does not exist"),
+        ({"text": 1}, "column 'text' contains texts, which cannot be compared to 1"),
+        ({"text": ("a", "b")}, "column 'text' contains texts"),
+        ({"number": "a"}, "column 'number' contains numbers"),
     ],
 )
 def test_a_shift_refuses_columns_it_cannot_read(where, message):
@@ -363,7 +363,7 @@ def test_a_shift_refuses_columns_it_cannot_read(where, message):
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), "1", None, True])
 def test_the_size_of_a_shift_must_be_a_finite_number(size):
-    with pytest.raises(ArgumentError, match="logit of a shift must be a finite number"):
+    with pytest.raises(ArgumentError, match="logit must be a number"):
         Shift({}, size)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from trueup._optional import require
 from trueup.data.checks import RowPosition
-from trueup.data.frame import NO_PREDICTION, read
+from trueup.data.frame import read_labelled
 from trueup.data.profile import TableProfile, assign_roles
 from trueup.data.scan import Scan, row_memory
 from trueup.data.table import Table
@@ -124,8 +124,7 @@ class PartitionedTable(ABC):
     Attributes
     ----------
     schema : Schema
-    roles : mapping of str to Any
-        As passed by the user: outcome, prediction, weight, task, categorical, unlabelled, classes.
+    roles : Roles
     left_out : mapping of str to str
         Columns that are not used as features, and why.
     rows : int
@@ -137,7 +136,7 @@ class PartitionedTable(ABC):
     """
 
     schema: Schema
-    roles: Mapping[str, Any]
+    roles: Roles
     left_out: Mapping[str, str]
     rows: int
     memory_budget: int
@@ -234,12 +233,10 @@ def open_cluster_frame(
     assigned = assign_roles(frame.names, **roles)
     profile = frame.map_reduce(partial(_profile_partition, assigned), plus, assigned.columns)
     schema, left_out = profile.describe(assigned)
-    defaults = {"weight": None, "task": "auto", "categorical": (), "unlabelled": "error", "classes": None}
-    passed = {**defaults, **{name: value for name, value in roles.items() if name != "features"}}
     budget = row_memory(memory)
     with temporary_directory(spill) as directory:
         reader = PartitionReader(schema, assigned)
-        yield FramePartitions(schema, passed, left_out, profile.rows, budget, Path(directory), frame, reader, profile)
+        yield FramePartitions(schema, assigned, left_out, profile.rows, budget, Path(directory), frame, reader, profile)
 
 
 def _profile_partition(roles: Roles, frame: Any, number: int) -> TableProfile:
@@ -260,16 +257,9 @@ class PartitionReader:
 
     def __call__(self, frame: Any, number: int) -> Table:
         """Read the partition of this number."""
-        schema, roles = self.schema, self.roles
         if not len(frame):
-            return _empty_table(schema)
-        table = read(
-            frame, outcome=roles.outcome, prediction=list(roles.prediction) or NO_PREDICTION, weight=roles.weight,
-            features=[feature.name for feature in schema.features],
-            task="auto" if schema.task == "multiclass" else schema.task, unlabelled=roles.unlabelled,
-            classes=schema.classes or None, schema=schema, position=RowPosition(0, number),
-        )  # fmt: skip
-        return replace(table, schema=schema)
+            return _empty_table(self.schema)
+        return read_labelled(frame, self.schema, self.roles.unlabelled, RowPosition(0, number))
 
 
 def _empty_table(schema: Schema) -> Table:

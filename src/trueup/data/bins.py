@@ -33,18 +33,9 @@ QUICK_ROWS = 1_000  # rows looked at first: most columns have too many distinct 
 class ColumnBinner:
     """Bins of one column, found on some rows and applied to any.
 
-    Attributes
-    ----------
-    name : str
-    edges : ndarray, or None
-        The bin of a number is the count of edges that are at most as large. None for a categorical column, whose codes
-        are its bins. With a ``unit``, the calendar periods that have rows, ascending.
-    labels : tuple of str
-        One per bin, such as "age=[18, 30)" or "country=BR".
-    unit : str
-        The calendar period of the bins of a date column, if any.
-    has_missing_bin : bool
-        Whether the last bin holds missing values and levels that are not among the labels.
+    The bin of a number is the count of ``edges`` that are at most as large. Edges are None for a categorical column, whose
+    codes are its bins; with a calendar ``unit``, they are the periods that have rows, ascending. ``labels`` are such as
+    "age=[18, 30)" or "country=BR"; with ``has_missing_bin`` the last is for missing values and levels without a label.
     """
 
     name: str
@@ -84,20 +75,11 @@ def fit_binner(
     """Find the bins of a column.
 
     A category has a bin per level. Numbers have quantile bins, or a bin per value if there are at most as many distinct
-    values as bins. Dates have a bin per calendar period.
+    values as bins. Dates have a bin per calendar period. ``bins`` is the user's choice for this column: a number of bins,
+    their edges, or for dates a calendar period.
 
-    Parameters
-    ----------
-    feature : Feature
-    column : ndarray
-        The values that the bins are found on, as in a Table.
-    bins : int, sequence or str, optional
-        The user's choice for this column: a number of bins, their edges, or for dates a calendar period.
-    default_bins : int
-        The number of bins of numbers if the user chose nothing.
-    for_new_rows : bool
-        Bins for rows that are not known yet: there is always a bin for missing values, and dates have quantile bins, since
-        the periods of later rows would not be among those found here.
+    Bins ``for_new_rows``, not known yet, always include one for missing values, and dates have quantile bins, since the
+    periods of later rows would not be among those found here.
 
     Examples
     --------
@@ -219,13 +201,7 @@ def _next_edge(value: float, rest: FloatArray) -> float:
 
 
 def _round(value: float, slack: float) -> float:
-    """Round to the fewest decimals that move the value by at most ``slack``.
-
-    Examples
-    --------
-    >>> _round(37.28411, 0.05), _round(12345.6, 100), _round(3.0, 0.0)
-    (37.3, 12300.0, 3.0)
-    """
+    """Round to the fewest decimals that move the value by at most ``slack``: 37.28 to 37.3 for 0.05."""
     if slack <= 0 or value == 0:
         return value
     first = -math.ceil(math.log10(max(abs(value), slack)))

@@ -41,6 +41,7 @@ MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never trea
 IDENTIFIER_SHARE = 0.9  # levels per row
 MAX_CLASSES = 50  # an outcome with more distinct values cannot be restated by a category
 LOGIT_HINT = "pass logits through scipy.special.expit first"
+TASK_SETTING = {"task": "regression"}
 
 
 class RowPosition(NamedTuple):
@@ -64,6 +65,14 @@ def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
         return f"at row {position.first + row}{partition}"
     count = int(bad.sum())
     return f"at row {row} ({count:,} such row{'s' if count > 1 else ''})"
+
+
+def _reject(
+    bad: BoolArray, values: FloatArray, rule: str, hint: str, position: RowPosition | None, settings: Any = None
+) -> None:
+    """Raise if some value is bad: the rule that it breaks, the first such value, and where it is."""
+    if bad.any():
+        raise DataError(f"{rule}; got {values[bad][0]:g} {describe_rows(bad, position)}", hint=hint, settings=settings)
 
 
 def check_has_rows(rows: int) -> None:
@@ -141,32 +150,22 @@ def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, positio
     if not names:
         return
     for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
-        bad = ~np.isfinite(column)
-        if bad.any():
-            raise DataError(
-                f"prediction column {name!r} must hold finite numbers; got {column[bad][0]} {describe_rows(bad, position)}",
-                hint="a row without a score can be neither audited nor corrected: drop it, or score it first",
-            )
+        rule = f"prediction column {name!r} must"
+        hint = "a row without a score can be neither audited nor corrected: drop it, or score it first"
+        _reject(~np.isfinite(column), column, f"{rule} hold finite numbers", hint, position)
         if task == "regression":
-            _check_size(column, name, "prediction", position)
+            _check_size(column, rule, position)
             continue
         bad = (column < 0) | (column > 1)
         if bad.any():
-            got = f"got {column[bad][0]:g} {describe_rows(bad, position)}"
-            message = f"prediction column {name!r} must hold probabilities in [0, 1]; {got}"
-            if column.min() >= 0 and column.max() <= 100:
-                raise DataError(message, hint="percentages? divide them by 100")
-            hint = f"{LOGIT_HINT}; for a real quantity use {{task}}"
-            raise DataError(message, hint=hint, settings={"task": "regression"})
+            is_percentage = column.min() >= 0 and column.max() <= 100
+            hint = "percentages? divide them by 100" if is_percentage else f"{LOGIT_HINT}; for a real quantity use {{task}}"
+            _reject(bad, column, f"{rule} hold probabilities in [0, 1]", hint, position, TASK_SETTING)
     if task == "multiclass":
         total = scores.sum(axis=1)
-        bad = np.abs(total - 1) > SUM_TOLERANCE
-        if bad.any():
-            got = f"got {total[bad][0]:.6g} {describe_rows(bad, position)}"
-            raise DataError(
-                f"the probabilities of the classes must add up to 1; {got}",
-                hint="name every class column; audit classes that do not exclude each other one by one",
-            )
+        hint = "name every class column; audit classes that do not exclude each other one by one"
+        rule = "the probabilities of the classes must add up to 1"
+        _reject(np.abs(total - 1) > SUM_TOLERANCE, total, rule, hint, position)
 
 
 def are_hard(scores: FloatArray) -> bool:
@@ -192,13 +191,9 @@ def warn_hard_predictions(name: str) -> None:
     )
 
 
-def _check_size(values: FloatArray, name: str, role: str, position: RowPosition | None) -> None:
-    bad = np.abs(values) > MAX_VALUE
-    if bad.any():
-        got = f"got {values[bad][0]:g} {describe_rows(bad, position)}"
-        raise DataError(
-            f"{role} column {name!r} must lie within {MAX_VALUE:g} of 0; {got}", hint="measure it in a larger unit"
-        )
+def _check_size(values: FloatArray, rule: str, position: RowPosition | None) -> None:
+    rule = f"{rule} lie within {MAX_VALUE:g} of 0"
+    _reject(np.abs(values) > MAX_VALUE, values, rule, "measure it in a larger unit", position)
 
 
 def check_outcome(
@@ -231,26 +226,18 @@ def check_outcome(
             settings={"positive": levels[-1]} if levels else None,
         )
     y = as_numbers(raw, name, "outcome", position)
-    bad = np.isinf(y)
-    if bad.any():
-        raise DataError(
-            f"outcome column {name!r} must hold finite numbers; got {y[bad][0]} {describe_rows(bad, position)}",
-            hint="leave those rows out, or make them missing and unlabelled",
-        )
-    _check_size(y, name, "outcome", position)
+    rule = f"outcome column {name!r} must"
+    hint = "leave those rows out, or make them missing and unlabelled"
+    _reject(np.isinf(y), y, f"{rule} hold finite numbers", hint, position)
+    _check_size(y, rule, position)
     bad = (y < 0) | (y > 1)
     if task == "binary" and bad.any():
-        message = (
-            f"outcome column {name!r} must hold 0 and 1, booleans, or probabilities in [0, 1]; "
-            f"got {y[bad][0]:g} {describe_rows(bad, position)}"
-        )
+        hint, settings = "for a real outcome pass {task}; for classes name one prediction column per class", TASK_SETTING
         distinct = np.unique(y[~np.isnan(y)])
         if len(distinct) == 2:
             low, high = (f"{value:g}" for value in distinct)
-            hint = f"write {low} as 0 and {high} as 1, if {high} is the event"
-            raise DataError(message, hint=hint, settings={"positive": high})
-        hint = "for a real outcome pass {task}; for classes name one prediction column per class"
-        raise DataError(message, hint=hint, settings={"task": "regression"})
+            hint, settings = f"write {low} as 0 and {high} as 1, if {high} is the event", {"positive": high}
+        _reject(bad, y, f"{rule} hold 0 and 1, booleans, or probabilities in [0, 1]", hint, position, settings)
     return y, ()
 
 
@@ -330,11 +317,7 @@ def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition 
         (w > MAX_WEIGHT, f"be at most {MAX_WEIGHT:g}"),
         ((w > 0) & (w < 1 / MAX_WEIGHT), f"be at least {1 / MAX_WEIGHT:g}, or 0"),
     ):
-        if bad.any():
-            raise DataError(
-                f"weights in column {name!r} must {rule}; got {w[bad][0]:g} {describe_rows(bad, position)}",
-                hint="a row that should not count has weight 0",
-            )
+        _reject(bad, w, f"weights in column {name!r} must {rule}", "a row that should not count has weight 0", position)
     if position is None:
         check_some_weight(name, len(w), some=bool(w.any()))
     return w
@@ -511,15 +494,8 @@ class OutcomeCopies:
 class RowSummary:
     """Counts and checks of rows that come in chunks or partitions; summaries add up to that of all rows.
 
-    Attributes
-    ----------
-    rows, unlabelled, weightless : int
-        Rows that count, and rows that were set aside because they have no outcome or weight 0.
-    lowest, highest : float
-        Of the outcomes.
-    hard : bool
-        Whether every prediction is 0 or 1.
-    copies : OutcomeCopies
+    ``rows`` count; ``unlabelled`` and ``weightless`` ones were set aside. ``lowest`` and ``highest`` are those of the
+    outcomes; ``hard`` tells whether every prediction is 0 or 1.
     """
 
     rows: int = 0

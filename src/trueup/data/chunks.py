@@ -17,8 +17,9 @@ import numpy as np
 from trueup.data import checks
 from trueup.data.checks import RowPosition
 from trueup.data.columns import FLAG_LEVELS, CodedColumn, from_array
-from trueup.data.frame import read
+from trueup.data.frame import as_tuple, read_labelled
 from trueup.data.paths import fold_case
+from trueup.data.profile import assign_roles
 from trueup.data.scan import row_memory
 from trueup.data.schema import Feature, Schema, sort_levels
 from trueup.data.sql import (
@@ -31,7 +32,6 @@ from trueup.data.sql import (
     duckdb_errors,
     fetch_encoded,
     fetch_vocabulary,
-    find_names,
     list_columns,
     open_rows,
     quote,
@@ -39,13 +39,14 @@ from trueup.data.sql import (
     select_columns,
     store_vocabulary,
 )
-from trueup.errors import ArgumentError, ColumnError, DataError, FileError
+from trueup.errors import DataError, FileError
 from trueup.kernels.threads import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray
+    from trueup.data.profile import Roles
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
@@ -67,15 +68,8 @@ DUCKDB_SPILL = "duckdb_temp"  # in the names of the files that DuckDB spills to
 class ChunkReader:
     """Rows that are read by ranges, with texts as codes.
 
-    Attributes
-    ----------
-    con : connection of DuckDB
-    sources : tuple of (str, int)
-        The SQL of each file, with the number of a row as ``place``, and the number of its rows.
-    values, texts : dict of str to str
-        The SQL of each column.
-    vocabularies : mapping of str to texts
-        The levels of columns of texts, in the order of their codes.
+    ``sources`` are the SQL of each file, with the number of a row as ``place``, and its number of rows; ``values`` and
+    ``texts`` the SQL of each column; ``vocabularies`` the levels of columns of texts, in the order of their codes.
     """
 
     con: Any
@@ -175,22 +169,10 @@ def _parquet_source(con: Any, rows: SqlRows, path: Path, columns: Collection[str
 
 @dataclass(frozen=True, eq=False)
 class ChunkSettings:
-    """How files to be scored are read.
+    """How files to be scored are read: in chunks of at most ``rows``, or fewer within a memory budget; all by default.
 
-    Attributes
-    ----------
-    rows : int, optional
-        Maximum rows of a chunk; all by default.
-    memory : int, optional
-        Memory budget in bytes. The more columns are read, the fewer rows a chunk then has.
-    spill : Path, optional
-        Spill directory; by default in the system's temporary directory.
-    vocabularies : mapping of str to texts
-        The levels of columns of texts, in the order of their codes; any other text is missing.
-    on_unknown : callable, optional
-        Called with a column, the number of rows with such texts, and the first thousands of these texts.
-    progress : callable, optional
-        Called with the number of rows that are done, and the number of all rows.
+    ``vocabularies`` are the levels of columns of texts, in the order of their codes; other texts are missing, and reported
+    to ``on_unknown(column, rows, first_texts)``. ``progress(done, total)`` is called after every chunk.
     """
 
     rows: int | None = None
@@ -277,7 +259,7 @@ class ScanReader:
     reader: ChunkReader
     scan: Scan
     spill_directory: Path
-    roles: dict[str, Any]
+    roles: Roles
     schema: Schema
     left_out: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
@@ -301,12 +283,10 @@ class ScanReader:
 
     def iter_tables(self) -> Iterator[Table]:
         """Read and validate chunk after chunk."""
-        roles = {**self.roles, "features": [feature.name for feature in self.schema.features]}
         for first, source, start, stop in self.reader.spans(self.chunk_rows):
             with duckdb_errors(None, "read a chunk of the rows"):
                 columns = self.reader.fetch(source, start, stop)
-            table = read(columns, **roles, schema=self.schema, position=RowPosition(first))
-            yield replace(table, schema=self.schema)
+            yield read_labelled(columns, self.schema, self.roles.unlabelled, RowPosition(first))
 
     def iter_partitions(self) -> Iterator[Table]:
         """Read the rows in partitions of `PARTITION_ROWS`, which depend on the files and not on the memory budget.
@@ -326,8 +306,10 @@ class ScanReader:
     @cached_property
     def is_kept(self) -> str:
         """SQL that is true for rows that are not set aside."""
-        weight, has_outcome = self.roles["weight"], f"NOT ({self._is_missing(self.roles['outcome'])})"
-        if self.kinds.get(weight, "M") not in "iufb":  # no weight, or one that raises when it is read
+        weight, outcome = self.roles.weight, self.roles.outcome
+        assert outcome is not None
+        has_outcome = f"NOT ({self._is_missing(outcome)})"
+        if weight is None or self.kinds.get(weight, "M") not in "iufb":  # one that is no number raises when it is read
             return has_outcome
         return f"{has_outcome} AND CAST({self.reader.values[weight]} AS DOUBLE) > 0"
 
@@ -370,8 +352,8 @@ class ScanReader:
     @cached_property
     def discrete_outcomes(self) -> bool:
         """Whether every outcome is 0 or 1, or a class."""
-        outcome = self.roles["outcome"]
-        if self.schema.task == "multiclass" or outcome not in self.reader.values:
+        outcome = self.roles.outcome
+        if outcome is None or self.schema.task == "multiclass" or outcome not in self.reader.values:
             return self.schema.task == "multiclass"
         return not self._any_row(f"CAST({self.reader.values[outcome]} AS DOUBLE) NOT IN (0, 1)")
 
@@ -401,48 +383,23 @@ def open_scan(
     classes: Sequence[Any] | None = None,
 ) -> Iterator[ScanReader]:
     """Open the rows of a scan: find its columns and the vocabularies of all rows. Temporary files go at the end."""
-    scores, taken = _check_roles(outcome, prediction, weight)
-    as_text = [name for name in as_names(categorical) if name not in taken]
-    roles = {
-        "outcome": outcome, "prediction": prediction if isinstance(prediction, str) else list(scores), "weight": weight,
-        "task": task, "categorical": as_text, "unlabelled": unlabelled, "classes": classes,
-    }  # fmt: skip
+    scores = as_tuple(prediction)
+    as_text = [name for name in as_names(categorical) if name not in (outcome, weight, *scores)]
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory(scan.spill)))
         con = stack.enter_context(connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
         rows = open_rows(con, scan.paths, scan.sql, as_text, role="categorical")
-        for name, role in taken.items():
-            find_names(rows.names, [name], role)
-        chosen = None if features is None else find_names(rows.names, as_names(features), "feature")
-        wanted = None if chosen is None else [*dict.fromkeys((*taken, *chosen))]
-        values, texts = select_columns(rows, wanted, as_text)
-        if chosen is None:
-            chosen = tuple(name for name in rows.names if (name in values or name in texts) and name not in taken)
+        roles = assign_roles(
+            rows.names, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task,
+            categorical=as_text, unlabelled=unlabelled, classes=classes,
+        )  # fmt: skip
+        values, texts = select_columns(rows, None if features is None else roles.columns, as_text)
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
             reader = ChunkReader.open(con, rows, values, texts, directory)
         checks.check_has_rows(reader.rows)
-        yield _describe(ScanReader(reader, scan, directory, roles, Schema("binary", None, (), None, ())), chosen)
-
-
-def _check_roles(
-    outcome: str, prediction: str | Sequence[str], weight: str | None
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the prediction columns, and the role of every column that has one; raise if a column has two."""
-    given = {"outcome": [outcome], "prediction": prediction, "weight": [] if weight is None else [weight]}
-    taken: dict[str, str] = {}
-    for role, names in given.items():
-        for name in as_names(names) if isinstance(names, (str, list, tuple)) else [names]:
-            if not isinstance(name, str):
-                raise ArgumentError(
-                    f"the {role} must be the name of a column of the files; got {type(name).__name__}",
-                    hint="values can only be passed with rows in memory",
-                )
-            if name in taken:
-                roles = f"named twice as {role}" if taken[name] == role else f"named both as {taken[name]} and as {role}"
-                raise ColumnError(f"column {name!r} is {roles}", hint="a column has one role")
-            taken[name] = role
-    return tuple(name for name, role in taken.items() if role == "prediction"), taken
+        roles = replace(roles, features=tuple(name for name in roles.features if name in values or name in texts))
+        yield _describe(ScanReader(reader, scan, directory, roles, Schema("binary", None, (), None, ())))
 
 
 @contextlib.contextmanager
@@ -456,17 +413,17 @@ def temporary_directory(spill: Path | None) -> Iterator[str]:
         yield name
 
 
-def _describe(scan: ScanReader, chosen: Sequence[str]) -> ScanReader:
+def _describe(scan: ScanReader) -> ScanReader:
     """Find the vocabularies of all rows and the schema; the type of a column is that of all rows."""
-    reader = scan.reader
+    reader, roles = scan.reader, scan.roles
     source, count = reader.sources[0]
     first = replace(reader, texts={}).fetch(source, 0, min(count, 1000))
     scan = replace(scan, kinds={name: np.ma.getdata(column).dtype.kind for name, column in first.items()})
-    vocabularies, left_out = _find_vocabularies(scan, chosen)
+    vocabularies, left_out = _find_vocabularies(scan)
     texts = {name: reader.texts[name] for name in vocabularies}
     scan = replace(scan, reader=replace(reader, texts=texts).with_vocabularies(vocabularies))
     features = []
-    for name in chosen:
+    for name in roles.features:
         if name in vocabularies:
             features.append(Feature(name, "categorical", vocabularies[name]))
         elif name not in left_out:
@@ -475,19 +432,17 @@ def _describe(scan: ScanReader, chosen: Sequence[str]) -> ScanReader:
                 features.append(Feature(name, "categorical", FLAG_LEVELS))
             else:
                 features.append(Feature(name, "date" if kind == "date" else "numeric"))
-    roles = dict(scan.roles)
-    scores = as_names(roles["prediction"])
-    task: Any = "multiclass" if len(scores) > 1 else "regression" if roles["task"] == "regression" else "binary"
-    if task == "multiclass":
-        roles["classes"] = checks.class_names(_find_outcomes(scan), scores, roles["classes"])
-    classes = roles["classes"] if task == "multiclass" else ()
-    schema = Schema(task, roles["outcome"], scores, roles["weight"], tuple(features), classes)
-    return replace(scan, roles=roles, schema=schema, left_out=left_out)
+    classes: tuple[str, ...] = ()
+    if roles.task == "multiclass":
+        classes = checks.class_names(_find_outcomes(scan), roles.prediction, roles.classes)
+    schema = Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes)
+    return replace(scan, schema=schema, left_out=left_out)
 
 
 def _find_outcomes(scan: ScanReader) -> tuple[str, ...]:
     """Return the outcomes of all rows, as categories; not all if there are very many."""
-    name, reader = scan.roles["outcome"], scan.reader
+    name, reader = scan.roles.outcome, scan.reader
+    assert name is not None
     if name in reader.vocabularies:
         return tuple(reader.vocabularies[name])
     outcomes: set[str] = set()
@@ -498,20 +453,20 @@ def _find_outcomes(scan: ScanReader) -> tuple[str, ...]:
     return sort_levels(outcomes)
 
 
-def _find_vocabularies(scan: ScanReader, chosen: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the levels of every column of texts in all files, and the identifiers, whose texts may not fit in memory."""
     vocabularies: dict[str, tuple[str, ...]] = {}
     left_out = {}
     con, sources, memory = scan.reader.con, scan.reader.sources, scan.scan.memory
     for name, sql in scan.reader.texts.items():
-        is_outcome = name == scan.roles["outcome"]  # its classes are those of all rows
+        is_outcome = name == scan.roles.outcome  # its classes are those of all rows
         condition = f"{sql} IS NOT NULL" + ("" if is_outcome else f" AND {scan.is_kept}")
         union = " UNION ALL ".join(f"SELECT {sql} AS word FROM {source} WHERE {condition}" for source, _ in sources)
         with duckdb_errors(None, "find the levels of a column"):
             query = f"SELECT word, count(*) AS times FROM ({union}) GROUP BY word"
             con.execute(f"CREATE OR REPLACE TEMP TABLE counted AS {query}")
             levels, known = map(int, con.execute("SELECT count(*), coalesce(sum(times), 0) FROM counted").fetchall()[0])
-        if name in chosen and (reason := checks.identifier_reason(name, levels, known)) is not None:
+        if name in scan.roles.features and (reason := checks.identifier_reason(name, levels, known)) is not None:
             left_out[name] = reason
             continue
         if levels * BYTES_PER_LEVEL > memory:

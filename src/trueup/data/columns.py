@@ -215,13 +215,7 @@ def _as_text(value: Any) -> str:
 
 
 def days_since_epoch(value: Any) -> float:
-    """Return the days from 1970-01-01 to a date or time (by its own clock if it has a time zone); NaN for None.
-
-    Examples
-    --------
-    >>> days_since_epoch(dt.date(1970, 1, 3)), days_since_epoch(dt.datetime(1970, 1, 1, 12)), days_since_epoch(None)
-    (2.0, 0.5, nan)
-    """
+    """Return the days from 1970-01-01 to a date or time (by its own clock if it has a time zone); NaN for None."""
     if value is None:
         return float("nan")
     if isinstance(value, dt.datetime):

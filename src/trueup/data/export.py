@@ -88,32 +88,13 @@ def add_columns(
     threads: int | None = None,
     chunks: ChunkSettings | None = None,
 ) -> int:
-    """Read columns, compute new ones from them, and write all into one file, with the rows in their order.
+    """Read columns, compute new ones from them, and write all into one file in the order of the rows; count its rows.
 
-    Parameters
-    ----------
-    paths, sql, text, threads
-        As in `trueup.data.sql.read_files`. A query is run once.
-    target : Path
-        It is overwritten, and half a file is left if writing fails: pass the path of a temporary file.
-    make : callable
-        Called with the columns of ``roles`` as from `read_files`; returns the new ones by name, one number per row (texts
-        if the array contains objects).
-    roles : mapping of str to names
-        The columns that are needed, by role; rows that are read again are compared by the first column of numbers.
-    written : str
-        The format, from `format_to_write`.
-    only : bool
-        Write the new columns and no others.
-    some : ndarray of int64, optional
-        Write only these rows, in the order of the file.
-    chunks : ChunkSettings, optional
-        Read chunks of so many rows and call ``make`` for each, in the order of the file; all rows by default.
-
-    Returns
-    -------
-    int
-        The number of rows written.
+    ``make`` is called with the columns of ``roles`` as from `read_files`, and returns the new ones by name: one number per
+    row, or texts if the array contains objects. With ``chunks`` it is called for each chunk, in the order of the file. Rows
+    that are read again are compared by the first column of numbers. ``written`` is the format, from `format_to_write`;
+    ``only`` writes the new columns alone, ``some`` only these rows. If writing fails, half a file is left at the target:
+    pass the path of a temporary file.
     """
     settings = chunks or ChunkSettings()
     with settings.connect(threads) as con, settings.space_errors():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
@@ -58,31 +59,11 @@ def read(
 ) -> Table:
     """Read a frame, a dict of arrays or a NumPy array into a Table, and validate everything.
 
-    Parameters
-    ----------
-    data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
-        Any eager frame that narwhals supports. For an array the roles are positions; a one-dimensional array is the
-        prediction.
-    outcome, weight : column name or array, optional
-        A name, or the values, one per row.
-    prediction : column name, or several, or NO_PREDICTION
-        Several columns are the probabilities of several classes. By default column 0 of an array. With NO_PREDICTION the
-        Table has zeros instead.
-    features : column names, optional
-        By default every column without a role.
-    task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction and multiclass for several.
-    categorical : column names
-        Numeric columns to be read as categories.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome; dropped rows are counted in the Table.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    schema : Schema, optional
-        Use its vocabularies: levels that are not among them are read as missing.
-    position : RowPosition, optional
-        Where these rows are among all rows, if they are only some of them. Messages then count rows from there, and what
-        only all rows can show is left to `trueup.data.checks.RowSummary.check`.
+    Roles are column names (positions in an array, whose default prediction is column 0) or arrays of values. Several
+    prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
+    columns without a role; ``categorical`` names numbers to be read as categories. With a ``schema``, its vocabularies
+    are used, and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows
+    from there, and what only all rows can show is left to `trueup.data.checks.RowSummary.check`.
 
     Examples
     --------
@@ -117,6 +98,18 @@ def read(
     w_name = "weight" if w_name is None and w is not None else w_name
     own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), class_names)
     return Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
+
+
+def read_labelled(
+    data: Any, schema: Schema, unlabelled: Unlabelled = "error", position: RowPosition | None = None
+) -> Table:
+    """Read rows with the roles, classes and vocabularies of a schema."""
+    table = read(
+        data, outcome=schema.outcome, prediction=list(schema.prediction) or NO_PREDICTION, weight=schema.weight,
+        features=[feature.name for feature in schema.features], task="auto" if schema.classes else schema.task,
+        unlabelled=unlabelled, classes=schema.classes or None, schema=schema, position=position,
+    )  # fmt: skip
+    return replace(table, schema=schema)
 
 
 def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:

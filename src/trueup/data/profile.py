@@ -112,8 +112,8 @@ def _find_scores(source: ColumnSource, prediction: Any) -> tuple[str, ...]:
 def _check_name(given: Any, role: str) -> str:
     if not isinstance(given, str):
         raise ArgumentError(
-            f"the {role} must be the name of a column of the frame; got {type(given).__name__}",
-            hint="add it to the frame as a column; values can only be passed with rows in memory",
+            f"the {role} must be the name of a column; got {type(given).__name__}",
+            hint="add it to the data as a column; values can only be passed with rows in memory",
         )
     return given
 

@@ -2,7 +2,8 @@
 
 Every row has a true probability; its outcome is drawn from it, and its prediction is that probability, wrong where an
 error was planted. A planted error (`Shift`) of +1 logit means that in its segment the logit of the truth is the logit
-of the prediction plus 1: more happens there than was predicted. A seed gives the same truth with and without errors.
+of the prediction plus 1: the outcome is more frequent there than predicted. With the same seed the truth is the same with
+and without errors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trueup._validate import check_fraction, check_integer, check_number
 from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -24,19 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CLICKS_SHIFTS", "LENDING_SHIFTS", "Shift", "clicks", "lending", "population"]
 
-GOLDEN = 0.6180339887498949  # its multiples, less their whole parts, fill [0, 1) evenly and in no order
-MAX_DECIMALS = 15  # a double has no more
+GOLDEN_RATIO = 0.6180339887498949  # its multiples, modulo 1, fill [0, 1) evenly and in no order
+MAX_DECIMALS = 15  # of a float64
 STREAM = int.from_bytes(b"people", "big")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def _check_count(name: str, value: object, least: int, most: int = 2**63) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value <= most:
-        limits = f"of at least {least}" if most == 2**63 else f"from {least} to {most}"
-        raise ArgumentError(f"{name} must be a whole number {limits}; got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -46,11 +38,10 @@ class Shift:
     Parameters
     ----------
     where : mapping of str to object
-        What the rows of the segment have in common, by column: a value, a pair ``(low, high)`` for the numbers or
-        dates from low up to but not including high, or None for the rows where the column is missing. An empty
-        mapping is every row.
+        The segment, by column: a value, a pair ``(low, high)`` for numbers or dates in [low, high), or None for the rows
+        in which the column is missing. An empty mapping stands for all rows.
     logit : float
-        How far the truth lies above the prediction there, on the logit scale. Where segments overlap, shifts add.
+        The logit of the truth minus the logit of the prediction in the segment. Where segments overlap, shifts add.
 
     Examples
     --------
@@ -68,33 +59,33 @@ class Shift:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", MappingProxyType(dict(self.where)))
-        if not _is_number(self.logit):
-            raise ArgumentError(f"the logit of a shift must be a finite number; got {self.logit!r}")
+        check_number("logit", self.logit)
         for name, wanted in self.where.items():
             if isinstance(wanted, tuple) and len(wanted) != 2:
                 raise ArgumentError(f"a range of column {name!r} must be a pair (low, high); got {wanted!r}")
 
     def __repr__(self) -> str:
-        parts = (f"{k}={v}" if not isinstance(v, tuple) else f"{v[0]}<={k}<{v[1]}" for k, v in self.where.items())
-        return f"<Shift of {self.logit:+g} logit where {' & '.join(parts) or 'anything'}>"
+        conditions = (f"{k}={v}" if not isinstance(v, tuple) else f"{v[0]}<={k}<{v[1]}" for k, v in self.where.items())
+        return f"<Shift of {self.logit:+g} logit where {' & '.join(conditions) or 'anything'}>"
 
     def __reduce__(self) -> tuple[type[Shift], tuple[dict[str, object], float]]:
         return Shift, (dict(self.where), self.logit)  # a read-only mapping cannot be pickled itself
 
     def rows(self, columns: Mapping[str, Any]) -> BoolArray:
-        """Say which rows are in the segment, given the columns that it names and at least one column."""
+        """Return a mask of the rows in the segment, given at least one column and those that it names."""
         if unknown := [name for name in self.where if name not in columns]:
             raise ArgumentError(
-                f"a shift names the column {unknown[0]!r}, which is not there", hint=f"there are {', '.join(columns)}"
+                f"a shift names the column {unknown[0]!r}, which does not exist",
+                hint=f"the columns are {', '.join(columns)}",
             )
-        found = np.ones(len(next(iter(columns.values()))), bool)
+        mask = np.ones(len(next(iter(columns.values()))), bool)
         for name, wanted in self.where.items():
-            found &= _matches(np.asarray(columns[name]), wanted, name)
-        return found
+            mask &= _matches(np.asarray(columns[name]), wanted, name)
+        return mask
 
 
 def _matches(column: AnyArray, wanted: object, name: str) -> BoolArray:
-    """Say which values are the wanted one, lie in the wanted range, or are missing where None is wanted."""
+    """Return a mask of the values that are the wanted one, lie in the wanted range, or are missing if None is wanted."""
     text = column.dtype.kind in "OU"
     if wanted is None:
         # NaN and NaT differ from themselves.
@@ -104,8 +95,8 @@ def _matches(column: AnyArray, wanted: object, name: str) -> BoolArray:
         low, high = np.datetime64(low), np.datetime64(high)
     elif isinstance(low, str) != text or (text and isinstance(wanted, tuple)):
         raise ArgumentError(
-            f"column {name!r} holds {'texts' if text else 'numbers'}; a shift cannot ask it for {wanted!r}",
-            hint="a text is matched by a text; numbers and dates by one of them or by a pair (low, high)",
+            f"column {name!r} contains {'texts' if text else 'numbers'}, which cannot be compared to {wanted!r} of a shift",
+            hint="a text is compared to a text; numbers and dates to a value or a pair (low, high)",
         )
     return np.asarray((column >= low) & (column < high) if isinstance(wanted, tuple) else column == low)
 
@@ -116,7 +107,7 @@ LENDING_SHIFTS: tuple[Shift, ...] = (
     Shift({"age": (18, 24)}, -0.5),
     Shift({"opened": (np.datetime64("2024-07-01"), np.datetime64("2025-01-01"))}, 0.5),
 )
-"""The errors planted in `lending`; the last is a drift over the most recent half year."""
+"""Errors planted in `lending`; the last is a drift in the most recent half year."""
 
 CLICKS_SHIFTS: tuple[Shift, ...] = (
     Shift({"country": "BR", "device": "tv"}, 1.8),
@@ -124,16 +115,16 @@ CLICKS_SHIFTS: tuple[Shift, ...] = (
     Shift({"device": "tablet", "ad_format": "native"}, 1.0),
     Shift({"hour": (1, 5)}, 0.6),
 )
-"""The errors planted in `clicks`."""
+"""Errors planted in `clicks`."""
 
-LENDING_SLOPE = 1.15  # a slope above 1 is overconfidence: low scores too low, high ones too high
+LENDING_SLOPE = 1.15  # a slope above 1 is overconfidence: low scores are too low, high ones too high
 CLICKS_SLOPE = 1.1
 
 
 class _Levels(NamedTuple):
-    """A categorical column: names, shares falling as a power of the rank, effects on the logit of the truth."""
+    """A categorical column: its levels, shares that fall as a power of the rank, effects on the logit of the truth."""
 
-    names: str  # with blanks between
+    names: str  # separated by blanks
     tail: float
     effect: float
 
@@ -149,8 +140,8 @@ class _Levels(NamedTuple):
         return np.array(self.names.split())[codes]
 
     def effects(self, codes: NDArray[np.intp]) -> FloatArray:
-        """Give each row the effect of its level: fixed by its rank, so that every seed is the same population."""
-        return (self.effect * (2 * (self.ranks * GOLDEN % 1) - 1))[codes]
+        """Return the effect of the level of each row: fixed by its rank, so that all seeds have the same population."""
+        return (self.effect * (2 * (self.ranks * GOLDEN_RATIO % 1) - 1))[codes]
 
 
 REGION = _Levels("capital north harbour valley south lakes east hills west plains border islands", 0.6, 0.5)
@@ -163,21 +154,21 @@ AD_FORMAT = _Levels("native banner interstitial video carousel text", 0.6, 0.5)
 
 
 def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, AnyArray]:
-    """Simulate loans, some of which default: about 8%.
+    """Simulate loans, of which about 8% default.
 
     Parameters
     ----------
     n, seed : int
-        The number of rows, and what fixes them.
+        The number of rows, and the random seed.
     calibrated : bool
-        Let the prediction be the truth. Otherwise it is overconfident (`LENDING_SLOPE` on the logit scale, about the
-        overall rate) and off by `LENDING_SHIFTS` on top; truth and outcomes stay the same.
+        If true, the prediction is the truth. Otherwise it is overconfident (`LENDING_SLOPE` on the logit scale, around
+        the overall rate), with `LENDING_SHIFTS` in addition; truth and outcomes are the same.
 
     Returns
     -------
     dict of str to ndarray of shape (n,)
         Texts: region (12 levels), product (5), employment (6; None in 4% of the rows). Numbers: age (years), income
-        (a month; NaN in 6% of the rows), term (12 to 72 months). Dates: opened (2022 to 2024). Then prediction,
+        (per month; NaN in 6% of the rows), term (12 to 72 months). Dates: opened (2022 to 2024). Then prediction,
         outcome (0 or 1, int8) and truth, the probability that the outcome was drawn with.
 
     Examples
@@ -190,27 +181,27 @@ def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict
     uniform, normal = _draw(n, seed, uniforms=9, normals=2)
     region, product, employment = REGION.draw(uniform[0]), PRODUCT.draw(uniform[1]), EMPLOYMENT.draw(uniform[2])
     age = np.floor(18 + 60 * uniform[3] ** 1.3)
-    richer = 0.45 * normal[0] - 0.0004 * (age - 48) ** 2
+    log_income = 0.45 * normal[0] - 0.0004 * (age - 48) ** 2
     term = 12 + 12 * (6 * uniform[4]).astype(np.int64)
     columns = {
         "region": REGION.texts(region),
         "product": PRODUCT.texts(product),
         "employment": EMPLOYMENT.texts(employment).astype(object),
         "age": age,
-        "income": np.where(uniform[6] < 0.06, np.nan, np.round(2_400 * np.exp(richer), -1)),
+        "income": np.where(uniform[6] < 0.06, np.nan, np.round(2_400 * np.exp(log_income), -1)),
         "term": term,
         "opened": np.datetime64("2022-01-01") + (1096 * uniform[7]).astype(np.int64),
     }
     columns["employment"][uniform[5] < 0.04] = None
-    # What is missing from the columns still acts: the effect of an unknown income is that of the income.
-    lean = REGION.effects(region) + PRODUCT.effects(product) + EMPLOYMENT.effects(employment)
-    lean += -0.6 * richer - 0.015 * (age - 40) + 0.008 * (term - 36) + 0.6 * normal[1]
+    # Missing values still have an effect: that of an unknown income is the effect of the income.
+    logit_offset = REGION.effects(region) + PRODUCT.effects(product) + EMPLOYMENT.effects(employment)
+    logit_offset += -0.6 * log_income - 0.015 * (age - 40) + 0.008 * (term - 36) + 0.6 * normal[1]
     shifts, slope = ((), 1.0) if calibrated else (LENDING_SHIFTS, LENDING_SLOPE)
-    return _assemble(columns, lean, uniform[8], prevalence=0.08, shifts=shifts, slope=slope)
+    return _assemble(columns, logit_offset, uniform[8], prevalence=0.08, shifts=shifts, slope=slope)
 
 
 def clicks(n: int = 50_000, seed: int = 0, *, calibrated: bool = False) -> dict[str, AnyArray]:
-    """Simulate advertisements shown, some of which are clicked: about 2%.
+    """Simulate advertisements, of which about 2% are clicked.
 
     Parameters
     ----------
@@ -247,10 +238,10 @@ def clicks(n: int = 50_000, seed: int = 0, *, calibrated: bool = False) -> dict[
         "user_age": np.where(uniform[6] < 0.15, np.nan, user_age),
         "slot": slot,
     }
-    lean = COUNTRY.effects(country) + DEVICE.effects(device) + BROWSER.effects(browser)
-    lean += AD_FORMAT.effects(ad_format) - 0.1 * slot - 0.01 * (user_age - 35) + 0.5 * normal[0]
+    logit_offset = COUNTRY.effects(country) + DEVICE.effects(device) + BROWSER.effects(browser)
+    logit_offset += AD_FORMAT.effects(ad_format) - 0.1 * slot - 0.01 * (user_age - 35) + 0.5 * normal[0]
     shifts, slope = ((), 1.0) if calibrated else (CLICKS_SHIFTS, CLICKS_SLOPE)
-    return _assemble(columns, lean, uniform[8], prevalence=0.02, shifts=shifts, slope=slope)
+    return _assemble(columns, logit_offset, uniform[8], prevalence=0.02, shifts=shifts, slope=slope)
 
 
 def population(
@@ -264,27 +255,27 @@ def population(
     shifts: Sequence[Shift] = (),
     decimals: int | None = None,
 ) -> dict[str, AnyArray]:
-    """Simulate a population of any shape, with errors where they are asked for.
+    """Simulate a population with given columns and planted errors.
 
     Parameters
     ----------
     n, seed : int
-        The number of rows, and what fixes them.
+        The number of rows, and the random seed.
     levels : sequence of int
         Number of levels of each categorical column. Column c0 has the texts c0_0, c0_1, ...; the share of a level
         falls as one over its rank.
     numeric : int
         Number of standard normal columns x0, x1, ...
     prevalence : float
-        Mean of the truth, over these very rows.
+        Mean of the truth over these rows.
     spread : float
         Standard deviation of the part of the logit of the truth that no column explains.
     shifts : sequence of Shift
-        Where the prediction is wrong; elsewhere it is the truth, bit for bit.
+        Planted errors; elsewhere the prediction is exactly the truth.
     decimals : int, optional
-        Round the prediction to so many places (and keep it one step away from 0 and 1), for scores with ties. Truth
-        and outcomes then follow from the rounded prediction, so that rounding adds no error; the mean of the truth is
-        ``prevalence`` only as far as rounding and the shifts let it.
+        Decimals to which the prediction is rounded (and kept one step away from 0 and 1), for scores with ties. Truth
+        and outcomes are then derived from the rounded prediction, so that rounding adds no error; the mean of the truth
+        is only approximately ``prevalence``.
 
     Returns
     -------
@@ -301,34 +292,37 @@ def population(
     >>> bool((wrong == (rows["c0"] == "c0_2")).all())
     True
     """
-    _check_shape(levels, numeric, shifts)
-    _check_rates(prevalence, spread, decimals)
+    check_integer("numeric", numeric, 0)
+    check_fraction("prevalence", prevalence)
+    check_number("spread", spread, 0)
+    check_integer("decimals", decimals, 1, MAX_DECIMALS, optional=True)
+    _check_levels(levels, shifts)
     uniform, normal = _draw(n, seed, uniforms=len(levels) + 1, normals=numeric + 1)
-    lean = spread * normal[numeric]
+    logit_offset = spread * normal[numeric]
     columns: dict[str, AnyArray] = {}
-    for at, count in enumerate(levels):
-        column = _Levels(" ".join(f"c{at}_{level}" for level in range(count)), 1.0, 0.8)
-        codes = column.draw(uniform[at])
-        columns[f"c{at}"] = column.texts(codes)
-        lean += column.effects(codes)
-    for at in range(numeric):
-        columns[f"x{at}"] = normal[at]
-        lean += 0.5 * normal[at]
-    return _assemble(columns, lean, uniform[-1], prevalence=prevalence, shifts=shifts, decimals=decimals)
+    for index, count in enumerate(levels):
+        column = _Levels(" ".join(f"c{index}_{level}" for level in range(count)), 1.0, 0.8)
+        codes = column.draw(uniform[index])
+        columns[f"c{index}"] = column.texts(codes)
+        logit_offset += column.effects(codes)
+    for index in range(numeric):
+        columns[f"x{index}"] = normal[index]
+        logit_offset += 0.5 * normal[index]
+    return _assemble(columns, logit_offset, uniform[-1], prevalence=prevalence, shifts=shifts, decimals=decimals)
 
 
 def _draw(n: int, seed: int, *, uniforms: int, normals: int) -> tuple[FloatArray, FloatArray]:
-    """Draw all the chance there is, in two calls: uniform numbers in [0, 1) and standard normal ones."""
-    _check_count("n", n, 1)
-    _check_count("seed", seed, 0)
-    # A stream apart: whoever splits the rows with the same seed must not reuse these draws.
+    """Draw all random numbers in two calls: uniform in [0, 1), and standard normal."""
+    check_integer("n", n, 1)
+    check_integer("seed", seed, 0)
+    # A stream of its own: code that splits the rows with the same seed must not reuse these draws.
     rng = np.random.default_rng([seed, STREAM])
     return rng.random((uniforms, n)), rng.standard_normal((normals, n))
 
 
 def _assemble(
     columns: dict[str, AnyArray],
-    lean: FloatArray,
+    logit_offset: FloatArray,
     uniform: FloatArray,
     *,
     prevalence: float,
@@ -336,36 +330,36 @@ def _assemble(
     slope: float = 1.0,
     decimals: int | None = None,
 ) -> dict[str, AnyArray]:
-    """Add prediction, outcome and truth to the columns; ``lean`` is the logit of the truth but for its intercept."""
-    logit = lean + _intercept(lean, prevalence)
+    """Add prediction, outcome and truth to the columns; the logit of the truth is ``logit_offset`` plus an intercept."""
+    logit = logit_offset + _intercept(logit_offset, prevalence)
     truth = _expit(logit)
-    planted = np.zeros(len(lean))
+    planted = np.zeros(len(logit_offset))
     for shift in shifts:
-        planted[shift.rows(columns or {"": lean})] += shift.logit
-    # With slope 1 the stretch adds 0.0 to the logit, and an unshifted prediction is the truth bit for bit.
+        planted[shift.rows(columns or {"": logit_offset})] += shift.logit
+    # With slope 1 the stretch adds 0.0 to the logit, and a prediction without shift is exactly the truth.
     stretch = (slope - 1) * (logit - np.log(prevalence / (1 - prevalence)))
     prediction = _expit(logit + stretch - planted)
     if decimals is not None:
         step = 10.0**-decimals
         prediction = np.clip(np.round(prediction, decimals), step, 1 - step)
-        moved = _expit(np.log(prediction) - np.log1p(-prediction) + planted)
-        truth = np.where(planted == 0, prediction, moved)
+        shifted = _expit(np.log(prediction) - np.log1p(-prediction) + planted)
+        truth = np.where(planted == 0, prediction, shifted)
     return {**columns, "prediction": prediction, "outcome": (uniform < truth).astype(np.int8), "truth": truth}
 
 
 def _expit(logit: FloatArray) -> FloatArray:
-    """Turn logits into probabilities, without overflow and precise near 0."""
-    out: FloatArray = np.exp(-np.logaddexp(0.0, -logit))
-    return out
+    """Convert logits to probabilities, without overflow and precise near 0."""
+    probability: FloatArray = np.exp(-np.logaddexp(0.0, -logit))
+    return probability
 
 
-def _intercept(lean: FloatArray, prevalence: float) -> float:
-    """Solve mean(expit(lean + b)) = prevalence for b: Newton's steps, or halving where they leave the bracket."""
+def _intercept(logit_offset: FloatArray, prevalence: float) -> float:
+    """Solve mean(expit(logit_offset + b)) = prevalence for b: Newton steps, or bisection if they leave the bracket."""
     base = float(np.log(prevalence / (1 - prevalence)))
-    low, high = base - float(lean.max()), base - float(lean.min())
+    low, high = base - float(logit_offset.max()), base - float(logit_offset.min())
     b = (low + high) / 2
     for _ in range(100):
-        p = _expit(lean + b)
+        p = _expit(logit_offset + b)
         gap = float(p.mean()) - prevalence
         if abs(gap) <= 1e-13 * prevalence or high - low <= 1e-15 * abs(b):
             break
@@ -376,27 +370,18 @@ def _intercept(lean: FloatArray, prevalence: float) -> float:
     return b
 
 
-def _check_shape(levels: Sequence[int], numeric: int, shifts: Sequence[Shift]) -> None:
-    _check_count("numeric", numeric, 0)
+def _check_levels(levels: Sequence[int], shifts: Sequence[Shift]) -> None:
     if not isinstance(levels, list | tuple):
-        raise ArgumentError(f"levels must be a list of whole numbers, one a column; got {levels!r}")
-    for at, count in enumerate(levels):
-        _check_count(f"levels[{at}]", count, 1)
+        raise ArgumentError(f"levels must be a list of integers, one per column; got {levels!r}", parameter="levels")
+    for index, count in enumerate(levels):
+        check_integer(f"levels[{index}]", count, 1)
     if not isinstance(shifts, list | tuple) or not all(isinstance(shift, Shift) for shift in shifts):
-        raise ArgumentError(f"shifts must be a list of Shift; got {shifts!r}")
-    # A level that is not there would plant nothing, silently; a column that is not there is refused by Shift.rows.
-    names = {f"c{at}": [f"c{at}_{level}" for level in range(count)] for at, count in enumerate(levels)}
+        raise ArgumentError(f"shifts must be a list of Shift; got {shifts!r}", parameter="shifts")
+    # A level that does not exist would silently plant nothing; Shift.rows raises for a column that does not exist.
+    names = {f"c{i}": [f"c{i}_{level}" for level in range(count)] for i, count in enumerate(levels)}
     for name, wanted in ((name, wanted) for shift in shifts for name, wanted in shift.where.items()):
         if wanted not in names.get(name, [wanted]):
             raise ArgumentError(
                 f"a shift names the level {wanted!r} of column {name!r}, which has no such level",
                 hint=f"its levels are {names[name][0]} to {names[name][-1]}",
             )
-
-
-def _check_rates(prevalence: float, spread: float, decimals: int | None) -> None:
-    if not _is_number(prevalence) or not 0 < prevalence < 1:
-        raise ArgumentError(f"prevalence must lie between 0 and 1, both excluded; got {prevalence!r}")
-    if not _is_number(spread) or spread < 0:
-        raise ArgumentError(f"spread must be a finite number of at least 0; got {spread!r}")
-    _check_count("decimals", 1 if decimals is None else decimals, 1, MAX_DECIMALS)

@@ -86,29 +86,15 @@ def read_files(
 ) -> dict[str, AnyArray | CodedColumn]:
     """Read files, or the result of a query, as a dict of columns that `trueup.data.frame.read` accepts.
 
-    Parameters
-    ----------
-    paths : path, pattern, or several
-        Parquet (.parquet, .pq), CSV (.csv, .tsv, .txt) or JSON (.json, .jsonl, .ndjson); the last two also with .gz.
-        A pattern such as "data/*.parquet" reads the matching files in the order of their names. Several files are
-        concatenated, with columns matched by name; each must have every column that is read (JSON records may lack some).
-        A path that exists is never taken for a pattern.
-    sql : str, optional
-        A query in DuckDB's SQL, run once; the files of ``paths`` are its table ``data``.
-    columns : names, optional
-        Read only these, in this order.
-    text : names
-        Read these as text whatever they look like: 01234 in CSV is kept as it is. If the file has types of its own,
-        the text is that of the value.
-    threads : int, optional
-        By default one per core.
+    ``paths`` are Parquet (.parquet, .pq), CSV (.csv, .tsv, .txt) or JSON (.json, .jsonl, .ndjson), the last two also with
+    .gz. A pattern such as "data/*.parquet" reads the matching files in the order of their names; a path that exists is
+    never taken for a pattern. Several files are concatenated, with columns matched by name; each must have every column
+    that is read (JSON records may lack some). ``sql`` is a query in DuckDB's SQL, run once; the files of ``paths`` are its
+    table ``data``. Columns in ``text`` are read as text whatever they look like: 01234 in CSV is kept as it is.
 
-    Returns
-    -------
-    dict of str to ndarray or CodedColumn
-        Numbers, booleans and datetime64, as masked arrays if values are missing; texts as codes into sorted levels,
-        -1 for missing. In CSV an empty field, NA, N/A, NaN, nan, null and NULL are missing, quoted or not; to keep the
-        NA of Namibia, query the file: ``sql="FROM read_csv('f.csv', nullstr = '')"``.
+    Columns with missing values are masked arrays; texts are codes into sorted levels. In CSV an empty field, NA, N/A, NaN,
+    nan, null and NULL are missing, quoted or not; to keep the NA of Namibia, query the file:
+    ``sql="FROM read_csv('f.csv', nullstr = '')"``.
 
     Examples
     --------
@@ -126,13 +112,7 @@ def read_files(
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
-    """Return the columns that `read_files` reads, without reading rows (except in JSON, where rows name the columns).
-
-    Examples
-    --------
-    >>> column_names(sql="SELECT 0.2 AS p, [1, 2] AS left_out, 'BR' AS country")
-    ['p', 'country']
-    """
+    """Return the columns that `read_files` reads, without reading rows (except in JSON, where rows name the columns)."""
     with connect(None) as con:
         rows = open_rows(con, paths, sql, (), names_only=True)
         values, texts = select_columns(rows, None, ())

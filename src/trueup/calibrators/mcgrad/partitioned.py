@@ -219,7 +219,7 @@ def check_memory(partitions: PartitionedTable, stopping: object, rows: int | Non
     if not isinstance(partitions, ScanPartitions):
         return
     if rows is None:
-        if partitions.roles["unlabelled"] != "error" or partitions.roles["weight"] is not None:
+        if partitions.roles.unlabelled != "error" or partitions.roles.weight is not None:
             return
         rows = partitions.rows
     memory, models, outputs = partitions.reader.scan.memory, _model_count(stopping), len(partitions.schema.prediction)
