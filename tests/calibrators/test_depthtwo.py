@@ -226,8 +226,8 @@ def test_the_parts_of_a_row_add_up_and_the_bounds_are_one_of_them():
         told = fix.explain(row)
         assert told.scale == "prediction"
         assert told.after == fix.predict_one(row)
-        assert sum(part.change for part in told.parts) == pytest.approx(told.after - told.before, abs=1e-12)
-        kept = sum(part.change for part in told.parts if part.condition == "kept within 0 and 1")
+        assert sum(part.change for part in told.contributions) == pytest.approx(told.after - told.before, abs=1e-12)
+        kept = sum(part.change for part in told.contributions if part.condition == "clipping to 0 and 1")
         assert kept > 0.1 if at % 3 == 0 else abs(kept) < 0.1
         bounded += kept > 0.1
     assert bounded == 50

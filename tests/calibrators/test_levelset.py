@@ -284,7 +284,7 @@ def test_a_stand_alone_model_comes_back(tmp_path):
         assert model.predict(data).tobytes() == fix.predict(data).tobytes()
         assert model.predict_one({"a": 1.0, "b": "u"}) == fix.predict({"a": [1.0], "b": ["u"]})[0]
         told = model.explain({"a": 1.0, "b": "u"})
-        assert told.before + sum(part.change for part in told.parts) == pytest.approx(told.after)
+        assert told.before + sum(part.change for part in told.contributions) == pytest.approx(told.after)
     assert -fix.score(data, y.astype(float)) < 0.65
 
 
@@ -359,8 +359,8 @@ def test_the_parts_of_one_row_add_up_and_their_conditions_hold(own):
         row = {name: column[at] for name, column in data.items()}
         told = fix.explain(row)
         assert (told.before, told.after) == (data["p"][at], fix.predict_one(row))
-        assert sum(part.change for part in told.parts) == pytest.approx(told.change, abs=1e-12)
-        for condition in (part.condition for part in told.parts if "country=" in part.condition):
+        assert sum(part.change for part in told.contributions) == pytest.approx(told.change, abs=1e-12)
+        for condition in (part.condition for part in told.contributions if "country=" in part.condition):
             assert f"country={row['country']}" in condition
 
 

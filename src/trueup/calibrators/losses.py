@@ -48,15 +48,7 @@ class TaskLoss:
     def theta(
         self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
     ) -> float:
-        """Return the factor of F that minimises the loss over the rows of all workers.
-
-        Newton's method on a convex function, with bisection where a step leaves the bracket.
-
-        Examples
-        --------
-        >>> round(task_loss("regression").theta(np.array([2.0, 4.0]), np.array([[1.0], [2.5]]), None), 3)
-        1.655
-        """
+        """Return the factor of F that minimises the loss over the rows of all workers, by Newton's method in a bracket."""
         w = np.ones(len(y)) if weight is None else weight
         low, high = THETA_BOUNDS
         theta = 1.0

@@ -24,18 +24,10 @@ if TYPE_CHECKING:
 
 
 class Map(ABC):
-    """A function from the features and the prediction of a row to a corrected prediction; immutable and thread-safe.
+    """A function from the features and the prediction of a row to a corrected prediction; immutable and thread-safe."""
 
-    Attributes
-    ----------
-    kind : str
-        The name of the map in a model file.
-    unsavable_hint : str or None
-        For maps that hold objects of other libraries and cannot be saved: what to use instead.
-    """
-
-    kind: ClassVar[str]
-    unsavable_hint: ClassVar[str | None] = None
+    kind: ClassVar[str]  # its name in a model file
+    unsavable_hint: ClassVar[str | None] = None  # of maps with objects of other libraries: what to use to save a model
 
     @property
     @abstractmethod

@@ -35,21 +35,7 @@ SHOWN_FEATURES = 12  # in the repr of a model
 
 @dataclass(frozen=True)
 class FitRecord:
-    """How a model was fitted.
-
-    Attributes
-    ----------
-    method : str
-        The calibrator that was fitted.
-    parameters : mapping
-        Its parameters, as plain data.
-    rows : int
-        The number of training rows.
-    fitted : str
-        The day, in UTC.
-    version : str
-        Of trueup.
-    """
+    """How a model was fitted: the calibrator, its parameters, the training rows, the day (UTC), the version of trueup."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -60,43 +46,23 @@ class FitRecord:
 
 @dataclass(frozen=True)
 class Info:
-    """A summary of a model.
-
-    Attributes
-    ----------
-    method, version, fitted : str
-    format : int or None
-        Of the file it was loaded from.
-    rows : int
-        The number of training rows.
-    task : str
-    outcome, weight : str or None
-    prediction, features, classes : tuple of str
-    map : str
-        The map in a few words: "1 round (45 trees, 2,310 table cells)".
-    size : int or None
-        Bytes of the file it was loaded from.
-    measure, evaluated_on : str
-        The kind of the two losses, and the rows they are of.
-    loss_before, loss_after : float
-        In the fit.
-    """
+    """A summary of a model."""
 
     method: str
     version: str
     fitted: str
-    format: int | None
-    rows: int
+    format: int | None  # of the file it was loaded from
+    rows: int  # number of training rows
     task: str
     outcome: str | None
     weight: str | None
     prediction: tuple[str, ...]
     features: tuple[str, ...]
     classes: tuple[str, ...]
-    map: str
-    size: int | None
-    measure: str
-    evaluated_on: str
+    map: str  # in a few words: "1 round (45 trees, 2,310 table cells)"
+    size: int | None  # bytes of the file it was loaded from
+    measure: str  # "log loss" or "squared error"
+    evaluated_on: str  # the rows of the two losses
     loss_before: float
     loss_after: float
 

@@ -114,55 +114,26 @@ class Split:
 
 @dataclass(frozen=True)
 class Round:
-    """One round and its evaluation.
+    """One round and its evaluation."""
 
-    Attributes
-    ----------
-    number : int
-        0 is the base score.
-    trees : int
-        The number of trees, or other learners, in each model of the round; 0 if there are none.
-    theta : float
-        The factor of the round.
-    loss : float
-        Mean loss of the evaluation rows, by the measure of the history.
-    gain, error : float
-        The decrease of the loss from the best round before, and its standard error.
-    kept : bool
-    """
-
-    number: int
-    trees: int
-    theta: float
-    loss: float
-    gain: float
-    error: float
+    number: int  # 0 is the base score
+    trees: int  # number of trees, or other learners, in each model of the round
+    theta: float  # the factor of the round
+    loss: float  # mean loss of the evaluation rows, by the measure of the history
+    gain: float  # decrease of the loss from the best round before
+    error: float  # standard error of the gain
     kept: bool
 
 
 @dataclass(frozen=True)
 class History:
-    """The rounds of a fit, the number chosen, and the reason.
+    """The rounds of a fit, the number chosen, and the reason."""
 
-    Attributes
-    ----------
-    rounds : tuple of Round
-        From the base score on, each with the loss of the evaluation rows.
-    chosen : int
-        The number of rounds of the model; 0 leaves the scores unchanged.
-    reason : str
-        One sentence.
-    evaluated_on : str
-        Which rows the losses are of: "cross-validation", "held-out rows", "given rows", "training rows" or
-        "leave-one-out".
-    measure : {"log loss", "squared error"}
-    """
-
-    rounds: tuple[Round, ...]
-    chosen: int
-    reason: str
-    evaluated_on: str
-    measure: str
+    rounds: tuple[Round, ...]  # from the base score on
+    chosen: int  # number of rounds of the model; 0 leaves the scores unchanged
+    reason: str  # one sentence
+    evaluated_on: str  # the rows of the losses: as `evaluation_rows` returns them, or "leave-one-out"
+    measure: str  # "log loss" or "squared error"
 
     @property
     def loss_before(self) -> float:
@@ -219,12 +190,6 @@ def choose_rounds(
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
     requested only while the search goes on. The gain of a round is over the best round before it. ``on_improvement`` is
     called when a round is the best so far, before the next is requested. All workers return the same.
-
-    Examples
-    --------
-    >>> a, b = np.array([.7, .8, .6, .7] * 9), np.array([.3, .5, .3, .2] * 9)
-    >>> choose_rounds(iter([a, b, b]), None)[0]
-    1
     """
     best: FloatArray | None = None
     chosen, evaluations = 0, []

@@ -80,15 +80,7 @@ class LevelTrees(NamedTuple):
 
 
 def level_edges(scores: FloatArray, weight: FloatArray, levels: int, least: float) -> FloatArray:
-    """Return the edges of levels of about equal weight, at least ``least`` each; equal scores share a level.
-
-    Examples
-    --------
-    >>> level_edges(np.array([.1, .2, .2, .3, .4, .9]), np.ones(6), 3, 1)
-    array([0.2, 0.3])
-    >>> level_edges(np.array([.1, .2, .2, .3, .4, .9]), np.ones(6), 3, 3)
-    array([0.2])
-    """
+    """Return the edges of levels of about equal weight, at least ``least`` each; equal scores share a level."""
     values, inverse = np.unique(scores, return_inverse=True)
     below = np.cumsum(np.bincount(inverse.ravel(), weight))
     total = float(below[-1])
@@ -136,16 +128,13 @@ def grow_trees(
             which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *trees
         )
 
-    workers.map(grow_batch, _batch_levels(np.diff(starts), workers.threads))
-    return trees
-
-
-def _batch_levels(sizes: IntArray, threads: int) -> list[IntArray]:
-    """Return batches of levels, the largest first, of about equal numbers of rows."""
+    # Batches of levels, the largest first, of about equal numbers of rows.
+    sizes = np.diff(starts)
     largest = np.argsort(-sizes, kind="stable")
     largest = largest[sizes[largest] > 0]
-    batches = min(BATCHES_PER_THREAD * threads if threads > 1 else 1, len(largest))
-    return [largest[start::batches] for start in range(batches)]
+    batches = min(BATCHES_PER_THREAD * workers.threads if workers.threads > 1 else 1, len(largest))
+    workers.map(grow_batch, [largest[start::batches] for start in range(batches)])
+    return trees
 
 
 def tree_values(data: BinnedColumns, trees: LevelTrees, level: Int32Array, workers: Workers) -> FloatArray:
@@ -299,16 +288,8 @@ def line_values(
     def evaluate_chunk(start: int) -> None:
         end = min(start + CHUNK_ROWS, len(level))
         X = np.array([column[start:end] for column in data.raw], np.float64).reshape(len(data.raw), end - start)
-        read_lines(
-            level[start:end],
-            X,
-            np.array(data.levels, np.int64),
-            lines.place,
-            lines.centre,
-            lines.scale,
-            slopes,
-            out[start:end],
-        )
+        levels = np.array(data.levels, np.int64)
+        read_lines(level[start:end], X, levels, lines.place, lines.centre, lines.scale, slopes, out[start:end])
 
     workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
     return out

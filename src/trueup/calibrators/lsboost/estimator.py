@@ -195,10 +195,11 @@ class LSBoost(Calibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check_parameters(table)
-        rows, parts = table, [_all_rows(table)]
-        if self.alpha is None and self.stopping is not None:
+        every = np.arange(len(table))
+        rows, parts = table, [Split(every, every[:0])]
+        if self.alpha is None:
             rows, parts = self._split_rows(table)
-        else:
+        else:  # Algorithm 1 trains on all rows, whatever the stopping rule
             splits.check_row_count(table)
         scaled = splits.scale_weights(rows.weight, len(table))
         weight = np.ones(len(rows)) if scaled is None else scaled
@@ -385,11 +386,6 @@ class LSBoost(Calibrator):
                 f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {describe_rows(outside)}",
                 hint="widen limits, or leave them out to use the lowest and the highest outcome",
             )
-
-
-def _all_rows(table: Table) -> Split:
-    rows = np.arange(len(table))
-    return Split(rows, rows[:0])
 
 
 def _initial_scores(table: Table, scale: ScoreScale) -> FloatArray:

@@ -282,14 +282,14 @@ class LevelSearch:
         dropped.
         """
         start = np.concatenate([self._losses(split, base) for split in self.splits])
-        rows = np.concatenate([_evaluated(split) for split in self.splits])
+        rows = np.concatenate([split.valid if held_out else split.train for split in self.splits])
         weight = None if self.table.weight is None else self.table.weight[rows]
         best, chosen = start, 0
         evaluations = [(float(np.average(start, weights=weight)), 0.0, 0.0)]
         lowest, ended = evaluations[0][0], "stopped at the maximum number of rounds"
         for number in range(1, most + 1):
             self.add_round()
-            scores = [_model_scores(model) for model in self.models]
+            scores = [model.rules.scale.offset + model.rules.scale.unit * model.F for model in self.models]
             current = np.concatenate([self._losses(*pair) for pair in zip(self.splits, scores, strict=True)])
             gain, error, _ = paired_gain(best - current, weight)
             loss = float(np.average(current, weights=weight))
@@ -314,14 +314,6 @@ class LevelSearch:
         return chosen, evaluations, ended
 
     def _losses(self, split: Split, scores: FloatArray) -> FloatArray:
-        rows = _evaluated(split)
+        rows = split.valid if len(split.valid) else split.train
         assert self.table.outcome is not None
         return self.loss.per_row(self.table.outcome[rows], self.loss.apply_link(scores[rows]))
-
-
-def _evaluated(split: Split) -> IntArray:
-    return split.valid if len(split.valid) else split.train
-
-
-def _model_scores(model: LevelModel) -> FloatArray:
-    return model.rules.scale.offset + model.rules.scale.unit * model.F
