@@ -591,10 +591,10 @@ def test_the_share_of_scores_outside_the_axis_is_stated():
 
 def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
     found = same_text()
-    view = map_columns(found)
-    names = [name.short for name in view.names]
+    columns, rows, _ = map_columns(found)
+    names = [name.short for name in columns]
     frame = found.to_frame()
-    for row, first in zip(view.rows, names, strict=True):
+    for row, first in zip(rows, names, strict=True):
         for field, second in zip(row, names, strict=False):
             mine = {names.index(first), names.index(second)}
             at = [k for k in range(len(found)) if {c for c in found.keys.columns[k].tolist() if c >= 0} == mine]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from trueup.metrics.reliability import ReliabilityCurve
-from trueup.reports.plots import curve_axis, plot_curve, ratio_mark
+from trueup.reports.plots import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve, ratio_mark
+from trueup.reports.profiles.profile import Vocabulary
 
 
 def curve(predicted, observed):
@@ -17,11 +19,26 @@ def curve(predicted, observed):
     return ReliabilityCurve(predicted, observed, observed, observed, rows, weight)
 
 
+def plot(predicted, observed):
+    finding = SimpleNamespace(curve=curve(predicted, observed))
+    return plot_curve(finding, curve_axis([], probabilities=True), Vocabulary())
+
+
 def test_equal_scores_and_outcomes_lie_on_the_diagonal():
-    plot = plot_curve(curve([0.1, 0.3], [0.1, 0.3]), curve_axis([], probabilities=True))
-    for point in plot.points:
-        across, up = point.x - plot.left, plot.top + plot.side - point.y
+    result = plot([0.1, 0.3], [0.1, 0.3])
+    for x, y, *_ in result.bins:
+        across, up = x - result.frame.left, result.frame.top + result.frame.height - y
         assert across == pytest.approx(up, abs=0.11)
+
+
+def test_labels_of_large_axes_are_in_thousands():
+    assert Axis(0.0, 60000.0, (), 0).label(20000.0) == "20k"
+    assert Axis(0.0, 1.0, (), 1).label(0.2) == "0.2"
+
+
+def test_axes_have_the_labels_of_the_vocabulary():
+    assert axis_labels(Vocabulary()) == ("observed", "predicted")
+    assert axis_labels(Vocabulary(observed="default rate", expected="mean PD")) == ("default rate", "mean PD")
 
 
 def test_probability_axes_start_at_zero_and_end_at_one_at_most():
@@ -50,13 +67,16 @@ def test_axis_of_all_zero_scores_spans_zero_to_one():
 
 
 def test_non_finite_bins_are_left_out():
-    plot = plot_curve(curve([0.1, math.nan], [0.1, 0.2]), curve_axis([], probabilities=True))
-    assert len(plot.points) == 1
+    assert len(plot([0.1, math.nan], [0.1, 0.2]).bins) == 1
+    assert plot([math.nan], [0.2]) is None
 
 
 def test_ratios_of_zero_and_infinity_stay_on_the_scale():
-    mark = ratio_mark(0.0, 0.0, math.inf, limit=4.0)
-    assert mark is not None
+    def place(ratio, low, high):
+        return ratio_mark(SimpleNamespace(ratio=ratio, ratio_low=low, ratio_high=high), RATIO_SCALES[-1])
+
+    mark = place(0.0, 0.0, math.inf)
     assert (mark.ratio, mark.low, mark.high, mark.beyond_low, mark.beyond_high) == (0.0, 0.0, 100.0, True, True)
-    assert ratio_mark(-1.0, -2.0, 0.0, limit=4.0) is None
-    assert ratio_mark(math.nan, 0.5, 2.0, limit=4.0) is None
+    assert place(1.0, 0.5, 8.0).low == 25.0
+    assert place(-1.0, -2.0, 0.0) is None
+    assert place(math.nan, 0.5, 2.0) is None

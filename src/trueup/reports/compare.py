@@ -31,7 +31,6 @@ from trueup.reports.model import (
     ratio_cell,
     state_cell,
     text_cell,
-    view_audit,
     view_curve,
 )
 from trueup.reports.plots import RatioScale, curve_axis, ratio_scale
@@ -106,7 +105,7 @@ def compare(
     }
     probabilities = all(result.schema.task != "regression" for result in results)
     axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
-    views = tuple(view_audit(result, name, axis, vocabulary) for name, result in audits.items())
+    views = tuple(AuditView(result, vocabulary, name, axis) for name, result in audits.items())
     headline, summary = _sentences(audits, vocabulary)
     return Comparison(
         headline=headline,
@@ -158,7 +157,7 @@ def _curves(
 ) -> tuple[CurveView, ...]:
     axis = curve_axis([f.curve for f in findings if f is not None], probabilities=probabilities)
     return tuple(
-        view_curve(audit, finding, axis, name=name, vocabulary=vocabulary)
+        view_curve(audit, finding, vocabulary, axis, name=name)
         for (name, audit), finding in zip(audits.items(), findings, strict=True)
         if finding is not None
     )
@@ -167,7 +166,7 @@ def _curves(
 def _metrics(views: Sequence[AuditView]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
     """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
     tables = [{item.name: item for item in (*view.metrics, *view.brier[1:3])} for view in views]
-    meanings = {name: item.meaning for table in tables for name, item in table.items()}
+    meanings = {name: item.detail for table in tables for name, item in table.items()}
     return tuple(
         (name, tuple(table[name].value.lstrip("−+ ") if name in table else "-" for table in tables), meaning)
         for name, meaning in meanings.items()

@@ -7,15 +7,14 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-import trueup
 from trueup._validate import check_integer
 from trueup.audits.result import COLUMNS
-from trueup.audits.text import ADJUSTMENTS, how_far, shorten
+from trueup.audits.text import how_far, shorten
 from trueup.data.frame import to_jsonable
 from trueup.reports.compare import Comparison
 from trueup.reports.model import Section
 from trueup.reports.page import build_page, name_audits
-from trueup.reports.text import count_segments, repeat_code, summary_of, verdict_statement
+from trueup.reports.text import count_segments, verdict_statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,16 +50,6 @@ def markdown(
     """Return the Markdown summary of `report` in GitHub's syntax, with the ``top`` worst segments and without plots.
 
     Names from the data are shown as code, so that nothing in them acts as markup, link or mention.
-
-    Examples
-    --------
-    >>> import trueup as tu
-    >>> data = tu.simulate.lending(20_000, seed=1)
-    >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"])
-    >>> print(markdown(audit, top=1)[:118])
-    ## Calibration audit
-    <BLANKLINE>
-    **miscalibrated: 2 of 13 segments at 5% (Holm)**, worst `region=harbour`: observed/expected 1.64
     """
     check_integer("top", top, 0)
     page = build_page(results, title=title, profile=profile, fix=fix, max_rows=top)
@@ -77,18 +66,17 @@ def markdown(
         parts += _section(section)
     for section in page.fix:
         parts += _section(section, MAX_CORRECTIONS)
-    parts += [*_limits(views[-1], last, vocabulary), _provenance(last, vocabulary)]
+    parts += _limits(views[-1], last, vocabulary)
+    items = [
+        f"{prose(label)} {code(text, 400) if is_code else prose(text)}" for label, text, is_code in views[-1].provenance
+    ]
+    items.append(prose(f"at least {last.settings.min_rows:,} {vocabulary.rows} per {vocabulary.segment}"))
+    parts.append(f"<sub>{' · '.join(items)}</sub>")
     return "\n\n".join(parts) + "\n"
 
 
 def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
-    """Return a text from the data as code on one line, safe in a table.
-
-    Examples
-    --------
-    >>> code("country=BR & device=tv"), code("a|b `c`")
-    ('`country=BR & device=tv`', '<code>a&#124;b &#96;c&#96;</code>')
-    """
+    """Return a text from the data as code on one line, safe in a table."""
     short = shorten(text, width)
     if short == short.strip() and short and not MARKUP_IN_CODE.search(short):
         return f"`{short}`"
@@ -98,13 +86,7 @@ def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
 
 
 def prose(text: str, width: int = 400) -> str:
-    r"""Return a text without anything that acts as markup, mention or link.
-
-    Examples
-    --------
-    >>> prose("a_b <b> | c"), prose("see https://x.y")
-    ('a&#95;b &#60;b&#62; &#124; c', 'see https&#58;//x.y')
-    """
+    r"""Return a text without anything that acts as markup, mention or link."""
     escaped = MARKUP.sub(lambda match: f"&#{ord(match.group())};", shorten(text, width))
     escaped = escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
     return re.sub(r"(?<!&)([@#])(?=\w)", "\\1\u200b", escaped)  # a mention needs the letters right after the sign
@@ -133,7 +115,7 @@ def _step(step: NextStep) -> str:
 def _figures(views: Sequence[AuditView]) -> str:
     """Return a table of key figures and metrics, with a column per audit."""
     columns = [
-        {figure.label: figure.value + f" ({figure.detail})" * bool(figure.detail) for figure in view.figures}
+        {figure.name: figure.value + f" ({figure.detail})" * bool(figure.detail) for figure in view.figures}
         | {item.name: item.value.lstrip("−+ ") for item in (*view.metrics, *view.brier[1:3])}
         for view in views
     ]
@@ -179,21 +161,6 @@ def _limits(view: AuditView, audit: Audit, vocabulary: Vocabulary) -> list[str]:
     return ["### Limits of this audit", "\n".join(f"- {line}" for line in [*lines[:MAX_NOTES], *more])]
 
 
-def _provenance(audit: Audit, vocabulary: Vocabulary) -> str:
-    settings, summary = audit.settings, summary_of(audit)
-    files = audit.source.files if audit.source is not None else ()
-    rows, segment = prose(vocabulary.rows), prose(vocabulary.segment)
-    parts = [f"trueup {trueup.__version__}", f"{audit.rows:,} {rows}"]
-    parts += [f"fingerprint `{summary.fingerprint[:16]}`"] if summary is not None else []
-    parts += [f"{code(name)} ({size:,} bytes, SHA-256 `{digest[:16]}`)" for name, size, digest in files[:MAX_FILES]]
-    parts += [f"and {len(files) - MAX_FILES:,} more files"] if len(files) > MAX_FILES else []
-    parts += [
-        f"level {settings.alpha:g} ({ADJUSTMENTS[settings.adjust]}), at least {settings.min_rows:,} {rows} per {segment}",
-        f"reproduce with {code(repeat_code(audit), 400)}",
-    ]
-    return f"<sub>{' · '.join(parts)}</sub>"
-
-
 # CSV
 
 
@@ -212,14 +179,6 @@ def csv_lines(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> Iterato
     Fields are quoted as in RFC 4180 and lines end with CR LF. Numbers have all their digits, missing ones are empty, and
     booleans are ``true`` and ``false``. The name of a segment that a spreadsheet would evaluate as a formula is preceded
     by an apostrophe. Several audits follow each other, with their name in the first column.
-
-    Examples
-    --------
-    >>> import trueup as tu
-    >>> data = tu.simulate.lending(2_000, seed=1)
-    >>> lines = csv_lines(tu.audit(data, outcome="outcome", prediction="prediction", by=["region"]))
-    >>> next(lines)[:30], next(lines)[:24]
-    ('segment,depth,n,weight,observe', 'region=harbour,1,221,221')
     """
     return _csv_lines(name_audits(results))
 

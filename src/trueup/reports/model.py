@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,11 +28,10 @@ from trueup.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from trueup._types import Int32Array, IntArray
+    from trueup._types import IntArray
     from trueup.audits.result import Audit, Finding
-    from trueup.audits.summary import AuditSummary
 
 MAX_TABLE_ROWS = 1000
 MAX_CURVES = 4
@@ -78,9 +78,6 @@ METRICS = {
 MULTICALIBRATION_ERROR = "multicalibration error"
 
 
-# Elements of a page
-
-
 @dataclass(frozen=True)
 class Name:
     """A text from the data: a short form to show, and for the tooltip as much of it as the page may hold."""
@@ -99,12 +96,21 @@ class Name:
 
 
 @dataclass(frozen=True)
-class KeyFigure:
-    """A key figure: label, value, and a remark below it."""
+class Figure:
+    """A key figure or a metric: name, value, and a remark or its meaning."""
 
-    label: str
+    name: str
     value: str
     detail: str = ""
+
+
+@dataclass(frozen=True)
+class BrierTerm(Figure):
+    """A term of the Brier decomposition, with a bar from ``start``, in percent of the longest."""
+
+    start: float = 0.0
+    width: float = 0.0
+    kind: str = "plain"
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,6 @@ class CurveView:
     name: Name
     caption: str
     state: str
-    state_text: str
     plot: plots.ReliabilityPlot | None
     audit: str = ""
 
@@ -159,30 +164,12 @@ class TableView:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page that comes from a profile or a fix: title, lead, and a table or a plot."""
+    """A section of a page that comes from a profile or a fix: title, lead, and a table or the plot of a decision curve."""
 
     title: str
     lead: str
     table: TableView | None = None
-    svg: str | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric: name, value with a 95% confidence interval where one is known, and meaning."""
-
-    name: str
-    value: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class BrierTerm(Metric):
-    """A term of the Brier decomposition, with a bar from ``start``, in percent of the longest."""
-
-    start: float
-    width: float
-    kind: str
+    plot: Any = None
 
 
 @dataclass(frozen=True)
@@ -196,39 +183,6 @@ class MapCell:
     flagged: int
     tested: int
     title: str
-
-
-@dataclass(frozen=True)
-class ColumnMap:
-    """The lower triangle of columns against columns; None where nothing was tested. ``more`` columns were left out."""
-
-    names: tuple[Name, ...]
-    rows: tuple[tuple[MapCell | None, ...], ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class AuditView:
-    """Everything a page shows of one audit, except the table of segments."""
-
-    name: str
-    state: str
-    verdict: str
-    summary: str
-    step: NextStep
-    figures: tuple[KeyFigure, ...]
-    overall: CurveView
-    path: plots.PathPlot | None
-    brier: tuple[BrierTerm, ...]
-    metrics: tuple[Metric, ...]
-    worst: tuple[CurveView, ...]
-    map: ColumnMap | None
-    detectable: tuple[str, ...]
-    notes: tuple[str, ...]
-    untested: tuple[tuple[Name, str], ...]
-    more_untested: int
-    settings: tuple[tuple[str, str], ...]
-    provenance: tuple[tuple[str, str, bool], ...]
 
 
 # Cells
@@ -282,175 +236,219 @@ def state_cell(audit: Audit, finding: Finding | None) -> Cell:
 
 def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: float = math.nan) -> Cell:
     """Show a ratio and its interval on a line, with the ratio of an earlier audit."""
-    mark = plots.ratio_mark(finding.ratio, finding.ratio_low, finding.ratio_high, before, limit=scale.limit)
-    return Cell("", "forest", state=finding_state(audit, finding), ratio=mark)
+    return Cell("", "forest", state=finding_state(audit, finding), ratio=plots.ratio_mark(finding, scale, before))
+
+
+def view_curve(
+    audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: plots.Axis | None = None, *, large: bool = False,
+    name: str = "",
+) -> CurveView:  # fmt: skip
+    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram."""
+    state = finding_state(audit, finding)
+    size = how_far(finding)
+    if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
+        size = f"observed/expected {finding.ratio:.2f}"
+    elif state != "flagged":
+        size = f"observed minus expected {finding.bias:+.3g}"
+    caption = f"{finding.n:,} {vocabulary.rows}, {size}, {number(finding.sigma)} sigma"
+    probabilities = audit.schema.task != "regression"
+    axis = axis or plots.curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
+    plot = plots.plot_curve(finding, axis, vocabulary, summary_of(audit) if large else None, large=large)
+    return CurveView(Name.of(finding.segment), caption, state, plot, name)
+
+
+def signed(value: float) -> str:
+    """Format a number with its sign."""
+    return ("+" if value > 0 else "") + number(value)
 
 
 # One audit
 
 
-def view_audit(
-    audit: Audit, name: str = "", axis: plots.Axis | None = None, vocabulary: Vocabulary = DEFAULT_VOCABULARY
-) -> AuditView:
-    """Collect what a page shows of one audit; ``axis`` is shared with other audits of the page."""
-    state = "untested" if not audit.tested else "flagged" if audit.miscalibrated else "passed"
-    overall, summary = audit.overall, summary_of(audit)
-    worst = [finding for finding in audit.worst(min(MAX_CURVES + 1, audit.tested)) if finding.segment != overall.segment]
-    untested = [audit.finding(rank) for rank in range(audit.tested, min(audit.tested + MAX_UNTESTED, len(audit)))]
-    return AuditView(
-        name=name,
-        state=state,
-        verdict=VERDICTS[state],
-        summary=summarize(audit, vocabulary),
-        step=next_step(audit, vocabulary),
-        figures=_key_figures(audit, vocabulary),
-        overall=view_curve(audit, overall, axis, large=True, vocabulary=vocabulary),
-        path=plots.plot_path(audit, vocabulary),
-        brier=_brier_terms(summary),
-        metrics=_metrics(summary, audit.mce_absolute, vocabulary),
-        worst=tuple(view_curve(audit, finding, vocabulary=vocabulary) for finding in worst[:MAX_CURVES]),
-        map=map_columns(audit, vocabulary),
-        detectable=detectable_shifts(audit, vocabulary),
-        notes=_notes(audit, vocabulary),
-        untested=tuple((Name.of(finding.segment), finding.note) for finding in untested),
-        more_untested=len(audit) - audit.tested - len(untested),
-        settings=_settings(audit, vocabulary),
-        provenance=provenance(audit, vocabulary),
-    )
+@dataclass(frozen=True)
+class AuditView:
+    """What a page shows of one audit, except the table of segments; ``axis`` is shared with other audits of the page."""
 
+    audit: Audit
+    vocabulary: Vocabulary = DEFAULT_VOCABULARY
+    name: str = ""
+    axis: plots.Axis | None = None
 
-def view_curve(
-    audit: Audit, finding: Finding, axis: plots.Axis | None = None, *, large: bool = False, name: str = "",
-    vocabulary: Vocabulary = DEFAULT_VOCABULARY,
-) -> CurveView:  # fmt: skip
-    """Place the reliability curve of a segment, on an axis of its own by default; ``large`` is for the overall curve."""
-    state = finding_state(audit, finding)
-    size = how_far(finding) if state == "flagged" else _mean_difference(finding)
-    caption = f"{finding.n:,} {vocabulary.rows}, {size}, {number(finding.sigma)} sigma"
-    plot = None
-    if finding.curve is not None and len(finding.curve):
-        probabilities = audit.schema.task != "regression"
-        axis = axis or plots.curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
-        if large:
-            plot = plots.plot_overall(finding, axis, summary_of(audit), vocabulary)
-        else:
-            plot = plots.plot_curve(finding.curve, axis)
-    return CurveView(Name.of(finding.segment), caption, state, STATES[state], plot if plot and plot.points else None, name)
+    @property
+    def state(self) -> str:
+        """The key of `VERDICTS`."""
+        return "untested" if not self.audit.tested else "flagged" if self.audit.miscalibrated else "passed"
 
+    @property
+    def verdict(self) -> str:
+        """The verdict in two or three words."""
+        return VERDICTS[self.state]
 
-def _mean_difference(finding: Finding) -> str:
-    if math.isfinite(finding.ratio) and finding.expected > 0:
-        return f"observed/expected {finding.ratio:.2f}"
-    return f"observed minus expected {finding.bias:+.3g}"
+    @property
+    def summary(self) -> str:
+        """The result in two sentences."""
+        return summarize(self.audit, self.vocabulary)
 
+    @property
+    def step(self) -> NextStep:
+        """The recommended next step."""
+        return next_step(self.audit, self.vocabulary)
 
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + number(value)
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Size of the audit and of the errors."""
+        audit, overall, rows, segments = self.audit, self.audit.overall, self.vocabulary.rows, self.vocabulary.segments
+        mean = "mean outcome" if self.vocabulary.observed == DEFAULT_VOCABULARY.observed else self.vocabulary.observed
+        difference = Figure(f"observed - expected, all {rows}", signed(overall.bias))
+        if math.isfinite(overall.ratio) and overall.expected > 0:
+            interval = (
+                f"{percent(1 - audit.settings.alpha)} interval {interval_text(overall.ratio_low, overall.ratio_high)}"
+            )
+            difference = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval)
+        evidence = Figure("strongest evidence", "none")
+        if not math.isnan(audit.worst_sigma):
+            evidence = Figure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
+        weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
+        return (
+            Figure(rows, f"{audit.rows:,}", weight),
+            Figure(f"{segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
+            Figure(f"{segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
+            evidence,
+            difference,
+            Figure(
+                f"{mean}, all {rows}",
+                number(overall.observed, 4),
+                f"{self.vocabulary.expected} {number(overall.expected, 4)}",
+            ),
+        )
 
+    @cached_property
+    def overall(self) -> CurveView:
+        """The overall reliability curve."""
+        return view_curve(self.audit, self.audit.overall, self.vocabulary, self.axis, large=True)
 
-def _key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[KeyFigure, ...]:
-    overall, rows = audit.overall, vocabulary.rows
-    mean = "mean outcome" if vocabulary.observed == DEFAULT_VOCABULARY.observed else vocabulary.observed
-    weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
-    if math.isnan(audit.worst_sigma):
-        evidence = KeyFigure("strongest evidence", "none")
-    else:
-        evidence = KeyFigure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
-    if math.isfinite(overall.ratio) and overall.expected > 0:
-        interval = f"{percent(1 - audit.settings.alpha)} interval {interval_text(overall.ratio_low, overall.ratio_high)}"
-        difference = KeyFigure(f"observed/expected, all {rows}", number(overall.ratio), interval)
-    else:
-        difference = KeyFigure(f"observed - expected, all {rows}", _signed(overall.bias))
-    return (
-        KeyFigure(rows, f"{audit.rows:,}", weight),
-        KeyFigure(f"{vocabulary.segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
-        KeyFigure(
-            f"{vocabulary.segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"
-        ),
-        evidence,
-        difference,
-        KeyFigure(
-            f"{mean}, all {rows}", number(overall.observed, 4), f"{vocabulary.expected} {number(overall.expected, 4)}"
-        ),
-    )
+    @cached_property
+    def path(self) -> plots.PathPlot | None:
+        """The cumulative differences."""
+        return plots.plot_path(self.audit, self.vocabulary)
 
+    @property
+    def worst(self) -> list[CurveView]:
+        """Reliability curves of the worst segments."""
+        findings = self.audit.worst(min(MAX_CURVES + 1, self.audit.tested))
+        shown = [finding for finding in findings if finding.segment != self.audit.overall.segment]
+        return [view_curve(self.audit, finding, self.vocabulary) for finding in shown[:MAX_CURVES]]
 
-def _notes(audit: Audit, vocabulary: Vocabulary) -> tuple[str, ...]:
-    notes = [shorten(note, 400) for note in audit_notes(audit, vocabulary)]
-    more = len(notes) - MAX_NOTES
-    return (*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else []))
+    @cached_property
+    def metrics(self) -> tuple[Figure, ...]:
+        """Metrics of all rows that are defined for these outcomes, with 95% confidence intervals where known."""
+        summary = summary_of(self.audit)
+        scores = {} if summary is None else summary.scores
+        metrics = []
+        for key, (name, meaning) in METRICS.items():
+            value, half = scores.get(key, math.nan), 1.96 * scores.get(f"{key}_se", math.nan)
+            text = number(value, 4)
+            if half > 0 and math.isfinite(half):
+                decimals = min(max(1 - math.floor(math.log10(half)), 0), 12)
+                text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
+            metrics += [Figure(name, text, meaning)] if math.isfinite(value) else []
+        if math.isfinite(self.audit.mce_absolute):
+            meaning = f"largest sigma of all {self.vocabulary.segments}, in the units of the score; lower is better"
+            metrics.append(Figure(MULTICALIBRATION_ERROR, number(self.audit.mce_absolute, 4), meaning))
+        return tuple(metrics)
 
+    @cached_property
+    def brier(self) -> tuple[BrierTerm, ...]:
+        """Decomposition: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
+        summary = summary_of(self.audit)
+        names = ("uncertainty", "discrimination", "miscalibration", "brier")
+        values = [math.nan if summary is None else summary.scores.get(name, math.nan) for name in names]
+        if not all(map(math.isfinite, values)):
+            return ()
+        uncertainty, discrimination, miscalibration, brier = values
+        remainder = uncertainty - discrimination
+        longest = max(uncertainty, brier) or 1.0
+        terms = (
+            ("uncertainty", uncertainty, "", "the score of always predicting the mean", 0.0, "plain"),
+            ("discrimination", discrimination, "− ", "gain from ranking rows by risk", remainder, "gain"),
+            ("miscalibration", miscalibration, "+ ", "loss that recalibration can remove", remainder, "loss"),
+            ("Brier score", brier, "= ", "total", 0.0, "total"),
+        )
+        scale = 100 / longest
+        return tuple(
+            BrierTerm(
+                name,
+                sign + number(value, 4),
+                meaning,
+                round(scale * max(start, 0.0), 2),
+                round(scale * max(value, 0.0), 2),
+                kind,
+            )
+            for name, value, sign, meaning, start, kind in terms
+        )
 
-def _settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str], ...]:
-    schema, settings = audit.schema, audit.settings
+    @cached_property
+    def map(self) -> tuple[list[Name], list[list[MapCell | None]], int] | None:
+        """The map of columns against columns."""
+        return map_columns(self.audit, self.vocabulary)
 
-    def listed(names: Iterable[str]) -> str:
-        names = list(names)
-        more = len(names) - MAX_LISTED_NAMES
-        shown = ", ".join(shorten(name, 60) for name in names[:MAX_LISTED_NAMES])
-        return shown + (f" and {more:,} more" if more > 0 else "")
+    @property
+    def detectable(self) -> tuple[str, ...]:
+        """Which errors would have been detected."""
+        return detectable_shifts(self.audit, self.vocabulary)
 
-    categorical = (feature.name for feature in schema.features if feature.kind == "categorical")
-    items = [
-        ("task", schema.task),
-        ("outcome", shorten(schema.outcome or "passed as values", 60)),
-        ("prediction", listed(schema.prediction)),
-        ("classes", listed(schema.classes)),
-        ("weight", shorten(schema.weight or "none", 60)),
-        (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features) or "none"),
-        ("categorical columns", listed(categorical) or "none"),
-        (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
-        (f"minimum {vocabulary.rows} per {vocabulary.segment}", f"{settings.min_rows:,}"),
-        ("significance level (alpha)", f"{settings.alpha:g}"),
-        ("p-values adjusted by", ADJUSTMENTS[settings.adjust]),
-        ("draws", f"{settings.draws:,}" if settings.draws else ""),
-        ("seed", str(settings.random_state) if settings.draws else ""),
-        (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
-    ]
-    return tuple((label, value) for label, value in items if value)
+    @property
+    def notes(self) -> list[str]:
+        """Notes of the audit."""
+        notes = [shorten(note, 400) for note in audit_notes(self.audit, self.vocabulary)]
+        more = len(notes) - MAX_NOTES
+        return [*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else [])]
 
+    @property
+    def untested(self) -> list[tuple[Name, str]]:
+        """Names of segments that were listed but not tested, and why."""
+        ranks = range(self.audit.tested, min(self.audit.tested + MAX_UNTESTED, len(self.audit)))
+        return [(Name.of(finding.segment), finding.note) for finding in map(self.audit.finding, ranks)]
 
-def _metrics(summary: AuditSummary | None, multicalibration_error: float, vocabulary: Vocabulary) -> tuple[Metric, ...]:
-    scores: Mapping[str, float] = {} if summary is None else summary.scores
-    metrics = [
-        Metric(name, _with_error(scores[key], scores.get(f"{key}_se", math.nan)), meaning)
-        for key, (name, meaning) in METRICS.items()
-        if math.isfinite(scores.get(key, math.nan))
-    ]
-    if math.isfinite(multicalibration_error):
-        meaning = f"largest sigma of all {vocabulary.segments}, in the units of the score; lower is better"
-        metrics.append(Metric(MULTICALIBRATION_ERROR, number(multicalibration_error, 4), meaning))
-    return tuple(metrics)
+    @property
+    def more_untested(self) -> int:
+        """Number of untested segments that are not listed."""
+        return len(self.audit) - self.audit.tested - len(self.untested)
 
+    @cached_property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Roles and settings of the audit."""
+        schema, settings, vocabulary = self.audit.schema, self.audit.settings, self.vocabulary
 
-def _with_error(value: float, standard_error: float) -> str:
-    half = 1.96 * standard_error
-    if not math.isfinite(half) or not half > 0:
-        return number(value, 4)
-    decimals = min(max(1 - math.floor(math.log10(half)), 0), 12)
-    return f"{value:.{decimals}f} ± {half:.{decimals}f}"
+        def listed(names: Iterable[str], default: str = "none") -> str:
+            names = list(names)
+            more = len(names) - MAX_LISTED_NAMES
+            shown = ", ".join(shorten(name, 60) for name in names[:MAX_LISTED_NAMES])
+            return shown + (f" and {more:,} more" if more > 0 else "") or default
 
+        categorical = (feature.name for feature in schema.features if feature.kind == "categorical")
+        items = [
+            ("task", schema.task),
+            ("outcome", shorten(schema.outcome or "passed as values", 60)),
+            ("prediction", listed(schema.prediction)),
+            ("classes", listed(schema.classes, "")),
+            ("weight", shorten(schema.weight or "none", 60)),
+            (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features)),
+            ("categorical columns", listed(categorical)),
+            (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
+            (f"minimum {vocabulary.rows} per {vocabulary.segment}", f"{settings.min_rows:,}"),
+            ("significance level (alpha)", f"{settings.alpha:g}"),
+            ("p-values adjusted by", ADJUSTMENTS[settings.adjust]),
+            ("draws", f"{settings.draws:,}" if settings.draws else ""),
+            ("seed", str(settings.random_state) if settings.draws else ""),
+            (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
+        ]
+        return tuple((label, value) for label, value in items if value)
 
-def _brier_terms(summary: AuditSummary | None) -> tuple[BrierTerm, ...]:
-    """Decompose the Brier score: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
-    names = ("uncertainty", "discrimination", "miscalibration", "brier")
-    values = [math.nan if summary is None else summary.scores.get(name, math.nan) for name in names]
-    if not all(map(math.isfinite, values)):
-        return ()
-    uncertainty, discrimination, miscalibration, brier = values
-    remainder = uncertainty - discrimination
-    longest = max(uncertainty, brier) or 1.0
-
-    def term(name: str, value: float, sign: str, meaning: str, start: float, kind: str) -> BrierTerm:
-        position, width = (round(100 * max(length, 0.0) / longest, 2) for length in (start, value))
-        return BrierTerm(name, sign + number(value, 4), meaning, position, width, kind)
-
-    return (
-        term("uncertainty", uncertainty, "", "the score of always predicting the mean", 0.0, "plain"),
-        term("discrimination", discrimination, "− ", "gain from ranking rows by risk", remainder, "gain"),
-        term("miscalibration", miscalibration, "+ ", "loss that recalibration can remove", remainder, "loss"),
-        term("Brier score", brier, "= ", "total", 0.0, "total"),
-    )
+    @property
+    def provenance(self) -> tuple[tuple[str, str, bool], ...]:
+        """What is needed to reproduce the audit."""
+        return provenance(self.audit, self.vocabulary)
 
 
 # Segments
@@ -496,7 +494,7 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
             ratio_cell(audit, finding, scale),
             number_cell(finding.sigma),
             p_cell(finding.p_adjusted),
-            number_cell(finding.bias, _signed(finding.bias)),
+            number_cell(finding.bias, signed(finding.bias)),
             number_cell(finding.mde, number(finding.mde, 2)),
         )
         for finding in findings
@@ -508,10 +506,21 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
     return TableView(headings, rows, audit.tested - len(rows), filters=filters, columns=choices)
 
 
-def map_columns(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> ColumnMap | None:
-    """Lay out the largest sigma of every pair of columns; the diagonal has the single columns."""
-    features = len(audit.schema.features)
-    ranks = _ranks_by_pair(audit, features)
+def map_columns(
+    audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY
+) -> tuple[list[Name], list[list[MapCell | None]], int] | None:
+    """Lay out the largest sigma of every pair of columns as a lower triangle; the diagonal has the single columns.
+
+    Return the names of the columns, the rows of the triangle, and how many more columns there are.
+    """
+    features, columns = len(audit.schema.features), audit.keys.columns
+    count, last = (columns >= 0).sum(axis=1), columns.max(axis=1, initial=-1)
+    first = np.where(columns >= 0, columns, features).min(axis=1, initial=features)
+    tested = np.flatnonzero(((count == 1) | (count == 2)) & (last < features) & audit.columns["testable"])
+    pairs = first.astype(np.int64)[tested] * features + last[tested]
+    order = np.argsort(pairs, kind="stable")
+    keys, starts = np.unique(pairs[order], return_index=True)
+    ranks = dict(zip(keys.tolist(), np.split(tested[order], starts[1:]), strict=True)) if len(keys) else {}
     largest: dict[int, float] = {}
     for key, members in ranks.items():
         sigma = float(audit.columns["sigma"][members].max())
@@ -520,41 +529,21 @@ def map_columns(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Co
     if len(largest) < 2:
         return None
     shown = sorted(sorted(sorted(largest), key=lambda column: -largest[column])[:MAX_MAP_COLUMNS])
-    pairs = [[min(a, b) * features + max(a, b) for b in shown[: index + 1]] for index, a in enumerate(shown)]
-    rows = tuple(
-        tuple(_map_cell(audit, ranks[key], divmod(key, features), vocabulary) if key in ranks else None for key in row)
-        for row in pairs
-    )
     names = column_names(audit)
-    return ColumnMap(
-        tuple(Name.of(names[column], MAX_MAP_NAME_LENGTH) for column in shown), rows, len(largest) - len(shown)
-    )
-
-
-def _ranks_by_pair(audit: Audit, features: int) -> dict[int, IntArray]:
-    """Return the ranks of the tested segments of every pair of columns, sorted once since there may be many pairs."""
-    pairs = _pair_keys(audit.keys.columns, features)
-    tested = np.flatnonzero((pairs >= 0) & audit.columns["testable"])
-    tested = tested[np.argsort(pairs[tested], kind="stable")]
-    keys, first = np.unique(pairs[tested], return_index=True)
-    return dict(zip(keys.tolist(), np.split(tested, first[1:]), strict=True)) if len(keys) else {}
-
-
-def _pair_keys(columns: Int32Array, features: int) -> IntArray:
-    """Return first * features + second per segment of one or two columns (one column pairs with itself), else -1."""
-    count = (columns >= 0).sum(axis=1)
-    last = columns.max(axis=1, initial=-1).astype(np.int64)
-    none = np.iinfo(np.int32).max
-    first = np.where(columns >= 0, columns, none).min(axis=1, initial=none)
-    valid = ((count == 1) | (count == 2)) & (last < features)
-    return np.where(valid, first.astype(np.int64) * features + last, -1)
+    rows: list[list[MapCell | None]] = []
+    for index, a in enumerate(shown):
+        rows.append([])
+        for b in shown[: index + 1]:
+            members = ranks.get(min(a, b) * features + max(a, b))
+            rows[-1].append(None if members is None else _map_cell(audit, members, (min(a, b), max(a, b)), vocabulary))
+    return [Name.of(names[column], MAX_MAP_NAME_LENGTH) for column in shown], rows, len(largest) - len(shown)
 
 
 def _map_cell(audit: Audit, ranks: IntArray, pair: tuple[int, int], vocabulary: Vocabulary) -> MapCell:
     sigma = audit.columns["sigma"][ranks]
     largest = float(sigma.max())
     flagged = int((audit.columns["p_adjusted"][ranks] <= audit.settings.alpha).sum())
-    shade = sum(largest >= limit for limit in MAP_SHADES) if not math.isnan(largest) else 0
+    shade = sum(largest >= limit for limit in MAP_SHADES)
     worst = shorten(audit.keys.name(int(ranks[int(np.argmax(sigma))])), 120)
     title = f"worst: {worst}; {flagged:,} of {len(ranks):,} {vocabulary.segments} miscalibrated"
     return MapCell(*pair, number(largest, 2 if largest < 10 else 3), shade, flagged, len(ranks), title)

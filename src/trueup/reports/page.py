@@ -18,7 +18,7 @@ from trueup.audits.result import Audit
 from trueup.audits.text import number, shorten
 from trueup.errors import ArgumentError
 from trueup.reports.compare import Comparison, compare, fix_sections, looks_like_training_data
-from trueup.reports.model import AuditView, view_audit, view_table
+from trueup.reports.model import STATES, AuditView, view_table
 from trueup.reports.plots import axis_labels
 from trueup.reports.profiles.profile import Profile, load_profile
 from trueup.reports.profiles.sections import build_sections
@@ -171,7 +171,7 @@ def build_page(
         sections = tuple(replace(part, title=f"{part.title}: {list(named)[-1]}") for part in sections)
         default_title = f"{profile.title}, compared" if profile.name != "general" else "Calibration audits compared"
     else:
-        view, default_title = view_audit(audits[0], vocabulary=vocabulary), profile.title
+        view, default_title = AuditView(audits[0], vocabulary), profile.title
         table = view_table(audits[0], vocabulary, max_rows)
         findings = tuple([finding] for finding in audits[0].worst(len(table.rows)))
     title = shorten(default_title if title is None else str(title), MAX_TITLE_LENGTH)
@@ -198,6 +198,7 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: An
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         subject=page_subject(page.audits.values(), vocabulary),
         vocabulary=vocabulary,
+        states=STATES,
         axes=axis_labels(vocabulary),
         regression=last.schema.task == "regression",
         alpha=alpha,
@@ -248,13 +249,7 @@ def _row_details(page: Page) -> str:
 
 
 def safe_json(value: Any) -> str:
-    r"""Return JSON that can stand in a script element of a page: ASCII, without <, > and &.
-
-    Examples
-    --------
-    >>> safe_json(["</script>"])
-    '["\\u003c/script\\u003e"]'
-    """
+    r"""Return JSON that can stand in a script element of a page: ASCII, without <, > and &."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
 
 
@@ -286,13 +281,7 @@ def _detail_curve(finding: Finding) -> list[list[float | None]] | None:
 
 
 def _digits(values: FloatArray) -> int:
-    """Return the significant digits that a plot needs: four, and more for large values that lie close together.
-
-    Examples
-    --------
-    >>> _digits(np.array([0.1, 0.7])), _digits(np.array([2021.2, 2021.7])), _digits(np.array([5.0, 5.0]))
-    (4, 7, 4)
-    """
+    """Return the significant digits that a plot needs: four, and more for large values that lie close together."""
     known = values[np.isfinite(values)]
     span = float(np.ptp(known)) if len(known) else 0.0
     return min(4 + max(math.floor(math.log10(float(np.abs(known).max()) / span)), 0), 16) if span > 0 else 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,29 +12,24 @@ from trueup.audits.text import number
 from trueup.reports.text import count_text, interval_text, summary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from trueup._types import FloatArray
+    from numpy.typing import ArrayLike
+
     from trueup.audits.result import Audit, Finding
-    from trueup.audits.summary import AuditSummary, Histogram
+    from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
     from trueup.reports.profiles.profile import Vocabulary
 
-# Reliability curves: margins and side lengths in SVG units.
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 36
-LARGE_SIDE, SMALL_SIDE = 440, 196
-LARGE_EXTRA_LEFT = 16  # labels are larger on a phone
+LARGE_SIDE, SMALL_SIDE = 440, 196  # of a reliability curve, in SVG units
 HISTOGRAM_HEIGHT, HISTOGRAM_GAP = 76, 10
-MAX_AXIS_LABEL = 16  # characters
-# Cumulative differences.
-PATH_WIDTH, PATH_HEIGHT = 430, 260
-PATH_LEFT, PATH_RIGHT, PATH_TOP, PATH_BOTTOM = 66, 18, 8, 38
 PATH_BAND = 2.0  # standard errors
+MAX_AXIS_LABEL = 16  # characters
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Limits and ticks of an axis; both axes of a reliability curve share one."""
+    """Limits and ticks of an axis."""
 
     low: float
     high: float
@@ -46,124 +41,10 @@ class Axis:
         return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def label(self, tick: float) -> str:
-        """Return the label of a tick, with thousands as 20k on axes that reach 10,000.
-
-        Examples
-        --------
-        >>> Axis(0.0, 60000.0, (), 0).label(20000.0), Axis(0.0, 1.0, (), 1).label(0.2)
-        ('20k', '0.2')
-        """
+        """Return the label of a tick, with thousands as 20k on axes that reach 10,000."""
         if 1e4 <= max(abs(self.low), abs(self.high)) < 1e7 and tick % 100 == 0:
             return f"{tick / 1000:g}k" if tick else "0"
         return f"{tick:.{self.decimals}f}" if self.decimals <= 6 and abs(tick) < 1e7 else number(tick, 2)
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A tick: its coordinate along the axis, and its label."""
-
-    position: float
-    text: str
-
-
-@dataclass(frozen=True)
-class BinMark:
-    """A bin of a reliability curve: its marker, the ends of its interval, and its tooltip."""
-
-    x: float
-    y: float
-    low: float
-    high: float
-    text: str
-
-
-@dataclass(frozen=True)
-class HistogramBar:
-    """A bar of the score histogram, and its tooltip."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    text: str
-
-
-@dataclass(frozen=True)
-class ReliabilityPlot:
-    """A reliability curve in SVG coordinates.
-
-    ``band`` is the polygon of the consistency band; ``bars`` is the histogram of the scores below the curve, in ``unit``,
-    with its foot at ``baseline``; ``outside`` states what share of the scores lies outside the axis.
-    """
-
-    width: float
-    height: float
-    left: float
-    top: float
-    side: float
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    points: tuple[BinMark, ...]
-    large: bool
-    baseline: float
-    band: str = ""
-    bars: tuple[HistogramBar, ...] = ()
-    outside: str = ""
-    unit: str = "rows"
-
-    @property
-    def line(self) -> str:
-        """The points of the curve as an SVG polyline."""
-        return _polyline((point.x, point.y) for point in self.points)
-
-
-def _polyline(points: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{x},{y}" for x, y in points)
-
-
-def axis_labels(vocabulary: Vocabulary) -> tuple[str, str]:
-    """Return the labels for observed and predicted, from the vocabulary unless its terms are too long.
-
-    Examples
-    --------
-    >>> from trueup.reports.profiles.profile import Vocabulary
-    >>> axis_labels(Vocabulary()), axis_labels(Vocabulary(observed="default rate", expected="mean PD"))
-    (('observed', 'predicted'), ('default rate', 'mean PD'))
-    """
-    longest = max(len(vocabulary.observed), len(vocabulary.expected))
-    if vocabulary.expected == "expected" or longest > MAX_AXIS_LABEL:
-        return "observed", "predicted"
-    return vocabulary.observed, vocabulary.expected
-
-
-def curve_axis(curves: Iterable[ReliabilityCurve | None], *, probabilities: bool, ticks: int = 5) -> Axis:
-    """Choose an axis that shows all points; for probabilities it starts at 0 and ends at 1 or before.
-
-    Interval bars widen the axis only as far as they do not squeeze the points; longer bars are clipped.
-
-    Examples
-    --------
-    >>> curve_axis([], probabilities=True)
-    Axis(low=0.0, high=1.0, ticks=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), decimals=1)
-    """
-    known = [curve for curve in curves if curve is not None]
-    points = _finite([values for curve in known for values in (curve.predicted, curve.observed)])
-    ends = _finite([values for curve in known for values in (curve.low, curve.high)])
-    if not len(points):
-        return choose_axis(0.0, 1.0, ticks)
-    low, high = float(points.min()), float(points.max())
-    if probabilities:
-        reach = min(float(ends.max(initial=high)), 1.35 * high)
-        return choose_axis(0.0, min(1.04 * max(high, reach), 1.0) or 1.0, ticks)
-    margin = 0.35 * (high - low)
-    low, high = max(float(ends.min(initial=low)), low - margin), min(float(ends.max(initial=high)), high + margin)
-    margin = 0.04 * (high - low)
-    return choose_axis(low - margin, high + margin, ticks)
-
-
-def _finite(parts: Sequence[FloatArray]) -> FloatArray:
-    values = np.concatenate(parts) if parts else np.empty(0)
-    return np.asarray(values[np.isfinite(values)], np.float64)
 
 
 def choose_axis(low: float, high: float, ticks: int) -> Axis:
@@ -181,116 +62,148 @@ def choose_axis(low: float, high: float, ticks: int) -> Axis:
     return Axis(low, high, tuple(round(k * step, min(decimals, 300)) for k in range(first, last + 1)), decimals)
 
 
-def plot_curve(curve: ReliabilityCurve, axis: Axis, *, large: bool = False) -> ReliabilityPlot:
-    """Place a reliability curve on a square; bins with non-finite means are left out."""
-    side, left = (LARGE_SIDE, LEFT + LARGE_EXTRA_LEFT) if large else (SMALL_SIDE, LEFT)
+def curve_axis(curves: Iterable[ReliabilityCurve | None], *, probabilities: bool, ticks: int = 5) -> Axis:
+    """Choose an axis that shows all points; for probabilities it starts at 0 and ends at 1 or before.
 
-    def x(value: float) -> float:
-        return round(left + side * axis.position(value), 1)
+    Interval bars widen the axis only as far as they do not squeeze the points; longer bars are clipped.
+    """
+    known = [curve for curve in curves if curve is not None]
+    points = np.array([value for curve in known for part in (curve.predicted, curve.observed) for value in part])
+    ends = np.array([value for curve in known for part in (curve.low, curve.high) for value in part])
+    points, ends = points[np.isfinite(points)], ends[np.isfinite(ends)]
+    if not len(points):
+        return choose_axis(0.0, 1.0, ticks)
+    low, high = float(points.min()), float(points.max())
+    if probabilities:
+        reach = min(float(ends.max(initial=high)), 1.35 * high)
+        return choose_axis(0.0, min(1.04 * max(high, reach), 1.0) or 1.0, ticks)
+    margin = 0.35 * (high - low)
+    low, high = max(float(ends.min(initial=low)), low - margin), min(float(ends.max(initial=high)), high + margin)
+    margin = 0.04 * (high - low)
+    return choose_axis(low - margin, high + margin, ticks)
 
-    def y(value: float) -> float:
-        return round(TOP + side * (1.0 - axis.position(value)), 1)
 
-    points = []
-    for predicted, observed, low, high, rows in zip(
+def axis_labels(vocabulary: Vocabulary) -> tuple[str, str]:
+    """Return the labels for observed and predicted, from the vocabulary unless its terms are too long."""
+    longest = max(len(vocabulary.observed), len(vocabulary.expected))
+    if vocabulary.expected == "expected" or longest > MAX_AXIS_LABEL:
+        return "observed", "predicted"
+    return vocabulary.observed, vocabulary.expected
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The plotting area of an SVG: two axes, and coordinates of values on them."""
+
+    x_axis: Axis
+    y_axis: Axis
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, value: float) -> float:
+        """Return the horizontal coordinate of a value."""
+        return round(self.left + self.width * self.x_axis.position(value), 1)
+
+    def y(self, value: float) -> float:
+        """Return the vertical coordinate of a value."""
+        return round(self.top + self.height * (1.0 - self.y_axis.position(value)), 1)
+
+    def points(self, x: ArrayLike, y: ArrayLike) -> str:
+        """Return the points of a polyline or polygon, not clipped; non-finite ones are left out."""
+        across = (np.ravel(x) - self.x_axis.low) / (self.x_axis.high - self.x_axis.low)
+        up = (np.ravel(y) - self.y_axis.low) / (self.y_axis.high - self.y_axis.low)
+        places = zip(self.left + self.width * across, self.top + self.height * (1 - up), strict=True)
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in places if math.isfinite(a) and math.isfinite(b))
+
+
+@dataclass(frozen=True)
+class ReliabilityPlot:
+    """A reliability curve: per bin x, y, ends of the interval and tooltip.
+
+    ``band`` is the polygon of the consistency band; ``bars`` is the histogram of the scores below the curve, in ``unit``,
+    as x, y, width, height and tooltip; ``outside`` states what share of the scores lies outside the axis.
+    """
+
+    frame: Frame
+    line: str
+    bins: tuple[tuple[float, float, float, float, str], ...]
+    large: bool = False
+    band: str = ""
+    bars: tuple[tuple[float, float, float, float, str], ...] = ()
+    outside: str = ""
+    unit: str = "rows"
+
+    @property
+    def baseline(self) -> float:
+        """The foot of the histogram, or of the frame without one."""
+        return self.frame.top + self.frame.height + (HISTOGRAM_GAP + HISTOGRAM_HEIGHT if self.bars else 0)
+
+
+def plot_curve(
+    finding: Finding, axis: Axis, vocabulary: Vocabulary, summary: AuditSummary | None = None, *, large: bool = False
+) -> ReliabilityPlot | None:
+    """Place the reliability curve of a segment; with the summary of an audit, its band and histogram too.
+
+    Bins with non-finite means are left out; without any other there is no plot.
+    """
+    curve = finding.curve
+    if curve is None:
+        return None
+    side = LARGE_SIDE if large else SMALL_SIDE
+    frame = Frame(axis, axis, 62 if large else 46, 8, side, side)  # labels of a large curve are larger on a phone
+    bins = []
+    for predicted, observed, *ends, rows in zip(
         curve.predicted, curve.observed, curve.low, curve.high, curve.rows, strict=True
     ):
-        if not (math.isfinite(predicted) and math.isfinite(observed)):
-            continue
-        low, high = (end if math.isfinite(end) else observed for end in (low, high))
-        text = (
-            f"predicted {number(predicted)}, observed {number(observed)} ({interval_text(low, high)}), {int(rows):,} rows"
-        )
-        points.append(BinMark(x(predicted), y(observed), y(low), y(high), text))
-    return ReliabilityPlot(
-        left + side + RIGHT, TOP + side + BOTTOM, left, TOP, side,
-        tuple(Tick(x(tick), axis.label(tick)) for tick in axis.ticks),
-        tuple(Tick(y(tick), axis.label(tick)) for tick in axis.ticks), tuple(points), large, TOP + side,
-    )  # fmt: skip
-
-
-def plot_overall(
-    finding: Finding, axis: Axis, summary: AuditSummary | None, vocabulary: Vocabulary
-) -> ReliabilityPlot | None:
-    """Place the overall reliability curve with its consistency band and the histogram of the scores."""
-    if finding.curve is None or not len(finding.curve):
+        if math.isfinite(predicted) and math.isfinite(observed):
+            low, high = (end if math.isfinite(end) else observed for end in ends)
+            means = f"predicted {number(predicted)}, observed {number(observed)} ({interval_text(low, high)})"
+            text = f"{means}, {int(rows):,} rows"
+            bins.append((frame.x(predicted), frame.y(observed), frame.y(low), frame.y(high), text))
+    if not bins:
         return None
-    plot = plot_curve(finding.curve, axis, large=True)
-    if not plot.points or summary is None:
-        return plot if plot.points else None
-    unit = vocabulary.rows if finding.weight == finding.n else "weights"
-    bars = _histogram_bars(summary.histogram, axis, plot, unit)
-    plot = replace(plot, band=_band(finding.curve, summary, axis, plot), bars=bars, unit=unit)
-    if not bars:
-        return plot
-    extra = HISTOGRAM_GAP + HISTOGRAM_HEIGHT
-    outside = _outside(summary.histogram, axis, unit)
-    return replace(plot, height=plot.height + extra, baseline=plot.baseline + extra, outside=outside)
-
-
-def _band(curve: ReliabilityCurve, summary: AuditSummary, axis: Axis, plot: ReliabilityPlot) -> str:
-    if len(summary.low) != len(curve):
-        return ""
-    known = np.isfinite(curve.predicted) & np.isfinite(summary.low) & np.isfinite(summary.high)
-    x = [plot.left + plot.side * axis.position(value) for value in curve.predicted[known]]
-    low, high = (
-        [plot.top + plot.side * (1 - axis.position(value)) for value in limit[known]]
-        for limit in (summary.low, summary.high)
-    )
-    outline = [*zip(x, high, strict=True), *reversed([*zip(x, low, strict=True)])]
-    return " ".join(f"{a:.1f},{b:.1f}" for a, b in outline)
-
-
-def _histogram_bars(histogram: Histogram, axis: Axis, plot: ReliabilityPlot, unit: str) -> tuple[HistogramBar, ...]:
-    inside = (histogram.edges[1:] > axis.low) & (histogram.edges[:-1] < axis.high) & (histogram.weight > 0)
-    largest = float(histogram.weight[inside].max(initial=0.0))
-    baseline = plot.top + plot.side + HISTOGRAM_GAP + HISTOGRAM_HEIGHT
+    line = frame.points(curve.predicted, curve.observed)
+    if summary is None:
+        return ReliabilityPlot(frame, line, tuple(bins), large)
+    band = ""
+    if len(summary.low) == len(curve):
+        limits = np.where(np.isfinite(summary.low) & np.isfinite(summary.high), [summary.low, summary.high], math.nan)
+        band = frame.points([curve.predicted, curve.predicted[::-1]], [limits[1], limits[0][::-1]])
+    histogram, unit = summary.histogram, vocabulary.rows if finding.weight == finding.n else "weights"
+    shown = (histogram.edges[1:] > axis.low) & (histogram.edges[:-1] < axis.high)
+    largest = float(histogram.weight[shown].max(initial=0.0))
+    baseline = frame.top + side + HISTOGRAM_GAP + HISTOGRAM_HEIGHT
     bars = []
-    for index in np.flatnonzero(inside).tolist():
-        edges = histogram.edges[index : index + 2]
-        start, end = (plot.left + plot.side * axis.position(float(edge)) for edge in edges)
-        weight = float(histogram.weight[index])
+    for index in np.flatnonzero(shown & (histogram.weight > 0)).tolist():
+        edges, weight = histogram.edges[index : index + 2], float(histogram.weight[index])
+        start, end = map(frame.x, edges)
         height = max(HISTOGRAM_HEIGHT * weight / largest, 0.6)
         count = f"weight {count_text(weight)}" if unit == "weights" else f"{count_text(weight)} {unit}"
-        bars.append(
-            HistogramBar(
-                round(start, 1), round(baseline - height, 1), round(max(end - start - 1, 1.0), 1), round(height, 1),
-                f"scores {interval_text(*edges)}: {count}",
-            )
-        )  # fmt: skip
-    return tuple(bars)
-
-
-def _outside(histogram: Histogram, axis: Axis, unit: str) -> str:
-    outside = (histogram.edges[1:] <= axis.low) | (histogram.edges[:-1] >= axis.high)
-    share = float(histogram.weight[outside].sum() / histogram.weight.sum())
-    return f"{number(100 * share, 2)}% of the {unit} have scores outside this axis." if share > 0 else ""
+        text = f"scores {interval_text(*edges)}: {count}"
+        bars.append((start, round(baseline - height, 1), round(max(end - start - 1, 1.0), 1), round(height, 1), text))
+    share = float(histogram.weight[~shown].sum() / histogram.weight.sum()) if bars else 0.0
+    outside = f"{number(100 * share, 2)}% of the {unit} have scores outside this axis." if share > 0 else ""
+    return ReliabilityPlot(frame, line, tuple(bins), large, band, tuple(bars), outside, unit)
 
 
 @dataclass(frozen=True)
 class PathPlot:
-    """Cumulative differences in SVG coordinates; ``low`` and ``high`` are the lowest and the highest point."""
+    """Cumulative differences; ``low`` and ``high`` are the coordinates of the lowest and the highest point."""
 
-    width: float
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
-    zero: float
+    frame: Frame
     line: str
     band: str
     low: tuple[float, float]
     high: tuple[float, float]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
     caption: str
     x_label: str
 
 
 def plot_path(audit: Audit, vocabulary: Vocabulary) -> PathPlot | None:
     """Place the cumulative sum of outcome minus prediction in order of score, with a band of two standard errors."""
-    summary = summary_of(audit)
+    summary, overall = summary_of(audit), audit.overall
     if summary is None:
         return None
     share, value, noise = (np.asarray(part, np.float64) for part in summary.path)
@@ -299,33 +212,22 @@ def plot_path(audit: Audit, vocabulary: Vocabulary) -> PathPlot | None:
         return None
     bottom, top = min(value.min(), -limit.max()), max(value.max(), limit.max())
     margin = 0.06 * (top - bottom)
-    x_axis, y_axis = choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6)
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return (
-            round(PATH_LEFT + PATH_WIDTH * x_axis.position(x), 1),
-            round(PATH_TOP + PATH_HEIGHT * (1 - y_axis.position(y)), 1),
-        )
-
-    band = [*zip(share, limit, strict=True), *zip(share[::-1], -limit[::-1], strict=True)]
+    frame = Frame(choose_axis(0.0, 1.0, 5), choose_axis(bottom - margin, top + margin, 6), 66, 8, 430, 260)
+    lowest, highest = ((frame.x(share[k]), frame.y(value[k])) for k in (np.argmin(value), np.argmax(value)))
+    caption = f"range {number(overall.ecce)}"
+    if overall.testable and not math.isnan(overall.sigma):
+        p = "p < 1e-16" if overall.p_value < 1e-16 else f"p = {number(overall.p_value, 2)}"
+        caption += f", {number(overall.sigma)} sigma, {p} (adjusted {number(overall.p_adjusted, 2)})"
     unit = vocabulary.rows if audit.schema.weight is None else "weight"
-    lowest, highest = int(np.argmin(value)), int(np.argmax(value))
     return PathPlot(
-        PATH_LEFT + PATH_WIDTH + PATH_RIGHT, PATH_TOP + PATH_HEIGHT + PATH_BOTTOM,
-        PATH_LEFT, PATH_LEFT + PATH_WIDTH, PATH_TOP, PATH_TOP + PATH_HEIGHT, place(0.0, 0.0)[1],
-        _polyline(place(*point) for point in zip(share, value, strict=True)), _polyline(place(*point) for point in band),
-        place(share[lowest], value[lowest]), place(share[highest], value[highest]),
-        tuple(Tick(place(tick, 0)[0], f"{100 * tick:.0f}%") for tick in x_axis.ticks),
-        tuple(Tick(place(0, tick)[1], y_axis.label(tick)) for tick in y_axis.ticks), _path_caption(audit.overall),
+        frame,
+        frame.points(share, value),
+        frame.points([share, share[::-1]], [limit, -limit[::-1]]),
+        lowest,
+        highest,
+        caption,
         f"share of the {unit}, from the lowest score to the highest",
-    )  # fmt: skip
-
-
-def _path_caption(overall: Finding) -> str:
-    if not overall.testable or math.isnan(overall.sigma):
-        return f"range {number(overall.ecce)}"
-    p = "p < 1e-16" if overall.p_value < 1e-16 else f"p = {number(overall.p_value, 2)}"
-    return f"range {number(overall.ecce)}, {number(overall.sigma)} sigma, {p} (adjusted {number(overall.p_adjusted, 2)})"
+    )
 
 
 @dataclass(frozen=True)
@@ -334,6 +236,10 @@ class RatioScale:
 
     limit: float
     text: str
+
+    def position(self, ratio: float) -> float:
+        """Return the position of a ratio in percent of the axis, clipped to its ends; 1 is at 50."""
+        return round(50.0 * (1.0 + math.log(min(max(ratio, 1 / self.limit), self.limit)) / math.log(self.limit)), 1)
 
 
 RATIO_SCALES = tuple(
@@ -359,7 +265,7 @@ def ratio_scale(*audits: Audit) -> RatioScale:
 
 @dataclass(frozen=True)
 class RatioMark:
-    """A ratio and its interval on a `RatioScale`, in percent of its width, 1 at 50; ``before`` is an earlier ratio."""
+    """A ratio, its interval and an earlier ratio on a `RatioScale`, in percent of the axis."""
 
     ratio: float
     low: float
@@ -369,19 +275,10 @@ class RatioMark:
     before: float | None = None
 
 
-def ratio_mark(ratio: float, low: float, high: float, before: float = math.nan, *, limit: float) -> RatioMark | None:
-    """Place a ratio and its interval on a scale from 1 / ``limit`` to ``limit``; None without a ratio.
-
-    Examples
-    --------
-    >>> ratio_mark(1.0, 0.5, 8.0, limit=4.0)
-    RatioMark(ratio=50.0, low=25.0, high=100.0, beyond_low=False, beyond_high=True, before=None)
-    """
-    if any(math.isnan(value) or value < 0 for value in (ratio, low, high)):
+def ratio_mark(finding: Finding, scale: RatioScale, before: float = math.nan) -> RatioMark | None:
+    """Place the ratio of a segment and its interval on a scale; None without a ratio."""
+    low, high = finding.ratio_low, finding.ratio_high
+    if any(math.isnan(value) or value < 0 for value in (finding.ratio, low, high)):
         return None
-
-    def place(value: float) -> float:
-        return round(50.0 * (1.0 + math.log(min(max(value, 1 / limit), limit)) / math.log(limit)), 1)
-
-    earlier = place(before) if before >= 0 else None
-    return RatioMark(place(ratio), place(low), place(high), low < 1 / limit, high > limit, earlier)
+    ratio, earlier = scale.position(finding.ratio), scale.position(before) if before >= 0 else None
+    return RatioMark(ratio, scale.position(low), scale.position(high), low < 1 / scale.limit, high > scale.limit, earlier)

@@ -37,13 +37,7 @@ TIME_WORD = re.compile(r"(before|after|now|then)\b", re.IGNORECASE)  # at the st
 
 
 def count_text(value: float) -> str:
-    """Format a count or a sum of weights: integers, up to rounding, without decimals, other values with one.
-
-    Examples
-    --------
-    >>> count_text(1234.0), count_text(0.1 * 3 * 10), count_text(12.34), count_text(float("nan"))
-    ('1,234', '3', '12.3', '-')
-    """
+    """Format a count or a sum of weights: integers, up to rounding, without decimals, other values with one."""
     if not math.isfinite(value):
         return number(value)
     nearest = nearest_integer(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +10,9 @@ import numpy as np
 from trueup.audits.text import number
 from trueup.decisions.decision_curve import odds
 from trueup.reports.model import Cell, Heading, Section, TableView, number_cell
-from trueup.reports.plots import choose_axis
+from trueup.reports.plots import Frame, choose_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trueup._types import BoolArray, FloatArray
     from trueup.audits.result import Audit
     from trueup.reports.profiles.profile import SectionPlan, Vocabulary
@@ -26,11 +23,6 @@ MIN_CURVE_END = 0.1
 MAX_DEPTH = 0.25  # how far below 0 the curve is drawn, as a share of its maximum
 SIGNIFICANT = 1.96  # standard errors that a difference must exceed
 MAX_STRETCHES = 3  # of thresholds, in a sentence
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 62, 12, 30, 40
-SPACE_BELOW = 18
-TEXT_STYLE = 'fill="currentColor" font-size="11"'
-MODEL_STYLE = 'class="path" stroke="currentColor" stroke-width="2"'
-ALL_STYLE = 'class="ideal" stroke="currentColor" stroke-dasharray="4 4"'
 NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
 
 
@@ -63,7 +55,7 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
     benefit, weighted = net_benefit(audit), audit.schema.weight is not None
     end = plan.parameters.get("max_threshold") or _curve_end(benefit)
     thresholds = plan.parameters.get("thresholds", DEFAULT_THRESHOLDS)
-    indices = dict.fromkeys(int(np.argmin(np.abs(benefit.threshold - t))) for t in thresholds)
+    indices = sorted({int(np.argmin(np.abs(benefit.threshold - t))) for t in thresholds})
     unit = f"net benefit per 1,000 {vocabulary.rows}"
     headings = (
         Heading("threshold", "", "name"),
@@ -82,7 +74,7 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
         f"{_describe_losses(benefit, end)} {NO_BEST if weighted else best}"
     )
     rows = tuple(_row(benefit, index, weighted=weighted) for index in indices)
-    return Section(plan.title, lead.strip(), TableView(headings, rows), _svg(benefit, end, unit))
+    return Section(plan.title, lead.strip(), TableView(headings, rows), _plot(benefit, end, unit))
 
 
 def _curve_end(benefit: NetBenefit) -> float:
@@ -110,11 +102,6 @@ def treatment_gain(rows: float, events: float, total: float, cost: float) -> Ben
 
     Both strategies treat the other rows alike, so the difference is paired and its standard error is that of a mean; for
     outcomes between 0 and 1 it is an upper bound.
-
-    Examples
-    --------
-    >>> treatment_gain(rows=4, events=2, total=10, cost=0.25).value  # (2 - 2 / 4) / 10
-    0.15
     """
     mean = (events - (rows - events) * cost) / total
     mean_square = (events + (rows - events) * cost**2) / total
@@ -186,13 +173,7 @@ def _describe_losses(benefit: NetBenefit, end: float) -> str:
 
 
 def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
-    """Describe where a condition holds along increasing thresholds.
-
-    Examples
-    --------
-    >>> describe_stretches(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([True, True, False, True, False]))
-    'up to 0.20 and at 0.40'
-    """
+    """Describe where a condition holds along increasing thresholds."""
     changes = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]]))).tolist()
     stretches = []
     for first, stop in zip(changes[::2], changes[1::2], strict=True):
@@ -213,78 +194,20 @@ def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
 # The plot
 
 
-def _svg(benefit: NetBenefit, end: float, unit: str) -> str:
+class DecisionPlot(NamedTuple):
+    """The decision curve: polylines of the model and of treating all, which may leave the frame at the bottom."""
+
+    frame: Frame
+    model: str
+    treat_all: str
+    unit: str
+
+
+def _plot(benefit: NetBenefit, end: float, unit: str) -> DecisionPlot:
     shown = benefit.threshold <= end + 1e-12
     t, model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
     highest = max(float(model.max()), float(treat_all.max()))
     highest = highest if highest > 0 else 1.0  # without events there is nothing to gain
-    x_axis = choose_axis(0.0, max(end, 0.01), 6)
-    y_axis = choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
-    bottom = HEIGHT - BOTTOM
-
-    def x(value: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * x_axis.position(value), 1)
-
-    def y(value: float) -> float:
-        return round(TOP + (bottom - TOP) * (1 - y_axis.position(value)), 1)
-
-    def text(content: str, anchor: str, place: str) -> str:
-        return f'<text {TEXT_STYLE} text-anchor="{anchor}" {place}>{html.escape(content)}</text>'
-
-    def horizontal(style: str, start: float, stop: float, height: float) -> str:
-        return f'<line {style} x1="{start}" x2="{stop}" y1="{height}" y2="{height}"/>'
-
-    def polylines(values: FloatArray, style: str) -> str:
-        pieces = clip_line(t, values, y_axis.low)
-        points = (" ".join(f"{x(a)},{y(b)}" for a, b in piece) for piece in pieces)
-        return "".join(f'<polyline {style} points="{piece}"/>' for piece in points)
-
-    legend: Sequence[tuple[float, str, str]] = (
-        (LEFT, MODEL_STYLE, "model"),
-        (LEFT + 90, ALL_STYLE, "treat all"),
-        (LEFT + 190, 'stroke="currentColor"', "treat none"),
-    )
-    title = html.escape(f"Decision curve: {unit} of the model, of treating all and none, by threshold")
-    parts = [
-        f'<svg class="curve large" viewBox="0 0 {WIDTH} {HEIGHT + SPACE_BELOW}" role="img" fill="none" stroke="none">',
-        f"<title>{title}</title>",
-        *(
-            horizontal('class="grid" stroke="#ddd"', LEFT, WIDTH - RIGHT, y(tick))
-            + text(y_axis.label(tick), "end", f'x="{LEFT - 6}" y="{y(tick) + 3.5}"')
-            for tick in y_axis.ticks
-        ),
-        *(text(x_axis.label(tick), "middle", f'x="{x(tick)}" y="{bottom + 15}"') for tick in x_axis.ticks),
-        horizontal('stroke="currentColor"', LEFT, WIDTH - RIGHT, y(0.0)),
-        polylines(treat_all, ALL_STYLE),
-        polylines(model, MODEL_STYLE),
-        text("treatment threshold", "middle", f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{bottom + 33}"'),
-        text(unit, "middle", f'transform="translate(12 {(TOP + bottom) / 2}) rotate(-90)"'),
-        *(
-            horizontal(style, start, start + 24, 12) + text(name, "start", f'x="{start + 30}" y="16"')
-            for start, style, name in legend
-        ),
-        "</svg>",
-    ]
-    return "".join(parts)
-
-
-def clip_line(t: FloatArray, values: FloatArray, floor: float) -> list[list[tuple[float, float]]]:
-    """Cut a line where it crosses the floor, and return the pieces above it.
-
-    Examples
-    --------
-    >>> clip_line(np.array([0.0, 1.0, 2.0, 3.0]), np.array([4.0, -4.0, -4.0, 4.0]), 0.0)
-    [[(0.0, 4.0), (0.5, 0.0)], [(2.5, 0.0), (3.0, 4.0)]]
-    """
-    pieces: list[list[tuple[float, float]]] = [[]]
-    before = None
-    for point in zip(t.tolist(), values.tolist(), strict=True):
-        if before is not None and (point[1] < floor) != (before[1] < floor):
-            share = (floor - before[1]) / (point[1] - before[1])
-            crossing = (before[0] + share * (point[0] - before[0]), floor)
-            pieces += [[]] if before[1] < floor and pieces[-1] else []
-            pieces[-1].append(crossing)
-        if point[1] >= floor:
-            pieces[-1].append(point)
-        before = point
-    return [piece for piece in pieces if piece]
+    x_axis, y_axis = choose_axis(0.0, max(end, 0.01), 6), choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
+    frame = Frame(x_axis, y_axis, 62, 30, 486, 230)
+    return DecisionPlot(frame, frame.points(t, model), frame.points(t, treat_all), unit)

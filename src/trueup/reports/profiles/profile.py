@@ -50,6 +50,7 @@ class Vocabulary:
 
 
 DEFAULT_VOCABULARY = Vocabulary()
+Check = Callable[[Any], Any]  # returns the value to keep, or raises ValueError with what the value must be
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,7 @@ class Profile:
     sections: tuple[SectionPlan, ...] = ()
 
     def options(self, columns: Iterable[str]) -> dict[str, Any]:
-        """Return the defaults for data with these columns: names of absent columns are left out, case is ignored.
-
-        Examples
-        --------
-        >>> load_profile("credit").options(["income", "Grade"])
-        {'categorical': ['Grade']}
-        """
+        """Return the defaults for data with these columns: names of absent columns are left out, case is ignored."""
         known = {name.casefold(): name for name in columns}
         options = dict(self.defaults)
         for key in ("by", "categorical"):
@@ -92,85 +87,60 @@ class Profile:
         return options
 
 
-# A check returns the value to keep, or raises ValueError with a description of the values that are allowed.
-Check = Callable[[Any], Any]
+def _check(description: str, keep: Callable[[Any], Any]) -> Check:
+    """Return a function that returns ``keep(value)``, or raises ValueError with the description if that is None."""
 
-
-def _text(max_length: int) -> Check:
-    def check(value: Any) -> str:
-        if not (isinstance(value, str) and value.strip() and len(value) <= max_length and value.isprintable()):
-            raise ValueError(f"text of 1 to {max_length:,} characters on one line")
-        return value.strip()
+    def check(value: Any) -> Any:
+        kept = keep(value)
+        if kept is None:
+            raise ValueError(description)
+        return kept
 
     return check
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    if not _is_list(value) or not all(isinstance(name, str) and name for name in value):
-        raise ValueError(f"a list of at most {MAX_ITEMS} names")
-    return tuple(value)
+def _text(limit: int) -> Check:
+    def keep(value: Any) -> str | None:
+        valid = isinstance(value, str) and value.strip() and len(value) <= limit and value.isprintable()
+        return value.strip() if valid else None
+
+    return _check(f"text of 1 to {limit:,} characters on one line", keep)
 
 
 def _integer(low: int, high: int) -> Check:
-    def check(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"an integer from {low} to {high:,}")
-        return value
+    def keep(value: Any) -> int | None:
+        return value if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high else None
 
-    return check
-
-
-def _fraction(value: Any) -> float:
-    if not _is_fraction(value):
-        raise ValueError("a number between 0 and 1")
-    return float(value)
-
-
-def _thresholds(value: Any) -> tuple[float, ...]:
-    """Validate thresholds: the counts behind a decision curve are kept at multiples of 0.01."""
-    if not _is_list(value) or not value or not all(_is_fraction(t) and abs(t - round(t, 2)) < 1e-9 for t in value):
-        raise ValueError("a list of multiples of 0.01, such as [0.05, 0.1]")
-    return tuple(sorted({round(threshold, 2) for threshold in value}))
+    return _check(f"an integer from {low} to {high:,}", keep)
 
 
 def _choice(allowed: Collection[str]) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"one of {', '.join(allowed)}")
-        return value
-
-    return check
+    return _check(f"one of {', '.join(allowed)}", lambda v: v if isinstance(v, str) and v in allowed else None)
 
 
-def _metrics(value: Any) -> tuple[str, ...]:
-    if not _is_list(value) or not value or not all(isinstance(name, str) and name in METRICS for name in value):
-        raise ValueError(f"a list of these: {', '.join(METRICS)}")
-    return tuple(dict.fromkeys(value))
+def _list(description: str, valid: Callable[[Any], bool], *, empty: bool = False) -> Check:
+    def keep(value: Any) -> tuple[Any, ...] | None:
+        fits = isinstance(value, list) and (empty or value) and len(value) <= MAX_ITEMS and all(map(valid, value))
+        return tuple(dict.fromkeys(value)) if fits else None
 
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_ITEMS
+    return _check(description, keep)
 
 
 def _is_fraction(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
 
 
-HEADER: dict[str, Check] = {
-    "name": _text(MAX_TERM_LENGTH),
-    "title": _text(MAX_TITLE_LENGTH),
-    "description": _text(MAX_TEXT_LENGTH),
-}
-TERMS: dict[str, Check] = {term.name: _text(MAX_TERM_LENGTH) for term in fields(Vocabulary)}
-DEFAULTS: dict[str, Check] = {
-    "by": _names,
-    "categorical": _names,
-    "depth": _integer(1, 3),
-    "alpha": _fraction,
-    "min_rows": _integer(1, 10**9),
-    "adjust": _choice(("holm", "max", "bh", "by")),
-    "top": _integer(0, 10**6),
-}
+_fraction = _check("a number between 0 and 1", lambda value: float(value) if _is_fraction(value) else None)
+_names = _list(f"a list of at most {MAX_ITEMS} names", lambda name: isinstance(name, str) and name != "", empty=True)
+_metrics = _list(f"a list of these: {', '.join(METRICS)}", lambda name: isinstance(name, str) and name in METRICS)
+_thresholds = _list(  # the counts behind a decision curve are kept at multiples of 0.01
+    "a list of multiples of 0.01, such as [0.05, 0.1]",
+    lambda value: _is_fraction(value) and abs(value - round(value, 2)) < 1e-9,
+)
+_tables = _check(
+    "tables, written as [[sections]]",
+    lambda v: v if isinstance(v, list) and len(v) <= MAX_ITEMS and all(isinstance(item, dict) for item in v) else None,
+)
 # Kinds of sections and their parameters; `sections` builds them.
 KINDS: dict[str, dict[str, Check]] = {
     "grades": {"columns": _names, "level": _fraction},
@@ -181,26 +151,32 @@ KINDS: dict[str, dict[str, Check]] = {
     "decision": {"thresholds": _thresholds, "max_threshold": _fraction},
 }
 SECTION: dict[str, Check] = {"kind": _choice(KINDS), "title": _text(MAX_TITLE_LENGTH), "lead": _text(MAX_TEXT_LENGTH)}
-TOP_LEVEL = (*HEADER, "extends", "vocabulary", "defaults", "sections")
+DEFAULTS: dict[str, Check] = {
+    "by": _names,
+    "categorical": _names,
+    "depth": _integer(1, 3),
+    "alpha": _fraction,
+    "min_rows": _integer(1, 10**9),
+    "adjust": _choice(("holm", "max", "bh", "by")),
+    "top": _integer(0, 10**6),
+}
+SCHEMA: dict[str, Any] = {
+    "name": _text(MAX_TERM_LENGTH),
+    "title": _text(MAX_TITLE_LENGTH),
+    "description": _text(MAX_TEXT_LENGTH),
+    "extends": _choice(PROFILES),
+    "vocabulary": {term.name: _text(MAX_TERM_LENGTH) for term in fields(Vocabulary)},
+    "defaults": DEFAULTS,
+    "sections": _tables,
+}
 
 
 def load_profile(name: str | os.PathLike[str]) -> Profile:
-    """Read a profile: one of `PROFILES` by name, or a TOML file by path.
-
-    Examples
-    --------
-    >>> load_profile("credit").vocabulary.score
-    'PD'
-    >>> load_profile("credits")
-    Traceback (most recent call last):
-    ...
-    trueup.errors.ArgumentError: there is no profile 'credits'
-    hint: did you mean 'credit'? profiles are general, ads, credit, health; or pass the path of a file, such as my.toml
-    """
+    """Read a profile: one of `PROFILES` by name, or a TOML file by path."""
     available = f"profiles are {', '.join(PROFILES)}"
     if isinstance(name, str) and name in PROFILES:
         text = resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-        return _ProfileReader(f"profile {name!r}").read(text)
+        return _parse(text, f"profile {name!r}")
     if not isinstance(name, (str, os.PathLike)):
         raise ArgumentError(f"a profile is a name or a path; got {type(name).__qualname__}", hint=available)
     path = Path(name)
@@ -209,7 +185,7 @@ def load_profile(name: str | os.PathLike[str]) -> Profile:
         guess = f"did you mean {similar[0]!r}? " if similar else ""
         hint = f"{guess}{available}; or pass the path of a file, such as my.toml"
         raise ArgumentError(f"there is no profile {name!r}", hint=hint)
-    return _ProfileReader(f"profile {str(path)!r}").read(_read_text(path))
+    return _parse(_read_text(path), f"profile {str(path)!r}")
 
 
 def _read_text(path: Path) -> str:
@@ -228,85 +204,64 @@ def _read_text(path: Path) -> str:
         raise FileError(f"profile {str(path)!r} is not text in UTF-8", hint="save it as UTF-8") from error
 
 
-@dataclass(frozen=True)
-class _ProfileReader:
-    """Parses and validates one file; ``where`` names the file in messages."""
-
-    where: str
-
-    def read(self, text: str) -> Profile:
-        try:
-            content = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # malformed, integers of too many digits, or nested too deep
-            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise FileError(f"{self.where} is not TOML: {reason}", hint='a line reads: name = "value"') from error
-        self.check_keys(content, TOP_LEVEL, "")
-        base = load_profile(self.value(_choice(PROFILES), content, "extends", "")) if "extends" in content else Profile("")
-        if "name" not in content:
-            raise FileError(f"{self.where} has no name", hint='begin with a line such as: name = "insurance"')
-        header = {key: self.value(check, content, key, "") for key, check in HEADER.items() if key in content}
-        terms = self.table(content, "vocabulary", TERMS)
-        for term in ("outcome", "segment"):
-            if term in terms:
-                terms.setdefault(f"{term}s", plural(terms[term]))
-        defaults = self.table(content, "defaults", DEFAULTS)
-        sections = self.sections(content["sections"]) if "sections" in content else base.sections
-        return replace(
-            base,
-            **header,
-            vocabulary=replace(base.vocabulary, **terms),
-            defaults={**base.defaults, **defaults},
-            sections=sections,
-        )
-
-    def check_keys(self, content: Mapping[str, Any], allowed: Collection[str], prefix: str) -> None:
-        for key in content:
-            if key not in allowed:
-                similar = difflib.get_close_matches(key, list(allowed), n=1)
-                hint = f"did you mean {similar[0]!r}?" if similar else f"known keys here are {', '.join(allowed) or 'none'}"
-                raise FileError(f"{self.where} has an unknown key {prefix + key[:80]!r}", hint=hint)
-
-    def value(self, check: Check, content: Mapping[str, Any], key: str, prefix: str) -> Any:
-        try:
-            return check(content[key])
-        except ValueError as error:
-            got = _shown(content[key])
-            raise FileError(f"{prefix + key!r} in {self.where} must be {error}; got {got}") from None
-
-    def checked(self, content: Mapping[str, Any], checks: Mapping[str, Check], prefix: str) -> dict[str, Any]:
-        self.check_keys(content, checks, prefix)
-        return {key: self.value(checks[key], content, key, prefix) for key in content}
-
-    def table(self, content: Mapping[str, Any], key: str, checks: Mapping[str, Check]) -> dict[str, Any]:
-        inner = content.get(key, {})
-        if not isinstance(inner, dict):
-            hint = f"write [{key}] above it"
-            raise FileError(f"{key!r} in {self.where} must be a table; got {_shown(inner)}", hint=hint)
-        return self.checked(inner, checks, f"{key}.")
-
-    def sections(self, content: Any) -> tuple[SectionPlan, ...]:
-        if not _is_list(content) or not all(isinstance(section, dict) for section in content):
-            raise FileError(f"'sections' in {self.where} must be tables; got {_shown(content)}", hint="write [[sections]]")
-        return tuple(self.section(section, f"sections[{index}].") for index, section in enumerate(content))
-
-    def section(self, content: Mapping[str, Any], prefix: str) -> SectionPlan:
+def _parse(text: str, where: str) -> Profile:
+    """Parse and validate a profile; ``where`` names it in messages."""
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # malformed, integers of too many digits, or nested too deep
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise FileError(f"{where} is not TOML: {reason}", hint='a line reads: name = "value"') from error
+    values = _validate(content, SCHEMA, where)
+    if "name" not in values:
+        raise FileError(f"{where} has no name", hint='begin with a line such as: name = "insurance"')
+    base = load_profile(values.pop("extends")) if "extends" in values else Profile("")
+    terms = values.pop("vocabulary", {})
+    for term in ("outcome", "segment"):
+        if term in terms:
+            terms.setdefault(f"{term}s", plural(terms[term]))
+    plans = []
+    for index, section in enumerate(values.pop("sections", ())):
         for key in ("kind", "title"):
-            if key not in content:
-                raise FileError(f"{prefix[:-1]!r} in {self.where} has no {key}", hint=f"kinds are {', '.join(KINDS)}")
-        kind = self.value(SECTION["kind"], content, "kind", prefix)
-        values = self.checked(content, SECTION | KINDS[kind], prefix)
-        parameters = {key: value for key, value in values.items() if key not in SECTION}
-        return SectionPlan(kind, values["title"], values.get("lead", ""), parameters)
+            if key not in section:
+                raise FileError(f"'sections[{index}]' in {where} has no {key}", hint=f"kinds are {', '.join(KINDS)}")
+        prefix = f"sections[{index}]."
+        kind = _validate({"kind": section["kind"]}, SECTION, where, prefix)["kind"]
+        checked = _validate(section, SECTION | KINDS[kind], where, prefix)
+        parameters = {key: value for key, value in checked.items() if key not in SECTION}
+        plans.append(SectionPlan(kind, checked["title"], checked.get("lead", ""), parameters))
+    return replace(
+        base,
+        vocabulary=replace(base.vocabulary, **terms),
+        defaults={**base.defaults, **values.pop("defaults", {})},
+        sections=tuple(plans) if "sections" in content else base.sections,
+        **values,
+    )
+
+
+def _validate(content: Mapping[str, Any], schema: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
+    """Return the checked values of a table and of the tables within it."""
+    values = {}
+    for key, value in content.items():
+        if key not in schema:
+            similar = difflib.get_close_matches(key, list(schema), n=1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"known keys here are {', '.join(schema) or 'none'}"
+            raise FileError(f"{where} has an unknown key {prefix + key[:80]!r}", hint=hint)
+        check, requirement = schema[key], f"a table, written as [{key}]"
+        if isinstance(check, dict) and isinstance(value, dict):
+            values[key] = _validate(value, check, where, f"{prefix}{key}.")
+            continue
+        if not isinstance(check, dict):
+            try:
+                values[key] = check(value)
+                continue
+            except ValueError as error:
+                requirement = str(error)
+        raise FileError(f"{prefix + key!r} in {where} must be {requirement}; got {_shown(value)}")
+    return values
 
 
 def plural(term: str) -> str:
-    """Return the English plural of a term.
-
-    Examples
-    --------
-    >>> plural("slice"), plural("tariff class"), plural("policy"), plural("day")
-    ('slices', 'tariff classes', 'policies', 'days')
-    """
+    """Return the English plural of a term."""
     if term.lower().endswith(("s", "x", "z", "ch", "sh")):
         return f"{term}es"
     return f"{term[:-1]}ies" if re.search("[^aeiou]y$", term) else f"{term}s"

@@ -59,16 +59,7 @@ NO_REGRESSION = (
 
 
 def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section, ...]:
-    """Build the sections of a profile.
-
-    Examples
-    --------
-    >>> import trueup as tu
-    >>> data = tu.simulate.lending(2_000, seed=1)
-    >>> audit = tu.audit(data, outcome="outcome", prediction="prediction", by=["region"])
-    >>> [section.title for section in build_sections(audit, "credit")]
-    ['PD and default rate by grade']
-    """
+    """Build the sections of a profile."""
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     return tuple(_build(audit, profile.vocabulary, plan) for plan in profile.sections)
 
@@ -109,16 +100,7 @@ def column_levels(audit: Audit) -> dict[int, list[int]]:
 
 
 def level_name(audit: Audit, column: int, rank: int) -> str:
-    """Return the level of a single-column segment, without the name of the column.
-
-    Examples
-    --------
-    >>> import trueup as tu
-    >>> data = {"p": [0.2, 0.4, 0.3, 0.1], "y": [0, 1, 0, 0], "age": [17, 30, 40, None], "sex": ["f", "m", None, "f"]}
-    >>> audit = tu.audit(data, outcome="y", prediction="p", min_rows=1, depth=1, bins={"age": [18, 35]})
-    >>> [[level_name(audit, column, rank) for rank in ranks] for column, ranks in column_levels(audit).items()]
-    [['< 18', '[18, 35)', '>= 35', 'missing'], ['f', 'm', 'missing']]
-    """
+    """Return the level of a single-column segment, without the name of the column."""
     feature = audit.schema.features[column]
     level = _label(audit, column, rank).removeprefix(feature.name)
     if level.startswith("="):
@@ -243,12 +225,6 @@ def jeffreys_interval(events: float, rows: float, level: float) -> tuple[float, 
     """Return the Jeffreys interval of a rate: quantiles of Beta(events + 1/2, rows - events + 1/2).
 
     The lower end is 0 without events, the upper end 1 if all rows are events (Brown, Cai & DasGupta 2001).
-
-    Examples
-    --------
-    >>> low, high = jeffreys_interval(1, 10, 0.95)
-    >>> f"{low:.4f} to {high:.4f}"
-    '0.0110 to 0.3813'
     """
     tail = (1 - level) / 2
     a, b = events + 0.5, rows - events + 0.5
@@ -258,24 +234,12 @@ def jeffreys_interval(events: float, rows: float, level: float) -> tuple[float, 
 
 
 def jeffreys_probability(events: float, rows: float, rate: float) -> float:
-    """Return the posterior probability under the Jeffreys prior that the true rate is at most ``rate``.
-
-    Examples
-    --------
-    >>> round(jeffreys_probability(1, 1, 0.5), 4)
-    0.1817
-    """
+    """Return the posterior probability under the Jeffreys prior that the true rate is at most ``rate``."""
     return float(betainc(events + 0.5, rows - events + 0.5, min(max(rate, 0.0), 1.0)))
 
 
 def probability_text(probability: float) -> str:
-    """Format a probability; near 1 with enough digits to distinguish it from 1.
-
-    Examples
-    --------
-    >>> [probability_text(p) for p in (1 - 1e-15, 0.9963, 0.512, 3e-9, 1e-20)]
-    ['> 0.9999', '0.9963', '0.51', '3e-09', '< 1e-16']
-    """
+    """Format a probability; near 1 with enough digits to distinguish it from 1."""
     if probability > MAX_SHOWN_PROBABILITY:
         return f"> {MAX_SHOWN_PROBABILITY}"
     if probability < MIN_SHOWN_PROBABILITY:
