@@ -90,7 +90,8 @@ def test_every_partition_is_visited_once_including_empty_ones(cut_up, engine):
     assert frames.names == tuple(LOANS)
     for _ in range(2):  # Spark adds differently once it knows the number of partitions
         assert frames.map_reduce(remote.partition_sizes, remote.merge, ["p"]) == {0: 90, 1: 0, 2: 160, 3: 150}
-    assert [len(part) for part in frames.iter_partitions(["p", "a.b"])] == [90, 0, 160, 150]
+    if engine == "dask":  # without workers, partitions are read in this process
+        assert [len(part) for part in frames.iter_partitions(["p", "a.b"])] == [90, 0, 160, 150]
 
 
 @ENGINES
@@ -116,13 +117,13 @@ def test_an_error_while_records_are_split_is_raised(cut_up):
 def test_partitions_are_read_as_all_rows_in_memory_are(cut_up, engine):
     whole = read(pa.table(LOANS), **ROLES)
     with open_partitions(cut_up(engine), **ROLES) as partitions:
-        tables = list(partitions.iter_tables())
-        first_rows = partitions.map_reduce(remote.first_row, remote.merge)
+        tables = [table for _, table in sorted(partitions.map_reduce(remote.number_table, remote.merge).items())]
         assert (partitions.schema, partitions.rows) == (whole.schema, ROWS)
         assert {number: one.rows for number, one in partitions.profile.partitions.items()} == {0: 90, 1: 0, 2: 160, 3: 150}
         assert partitions.has_missing("age")
         assert not partitions.has_missing("amount")
-    assert first_rows == {at: remote.first_row(table, at)[at] for at, table in enumerate(tables)}
+    assert sum(table.unlabelled for table in tables) == whole.unlabelled
+    assert sum(table.weightless for table in tables) == whole.weightless
     for name, column in whole.columns.items():
         np.testing.assert_array_equal(np.concatenate([table.columns[name] for table in tables]), column)
     for role in ("prediction", "outcome", "weight"):

@@ -80,44 +80,21 @@ SINGLE_PROCESS = SingleProcess()
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long workers wait for each other, in seconds.
+    """How long workers wait for each other, in seconds."""
 
-    Attributes
-    ----------
-    connect : float
-        For all workers to connect. Long, since a worker with more rows connects later; one that dies before it connects
-        is noticed by the process that started it.
-    heartbeat : float
-        Between two heartbeats.
-    silent : float
-        Without a heartbeat, after which a worker is lost: its machine may be down.
-    """
-
-    connect: float = 120.0
-    heartbeat: float = 3.0
-    silent: float = 30.0
+    connect: float = 120.0  # for all workers to connect: one with more rows connects later
+    heartbeat: float = 3.0  # between two heartbeats
+    silent: float = 30.0  # without a heartbeat, after which a worker is lost: its machine may be down
 
 
 DEFAULT_TIMEOUTS = Timeouts()
 
 
 class SocketCommunicator:
-    """Connects a worker to all others through the worker of rank 0.
+    """Connects a worker to all others through the worker of rank 0, which listens at ``hub``; all know the ``token``.
 
-    Parameters
-    ----------
-    rank, size : int
-    hub : (str, int)
-        The address on which rank 0 listens.
-    token : str
-        A shared secret; peers that do not know it are rejected.
-    on_loss : callable
-        Called with a message, in another thread, if a worker is lost. It must end the process if the main thread may be
-        waiting elsewhere, since LightGBM cannot be interrupted. All-reduce calls raise `LostWorkerError` afterwards.
-    addresses : sequence of (str, int)
-        The host and a free port of each worker, for the connections of the learner.
-    threads : int
-    timeouts : Timeouts
+    ``on_loss`` is called with a message, in another thread, if a worker is lost. It must end the process if the main thread
+    may be waiting elsewhere, since LightGBM cannot be interrupted. All-reduce calls raise `LostWorkerError` afterwards.
     """
 
     def __init__(

@@ -1,9 +1,7 @@
 """Rows in partitions: the interface of cluster frames, and Tables read from their partitions with one schema.
 
-A cluster frame has four operations: `ClusterFrame.map_reduce` (each partition by itself, results added),
-`ClusterFrame.iter_partitions` (one partition after the other, in this process), `ClusterFrame.shuffle` (records move to new
-partitions) and `ClusterFrame.run_workers` (all partitions at the same time, in workers that communicate). Audits and fits
-are written once, against `PartitionedTable`.
+A cluster frame has three operations: `map_reduce` (each partition by itself, results added), `shuffle` (records move to new
+partitions) and `run_workers` (all partitions at the same time, in workers that communicate).
 """
 
 from __future__ import annotations
@@ -47,25 +45,18 @@ class ClusterFrame(ABC):
 
     Functions that are passed are sent to other machines: they must be functions of this package, `functools.partial` of
     them, or plain objects. A `TrueupError` that they raise is raised unchanged in this process.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The columns.
-    has_workers : bool
-        Whether there are workers that keep shuffled records.
     """
 
-    names: tuple[str, ...]
-    has_workers: bool = True
+    names: tuple[str, ...]  # of the columns
+    has_workers: bool = True  # which keep shuffled records; without, partitions are read in this process
 
     @abstractmethod
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Call ``work`` with each partition (pyarrow or pandas) and its number; add results in pairs of neighbours."""
 
-    @abstractmethod
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield one partition after the other, in their order; at most one is held in this process."""
+        """Yield one partition after the other, in this process; for frames without workers."""
+        raise NotImplementedError
 
     @abstractmethod
     def shuffle(
@@ -119,28 +110,14 @@ class ShuffledRecords(ABC):
 
 @dataclass(frozen=True, eq=False)
 class PartitionedTable(ABC):
-    """Rows in partitions, with one schema for all of them.
-
-    Attributes
-    ----------
-    schema : Schema
-    roles : Roles
-    left_out : mapping of str to str
-        Columns that are not used as features, and why.
-    rows : int
-        The number of rows of all partitions, including rows without outcome or weight.
-    memory_budget : int
-        Bytes that rows may occupy at once in this process.
-    spill_directory : Path
-        For rows beyond the budget; deleted when the rows are closed.
-    """
+    """Rows in partitions, with one schema for all of them."""
 
     schema: Schema
     roles: Roles
-    left_out: Mapping[str, str]
-    rows: int
-    memory_budget: int
-    spill_directory: Path
+    left_out: Mapping[str, str]  # columns that are not used as features, and why
+    rows: int  # of all partitions, including rows without outcome or weight
+    memory_budget: int  # bytes that rows may occupy at once in this process
+    spill_directory: Path  # for rows beyond the budget; deleted at the end
 
     @property
     @abstractmethod

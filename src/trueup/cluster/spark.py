@@ -85,22 +85,12 @@ class SparkFrame(ClusterFrame):
         frame, types = self._select(columns)
         partitions = self._partitions
         with spark_errors():
-            records = frame.mapInArrow(_map_task(work, types, partitions), RECORDS)
+            records = frame.mapInArrow(partial(_map_task, work, types, partitions), RECORDS)
             rows = _collect_sums(records, add, on_cluster=partitions is None or partitions > DRIVER_RESULTS)
         if not rows:  # a frame that Spark knows to be empty has no partition at all
             return work(empty_table(types), 0)
         self._partitions = max(part for _, part, _ in rows) + 1
         return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
-
-    def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield one partition after the other; Arrow batches arrive as bytes, so that no row becomes a Python object."""
-        import pyarrow as pa
-
-        frame, types = self._select(columns)
-        with spark_errors():
-            records = frame.mapInArrow(_serialise_task(types), RECORDS).toLocalIterator()
-            for _, group in groupby(records, key=lambda record: record.part):
-                yield pa.concat_tables([pa.ipc.open_stream(record.data).read_all() for record in group])
 
     def shuffle(
         self,
@@ -114,11 +104,12 @@ class SparkFrame(ClusterFrame):
         Spark places them by a hash of their number, so that a task may hold several new partitions, or none.
         """
         frame, types = self._select(columns)
-        records = frame.mapInArrow(_split_task(split, types), RECORDS).repartition(partitions, "key").persist()
+        records = frame.mapInArrow(partial(_split_task, split, types), RECORDS).repartition(partitions, "key").persist()
         shuffled = SparkShuffledRecords(records, partitions)
         try:
             with spark_errors():
-                rows = records.mapInArrow(_sum_task(add, values_only=True), RECORDS).collect()
+                values = records.where("key < 0")
+                rows = values.mapInArrow(partial(_sum_task, add), RECORDS).collect()
             if not rows:
                 return split(empty_table(types), 0)[0], shuffled
             packed = [bytes(row.data) for row in sorted(rows, key=lambda row: -row.key)]
@@ -172,7 +163,7 @@ class SparkShuffledRecords(ShuffledRecords):
     def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
         """Call ``work`` on every partition; add the results in pairs of neighbours, most of them on the cluster."""
         with spark_errors():
-            records = self.records.mapInArrow(_map_records_task(work, self.partitions), RECORDS)
+            records = self.records.mapInArrow(partial(_map_records_task, work, self.partitions), RECORDS)
             rows = _collect_sums(records, add, on_cluster=self.partitions > DRIVER_RESULTS)
         return _unpack(_sum_packed(add, [data for _, _, data in rows]))  # type: ignore[no-any-return]
 
@@ -254,7 +245,7 @@ def _translate_error(text: str, lost_hint: str) -> TrueupError:
 def _collect_sums(records: Any, add: Callable[[Any, Any], Any], *, on_cluster: bool) -> list[tuple[int, int, bytes]]:
     """Add the records of each key on the cluster, if there are many, and collect them in order."""
     if on_cluster:
-        records = records.repartition(DRIVER_RESULTS, "key").mapInArrow(_sum_task(add), RECORDS)
+        records = records.repartition(DRIVER_RESULTS, "key").mapInArrow(partial(_sum_task, add), RECORDS)
     return sorted((row.key, row.part, bytes(row.data)) for row in records.collect())
 
 
@@ -280,85 +271,43 @@ def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]
 
 
 def _map_task(
-    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task that calls ``work`` on its partition."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        part = partition_number()
-        key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
-        yield _record_batch([(key, part, _pack(lambda: work(_read_table(batches, types), part), part))])
-
-    return run
+    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None, batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Call ``work`` on the partition of a task."""
+    part = partition_number()
+    key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
+    yield _record_batch([(key, part, _pack(lambda: work(_read_table(batches, types), part), part))])
 
 
-def _sum_task(add: Callable[[Any, Any], Any], *, values_only: bool = False) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task that adds the records of each key; of the records of a shuffle, only the values (negative keys)."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for key, group in _group_records(batches).items():
-            if key < 0 or not values_only:
-                yield _record_batch([(key, group[-1][0], _sum_packed(add, [data for _, data in group]))])
-
-    return run
+def _sum_task(add: Callable[[Any, Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
+    """Add the records of each key."""
+    for key, group in _group_records(batches).items():
+        yield _record_batch([(key, group[-1][0], _sum_packed(add, [data for _, data in group]))])
 
 
 def _split_task(
-    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task that splits the records of its partition; the value, or an error, has a negative key."""
+    split: Callable[[Any, int], tuple[Any, Mapping[int, bytes]]], types: dict[str, str], batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Split the records of the partition of a task; the value, or an error, has a negative key."""
+    part = partition_number()
+    records: Mapping[int, bytes] = {}
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        part = partition_number()
-        records: Mapping[int, bytes] = {}
+    def value() -> Any:
+        nonlocal records
+        result, records = split(_read_table(batches, types), part)
+        return result
 
-        def value() -> Any:
-            nonlocal records
-            result, records = split(_read_table(batches, types), part)
-            return result
-
-        packed = _pack(value, part)
-        value_key = -1 - part % DRIVER_RESULTS
-        yield _record_batch([(value_key, part, packed), *((key, part, data) for key, data in records.items())])
-
-    return run
+    packed = _pack(value, part)
+    value_key = -1 - part % DRIVER_RESULTS
+    yield _record_batch([(value_key, part, packed), *((key, part, data) for key, data in records.items())])
 
 
-def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task that calls ``work`` on the records of each of its new partitions."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for number, group in _group_records(batches).items():
-            if number >= 0:
-                packed = _pack(partial(work, [data for _, data in group], number), number)
-                yield _record_batch([(number * DRIVER_RESULTS // partitions, number, packed)])
-
-    return run
-
-
-def _serialise_task(types: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task that sends its batches as bytes; at least one, possibly without rows."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        part, empty = partition_number(), True
-        for batch in batches:
-            empty = False
-            yield _record_batch([(0, part, _serialise(pa.Table.from_batches([batch]).rename_columns(list(types))))])
-        if empty:
-            yield _record_batch([(0, part, _serialise(empty_table(types)))])
-
-    return run
-
-
-def _serialise(table: Any) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
+def _map_records_task(work: Callable[[list[bytes], int], Any], partitions: int, batches: Iterator[Any]) -> Iterator[Any]:
+    """Call ``work`` on the records of each new partition of a task."""
+    for number, group in _group_records(batches).items():
+        if number >= 0:
+            packed = _pack(partial(work, [data for _, data in group], number), number)
+            yield _record_batch([(number * DRIVER_RESULTS // partitions, number, packed)])
 
 
 def _pack(call: Callable[[], Any], part: int | None) -> bytes:

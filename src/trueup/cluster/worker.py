@@ -71,22 +71,11 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What all workers run.
-
-    Attributes
-    ----------
-    work : bytes
-        The pickled function.
-    hint : str
-        What to do if a worker is lost.
-    threads : int
-        The number of threads that each worker may use.
-    timeouts : Timeouts
-    """
+    """What all workers run: a pickled function. The hint says what to do if a worker is lost."""
 
     work: bytes
     hint: str = RESUME_HINT
-    threads: int = 1
+    threads: int = 1  # of each worker
     timeouts: Timeouts = DEFAULT_TIMEOUTS
 
 
