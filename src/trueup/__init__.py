@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trueup import decisions, figures, metrics, simulate
     from trueup.audits.audit import audit
-    from trueup.audits.oracle import swap_regret
     from trueup.audits.result import Audit, Finding
+    from trueup.audits.swap_regret import swap_regret
     from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.binning import Histogram, Isotonic
     from trueup.calibrators.curves.grouped import Grouped
@@ -97,7 +97,7 @@ _HOMES = {
     "save": "trueup.modelfile",
     "scan": "trueup.data.scan",
     "simulate": "",
-    "swap_regret": "trueup.audits.oracle",
+    "swap_regret": "trueup.audits.swap_regret",
 }
 
 

@@ -84,7 +84,7 @@ def test_thin_levels_are_listed_as_not_testable_and_left_out_of_the_family():
     assert thin.observed == pytest.approx(np.mean(data["y"][100:]))
     assert audit.tested == 2
     assert audit.thin == 1
-    assert "too thin to tell: 1 segment has fewer than 50 rows" in repr(audit)
+    assert "not tested: 1 segment has fewer than 50 rows" in repr(audit)
 
 
 @pytest.mark.parametrize(("scale", "told"), [(0.01, True), (0.1, False), (1.0, False)])
@@ -431,7 +431,7 @@ def test_the_verdict_says_so_where_the_mean_hides_the_error():
     p = np.repeat([0.2, 0.8], 1000)
     y = np.r_[np.arange(1000) < 400, np.arange(1000) < 600].astype(int)
     audit = tu.audit({"p": p, "y": y}, **ROLES, by=[])
-    assert audit.verdict.endswith("worst all rows: right on average, off by score (ecce 0.10)")
+    assert audit.verdict.endswith("worst all rows: calibrated on average, errors varying with the score (ecce 0.10)")
 
 
 def test_a_real_outcome_without_any_noise_is_right_or_off_for_certain():

@@ -233,11 +233,11 @@ def test_a_mean_that_is_off_is_not_called_right_where_the_scores_are_more_so():
     p = rng.random(20_000)
     data = {"p": p, "g": np.full(20_000, "a")}
     even = portray(data | {"y": (rng.random(20_000) < 0.5 + 0.3 * (p - 0.5)).astype(int)})
-    assert ": right on average, off by score" in even.verdict
+    assert ": calibrated on average, errors varying with the score" in even.verdict
     uneven = portray(data | {"y": (rng.random(20_000) < 0.52 + 0.3 * (p - 0.5)).astype(int)})
     assert uneven.overall.ratio_low > 1
     assert abs(uneven.overall.bias) < 0.5 * uneven.overall.ecce
-    assert f"observed/expected {uneven.overall.ratio:.2f}, more off by score" in uneven.verdict
+    assert f"observed/expected {uneven.overall.ratio:.2f}, with larger errors varying with the score" in uneven.verdict
 
 
 def test_a_calibrated_score_lies_in_the_band_also_where_heavy_rows_have_the_higher_scores():

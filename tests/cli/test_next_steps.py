@@ -56,7 +56,7 @@ def test_many_columns_are_counted(loans_directory, capsys):
 def test_untested_segments_are_not_counted_among_hidden_ones(loans_directory, capsys):
     _, out, _ = run(capsys, "loans.parquet", *ROLES, "--by", "region", "--min-rows", "3000", "--top", "2")
     assert "more segment" not in out
-    assert "too thin to tell: 12 segments have fewer than 3,000 rows" in out
+    assert "not tested: 12 segments have fewer than 3,000 rows" in out
 
 
 # The fix

@@ -31,7 +31,7 @@ from trueup.cluster.partitions import FramePartitions
 from trueup.data.checks import RowSummary
 from trueup.data.folds import digest_rows
 from trueup.kernels.cumulative import group_rows
-from trueup.kernels.tally import Rows, assign, sort_rows
+from trueup.kernels.tally import SortedRows, assign, sort_rows
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, ta
 class SortedChunk:
     """Rows in ascending score order, with the code of every segment column (one array row per column)."""
 
-    rows: Rows
+    rows: SortedRows
     codes: Int32Array
     grid: SegmentGrid
     threads: int | None = None
@@ -149,7 +149,7 @@ def sorted_chunks(
         codes = np.empty((len(columns), len(records)), np.int32)
         for column, name in enumerate(columns):
             codes[column] = records[name][rows.order]
-        yield SortedChunk(Rows(rows.order, step, rows.e, rows.p, rows.w, real), codes, grid, threads)
+        yield SortedChunk(SortedRows(rows.order, step, rows.e, rows.p, rows.w, real), codes, grid, threads)
 
 
 class AuditRows(ABC):

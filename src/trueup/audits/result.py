@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trueup.audits.findings import RankedFindings
     from trueup.audits.grid import SegmentColumns, SegmentGrid
     from trueup.data.schema import Schema
-    from trueup.kernels.tally import Rows
+    from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
 
 AMBIGUOUS = -1
@@ -259,7 +259,7 @@ class Audit:
         return source.value if isinstance(source, LazySummary) else source
 
     @property
-    def sorted_rows(self) -> Rows | None:
+    def sorted_rows(self) -> SortedRows | None:
         """The rows in ascending score order, if they are in memory."""
         return self.summary_source.rows if isinstance(self.summary_source, LazySummary) else None
 

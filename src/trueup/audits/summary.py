@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import BoolArray, FloatArray, IntArray
-    from trueup.kernels.tally import Rows
+    from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
 
 
@@ -31,7 +31,7 @@ MAX_POOL_ENTRIES = 400_000  # neighbours are summed where there are more rows
 LINE_MEASURES = {"slope": "slope", "intercept": "intercept", "in the large": "calibration_in_the_large"}
 
 
-class Histogram(NamedTuple):
+class ScoreHistogram(NamedTuple):
     """Weight and weighted outcomes in score bins of equal width; those of probabilities begin at 0."""
 
     edges: FloatArray
@@ -64,7 +64,7 @@ class AuditSummary:
 
     Attributes
     ----------
-    histogram : Histogram
+    histogram : ScoreHistogram
     path : DifferencePath
     low, high : ndarray
         Consistency band: where the bins of the overall reliability curve would lie if the scores were calibrated.
@@ -76,7 +76,7 @@ class AuditSummary:
         A digest of outcomes, predictions and weights. It does not depend on the order of rows, nor on where they are.
     """
 
-    histogram: Histogram
+    histogram: ScoreHistogram
     path: DifferencePath
     low: FloatArray
     high: FloatArray
@@ -115,7 +115,7 @@ class Pool(NamedTuple):
     """What sums of successive differences are multiplied by; 0 for probabilities."""
 
     @classmethod
-    def of(cls, rows: Rows, total: int = 0) -> Pool:
+    def of(cls, rows: SortedRows, total: int = 0) -> Pool:
         """Take rows one by one, or sums of neighbours if there are more than `MAX_POOL_ENTRIES` in ``total``."""
         w = rows.w if len(rows.w) else np.ones(len(rows))
         ends = np.append(rows.step[1:] != rows.step[:-1], True)
@@ -160,7 +160,7 @@ class Pool(NamedTuple):
 
 
 def _successive_differences(
-    rows: Rows, ends: BoolArray, scale: float
+    rows: SortedRows, ends: BoolArray, scale: float
 ) -> tuple[FloatArray, tuple[float, float], tuple[float, float]]:
     """Distribute the variance of real outcomes over the rows, as the test estimates it: by successive differences.
 
@@ -184,7 +184,7 @@ def _successive_differences(
 class LazySummary:
     """The summary of rows in memory, computed on first use. Holds the rows, about 30 bytes each; pickles without them."""
 
-    rows: Rows
+    rows: SortedRows
     curve: ReliabilityCurve | None
     alpha: float
 
@@ -208,14 +208,14 @@ def summarise(pool: Pool, curve: ReliabilityCurve | None, alpha: float, *, real:
     )  # fmt: skip
 
 
-def _histogram(data: Scored, *, real: bool) -> Histogram:
+def _histogram(data: Scored, *, real: bool) -> ScoreHistogram:
     low, high = (float(data.p[0]), float(data.p[-1])) if real else (0.0, min(1.0, 1.02 * float(data.p[-1])))
     edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
     bins = np.clip(np.searchsorted(edges, data.p, side="right") - 1, 0, HISTOGRAM_BINS - 1)
     weight, positives = (
         np.asarray(np.bincount(bins, column, HISTOGRAM_BINS), np.float64) for column in (data.w, data.w * data.y)
     )
-    return Histogram(edges, weight, positives)
+    return ScoreHistogram(edges, weight, positives)
 
 
 def _path(pool: Pool) -> DifferencePath:

@@ -1,22 +1,22 @@
-"""What an audit says of itself, in a terminal and in a notebook."""
+"""Text of an audit for terminals and notebooks."""
 
 from __future__ import annotations
 
 import html
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
 
 ADJUSTMENTS = {"holm": "Holm", "bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli", "max": "max"}
 HEADINGS = ("segment", "rows", "observed", "expected", "obs/exp", "95% interval", "sigma", "adjusted p")
-WIDEST_NAME = 48
-HUNDREDTH = (0.007, 0.014)  # observed / expected where scores below 1 were meant as percent
+MAX_NAME_WIDTH = 48
+PERCENT_RATIOS = (0.007, 0.014)  # observed / expected if predictions below 1 are percentages
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Write a number for people.
+    """Format a number with a few significant digits.
 
     Examples
     --------
@@ -31,56 +31,52 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def shorten(name: str, width: int = WIDEST_NAME) -> str:
-    """Cut a long segment text in the middle, on one line and without control characters."""
+def shorten(name: str, width: int = MAX_NAME_WIDTH) -> str:
+    """Shorten a long name in the middle, on one line and without control characters."""
     clean = "".join(letter if letter.isprintable() else "·" for letter in name)
     return clean if len(clean) <= width else f"{clean[: width // 2 - 1]}…{clean[-(width // 2) :]}"
 
 
-def how_far(finding: Finding) -> str:
-    """Say how far a segment is off: as a ratio where that has a meaning, else as a difference.
+def describe_error(finding: Finding) -> str:
+    """Describe the calibration error of a segment: as a ratio if that is meaningful, else as a difference.
 
-    Where the mean hides most of the error, too high at some scores and too low at others, say that instead.
+    If the mean hides most of the error, too high at some scores and too low at others, this is stated instead.
     """
-    ratio = math.isfinite(finding.ratio) and finding.expected > 0
-    mean = f"observed/expected {finding.ratio:.2f}" if ratio else f"observed minus expected {finding.bias:+.3g}"
+    has_ratio = math.isfinite(finding.ratio) and finding.expected > 0
+    mean = f"observed/expected {finding.ratio:.2f}" if has_ratio else f"observed minus expected {finding.bias:+.3g}"
     if abs(finding.bias) >= 0.5 * finding.ecce:
         return mean
-    by_score = f"off by score (ecce {number(finding.ecce, 2)})"
-    mean_is_off = finding.ratio_low > 1 or finding.ratio_high < 1  # though less than the scores
-    return f"{mean}, more {by_score}" if mean_is_off else f"right on average, {by_score}"
+    by_score = f"varying with the score (ecce {number(finding.ecce, 2)})"
+    mean_differs = finding.ratio_low > 1 or finding.ratio_high < 1
+    return f"{mean}, with larger errors {by_score}" if mean_differs else f"calibrated on average, errors {by_score}"
 
 
-def family(audit: Audit, found: str = "") -> str:
-    """Say how many of how many segments are off, at which level and how adjusted; ``found`` goes before the level."""
-    level = f"{audit.settings.alpha:.3g}" if audit.settings.alpha < 0.001 else f"{100 * audit.settings.alpha:g}%"
-    words = ["segments", *([found] if found else []), "at", level, f"({ADJUSTMENTS[audit.settings.adjust]})"]
-    return f"{audit.rejected:,} of {audit.tested:,} {' '.join(words)}"
-
-
-def least_rows(audit: Audit) -> int:
-    """Say how many rows a segment needs to be tested: real outcomes need some to have a variance."""
+def min_tested_rows(audit: Audit) -> int:
+    """Return how many rows a segment needs to be tested."""
     from trueup.audits.findings import MIN_REAL_ROWS
 
     return max(audit.settings.min_rows, MIN_REAL_ROWS if audit.schema.task == "regression" else 1)
 
 
-def can_be(audit: Audit, shift: float, expected: float) -> bool:
-    """Say whether a mean can be off by so much: a rate lies between 0 and 1."""
+def is_possible_shift(audit: Audit, shift: float, expected: float) -> bool:
+    """Return whether a mean can be shifted by so much: a rate lies between 0 and 1."""
     return audit.schema.task == "regression" or shift <= max(expected, 1 - expected)
 
 
 def verdict(audit: Audit) -> str:
-    """Answer in one sentence."""
+    """Return the result in one sentence."""
     if not audit.tested:
-        return f"nothing could be tested: no segment has {least_rows(audit):,} rows"
-    worst = audit.finding(0)
+        return f"nothing could be tested: no segment has {min_tested_rows(audit):,} rows"
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
-    return f"{start}: {family(audit)}, worst {shorten(worst.segment, 200)}: {how_far(worst)}"
+    alpha = audit.settings.alpha
+    level = f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
+    count = f"{audit.rejected:,} of {audit.tested:,} segments at {level} ({ADJUSTMENTS[audit.settings.adjust]})"
+    worst = audit.finding(0)
+    return f"{start}: {count}, worst {shorten(worst.segment, 200)}: {describe_error(worst)}"
 
 
 def finding_line(finding: Finding) -> str:
-    """Say the most of one segment on one line."""
+    """Return the most important numbers of one segment on one line."""
     interval = f"{number(finding.ratio_low)} to {number(finding.ratio_high)}"
     tail = f"adjusted p {number(finding.p_adjusted, 2)}" if finding.testable else finding.note
     return (
@@ -91,7 +87,7 @@ def finding_line(finding: Finding) -> str:
 
 
 def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
-    """Write the cells of the table of findings."""
+    """Return the cells of the table of findings."""
     return [
         (
             finding.segment,
@@ -108,82 +104,94 @@ def table_rows(findings: list[Finding]) -> list[tuple[str, ...]]:
 
 
 def headings(audit: Audit) -> tuple[str, ...]:
-    """Name the columns of the table; the interval by its level."""
+    """Return the headings of the table of findings, with the level of the interval."""
     return tuple(f"{100 * (1 - audit.settings.alpha):g}% interval" if "%" in name else name for name in HEADINGS)
 
 
 def notes(audit: Audit) -> list[str]:
-    """Say what the numbers do not show: what was set aside, dropped, too thin, and what could have been found."""
+    """Return remarks on what the numbers do not show: rows set aside, segments not tested, power."""
     lines = []
-    if audit.schema.task == "binary" and HUNDREDTH[0] <= audit.overall.ratio <= HUNDREDTH[1]:
+    if audit.schema.task == "binary" and PERCENT_RATIOS[0] <= audit.overall.ratio <= PERCENT_RATIOS[1]:
         lines.append("observed is about a hundredth of expected: are the predictions percentages?")
-    if audit.tested and not audit.miscalibrated:
-        whole = audit.overall
-        if not math.isnan(whole.mde):
-            told = can_be(audit, whole.mde, whole.expected)
-            shift = f"a shift of {number(whole.mde, 2)}" if told else "too few rows: no shift"
-            lines.append(f"{shift} over all rows would have been found with 80% power")
+    overall = audit.overall
+    if audit.tested and not audit.miscalibrated and not math.isnan(overall.mde):
+        possible = is_possible_shift(audit, overall.mde, overall.expected)
+        shift = f"a shift of {number(overall.mde, 2)}" if possible else "too few rows: no shift"
+        lines.append(f"{shift} over all rows would have been found with 80% power")
     if audit.thin:
         has = " has" if audit.thin == 1 else "s have"
-        lines.append(f"too thin to tell: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")
+        lines.append(f"not tested: {audit.thin:,} segment{has} fewer than {audit.settings.min_rows:,} rows")
     if audit.dropped:
         shown = ", ".join(shorten(name) for name in audit.dropped[:3]) + (", ..." if len(audit.dropped) > 3 else "")
         lines.append(
             f"left out to stay within {audit.settings.max_cells:,} cells: {len(audit.dropped):,} combinations ({shown})"
         )
-    lines += [f"column {shorten(name)} left out: {reason}" for name, reason in audit.left_out.items()]
-    if audit.unlabelled:
-        lines.append(f"{audit.unlabelled:,} rows without an outcome were set aside")
-    if audit.weightless:
-        lines.append(f"{audit.weightless:,} rows of weight 0 were left out")
+    lines += excluded_lines(audit)
     if audit.settings.adjust == "bh":
         lines.append(
-            "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not promise; 'by' does not"
+            "Benjamini-Hochberg assumes positive dependence, which overlapping segments do not guarantee; 'by' does not"
         )
     return lines
 
 
-def audit_page(audit: Audit, count: int = 8) -> str:
-    """Write the verdict, the worst segments and the notes for a terminal."""
-    rows = [headings(audit), *table_rows(_shown(audit, count))]
-    rows = [(shorten(row[0]), *row[1:]) for row in rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True)))
+def excluded_lines(result: Any) -> list[str]:
+    """Return remarks on the columns and rows that a result leaves out."""
+    lines = [f"column {shorten(name)} left out: {reason}" for name, reason in result.left_out.items()]
+    if result.unlabelled:
+        lines.append(f"{result.unlabelled:,} rows without an outcome were set aside")
+    if result.weightless:
+        lines.append(f"{result.weightless:,} rows of weight 0 were left out")
+    return lines
+
+
+def aligned_lines(rows: list[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> list[str]:
+    """Align the cells of a text table; columns in ``left`` to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     ]
+
+
+def audit_page(audit: Audit, count: int = 8) -> str:
+    """Return the verdict, the worst segments and the notes for a terminal."""
+    rows = [headings(audit), *table_rows(_shown(audit, count))]
+    lines = aligned_lines([(shorten(row[0]), *row[1:]) for row in rows])
     return "\n".join([audit.verdict, "", *lines, "", *notes(audit)]).rstrip()
 
 
 def _shown(audit: Audit, count: int) -> list[Finding]:
-    """Give the worst segments, and the whole if it is not among them."""
+    """Return the worst segments, and the finding over all rows if it is not among them."""
     worst = audit.worst(count)
-    return worst if any(f.segment == audit.overall.segment for f in worst) else [*worst, audit.overall]
+    return worst if any(finding.segment == audit.overall.segment for finding in worst) else [*worst, audit.overall]
 
 
 def audit_html(audit: Audit, count: int = 10) -> str:
-    """Write the same for a notebook: nothing but elements and their looks, readable on light and on dark."""
+    """Return the same for a notebook: inline styles alone, readable on light and dark backgrounds."""
     cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
     left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
     head = "".join(
-        f"<th scope=col{right if at else left}>{html.escape(name)}</th>" for at, name in enumerate(headings(audit))
+        f"<th scope=col{right if column else left}>{html.escape(name)}</th>" for column, name in enumerate(headings(audit))
     )
     shown = _shown(audit, count)
     body = []
     for finding, row in zip(shown, table_rows(shown), strict=True):
-        off = finding.testable and finding.p_adjusted <= audit.settings.alpha
+        rejected = finding.testable and finding.p_adjusted <= audit.settings.alpha
         name = f"<bdi>{html.escape(shorten(row[0], 200))}</bdi>"
         cells = [html.escape(shorten(text, 200)) for text in row[1:-1]]
-        last = f"<b>{html.escape(row[-1])} (off)</b>" if off else html.escape(row[-1])
+        last = f"<b>{html.escape(row[-1])} (rejected)</b>" if rejected else html.escape(row[-1])
         body.append(
             f'<tr><th scope=row{left[:-1]};font-weight:normal">{name}</th>'
             + "".join(f"<td{right}>{text}</td>" for text in (*cells, last))
             + "</tr>"
         )
-    below = "".join(f"<li>{html.escape(note)}</li>" for note in notes(audit))
-    told = f"<ul>{below}</ul>" if below else ""
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes(audit))
+    below = f"<ul>{items}</ul>" if items else ""
     return (
         f'<div><p><strong>{html.escape(audit.verdict)}</strong></p><div style="overflow-x:auto">'
         f'<table style="border-collapse:collapse;color:inherit;font-variant-numeric:tabular-nums">'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{told}</div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{below}</div>"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from trueup.audits.text import WIDEST_NAME, audit_page, headings, notes, shorten, table_rows
+from trueup.audits.text import MAX_NAME_WIDTH, audit_page, headings, notes, shorten, table_rows
 from trueup.cli import console
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class TextTable(NamedTuple):
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
     optional: tuple[str, ...] = ()
-    name_width: int = WIDEST_NAME
+    name_width: int = MAX_NAME_WIDTH
     bars: bool = False
 
 

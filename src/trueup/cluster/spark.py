@@ -101,9 +101,13 @@ class SparkFrame(ClusterFrame):
     ) -> tuple[T, SparkShuffledRecords]:
         """Move the records to new partitions: few large binary values, which Spark moves without looking inside.
 
-        Spark places them by a hash of their number, so that a task may hold several new partitions, or none.
+        Spark places them by a hash of their number, so that a task may hold several new partitions, or none. Small
+        partitions of the frame are read together, as long as every core has work: each Python task takes Spark some time.
         """
         frame, types = self._select(columns)
+        tasks = max(partitions, 2 * frame.sparkSession.sparkContext.defaultParallelism)
+        if self._partitions is not None and self._partitions > tasks:
+            frame = frame.coalesce(tasks)
         records = frame.mapInArrow(partial(_split_task, split, types), RECORDS).repartition(partitions, "key").persist()
         shuffled = SparkShuffledRecords(records, partitions)
         try:

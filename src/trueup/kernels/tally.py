@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Floats = NDArray[np.float64]
 
-__all__ = ["DENSE_CELLS", "Cells", "Rows", "Tally", "assign", "cross", "find_cells", "join", "slots", "sort_rows", "tally"]
-
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SortedRows:
     """Outcome and score of every row, in the order of the scores.
 
     ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty where every
@@ -42,7 +40,7 @@ class Rows:
         return len(self.order)
 
 
-def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> Rows:
+def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> SortedRows:
     """Sort rows by score.
 
     Examples
@@ -58,7 +56,7 @@ def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> Rows:
     e = y[order] - scores
     if w is not None:
         e *= weights
-    return Rows(order, step, e, scores, weights, real)
+    return SortedRows(order, step, e, scores, weights, real)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +209,7 @@ def _slots(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np
     return segment, segment, 0, slots(len(numbers), np.arange(len(numbers)))
 
 
-def tally(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
+def tally(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
     """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
     parent, code, width, slot = _slots(parent, code, shape, cells.numbers)
     weights = np.zeros((len(cells), 2))
@@ -233,7 +231,7 @@ class RunningTally:
         self.rows = np.zeros(len(numbers), np.int64)
         self.state, self.weights = np.zeros((len(numbers), 15 if real else 8)), np.zeros((len(numbers), 2))
 
-    def advance(self, rows: Rows, parent: Ints, code: Ints) -> None:
+    def advance(self, rows: SortedRows, parent: Ints, code: Ints) -> None:
         """Add the rows of the next chunk."""
         parent, code, width, slot = _slots(parent, code, self.shape, self.numbers)
         sums.count_rows(parent, code, width, slot, self.rows)
@@ -249,7 +247,7 @@ class RunningTally:
         return Tally(self.rows, self.state, self.weights, self.real)
 
 
-def cross(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> tuple[Cells, Tally]:
+def cross(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> tuple[Cells, Tally]:
     """Find the cells ``parent * width + code`` that have rows enough, and sum them up."""
     if not _dense(shape, len(parent)):
         cells = find_cells(parent, code, shape, min_rows)
@@ -261,7 +259,7 @@ def cross(rows: Rows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows
     return cells, _finish(rows, cells, state, weights)
 
 
-def _finish(rows: Rows, cells: Cells, state: Floats, weights: Floats) -> Tally:
+def _finish(rows: SortedRows, cells: Cells, state: Floats, weights: Floats) -> Tally:
     """Put a tally together; where every weight is 1, the number of rows is the weight."""
     if not len(rows.w):
         weights[:] = cells.rows[:, None]

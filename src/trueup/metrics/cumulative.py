@@ -19,7 +19,7 @@ from trueup._validate import check_choice, check_fraction, check_integer
 from trueup.errors import ArgumentError
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
-from trueup.kernels.tally import Cells, Rows, Tally, sort_rows, tally
+from trueup.kernels.tally import Cells, SortedRows, Tally, sort_rows, tally
 from trueup.metrics.inference import likely_root, range_quantile, segment_pvalues
 from trueup.metrics.inputs import validate_class_scores, validate_scores
 from trueup.metrics.result import Result
@@ -34,7 +34,7 @@ MAX_BATCH = 4_000_000  # numbers in one batch of Monte Carlo draws
 TIE = 1e-9  # relative: sums this close are equal up to rounding
 
 
-def _tally_all(data: Scored) -> tuple[Rows, Tally]:
+def _tally_all(data: Scored) -> tuple[SortedRows, Tally]:
     """Sort the rows by score and tally them as one segment."""
     rows = sort_rows(data.y, data.p, None if (data.w == 1).all() else data.w, real=False)
     zeros = np.zeros(len(data.y), np.int32)
@@ -147,7 +147,7 @@ def _mad_tail(x: float, v: float, k3: float) -> float:
     return min(1.0, tails.mad_tail(r) * (max(1.0, r / 4) if b > 0 and r < 40 else 1.0))
 
 
-def _monte_carlo(rows: Rows, tallied: Tally, statistic: Statistic, draws: int, random_state: int) -> float:
+def _monte_carlo(rows: SortedRows, tallied: Tally, statistic: Statistic, draws: int, random_state: int) -> float:
     random = np.random.default_rng(random_state)
     last = np.flatnonzero(np.append(rows.step[1:] != rows.step[:-1], True))  # the last row of each distinct score
     observed = float((tallied.span if statistic == "range" else tallied.reach)[0])

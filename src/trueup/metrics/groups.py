@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.kernels.tally import Rows, Tally
+    from trueup.kernels.tally import SortedRows, Tally
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,7 +226,7 @@ def _read_groups(groups: ArrayLike, rows: int) -> tuple[tuple[Any, ...], BoolArr
     return names, None, codes.astype(np.int32)
 
 
-def _tally(rows: Rows, codes: Int32Array, count: int) -> Tally:
+def _tally(rows: SortedRows, codes: Int32Array, count: int) -> Tally:
     """Tally the groups of one partition, empty ones included."""
     own = codes[rows.order]
     counts = np.bincount(own[own >= 0], minlength=count).astype(np.int32)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.audits.result import Audit, Finding
-    from trueup.kernels.tally import Rows
+    from trueup.kernels.tally import SortedRows
 
     Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it
 
@@ -314,7 +314,7 @@ def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
     return model.looks_like_training_data(_original_order(before, before.p), _original_order(after, after.p), weight)
 
 
-def _original_order(rows: Rows, values: FloatArray) -> FloatArray:
+def _original_order(rows: SortedRows, values: FloatArray) -> FloatArray:
     """Undo the sorting of rows by score."""
     original = np.empty_like(values)
     original[rows.order] = values

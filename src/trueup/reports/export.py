@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trueup._validate import check_integer
 from trueup.audits.result import COLUMNS
-from trueup.audits.text import how_far, shorten
+from trueup.audits.text import describe_error, shorten
 from trueup.data.frame import to_jsonable
 from trueup.reports.compare import Comparison
 from trueup.reports.model import Section
@@ -103,7 +103,7 @@ def _verdict(audit: Audit, vocabulary: Vocabulary) -> str:
     if not audit.tested:
         return statement
     worst = audit.finding(0)
-    return f"{statement}, worst {code(worst.segment)}: {how_far(worst)}"
+    return f"{statement}, worst {code(worst.segment)}: {describe_error(worst)}"
 
 
 def _step(step: NextStep) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.text import ADJUSTMENTS, how_far, number, shorten
+from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten
 from trueup.reports import plots
 from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import (
@@ -245,7 +245,7 @@ def view_curve(
 ) -> CurveView:  # fmt: skip
     """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram."""
     state = finding_state(audit, finding)
-    size = how_far(finding)
+    size = describe_error(finding)
     if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
         size = f"observed/expected {finding.ratio:.2f}"
     elif state != "flagged":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import trueup
-from trueup.audits.text import ADJUSTMENTS, can_be, how_far, least_rows, notes, number, shorten
+from trueup.audits.text import ADJUSTMENTS, describe_error, is_possible_shift, min_tested_rows, notes, number, shorten
 from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def summary_of(audit: Audit) -> AuditSummary | None:
 def verdict_statement(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
     """Return the verdict without the worst segment."""
     if not audit.tested:
-        return f"nothing could be tested: no {vocabulary.segment} has {least_rows(audit):,} {vocabulary.rows}"
+        return f"nothing could be tested: no {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}"
     start = "miscalibrated" if audit.miscalibrated else "no miscalibration found"
     return f"{start}: {audit.rejected:,} of {audit.tested:,} {vocabulary.segments} {_significance(audit)}"
 
@@ -89,12 +89,12 @@ def _significance(audit: Audit) -> str:
 def summarize(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> str:
     """Describe the result: number of findings, segment with the strongest evidence, segment with the largest error."""
     if not audit.tested:
-        return f"No {vocabulary.segment} has {least_rows(audit):,} {vocabulary.rows}."
+        return f"No {vocabulary.segment} has {min_tested_rows(audit):,} {vocabulary.rows}."
     worst = audit.finding(0)
     verb = "is" if audit.rejected == 1 else "are"
     text = (
         f"{audit.rejected:,} of {audit.tested:,} {vocabulary.segments} {verb} miscalibrated {_significance(audit)}. "
-        f"The evidence is strongest on {shorten(worst.segment, 200)}: {how_far(worst)}"
+        f"The evidence is strongest on {shorten(worst.segment, 200)}: {describe_error(worst)}"
         f"{'' if audit.miscalibrated else ', within sampling noise'}."
     )
     differences = np.abs(audit.columns["bias"][: audit.rejected])  # miscalibrated segments come first
@@ -127,7 +127,7 @@ def detectable_shifts(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY)
     mde, overall = audit.columns["mde"][known], audit.overall
     lines = []
     if math.isfinite(overall.mde):
-        possible = can_be(audit, overall.mde, overall.expected)
+        possible = is_possible_shift(audit, overall.mde, overall.expected)
         shift = f"a shift of {_shift(audit, overall.mde)}" if possible else "no shift"
         lines.append(
             f"Over all {vocabulary.rows}, {shift} between {vocabulary.observed} and {vocabulary.expected} would have been "
@@ -135,13 +135,13 @@ def detectable_shifts(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY)
         )
     if len(known) > 1:
         median, tested = float(np.median(mde)), f"half of the {len(mde):,} tested {vocabulary.segments}"
-        if can_be(audit, median, 1.0):
+        if is_possible_shift(audit, median, 1.0):
             lines.append(f"In {tested}, only a shift of {_shift(audit, median)} or more would have been detected.")
         else:
             lines.append(f"In at least {tested}, no shift would have been detected with 80% power.")
         rank = int(known[int(np.argmax(mde))])
         largest, expected, rows = (audit.columns[name][rank].item() for name in ("mde", "expected", "n"))
-        possible = can_be(audit, largest, expected)
+        possible = is_possible_shift(audit, largest, expected)
         shift = f"only a shift of {_shift(audit, largest)} or more" if possible else "no shift, however large,"
         name = shorten(audit.keys.name(rank), MAX_NAME_IN_SENTENCE)
         lines.append(f"Power is lowest on {name} ({rows:,} {vocabulary.rows}): {shift} would have been detected.")
@@ -179,7 +179,7 @@ class NextStep:
 def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> NextStep:
     """Recommend a step after one audit: fit a correction, collect more rows, or nothing."""
     if not audit.tested:
-        least = f"{least_rows(audit):,}"
+        least = f"{min_tested_rows(audit):,}"
         return NextStep(
             f"Next: collect more {vocabulary.rows}. A {vocabulary.segment} needs at least {least} to be tested."
         )
@@ -192,7 +192,7 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
     overall = audit.overall
     scale = abs(overall.expected)
     if math.isfinite(overall.mde) and scale > 0 and overall.mde > LARGE_UNDETECTED_ERROR * scale:
-        possible = can_be(audit, overall.mde, overall.expected)
+        possible = is_possible_shift(audit, overall.mde, overall.expected)
         size = f"An error of {number(overall.mde, 2)}" if possible else "Any error"
         return NextStep(
             f"Next: collect more {vocabulary.rows} before relying on this result. {size} in a mean of "

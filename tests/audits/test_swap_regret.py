@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
-from trueup.audits.tilted import mean_of, mean_tail, sum_tail
+from trueup.audits.swap_regret import mean_pvalue, sum_pvalue, weighted_mean
 from trueup.errors import ArgumentError, DataError, TrueupError
 
 LEARNERS = {"tree": "tree", "linear": "linear", "foreign": lambda: DecisionTreeRegressor(max_depth=2, random_state=0)}
@@ -118,7 +118,7 @@ def test_a_tail_of_equal_rows_is_that_of_the_binomial(n, p, k, sign):
     # P(at least k events), and by symmetry P(at most n - k) where events have the chance 1 - p.
     exact = math.fsum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
     chance = p if sign > 0 else 1 - p
-    assert sum_tail(np.full(n, sign * 0.3), np.full(n, chance), 0.3 * (k - n * p)) == pytest.approx(exact, rel=0.1)
+    assert sum_pvalue(np.full(n, sign * 0.3), np.full(n, chance), 0.3 * (k - n * p)) == pytest.approx(exact, rel=0.1)
 
 
 def test_a_tail_of_unequal_rows_is_no_smaller_than_the_exact_one():
@@ -130,7 +130,7 @@ def test_a_tail_of_unequal_rows_is_no_smaller_than_the_exact_one():
         sums = (ways - p) @ c
         # Over the law of the sum itself: how often the p-value is at most alpha.
         at = np.argsort(-sums)
-        tails = np.array([sum_tail(c, p, float(x)) for x in sums[at[::37]]])
+        tails = np.array([sum_pvalue(c, p, float(x)) for x in sums[at[::37]]])
         reached = np.cumsum(chance[at])[::37]
         for alpha in (0.05, 0.01):
             below = np.flatnonzero(tails <= alpha)
@@ -139,28 +139,28 @@ def test_a_tail_of_unequal_rows_is_no_smaller_than_the_exact_one():
 
 def test_tails_at_the_ends():
     p = np.full(5, 0.2)
-    assert sum_tail(np.zeros(5), p, 0.0) == 1.0
-    assert sum_tail(np.ones(5), np.array([0.0, 0, 1, 1, 1]), 1.0) == 0.0  # a certain prediction contradicted
-    assert sum_tail(np.ones(5), p, 9.0) == 0.0
-    assert sum_tail(np.ones(5), p, -9.0) == 1.0
-    assert sum_tail(np.ones(5), p, 4.0) == pytest.approx(0.2**5, rel=0.2)
-    assert sum_tail(np.ones(2), np.full(2, 0.5), 0.5) == 0.5
+    assert sum_pvalue(np.zeros(5), p, 0.0) == 1.0
+    assert sum_pvalue(np.ones(5), np.array([0.0, 0, 1, 1, 1]), 1.0) == 0.0  # a certain prediction contradicted
+    assert sum_pvalue(np.ones(5), p, 9.0) == 0.0
+    assert sum_pvalue(np.ones(5), p, -9.0) == 1.0
+    assert sum_pvalue(np.ones(5), p, 4.0) == pytest.approx(0.2**5, rel=0.2)
+    assert sum_pvalue(np.ones(2), np.full(2, 0.5), 0.5) == 0.5
 
 
 def test_a_heavy_row_carries_the_error_alone():
-    light, heavy = (mean_of(np.arange(10.0), w) for w in (np.ones(10), np.append(np.ones(9), 1000.0)))
-    assert light.carried > 5 > 2 > heavy.carried
-    assert mean_of(np.ones(4), np.ones(4)) == (1.0, 0.0, 4.0)
-    assert mean_tail(np.ones(4), np.ones(4)) == 0.0
-    assert mean_tail(-np.ones(4), np.ones(4)) == 1.0
-    assert mean_tail(np.array([1.0, 0.0]), np.array([1.0, 1e-30])) == 1.0  # one row is no evidence
+    light, heavy = (weighted_mean(np.arange(10.0), w) for w in (np.ones(10), np.append(np.ones(9), 1000.0)))
+    assert light.effective_rows > 5 > 2 > heavy.effective_rows
+    assert weighted_mean(np.ones(4), np.ones(4)) == (1.0, 0.0, 4.0)
+    assert mean_pvalue(np.ones(4), np.ones(4)) == 0.0
+    assert mean_pvalue(-np.ones(4), np.ones(4)) == 1.0
+    assert mean_pvalue(np.array([1.0, 0.0]), np.array([1.0, 1e-30])) == 1.0  # one row is no evidence
 
 
 def test_a_mean_of_skewed_values_keeps_its_level():
     # Large losses are rare, and most samples miss them: uncorrected, the test rejects at 1% more than twice as often.
     random = np.random.default_rng(0)
     repeats = 3000
-    found = np.array([mean_tail(math.exp(0.5) - random.lognormal(0, 1, 60), np.ones(60)) for _ in range(repeats)])
+    found = np.array([mean_pvalue(math.exp(0.5) - random.lognormal(0, 1, 60), np.ones(60)) for _ in range(repeats)])
     for alpha in (0.05, 0.01):
         assert np.mean(found <= alpha) <= alpha + 4 * math.sqrt(alpha / repeats)
 
@@ -242,9 +242,9 @@ def test_a_line_finds_a_slope_in_a_number():
     data["y"] = (random.random(6000) < data["p"] + 0.05 * np.clip(data["income"], -2, 2)).astype(float)
     found = regret(data, learner="linear", levels=3)
     assert found.miscalibrated
-    assert found.settings.learner == "lines"
+    assert found.settings.learner == "linear functions"
     assert found.witnesses[0].rule.startswith("income: +0.0")
-    assert " for each 1.0" in found.witnesses[0].rule or " for each 0.99" in found.witnesses[0].rule
+    assert " per 1.0" in found.witnesses[0].rule or " per 0.99" in found.witnesses[0].rule
 
 
 def test_a_line_names_the_category():
@@ -350,7 +350,7 @@ def test_the_p_value_is_that_of_the_weighted_sum(task):
     found = regret(data, weight="w", features=["region", "age"], task=task)
     own = found.held
     g, e, w, p = found.shift[own], (data["y"] - data["p"])[own], data["w"][own], data["p"][own]
-    expected = sum_tail(w * g, p, float((w * g * e).sum())) if task == "binary" else mean_tail(g * e, w)
+    expected = sum_pvalue(w * g, p, float((w * g * e).sum())) if task == "binary" else mean_pvalue(g * e, w)
     assert found.p_value == pytest.approx(expected, rel=1e-6)
 
 
@@ -438,7 +438,7 @@ def test_thin_levels_are_counted_and_not_tested():
     assert math.isnan(found.overall.p_value)
     assert not found.miscalibrated
     assert found.verdict.startswith("nothing could be tested")
-    assert "too thin to tell: 3 score levels" in repr(found)
+    assert "not tested: 3 score levels" in repr(found)
     assert found.witnesses[0].rule.startswith("not tested: ")
     assert "not tested" in repr(found.witnesses[0])
     assert found.to_dict()["overall"]["p_value"] is None
@@ -495,20 +495,20 @@ def test_scores_that_are_always_right_leave_nothing_to_find():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"depth": 4}, "depth must be a whole number from 1 to 3; got 4"),
-        ({"depth": True}, "depth must be a whole number"),
-        ({"levels": 0}, "levels must be a whole number"),
-        ({"bins": 1}, "bins must be a whole number"),
-        ({"min_rows": 0}, "min_rows must be a whole number"),
-        ({"random_state": -1}, "random_state must be a whole number"),
-        ({"threads": 0.5}, "threads must be a whole number"),
-        ({"threads": 0}, "threads must be a whole number"),
+        ({"depth": 4}, "depth must be an integer from 1 to 3; got 4"),
+        ({"depth": True}, "depth must be an integer"),
+        ({"levels": 0}, "levels must be an integer"),
+        ({"bins": 1}, "bins must be an integer"),
+        ({"min_rows": 0}, "min_rows must be an integer"),
+        ({"random_state": -1}, "random_state must be an integer"),
+        ({"threads": 0.5}, "threads must be an integer"),
+        ({"threads": 0}, "threads must be an integer"),
         ({"held_out": 1.0}, "held_out must lie between 0 and 1; got 1.0"),
         ({"held_out": "half"}, "held_out must lie between 0 and 1; got 'half'"),
         ({"alpha": 0}, "alpha must lie between 0 and 1"),
         ({"learner": "forest"}, "learner must be one of 'tree', 'linear'; got 'forest'"),
-        ({"learner": 3}, "a regressor or a callable that makes one"),
-        ({"learner": dict}, "must make regressors that have fit and predict; it made dict"),
+        ({"learner": 3}, "a regressor or a callable that returns one"),
+        ({"learner": dict}, "must return regressors with fit and predict; it returned dict"),
         ({"outcome": None}, "an audit needs the outcome"),
         ({"features": ["y"]}, "identical to the outcome"),
         ({"task": "classes"}, "task must be one of"),
@@ -527,7 +527,7 @@ def test_several_classes_are_refused_with_a_way_out():
 
 def test_rows_that_cannot_be_divided_are_refused():
     data = {"p": np.full(8, 0.5), "y": np.arange(8) % 2}
-    with pytest.raises(DataError, match="the 8 rows cannot be divided"):
+    with pytest.raises(DataError, match="the 8 rows cannot be split"):
         tu.swap_regret(data, outcome="y", prediction="p")
 
 

@@ -1,0 +1,435 @@
+"""swap_regret(): test calibration against a class of functions instead of listed segments.
+
+Globus-Harris, Harrison, Kearns, Roth & Sorrell (2023), "Multicalibration as boosting for regression", theorem 3.2: scores
+are multicalibrated with respect to a class of functions if and only if no function h of the class has a lower squared error
+than the score on any level set of the score. If h lowers it by a, the shift g = h - v is a witness:
+``E[g (y - v) | v] = (a + E[g^2 | v]) / 2 >= a / 2``, whether or not the score is calibrated.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trueup._validate import check_choice, check_fraction, check_integer
+from trueup.audits.text import number
+from trueup.audits.witness import LevelRows, LineSearch, RegressorSearch, SwapRegret, SwapSettings, TreeSearch, Witness
+from trueup.data.folds import shuffle_rows
+from trueup.data.frame import read
+from trueup.errors import ArgumentError, DataError
+from trueup.kernels.threads import Workers
+from trueup.learners.level_regression import level_edges
+from trueup.metrics import inference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from trueup._types import BoolArray, FloatArray, IntArray
+    from trueup.audits.witness import WitnessSearch
+    from trueup.data.table import Table
+
+
+MIN_ROWS_PER_SIDE = 10  # training rows and held-out rows of a level that is tested
+ALL_LEVELS = "all levels"
+MAX_INTEGER = 2**31 - 1
+NEAR_MEAN = 1e-3  # standard deviations: closer to the mean, the saddlepoint formula is rounding error
+MAX_ITERATIONS = 200
+TOLERANCE = 1e-12
+MAX_EXPONENT = 600.0
+
+
+def swap_regret(
+    data: Any,
+    *,
+    outcome: Any = None,
+    prediction: Any = None,
+    features: Sequence[Hashable] | Hashable | None = None,
+    learner: str | Callable[[], Any] = "tree",
+    depth: int = 2,
+    levels: int = 10,
+    held_out: float = 0.5,
+    weight: Any = None,
+    task: str = "auto",
+    alpha: float = 0.05,
+    categorical: Sequence[Hashable] | Hashable = (),
+    unlabelled: str = "error",
+    min_rows: int = 100,
+    bins: int = 64,
+    random_state: int = 0,
+    threads: int | None = None,
+) -> SwapRegret:
+    """Test whether a function of the features, from a given class, improves the scores on one of their levels.
+
+    Scores are divided into levels of about equal numbers of rows. On each level, a squared-error regression of the residual
+    ``y - p`` on the features is fitted to the training rows; the fit is the witness, and it is tested on held-out rows.
+    Scores vary a little within a level: since each row's own score is subtracted, this is no evidence against them.
+
+    Parameters
+    ----------
+    data : pandas, polars or pyarrow frame, dict of arrays, or ndarray
+        One row per prediction. For a NumPy array columns are positions.
+    outcome : column name or array
+        The observed outcome: 0/1, booleans, probabilities in [0, 1], or real numbers with ``task="regression"``.
+    prediction : column name or array
+        The score.
+    features : column names, optional
+        The arguments of the functions; by default every column without another role. Without any, witnesses are constants.
+    learner : {"tree", "linear"}, regressor or callable
+        The class of functions: regression trees of ``depth`` or linear functions, both with the ridge penalty of 100
+        additional rows without a residual; or copies of a regressor, or what a callable returns, called without arguments
+        for each level. A regressor has ``fit(X, y)``, or ``fit(X, y, sample_weight=...)`` if there are weights, and
+        ``predict(X)``. Columns of X are numbers, NaN where missing, and 0/1 for each level of a category.
+    depth : int
+        Depth of the trees, 1 to 3.
+    levels : int
+        Maximum number of score levels.
+    held_out : float
+        Share of the rows that are held out. The split depends on the values of features and score, not on the order of rows
+        nor on the outcome; up to ten rows with equal features and score stay together.
+    weight : column name or array, optional
+        Importance weights. Rows of weight 0 are left out.
+    task : {"auto", "binary", "regression"}
+    alpha : float
+        Controls the family-wise error rate over all levels and their combination (Holm).
+    categorical : column names
+        Numeric columns whose values are categories rather than amounts.
+    unlabelled : {"error", "drop"}
+        How to treat rows without an outcome.
+    min_rows : int
+        Minimum number of rows per level: with few rows there are fewer levels.
+    bins : int
+        Maximum number of bins per numeric column, for trees.
+    random_state : int
+        Seed of the split into training and held-out rows.
+    threads : int, optional
+        Defaults to the cores available to this process.
+
+    Returns
+    -------
+    SwapRegret
+
+    Notes
+    -----
+    The p-value is that of the violation ``E[g (y - p)]``, which is 0 under calibration for any witness g. A gain in squared
+    error requires more, ``2 E[g (y - p)] > E[g^2]``: a witness in the right direction that overshoots has none, though a
+    multiple of it would (theorem 3.2, 1). For outcomes of 0 and 1, calibration determines the distribution of the sum, and
+    its tail is computed by a saddlepoint approximation, which is accurate for few rows and rare outcomes. For real outcomes
+    the p-value is that of Student's t corrected for skewness, approximate with few rows.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.simulate.lending(20_000, seed=1)
+    >>> found = tu.swap_regret(data, outcome="outcome", prediction="prediction", features=["region", "product", "age"])
+    >>> found.miscalibrated
+    True
+    """
+    settings = SwapSettings(str(learner), levels, held_out, min_rows, alpha, random_state)
+    _check(settings, depth, bins, threads, learner)
+    settings = settings.plain()
+    table = read(
+        data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
+        unlabelled=unlabelled,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if table.outcome is None:
+        raise ArgumentError(
+            "an audit needs the outcome", hint="name its column: {outcome}", parameter="outcome", settings={"outcome": "y"}
+        )
+    if table.schema.task == "multiclass":
+        raise ArgumentError(
+            "swap_regret audits one prediction column",
+            hint="pass the probability of one class and whether it was that class; tu.audit takes several",
+            parameter="prediction",
+        )
+    order, held = _split(table, settings)
+    own = table.take(order)
+    rows = _level_rows(own, held, settings)
+    search = _search(own, rows, learner, depth, bins, min_rows)
+    shift = search.fit(rows, Workers(threads))
+    held_rows, size = (np.bincount(level, minlength=rows.levels) for level in (rows.level[held], rows.level))
+    tested = (held_rows >= MIN_ROWS_PER_SIDE) & (size - held_rows >= MIN_ROWS_PER_SIDE)
+    shift[~tested[rows.level]] = 0.0
+    evaluation = _Evaluation(own, rows, held, search, shift, tested, replace(settings, learner=search.name))
+    return evaluation.result(table, order)
+
+
+def _check(settings: SwapSettings, depth: int, bins: int, threads: int | None, learner: object) -> None:
+    """Raise for parameters outside their range."""
+    check_integer("depth", depth, 1, 3)
+    check_integer("bins", bins, 2, 65_000)
+    check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
+    check_integer("levels", settings.levels, 1, 10_000)
+    check_integer("min_rows", settings.min_rows, 1, MAX_INTEGER)
+    check_integer("random_state", settings.random_state, 0, MAX_INTEGER)
+    check_fraction("alpha", settings.alpha)
+    check_fraction("held_out", settings.held_out)
+    if isinstance(learner, str):
+        check_choice("learner", learner, ("tree", "linear"))
+    elif not callable(learner) and not _is_regressor(learner):
+        raise ArgumentError(
+            f"learner must be 'tree', 'linear', a regressor or a callable that returns one; got {learner!r}",
+            hint="pass an instance, such as DecisionTreeRegressor(max_depth=2)",
+            parameter="learner",
+        )
+
+
+def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:
+    """Order the rows by their values, at random, and return which of them are held out."""
+    assert table.outcome is not None
+    labels = [table.outcome] if table.weight is None else [table.outcome, table.weight]
+    order, starts = shuffle_rows([*table.columns.values(), table.prediction], labels, settings.random_state)
+    positions = np.append(np.flatnonzero(starts), len(order))
+    cut = int(positions[np.argmin(np.abs(positions - settings.held_out * len(order)))])
+    if not 0 < cut < len(order):
+        raise DataError(
+            f"the {len(order):,} rows cannot be split into training rows and held-out rows",
+            hint="pass more rows, or another share to hold out",
+        )
+    return order, np.arange(len(order)) < cut
+
+
+def _level_rows(table: Table, held: BoolArray, settings: SwapSettings) -> LevelRows:
+    """Divide the scores into levels, and scale residuals so that their squares are finite."""
+    assert table.outcome is not None
+    edges = level_edges(table.prediction, np.ones(len(table)), settings.levels, settings.min_rows)
+    residual = table.outcome - table.prediction
+    unit = 1.0 if table.schema.task == "binary" else float(np.abs(residual).max()) or 1.0
+    weight = np.ones(len(table)) if table.weight is None else table.weight / table.weight.mean()
+    level = np.searchsorted(edges, table.prediction).astype(np.int32)
+    return LevelRows(level, len(edges) + 1, weight, residual / unit, np.flatnonzero(~held), unit)
+
+
+def _is_regressor(learner: object) -> bool:
+    return not isinstance(learner, type) and hasattr(learner, "fit") and hasattr(learner, "predict")
+
+
+def _search(table: Table, rows: LevelRows, learner: Any, depth: int, bins: int, min_rows: int) -> WitnessSearch:
+    if not isinstance(learner, str):
+        make = (lambda: copy.deepcopy(learner)) if _is_regressor(learner) else learner
+        return RegressorSearch(table, make, weighted=table.weight is not None)
+    return TreeSearch(table, depth, bins, min_rows) if learner == "tree" else LineSearch(table, rows.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluation:
+    """Witnesses of all levels, evaluated on held-out rows."""
+
+    table: Table
+    rows: LevelRows
+    held: BoolArray
+    search: WitnessSearch
+    shift: FloatArray
+    tested: BoolArray
+    settings: SwapSettings
+
+    def result(self, original: Table, order: IntArray) -> SwapRegret:
+        """Test every level and their combination as one family."""
+        names = self._names()
+        every = np.arange(len(self.held))
+        overall = self._witness(np.flatnonzero(self.held), ALL_LEVELS, every, tested=bool(self.tested.any()))
+        witnesses = []
+        for level in range(self.rows.levels):
+            own = np.flatnonzero(self.rows.level == level)
+            tested = bool(self.tested[level])
+            witnesses.append(self._witness(own[self.held[own]], names[level], own, tested=tested, level=level))
+        family = [witness for witness in (overall, *witnesses) if witness.tested]
+        adjusted = iter(inference.adjust([witness.p_value for witness in family], "holm"))
+        overall, *witnesses = (
+            replace(witness, p_adjusted=float(next(adjusted))) if witness.tested else witness
+            for witness in (overall, *witnesses)
+        )
+        witnesses.sort(key=lambda witness: (not witness.tested, witness.p_adjusted, witness.p_value, witness.low))
+        k2, noise = self._k2()
+        input_rows = len(original) + original.unlabelled + original.weightless
+        shift, held = np.full(input_rows, np.nan), np.zeros(input_rows, bool)
+        position = order if original.kept is None else original.kept[order]
+        shift[position], held[position] = self.shift * self.rows.unit, self.held
+        for array in (shift, held):
+            array.setflags(write=False)
+        return SwapRegret(
+            overall, tuple(witnesses), k2, noise, len(original), original.unlabelled, original.weightless,
+            original.left_out, original.schema, self.settings, shift, held,
+        )  # fmt: skip
+
+    def _names(self) -> list[str]:
+        """Format the score range of each level, with enough digits to distinguish them."""
+        rows, p = self.rows, self.table.prediction
+        low, high = np.full(rows.levels, math.inf), np.full(rows.levels, -math.inf)
+        np.minimum.at(low, rows.level, p)
+        np.maximum.at(high, rows.level, p)
+        for digits in (3, 5, 9, 17):
+            ends = [(number(float(a), digits), number(float(b), digits)) for a, b in zip(low, high, strict=True)]
+            names = [a if a == b else f"{a} to {b}" for a, b in ends]
+            if len(set(names)) == len(names):
+                break
+        return names
+
+    def _witness(self, own: IntArray, name: str, every: IntArray, *, tested: bool, level: int | None = None) -> Witness:
+        """Evaluate the witness of a level with rows ``every`` on its held-out rows ``own``."""
+        rows, p = self.rows, self.table.prediction[own]
+        g, e, w, unit = self.shift[own], rows.residual[own], rows.weight[own], rows.unit
+        low, high = (float(end(self.table.prediction[every])) for end in (np.min, np.max))
+        if not tested:
+            rule = f"not tested: {len(every) - len(own)} training rows, {len(own)} held-out rows"
+            return Witness(name, low, high, len(every), len(own), *(math.nan,) * 9, tested=False, rule=rule)
+        predicted = float(np.average(p, weights=w))
+        gain = weighted_mean(g * (2 * e - g), w)
+        violation, size = (float(np.average(values, weights=w)) for values in (g * e, g * g))
+        spread = math.sqrt(size * float(np.average(e * e, weights=w)))
+        return Witness(
+            name, low, high, len(every), len(own), predicted, predicted + float(np.average(e, weights=w)) * unit,
+            gain.value * unit**2, gain.error * unit**2, violation * unit**2, violation / spread if spread > 0 else 0.0,
+            self._p_value(own), math.nan, self._minimum_detectable_effect(own), tested=True,
+            rule="" if level is None else self.search.describe(level, own, rows, self.shift),
+        )  # fmt: skip
+
+    def _p_value(self, own: IntArray) -> float:
+        g, e, w = self.shift[own], self.rows.residual[own], self.rows.weight[own]
+        if not g.any():
+            return 1.0
+        if self.table.schema.task == "regression":
+            return mean_pvalue(g * e, w)
+        return sum_pvalue(w * g, self.table.prediction[own], float((w * g * e).sum()))
+
+    def _variance(self, own: IntArray) -> FloatArray:
+        """Return the variance of each residual: by the score, or its square for a real outcome."""
+        p = self.table.prediction[own]
+        return self.rows.residual[own] ** 2 if self.table.schema.task == "regression" else p * (1 - p)
+
+    def _minimum_detectable_effect(self, own: IntArray) -> float:
+        """Return the shift in the direction of the witness that is detected with 80% power (root mean square)."""
+        g, w = self.shift[own], self.rows.weight[own]
+        size = float((w * g * g).sum())
+        if size == 0:
+            return math.nan
+        noise = math.sqrt(float((w * w * g * g * self._variance(own)).sum()))
+        reach = inference.normal_quantile(2 * self.settings.alpha / (1 + int(self.tested.sum()))) + inference.Z_POWER
+        return reach * noise / math.sqrt(size * float(w.sum())) * self.rows.unit
+
+    def _k2(self) -> tuple[float, float]:
+        """Sum squared violations of witnesses of norm 1, weighted by level; return also the expected sum under noise."""
+        own = np.flatnonzero(self.held)
+        g, e, w, level = self.shift[own], self.rows.residual[own], self.rows.weight[own], self.rows.level[own]
+        size, violation, noise = (
+            np.bincount(level, values, self.rows.levels)
+            for values in (w * g * g, w * g * e, w * w * g * g * self._variance(own))
+        )
+        nonzero = size > 0
+        scale = self.rows.unit**2 / float(w.sum())
+        k2, expected = (float((values[nonzero] / size[nonzero]).sum()) * scale for values in (violation**2, noise))
+        return k2, expected
+
+
+# P-values of a witness: tail probabilities of a sum of weighted residuals under calibration
+
+
+class WeightedMean(NamedTuple):
+    """A weighted mean, its standard error, and the effective number of rows that determine that error."""
+
+    value: float
+    error: float
+    effective_rows: float
+
+
+def sum_pvalue(c: FloatArray, p: FloatArray, total: float) -> float:
+    """Return P(sum c (Y - p) >= total) for independent Y of 0 and 1 with probabilities p, by a saddlepoint approximation.
+
+    Lugannani & Rice (1980), with the continuity correction of Daniels (1987, section 6, second correction), for jumps of
+    the mean size. For soft outcomes, Y in [0, 1] with mean p, the sum varies no more.
+    """
+    from scipy.special import ndtr
+
+    varies = (c != 0) & (p > 0) & (p < 1)
+    c, p = c[varies], p[varies]
+    v = float((c**2 * p * (1 - p)).sum())
+    if v <= 0:
+        return 0.0 if total > 0 else 1.0
+    unit = math.sqrt(v)
+    c, x = c / unit, total / unit
+    jump = float((np.abs(c) ** 3 * p * (1 - p)).sum())  # mean size of a jump, weighted by contribution to the variance
+    x -= jump / 2
+    if x == 0:
+        return 0.5
+    if x >= float(np.where(c > 0, c * (1 - p), -c * p).sum()) * (1 - TOLERANCE):
+        return 0.0  # only wrong predictions of 0 or 1 can reach it
+    if x <= float(np.where(c > 0, -c * p, c * (1 - p)).sum()) * (1 - TOLERANCE):
+        return 1.0
+    s, height, spread = _saddlepoint(c, p, x)
+    r = math.copysign(math.sqrt(max(0.0, 2 * (s * x - height))), s)
+    tail = float(ndtr(-r))
+    if abs(r) < NEAR_MEAN:
+        return tail
+    half = min(abs(s) * jump / 2, MAX_EXPONENT)
+    u = math.copysign(2 * math.sinh(half) / jump * math.sqrt(spread), s)
+    density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
+    return min(1.0, max(0.0, tail + density * (1 / u - 1 / r)))
+
+
+def _saddlepoint(c: FloatArray, p: FloatArray, x: float) -> tuple[float, float, float]:
+    """Return the tilt s under which the sum has mean x, and the cumulant generating function and the variance there."""
+    logit, log_none = np.log(p) - np.log1p(-p), np.log1p(-p)
+
+    def tilted(s: float) -> FloatArray:
+        with np.errstate(over="ignore"):
+            q: FloatArray = 1 / (1 + np.exp(-(logit + s * c)))
+        return q
+
+    low, high, s = (0.0, math.inf, x) if x > 0 else (-math.inf, 0.0, x)  # without a tilt the mean is 0
+    for _ in range(MAX_ITERATIONS):
+        q = tilted(s)
+        gap = float((c * (q - p)).sum()) - x
+        low, high = (s, high) if gap < 0 else (low, s)
+        if abs(gap) <= TOLERANCE * max(1.0, abs(x)) or high - low <= TOLERANCE * abs(s):
+            break
+        slope = float((c**2 * q * (1 - q)).sum())
+        step = s - gap / slope if slope > 0 else math.nan
+        if not low < step < high:  # outside the bracket: halve it, or widen it
+            step = (low + high) / 2 if math.isfinite(low + high) else 2 * s
+        s = step
+    q = tilted(s)
+    height = float((log_none + np.logaddexp(0.0, logit + s * c) - s * c * p).sum())
+    return s, height, float((c**2 * q * (1 - q)).sum())
+
+
+def weighted_mean(values: FloatArray, w: FloatArray) -> WeightedMean:
+    """Return a weighted mean with its standard error; weights are importance weights.
+
+    The effective number of rows is ``(sum u^2)^2 / sum u^4`` of the weighted deviations u, and at most Kish's effective
+    size: a handful of rare events or heavy rows count as a handful.
+    """
+    total = float(w.sum())
+    value = float((w * values).sum()) / total
+    u = w * (values - value)
+    largest = float(np.abs(u).max(initial=0.0))
+    rows = total**2 / float((w**2).sum())
+    if largest == 0:
+        return WeightedMean(value, 0.0, rows)
+    squares, fourth = float(((u / largest) ** 2).sum()), float(((u / largest) ** 4).sum())
+    effective = min(rows, squares**2 / fourth)
+    error = largest * math.sqrt(squares) / total
+    return WeightedMean(value, error * math.sqrt(effective / (effective - 1)) if effective > 1 else math.inf, effective)
+
+
+def mean_pvalue(values: FloatArray, w: FloatArray) -> float:
+    """Return the one-sided p-value of a weighted mean against 0, for values with any distribution.
+
+    With a long lower tail, large rows that would decrease the mean are missing from most samples; then the statistic is
+    transformed by the cubic of Hall (1992), which corrects for skewness. With a long upper tail Student's test is already
+    conservative, and is not corrected.
+    """
+    from scipy.special import stdtr
+
+    mean = weighted_mean(values, w)
+    if mean.error == 0 or not math.isfinite(mean.error):
+        return 0.0 if mean.error == 0 and mean.value > 0 else 1.0
+    t = mean.value / mean.error
+    if t > 0:
+        u = w * (values - mean.value)
+        u = u / np.abs(u).max()
+        skew = min(0.0, float((u**3).sum() / (u**2).sum() ** 1.5))  # of the sum, not of a row
+        t = t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6
+    return float(stdtr(max(mean.effective_rows - 1, 0.1), -t))

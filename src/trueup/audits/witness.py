@@ -1,0 +1,500 @@
+"""Witnesses against the calibration of score levels: the searches that find them, and the result of `swap_regret`."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from trueup.audits.text import aligned_lines, excluded_lines, number, shorten
+from trueup.data.bins import format_date
+from trueup.data.frame import frame_like, to_jsonable
+from trueup.errors import ArgumentError
+from trueup.kernels.levels import order_by_level
+from trueup.learners.level_regression import (
+    BinnedColumns,
+    LevelTrees,
+    LineDesign,
+    design_matrix,
+    fit_external,
+    fit_lines,
+    grow_trees,
+    line_values,
+    min_leaf_rows,
+    predict_external,
+    tree_values,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup.data.schema import Feature, Schema
+    from trueup.data.table import Table
+    from trueup.kernels.threads import Workers
+
+RIDGE = 100.0  # ridge penalty in rows: on simulated loans it has more power than 10 or none
+MAX_SLOPES_SHOWN = 2
+HEADINGS = ("score level", "held-out rows", "observed", "predicted", "gain", "violation", "adjusted p", "witness")
+MAX_RULE_WIDTH = 100
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRows:
+    """Level, weight and residual of every row, and which are training rows; residuals are divided by ``unit``."""
+
+    level: Int32Array
+    levels: int
+    weight: FloatArray
+    residual: FloatArray
+    train: IntArray
+    unit: float
+
+
+class WitnessSearch(Protocol):
+    """A class of functions, and the squared-error regression over it."""
+
+    name: str
+
+    def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
+        """Fit the residuals of the training rows of each level; return the fitted shift of every row."""
+
+    def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
+        """Describe the witness of a level, given its held-out rows ``own``."""
+
+
+def _signed(value: float, unit: float) -> str:
+    return ("+" if value >= 0 else "-") + number(abs(value) * unit, 2)
+
+
+class TreeSearch:
+    """Regression trees of a small depth."""
+
+    def __init__(self, table: Table, depth: int, bins: int, min_rows: int) -> None:
+        self.name = f"trees of depth {depth}"
+        self.depth, self.least = depth, min_leaf_rows(min_rows, depth)
+        self.features = table.schema.features
+        self.data = BinnedColumns([table.columns[feature.name] for feature in self.features], table.schema.levels, bins)
+        self.trees: LevelTrees
+
+    def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
+        """Grow one tree on each level."""
+        self.trees = grow_trees(
+            self.data, rows.level, rows.train, rows.levels, rows.residual, rows.weight, depth=self.depth, least=self.least,
+            l2=RIDGE, workers=workers,
+        )  # fmt: skip
+        numbered = np.tile(np.arange(self.trees.value.shape[1], dtype=np.float64), (rows.levels, 1))
+        self.leaf = tree_values(self.data, self.trees._replace(value=numbered), rows.level, workers).astype(np.int64)
+        return self.trees.value[rows.level, self.leaf]
+
+    def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
+        """Describe the leaf with the largest share of the violation, and its mean residual."""
+        w, e, leaf = rows.weight[own], rows.residual[own], self.leaf[own]
+        leaves = np.unique(leaf)
+        best = int(leaves[np.argmax(np.bincount(leaf, w * e * shift[own])[leaves])])
+        observed = np.average(e[leaf == best], weights=w[leaf == best])
+        fitted = self.trees.value[level, best]
+        return f"{self._path(level, best)}: {_signed(float(observed), rows.unit)} (fitted {_signed(fitted, rows.unit)})"
+
+    def _path(self, level: int, node: int) -> str:
+        """Format the tests on the path to a node, those of one feature as one."""
+        tests: dict[int, list[tuple[int, int, bool]]] = {}
+        while node:
+            parent = (node - 1) // 2
+            feature = int(self.trees.feature[level, parent])
+            cut, side = int(self.trees.cut[level, parent]), int(self.trees.side[level, parent])
+            tests.setdefault(feature, []).append((cut, side, node == 2 * parent + 1))
+            node = parent
+        return " & ".join(self._test(feature, tests[feature]) for feature in reversed(tests)) or "all rows"
+
+    def _test(self, position: int, tests: Sequence[tuple[int, int, bool]]) -> str:
+        feature = self.features[position]
+        if feature.kind == "categorical":
+            for cut, _, left in tests:
+                if left:
+                    return _category(feature, cut)
+            others = " or ".join("missing" if cut == 0 else feature.levels[cut - 1] for cut, _, _ in reversed(tests))
+            return f"{feature.name} not {others}"
+        ends = np.append(self.data.cuts[position], math.inf)
+        low = max((float(ends[cut - 1]) for cut, _, left in tests if not left), default=-math.inf)
+        high = min((float(ends[cut - 1]) for cut, _, left in tests if left), default=math.inf)
+        missing = all((side == 1) == left for _, side, left in tests)
+        return _interval(feature, low, high, missing=missing and bool((self.data.codes[position] == 0).any()))
+
+
+def _category(feature: Feature, code: int) -> str:
+    return f"{feature.name}={feature.levels[code - 1]}" if code else f"{feature.name} is missing"
+
+
+def _interval(feature: Feature, low: float, high: float, *, missing: bool) -> str:
+    """Format an interval of a number or date, closed above, such as "18 < age <= 30" or "age <= 30 or missing"."""
+    write: Callable[[float], str] = format_date if feature.kind == "date" else "{:.6g}".format
+    if low == math.inf:
+        return f"{feature.name} is missing"
+    if low == -math.inf and high == math.inf:
+        return f"{feature.name} is known"
+    if low == -math.inf:
+        text = f"{feature.name} <= {write(high)}"
+    else:
+        text = f"{feature.name} > {write(low)}" if high == math.inf else f"{write(low)} < {feature.name} <= {write(high)}"
+    return f"{text} or missing" if missing else text
+
+
+class LineSearch:
+    """Linear functions of the features."""
+
+    name = "linear functions"
+
+    def __init__(self, table: Table, weight: FloatArray) -> None:
+        self.features = table.schema.features
+        self.data = BinnedColumns([table.columns[feature.name] for feature in self.features], table.schema.levels, 2)
+        self.lines = LineDesign.of(self.data, weight)
+
+    def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
+        """Fit one linear function on each level."""
+        self.slopes = fit_lines(
+            self.data,
+            self.lines,
+            rows.level,
+            rows.train,
+            rows.levels,
+            rows.residual,
+            rows.weight,
+            l2=RIDGE,
+            workers=workers,
+        )
+        return line_values(self.data, self.lines, self.slopes, rows.level, workers)
+
+    def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
+        """Describe the largest slopes, by the standard deviation of their effects on the level."""
+        effects = [self._effect(level, position, own, rows) for position in range(len(self.features))]
+        effects.sort(key=lambda effect: -effect[0])
+        texts = [text for size, text in effects[:MAX_SLOPES_SHOWN] if size > 0]
+        return "; ".join(texts) or f"constant {_signed(float(self.slopes[level, 0]), rows.unit)}"
+
+    def _effect(self, level: int, position: int, own: IntArray, rows: LevelRows) -> tuple[float, str]:
+        """Return the standard deviation of the effect of a feature on a level, and a description of its largest part."""
+        feature, place = self.features[position], int(self.lines.place[position])
+        column, w = self.data.raw[position][own], rows.weight[own]
+        if feature.kind != "categorical":
+            slope, scale = float(self.slopes[level, place]), float(self.lines.scale[position])
+            with np.errstate(over="ignore"):
+                scaled = (column - self.lines.centre[position]) / scale
+            finite = np.isfinite(scaled)
+            size = float(np.std(scaled[finite])) * abs(slope) if finite.any() else 0.0
+            unit = f"{number(scale, 3)} day{'' if scale == 1 else 's'}" if feature.kind == "date" else number(scale, 3)
+            return size, f"{feature.name}: {_signed(slope, rows.unit)} per {unit}"
+        mass = np.bincount(column + 1, w, len(feature.levels) + 1) / w.sum()
+        slopes = self.slopes[level, place : place + len(mass)]
+        centred = slopes - mass @ slopes
+        best = int(np.argmax(mass * centred**2))
+        text = f"{_category(feature, best)}: {_signed(float(centred[best]), rows.unit)}"
+        return float(np.sqrt(mass @ centred**2)), text
+
+
+class RegressorSearch:
+    """Any regressor with the interface of scikit-learn, a new one for each level."""
+
+    def __init__(self, table: Table, make: Callable[[], Any], *, weighted: bool) -> None:
+        self.make, self.weighted = make, weighted
+        columns = [table.columns[feature.name] for feature in table.schema.features]
+        self.X = design_matrix(columns, table.schema.levels, len(table))
+        self.name = "a regressor"
+
+    def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
+        """Fit a regressor on each level."""
+        train, train_starts = order_by_level(rows.level, rows.train, rows.levels)
+        every, starts = order_by_level(rows.level, np.arange(len(rows.level)), rows.levels)
+        shift = np.zeros(len(rows.level))
+
+        def fit_level(level: int) -> str:
+            regressor = self.make()
+            if not (hasattr(regressor, "fit") and hasattr(regressor, "predict")):
+                raise ArgumentError(
+                    f"learner must return regressors with fit and predict; it returned {type(regressor).__name__}",
+                    hint="pass a callable, such as lambda: DecisionTreeRegressor(max_depth=2)",
+                    parameter="learner",
+                )
+            own = every[starts[level] : starts[level + 1]]
+            if train_starts[level + 1] > train_starts[level]:
+                shift[own] = self._shifts(regressor, train[train_starts[level] : train_starts[level + 1]], own, rows)
+            return type(regressor).__name__
+
+        self.name = workers.map(fit_level, range(rows.levels))[0]
+        return shift
+
+    def _shifts(self, regressor: Any, train: IntArray, own: IntArray, rows: LevelRows) -> FloatArray:
+        weight = rows.weight[train] if self.weighted else None
+        fit_external(regressor, self.X[train], rows.residual[train] * rows.unit, weight)
+        return predict_external(regressor, self.X[own]) / rows.unit
+
+    def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
+        """Describe the central 90% of the shifts."""
+        low, high = np.quantile(shift[own], (0.05, 0.95))
+        return f"shifts from {_signed(float(low), rows.unit)} to {_signed(float(high), rows.unit)}"
+
+
+# The result
+
+
+@dataclass(frozen=True)
+class SwapSettings:
+    """The parameters that define the family of tests."""
+
+    learner: str
+    levels: int
+    held_out: float
+    min_rows: int
+    alpha: float
+    random_state: int
+
+    def plain(self) -> SwapSettings:
+        """Return the same settings with Python numbers instead of NumPy's."""
+        return SwapSettings(*(getattr(v, "item", lambda v=v: v)() for v in dataclasses.astuple(self)))
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The witness of one score level, or of all of them together; all numbers but ``rows`` are of held-out rows.
+
+    Attributes
+    ----------
+    level : str
+        The scores from ``low`` to ``high``.
+    rows, rows_held : int
+        Rows of the level, and how many of them were held out.
+    predicted, observed : float
+        Weighted means of score and outcome.
+    gain, error : float
+        Decrease of the mean squared error by the witness, and its standard error.
+    violation : float
+        ``E[g (y - p)]`` for the witness g, the shift of the score; equal to ``(gain + E[g^2]) / 2``. 0 under calibration.
+    correlation : float
+        The violation over ``sqrt(E[g^2] E[(y - p)^2])``.
+    p_value, p_adjusted : float
+        Of the violation, one-sided; NaN if the level was not tested.
+    mde : float
+        Minimum detectable effect: the shift (root mean square) that is detected with 80% power at alpha over the number of
+        tests, by a witness in exactly its direction.
+    tested : bool
+        False if there are too few training rows or held-out rows.
+    rule : str
+        A description of the witness: for a tree, the leaf with the largest share of the violation, and the mean residual of
+        its held-out rows; for a linear function, the largest slopes.
+    """
+
+    level: str
+    low: float
+    high: float
+    rows: int
+    rows_held: int
+    predicted: float
+    observed: float
+    gain: float
+    error: float
+    violation: float
+    correlation: float
+    p_value: float
+    p_adjusted: float
+    mde: float
+    tested: bool
+    rule: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; values that are not finite become None."""
+        return {name: to_jsonable(value) for name, value in dataclasses.asdict(self).items()}
+
+    def __repr__(self) -> str:
+        tail = f"adjusted p {number(self.p_adjusted, 2)}, {shorten(self.rule, 120)}" if self.tested else self.rule
+        return (
+            f"<scores {self.level}: {self.rows:,} rows, observed {number(self.observed)}, "
+            f"predicted {number(self.predicted)}, gain {number(self.gain)} (error {number(self.error, 2)}), {tail}>"
+        )
+
+
+COLUMNS = tuple(Witness.__dataclass_fields__)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SwapRegret:
+    """The result of `trueup.swap_regret`: a verdict, and the witness of every score level, worst first.
+
+    Attributes
+    ----------
+    overall : Witness
+        All tested levels together, each with its own witness: one of the family of tests.
+    witnesses : tuple of Witness
+        One per level, by adjusted p-value; those that could not be tested come last.
+    k2 : float
+        ``sum Pr[v] E[g (y - p) | v]^2 / E[g^2 | v]`` over levels v: K2 of Globus-Harris et al. (2023, definition 2.1) with
+        every witness scaled to norm 1. By their theorem 3.2 (1) the squared error decreases by this much if scores are
+        shifted by the best multiple of each witness.
+    k2_noise : float
+        The expectation of ``k2`` under calibration.
+    rows, unlabelled, weightless : int
+        Rows audited, and rows set aside.
+    left_out : mapping
+        Columns left out, and why.
+    schema : Schema
+    settings : SwapSettings
+    """
+
+    overall: Witness
+    witnesses: tuple[Witness, ...]
+    k2: float
+    k2_noise: float
+    rows: int
+    unlabelled: int
+    weightless: int
+    left_out: Mapping[str, str]
+    schema: Schema
+    settings: SwapSettings
+    shift: Any = field(repr=False)
+    """Fitted shift of every input row; NaN for rows that were set aside."""
+    held: Any = field(repr=False)
+    """Which input rows were held out."""
+
+    def __len__(self) -> int:
+        return len(self.witnesses)
+
+    def __iter__(self) -> Iterator[Witness]:
+        """Iterate over the levels, worst first."""
+        return iter(self.witnesses)
+
+    @property
+    def tested(self) -> int:
+        """Number of levels tested."""
+        return sum(witness.tested for witness in self.witnesses)
+
+    @property
+    def rejected(self) -> int:
+        """Number of levels whose adjusted p-value is at most alpha."""
+        return sum(witness.p_adjusted <= self.settings.alpha for witness in self.witnesses)
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether the scores can be improved significantly on some level, or on all levels together."""
+        return self.rejected > 0 or self.overall.p_adjusted <= self.settings.alpha
+
+    @property
+    def gain(self) -> float:
+        """Decrease of the mean squared error of held-out rows by all witnesses together."""
+        return self.overall.gain
+
+    @property
+    def error(self) -> float:
+        """Standard error of the gain."""
+        return self.overall.error
+
+    @property
+    def p_value(self) -> float:
+        """P-value of all levels together, not adjusted."""
+        return self.overall.p_value
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        return _verdict(self)
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return all levels together and then every level as a frame of the library that ``like`` comes from."""
+        rows = [self.overall, *self.witnesses]
+        columns = {name: np.array([getattr(witness, name) for witness in rows]) for name in COLUMNS}
+        return frame_like({name: c.astype(object) if c.dtype.kind == "U" else c for name, c in columns.items()}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: verdict, settings, and witnesses, worst first."""
+        summary = ("verdict", "miscalibrated", "rows", "tested", "rejected", "k2", "k2_noise", "unlabelled", "weightless")
+        roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight")}
+        return {
+            **{name: to_jsonable(getattr(self, name)) for name in summary},
+            "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
+            "features": [feature.name for feature in self.schema.features],
+            "settings": dataclasses.asdict(self.settings),
+            "left_out": dict(self.left_out),
+            "overall": self.overall.to_dict(),
+            "witnesses": [witness.to_dict() for witness in self.witnesses],
+        }
+
+    def __repr__(self) -> str:
+        return _page(self)
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+
+def _verdict(result: SwapRegret) -> str:
+    settings = result.settings
+    if not result.tested:
+        return "nothing could be tested: no score level has enough training rows and held-out rows"
+    level = f"{settings.alpha:.3g}" if settings.alpha < 0.001 else f"{100 * settings.alpha:g}%"
+    family = f"{result.rejected} of {result.tested} score level{'' if result.tested == 1 else 's'} at {level} (Holm)"
+    if not result.miscalibrated:
+        return f"nothing found against {settings.learner}: {family}, all together p = {number(result.p_value, 2)}"
+    start = f"miscalibrated against {settings.learner}: {family}"
+    if not result.rejected:
+        return f"{start}, but all together by p = {number(result.p_value, 2)}"
+    worst = result.witnesses[0]
+    return f"{start}, worst at scores {worst.level}: {shorten(worst.rule, 200)}"
+
+
+def _notes(result: SwapRegret) -> list[str]:
+    """Return remarks on what the numbers do not show."""
+    overall = result.overall
+    lines = []
+    if result.tested:
+        change = f"{'-' if overall.gain > 0 else '+'}{number(abs(overall.gain), 2)}"
+        lines.append(
+            f"the witnesses change the mean squared error of {overall.rows_held:,} held-out rows by {change} "
+            f"(error {number(overall.error, 2)})"
+        )
+    if result.miscalibrated and overall.gain <= 0:
+        lines.append(
+            "they have the right direction and overshoot: the p-value is of the direction (violation), not of the gain; a "
+            "calibrator shifts scores by a fraction of them"
+        )
+    if result.tested and not result.miscalibrated and not math.isnan(overall.mde):
+        lines.append(
+            f"a shift of {number(overall.mde, 2)} (root mean square) would have been found with 80% power, by a witness in "
+            "its direction"
+        )
+    thin = len(result) - result.tested
+    if thin:
+        lines.append(f"not tested: {thin:,} score level{'' if thin == 1 else 's'} with too few rows")
+    return lines + excluded_lines(result)
+
+
+def _cells(witness: Witness) -> tuple[str, ...]:
+    return (
+        witness.level,
+        f"{witness.rows_held:,}",
+        number(witness.observed),
+        number(witness.predicted),
+        number(witness.gain, 2),
+        number(witness.violation, 2),
+        number(witness.p_adjusted, 2) if witness.tested else "not tested",
+        witness.rule,
+    )
+
+
+def _page(result: SwapRegret) -> str:
+    rows = [HEADINGS, *(_cells(witness) for witness in (result.overall, *result.witnesses))]
+    lines = aligned_lines([(*row[:-1], shorten(row[-1], MAX_RULE_WIDTH)) for row in rows], left=(0, len(HEADINGS) - 1))
+    return "\n".join([result.verdict, "", *lines, "", *_notes(result)]).rstrip()
+
+
+def _html(result: SwapRegret) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(shorten(cell, 200))}</td>" for cell in _cells(witness)) + "</tr>"
+        for witness in (result.overall, *result.witnesses)
+    )
+    below = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(result))
+    return (
+        f"<div><p><strong>{html.escape(result.verdict)}</strong></p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{below}</ul></div>"
+    )
