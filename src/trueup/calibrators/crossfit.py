@@ -62,7 +62,15 @@ class ScoreReader:
             # Single-precision probabilities add up to 1 in single precision only.
             p = p if scores.dtype == np.float64 else p / p.sum(axis=1, keepdims=True)
             return self._align(p, model.classes_, 0.0)
-        return self._read_margins(scores.astype(np.float64), model.classes_)
+        own, margins = model.classes_, scores.astype(np.float64).reshape(len(scores), -1)
+        if margins.shape[1] != (1 if len(own) == 2 else len(own)):
+            raise DataError(
+                f"decision_function returns {margins.shape[1]} columns for {len(own)} classes",
+                hint='it must return one margin per class: decision_function_shape="ovr" in scikit-learn',
+            )
+        if len(self.classes) == 2:
+            return margins if own[-1] == self.classes[1] else -margins  # a model may have them in descending order
+        return self._align(np.column_stack([-margins, margins]) if len(own) == 2 else margins, own, -np.inf)
 
     def constant(self, label: Any, rows: int) -> FloatArray:
         """Return the scores of a model that has seen one class only."""
@@ -72,18 +80,6 @@ class ScoreReader:
         if len(self.classes) == 2:
             return np.full((rows, 1), np.inf if label == self.classes[1] else -np.inf)
         return self._align(np.full((rows, 1), np.inf), np.array([label]), -np.inf)
-
-    def _read_margins(self, margins: FloatArray, own: AnyArray) -> FloatArray:
-        assert self.classes is not None
-        columns = margins.reshape(len(margins), -1)
-        if columns.shape[1] != (1 if len(own) == 2 else len(own)):
-            raise DataError(
-                f"decision_function returns {columns.shape[1]} columns for {len(own)} classes",
-                hint='it must return one margin per class: decision_function_shape="ovr" in scikit-learn',
-            )
-        if len(self.classes) == 2:
-            return columns if own[-1] == self.classes[1] else -columns  # a model may have them in descending order
-        return self._align(np.column_stack([-columns, columns]) if len(own) == 2 else columns, own, -np.inf)
 
     def _align(self, scores: FloatArray, own: AnyArray, absent: float) -> FloatArray:
         assert self.classes is not None
@@ -162,7 +158,11 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
 def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
     """Return one split of an iterable, without rows of weight 0."""
     sides = [np.asarray(side) for side in split] if isinstance(split, (tuple, list, np.ndarray)) else []
-    if len(sides) != 2 or not all(_are_row_numbers(side, len(counted)) for side in sides):
+    numbers = [
+        side.ndim == 1 and (side.dtype.kind in "iu" or not side.size) and ((side >= 0) & (side < len(counted))).all()
+        for side in sides
+    ]
+    if len(sides) != 2 or not all(numbers):
         raise ArgumentError(
             "cv must contain pairs of lists of row numbers, for training and prediction, from 0 to "
             f"{len(counted) - 1:,}; got {' '.join(reprlib.repr(split).split())}",
@@ -173,36 +173,28 @@ def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
     return train[counted[train]], test[counted[test]]
 
 
-def _are_row_numbers(side: AnyArray, total: int) -> bool:
-    integers = side.dtype.kind in "iu" or not side.size
-    return side.ndim == 1 and integers and bool(((side >= 0) & (side < total)).all())
-
-
 def _check_folds(folds: Folds, rows: int) -> None:
-    if not folds:
-        raise ArgumentError(
-            "cv contains no rows to predict",
-            hint="an iterator is exhausted after one fit: pass a list of splits",
-            parameter="cv",
-        )
-    if any(not len(train) for train, _ in folds):
+    if folds and any(not len(train) for train, _ in folds):
         raise DataError(
             f"the {rows:,} rows cannot be divided into training rows and rows to predict",
             hint="pass more rows, or other folds: equal rows stay together",
         )
-    tested = np.concatenate([test for _, test in folds])
-    if len(np.unique(tested)) < len(tested):
-        raise ArgumentError(
+    tested = np.concatenate([np.zeros(0, np.int64), *(test for _, test in folds)])
+    for wrong, message, hint in (
+        (not folds, "cv contains no rows to predict", "an iterator is exhausted after one fit: pass a list of splits"),
+        (
+            len(np.unique(tested)) < len(tested),
             "cv predicts some rows more than once",
-            hint="use a splitter in which each row is in at most one test set",
-            parameter="cv",
-        )
-    if any(np.isin(test, train).any() for train, test in folds):
-        raise ArgumentError(
+            "use a splitter in which each row is in at most one test set",
+        ),
+        (
+            any(np.isin(test, train).any() for train, test in folds),
             "cv predicts training rows",
-            hint="no row may be in both parts of a split: such scores are optimistic",
-            parameter="cv",
-        )
+            "no row may be in both parts of a split: such scores are optimistic",
+        ),
+    ):
+        if wrong:
+            raise ArgumentError(message, hint, parameter="cv")
 
 
 def predict_out_of_fold(

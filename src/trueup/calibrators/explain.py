@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.lsboost.levelsets import LevelSets
     from trueup.calibrators.mcgrad.cascade import Cascade
     from trueup.data.schema import Feature, Schema
-    from trueup.data.segments import SegmentColumn
     from trueup.data.table import Table
     from trueup.kernels.trees import Forest
 
@@ -191,7 +190,11 @@ class RowExplanation:
         classes: dict[tuple[str, str], list[str]] = defaultdict(list)
         for term in self.contributions:
             classes[term.condition, f"{term.change:+.4f}"].append(term.output)
-        return [(condition, _list_classes(names), change) for (condition, change), names in classes.items()]
+        lines = []
+        for (condition, change), names in classes.items():
+            more = f" and {len(names) - MAX_CLASSES:,} more" if len(names) > MAX_CLASSES else ""
+            lines.append((condition, ", ".join(names[:MAX_CLASSES]) + more, change))
+        return lines
 
     def __repr__(self) -> str:
         if isinstance(self.before, tuple) and isinstance(self.after, tuple):
@@ -201,12 +204,6 @@ class RowExplanation:
             header = f"{self.before:.6g} -> {self.after:.6g} (change of the {self.scale} {self.change:+.4f})"
         lines = [f"  {change}  {names + ': ' if names else ''}{condition}" for condition, names, change in self.lines()]
         return "\n".join([header, *lines])
-
-
-def _list_classes(names: Sequence[str]) -> str:
-    """Return "cat, dog, elk and 2 more"."""
-    more = f" and {len(names) - MAX_CLASSES:,} more" if len(names) > MAX_CLASSES else ""
-    return ", ".join(names[:MAX_CLASSES]) + more
 
 
 def explain_change(
@@ -244,11 +241,6 @@ def find_corrections(
     and so on.
     """
     assert table.outcome is not None
-    weight = table.weight
-    sets = tested[:MAX_SETS]
-    used = sorted({feature for features in sets for feature in features})
-    columns = {feature: segment_column(table, table.schema.features[feature]) for feature in used}
-    candidates = _Candidates(columns, [(), *sets], len(table), seed)
     if before.ndim == 1:
         targets = [("", before, after, table.outcome)]
     else:
@@ -256,103 +248,91 @@ def find_corrections(
             (f"class={name}", before[:, c], after[:, c], (table.outcome == c).astype(float))
             for c, name in enumerate(table.schema.classes)
         ]
+    pursuit = _MatchingPursuit(table, [(), *tested[:MAX_SETS]], seed)
     corrections: list[tuple[Correction, float]] = []
     total = mean_change = 0.0
     for label, p, q, y in targets:
-        pursuit = _MatchingPursuit(candidates, p, q, y, weight)
-        corrections += pursuit.run(label)
-        total += pursuit.total
-        mean_change += float(np.average(np.abs(q - p), weights=weight)) / len(targets)
+        listed, squares = pursuit.run(label, p, q, y)
+        corrections += listed
+        total += squares
+        mean_change += float(np.average(np.abs(q - p), weights=table.weight)) / len(targets)
     corrections.sort(key=lambda item: (-item[0].share * abs(item[0].after - item[0].before), item[0].segment, item[0].low))
-    listed = corrections[:MAX_CORRECTIONS]
-    explained = sum(gain for _, gain in listed) / total if total > 0 else 0.0
-    return Explanation(tuple(correction for correction, _ in listed), len(table), mean_change, explained)
-
-
-class _Candidates:
-    """The segments of every set of features, in a sample of rows."""
-
-    def __init__(self, columns: dict[int, SegmentColumn], sets: list[tuple[int, ...]], size: int, seed: int) -> None:
-        self.columns, self.sets, self.size = columns, sets, size
-        rows = np.arange(size)
-        if size > MAX_SEARCH_ROWS:
-            rows = np.sort(np.random.default_rng([seed, 7]).choice(size, MAX_SEARCH_ROWS, replace=False))
-        self.rows = rows
-        # Only combinations that occur are numbered: two columns of many levels have far more pairs than there are rows.
-        numbered = [np.unique(self.codes(features)[rows], return_inverse=True) for features in sets]
-        self.segments = [segments for segments, _ in numbered]
-        self.places = [place.ravel() for _, place in numbered]
-
-    def sizes(self, features: tuple[int, ...]) -> list[int]:
-        return [len(self.columns[feature].labels) for feature in features]
-
-    def codes(self, features: tuple[int, ...]) -> IntArray:
-        """Return the segment of every row."""
-        return combine_codes((self.columns[feature].codes for feature in features), self.sizes(features), self.size)
-
-    def labels(self, features: tuple[int, ...], code: int) -> list[str]:
-        """Return the conditions of a segment."""
-        codes = split_number(code, self.sizes(features))
-        return [self.columns[feature].labels[own] for feature, own in zip(features, codes, strict=True)]
+    corrections = corrections[:MAX_CORRECTIONS]
+    explained = sum(gain for _, gain in corrections) / total if total > 0 else 0.0
+    return Explanation(tuple(correction for correction, _ in corrections), len(table), mean_change, explained)
 
 
 class _MatchingPursuit:
     """Matching pursuit over segments and score bands (Mallat & Zhang 1993, with indicators as the dictionary)."""
 
-    def __init__(
-        self, candidates: _Candidates, p: FloatArray, q: FloatArray, y: FloatArray, weight: FloatArray | None
-    ) -> None:
-        self.candidates, self.p, self.q, self.y, self.weight = candidates, p, q, y, weight
-        self.mass = len(p) if weight is None else float(weight.sum())
-        rows = candidates.rows
-        self.bands = _score_bands(p)
-        bands = (self.bands[rows].astype(np.int64), np.full(len(rows), BANDS))  # one band; all scores
-        self.keys = [place * (BANDS + 1) + band for place in candidates.places for band in bands]
-        self.w, self.residual = np.ones(len(rows)) if weight is None else weight[rows], q[rows] - p[rows]
-        self.total = float((self.w * self.residual**2).sum())
-        self.min_rows = max(MIN_ROWS * len(rows) / len(p), 3)
-        self.counts = [np.bincount(keys) for keys in self.keys]
-        self.weights = [np.bincount(keys, self.w) for keys in self.keys]
+    def __init__(self, table: Table, sets: list[tuple[int, ...]], seed: int) -> None:
+        self.sets, self.size, self.weight = sets, len(table), table.weight
+        used = sorted({feature for features in sets for feature in features})
+        self.columns = {feature: segment_column(table, table.schema.features[feature]) for feature in used}
+        self.rows = np.arange(self.size)
+        if self.size > MAX_SEARCH_ROWS:
+            self.rows = np.sort(np.random.default_rng([seed, 7]).choice(self.size, MAX_SEARCH_ROWS, replace=False))
+        self.w = np.ones(len(self.rows)) if self.weight is None else self.weight[self.rows]
+        # Only combinations that occur are numbered: two columns of many levels have far more pairs than there are rows.
+        self.numbered = [np.unique(self._codes(features)[self.rows], return_inverse=True) for features in sets]
 
-    def run(self, label: str) -> list[tuple[Correction, float]]:
-        """Return corrections and the squared change each explains, until the next one explains less than MIN_SHARE."""
+    def _sizes(self, features: tuple[int, ...]) -> list[int]:
+        return [len(self.columns[feature].labels) for feature in features]
+
+    def _codes(self, features: tuple[int, ...]) -> IntArray:
+        return combine_codes((self.columns[feature].codes for feature in features), self._sizes(features), self.size)
+
+    def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
+        """Return the corrections, the squared change that each explains, and the total of squared changes.
+
+        The pursuit ends when the next correction explains less than MIN_SHARE of the total.
+        """
+        bands = _score_bands(p)
+        own_band = (bands[self.rows].astype(np.int64), np.full(len(self.rows), BANDS))  # one band; all scores
+        keys = [place.ravel() * (BANDS + 1) + band for _, place in self.numbered for band in own_band]
+        min_rows = max(MIN_ROWS * len(self.rows) / len(p), 3)
+        enough = [np.bincount(own) >= min_rows for own in keys]
+        weights = [np.maximum(np.bincount(own, self.w), 1e-300) for own in keys]
+        residual = q[self.rows] - p[self.rows]
+        total = float((self.w * residual**2).sum())
         corrections: dict[tuple[int, int], tuple[Correction, float]] = {}
         for _ in range(MAX_CORRECTIONS):
-            which, key, gain = self._best()
-            if gain < MIN_SHARE * self.total or gain <= 0:
+            which, key, gain, highest = 0, 0, 0.0, 0.0
+            for number, own in enumerate(keys):
+                sums = np.bincount(own, self.w * residual)
+                gains = np.where(enough[number], sums**2 / weights[number], 0.0)
+                best = int(np.argmax(gains))
+                conditions = len(self.sets[number // 2]) + (number % 2 == 0)
+                if gains[best] * COMPLEXITY_FACTOR**conditions > highest:
+                    highest = float(gains[best]) * COMPLEXITY_FACTOR**conditions
+                    which, key, gain = number, best, float(gains[best])
+            if gain < MIN_SHARE * total or gain <= 0:
                 break
-            inside = self.keys[which] == key
-            self.residual[inside] -= np.average(self.residual[inside], weights=self.w[inside])
+            inside = keys[which] == key
+            residual[inside] -= np.average(residual[inside], weights=self.w[inside])
             segment = which // 2, key
             before = corrections[segment][1] if segment in corrections else 0.0
-            corrections[segment] = (self._correction(which // 2, key, label), before + gain)
-        return list(corrections.values())
+            corrections[segment] = (self._correction(*segment, label, bands, (p, q, y)), before + gain)
+        return list(corrections.values()), total
 
-    def _best(self) -> tuple[int, int, float]:
-        best = (0, 0, 0.0)
-        highest = 0.0
-        for which, keys in enumerate(self.keys):
-            sums = np.bincount(keys, self.w * self.residual)
-            gain = np.where(self.counts[which] >= self.min_rows, sums**2 / np.maximum(self.weights[which], 1e-300), 0.0)
-            key = int(np.argmax(gain))
-            conditions = len(self.candidates.sets[which // 2]) + (which % 2 == 0)
-            if gain[key] * COMPLEXITY_FACTOR**conditions > highest:
-                highest, best = float(gain[key]) * COMPLEXITY_FACTOR**conditions, (which, key, float(gain[key]))
-        return best
-
-    def _correction(self, which: int, key: int, label: str) -> Correction:
+    def _correction(
+        self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
+    ) -> Correction:
+        """Describe a segment by its figures on all rows: ``scores`` are before, after and the outcome."""
         place, band = divmod(key, BANDS + 1)
-        features, code = self.candidates.sets[which], int(self.candidates.segments[which][place])
-        inside = self.bands == band if band < BANDS else np.ones(len(self.p), bool)
+        features, code = self.sets[which], int(self.numbered[which][0][place])
+        inside = bands == band if band < BANDS else np.ones(self.size, bool)
         if features:
-            inside &= self.candidates.codes(features) == code
-        conditions = [*([label] if label else []), *self.candidates.labels(features, code)]
+            inside &= self._codes(features) == code
+        codes = split_number(code, self._sizes(features))
+        conditions = [self.columns[feature].labels[own] for feature, own in zip(features, codes, strict=True)]
+        segment = " & ".join([label, *conditions] if label else conditions) or "all rows"
         rows = np.flatnonzero(inside)
-        p, w = self.p[rows], 1.0 if self.weight is None else self.weight[rows]
-        mass = float(np.sum(w)) if self.weight is not None else len(rows)
-        means = [float((values * w).sum() / mass) for values in (p, self.q[rows], self.y[rows])]
-        ends = float(p.min()), float(p.max())
-        return Correction(" & ".join(conditions) or "all rows", *ends, len(rows), mass / self.mass, *means)
+        w = np.ones(len(rows)) if self.weight is None else self.weight[rows]
+        total = self.size if self.weight is None else float(self.weight.sum())
+        mass, p = float(w.sum()), scores[0][rows]
+        means = [float((values[rows] * w).sum() / mass) for values in scores]
+        return Correction(segment, float(p.min()), float(p.max()), len(rows), mass / total, *means)
 
 
 def _score_bands(p: FloatArray) -> Int32Array:
@@ -514,25 +494,20 @@ def _path(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[i
     """Follow a row down one tree: return the tested features with the interval of each branch, and the leaf value."""
     path = []
     while node >= 0:
-        feature = int(forest.feature[node])
-        left, low, high = _branch(forest, node, row[feature])
+        feature, start, low, high = int(forest.feature[node]), int(forest.words_at[node]), -np.inf, np.inf
+        value, threshold = row[feature], float(forest.threshold[node])
+        if start >= 0:
+            code = int(value) + 1 if value >= 0 else 0
+            word = code >> 5
+            left = word < forest.words_in[node] and (int(forest.words[start + word]) >> (code & 31)) & 1 == 1
+        elif np.isnan(value):
+            left = bool(forest.missing_left[node])
+        else:
+            left = value <= threshold
+            low, high = (low, threshold) if left else (threshold, high)
         path.append((feature, low, high))
         node = int(forest.left[node] if left else forest.right[node])
     return path, float(forest.value[~node])
-
-
-def _branch(forest: Forest, node: int, value: float) -> tuple[bool, float, float]:
-    """Return whether a value goes left at a node, and the interval of the values that go the same way."""
-    start = int(forest.words_at[node])
-    if start >= 0:
-        code = int(value) + 1 if value >= 0 else 0
-        word = code >> 5
-        inside = word < forest.words_in[node] and (int(forest.words[start + word]) >> (code & 31)) & 1 == 1
-        return inside, -np.inf, np.inf
-    if np.isnan(value):
-        return bool(forest.missing_left[node]), -np.inf, np.inf
-    threshold = float(forest.threshold[node])
-    return (True, -np.inf, threshold) if value <= threshold else (False, threshold, np.inf)
 
 
 # ------------------------------------------------------------------ conditions as text

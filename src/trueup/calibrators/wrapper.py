@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from trueup.errors import ArgumentError, DataError, HardPredictionWarning, Ident
 from trueup.kernels.cascade import SMALLEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.crossfit import CalibratorColumns, MarginCurve
@@ -49,30 +48,6 @@ if TYPE_CHECKING:
 # correction (a few fits changed slightly), and Platt scaling gained 0.01 to 0.08 of log loss on overconfident classifiers,
 # and lost at most 0.02 on calibrated ones; from 300 rows on boosting gained more, except for random forests.
 MIN_MCGRAD_ROWS = 300
-
-
-@dataclass(frozen=True, eq=False)
-class CalibratorTarget:
-    """The outcome as the calibrator reads it.
-
-    ``values`` are what it is fitted on, ``code`` the outcome as numbers; ``names`` are names for the predictions.
-    """
-
-    task: Task
-    values: AnyArray
-    code: FloatArray
-    names: Sequence[str] = ("prediction",)
-    classes: Sequence[str] = ()
-
-    @classmethod
-    def of_classes(cls, classes: AnyArray, code: IntArray) -> CalibratorTarget:
-        """Return the target of a classifier, from the position of each row's class."""
-        numbers = code.astype(np.float64)
-        if len(classes) == 2:
-            return cls("binary", numbers, numbers)
-        texts = [str(label) for label in classes.tolist()]
-        names = [f"prediction of {text}" for text in texts]
-        return cls("multiclass", np.array(texts, object)[code], numbers, names, texts)
 
 
 class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
@@ -187,30 +162,38 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         return given, {}
 
     def _fit_calibrator(
-        self, X: Any, rows: IntArray, scores: FloatArray, target: CalibratorTarget, weight: FloatArray | None
+        self,
+        X: Any,
+        rows: IntArray,
+        scores: FloatArray,
+        outcome: AnyArray,
+        weight: FloatArray | None,
+        classes: AnyArray | None = None,
     ) -> tuple[Calibrator, CalibratorColumns]:
-        """Fit the calibrator to out-of-fold scores."""
-        w = None if weight is None else weight[rows]
-        calibrator = self._make_calibrator(target, len(rows), w)
+        """Fit the calibrator to out-of-fold scores; the outcome of a classifier is the position of its class."""
+        labels = [] if classes is None else [str(label) for label in classes.tolist()]
+        task: Task = "regression" if classes is None else "binary" if len(labels) == 2 else "multiclass"
+        several = task == "multiclass"
+        X, code, w = take_rows(X, rows, len(outcome)), outcome[rows], None if weight is None else weight[rows]
+        calibrator = self._make_calibrator(task, labels, len(rows), w)
         own = calibrator.get_params(deep=False)
-        features = self._features(own)
-        X = take_rows(X, rows, len(target.code))
-        columns = choose_columns(X, target.code[rows], target.task, features, target.names)
+        features = own.get("features") if self.features is None else self.features
+        names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
+        columns = choose_columns(X, code.astype(np.float64), task, features, names)
         names = list(columns.prediction)
-        roles: dict[str, Any] = {"prediction": names[0] if len(names) == 1 else names}
-        if "features" in own:
-            roles["features"] = list(columns.names)
+        roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.names)}
         if "categorical" in own:
             roles["categorical"] = [find_column(name, X, "categorical") for name in as_list(own["categorical"], X)]
-        calibrator.set_params(**roles)
+        calibrator.set_params(**{name: value for name, value in roles.items() if name in own})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HardPredictionWarning)  # the user did not choose these predictions
             if features is None:
                 warnings.simplefilter("ignore", IdentifierWarning)  # nor these columns
-            calibrator.fit(columns.extract(X, scores), target.values[rows], sample_weight=w)
+            values = np.array(labels, object)[code] if several else code.astype(np.float64)
+            calibrator.fit(columns.extract(X, scores), values, sample_weight=w)
         return calibrator, columns
 
-    def _make_calibrator(self, target: CalibratorTarget, rows: int, weight: FloatArray | None) -> Calibrator:
+    def _make_calibrator(self, task: Task, labels: list[str], rows: int, weight: FloatArray | None) -> Calibrator:
         """Return the unfitted calibrator: a clone of the given one, or the default for this number of rows."""
         given = self.calibrator
         if given is None:
@@ -224,38 +207,38 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
                 parameter="calibrator",
             )
         own = given.get_params(deep=False)
-        if own.get("prediction") is not None:
-            raise ArgumentError(
-                f"calibrator must not name a prediction column; got {own['prediction']!r}",
-                hint="leave prediction out: the estimator makes the predictions",
-                parameter="calibrator",
-            )
-        if own.get("task", "auto") not in ("auto", target.task):
-            raise ArgumentError(
-                f"calibrator must not have task {own['task']!r} with this estimator",
-                hint='leave task="auto"',
-                parameter="calibrator",
-            )
+        checks = [
+            (
+                own.get("prediction") is not None,
+                "calibrator",
+                f"must not name a prediction column; got {own.get('prediction')!r}",
+                "leave prediction out: the estimator makes the predictions",
+            ),
+            (
+                own.get("task", "auto") not in ("auto", task),
+                "calibrator",
+                f"must not have task {own.get('task')!r} with this estimator",
+                'leave task="auto"',
+            ),
+            (
+                self.features is not None and own.get("features") is not None,
+                "features",
+                "are named twice, here and in the calibrator",
+                "name them in one place",
+            ),
+            (
+                self.features is not None and self.calibrator is not None and not {"features", "by"} & set(own),
+                "features",
+                f"are not used by {type(given).__name__}",
+                "leave features out",
+            ),
+        ]
+        for wrong, parameter, message, hint in checks:
+            if wrong:
+                raise ArgumentError(f"{parameter} {message}", hint, parameter=parameter)
+        roles = {"classes": labels} if task == "multiclass" else {"task": task} if task == "regression" else {}
         calibrator: Calibrator = clone(given)
-        if target.task == "multiclass" and "classes" in own:
-            calibrator.set_params(classes=target.classes)
-        if target.task == "regression" and "task" in own:
-            calibrator.set_params(task="regression")
-        return calibrator
-
-    def _features(self, own: Mapping[str, Any]) -> Any:
-        """Return the features named here or in the calibrator; None is all."""
-        if self.features is not None and own.get("features") is not None:
-            raise ArgumentError(
-                "features are named twice, here and in the calibrator", hint="name them in one place", parameter="features"
-            )
-        if self.features is not None and self.calibrator is not None and not {"features", "by"} & set(own):
-            raise ArgumentError(
-                f"features are not used by {type(self.calibrator).__name__}",
-                hint="leave features out",
-                parameter="features",
-            )
-        return own.get("features") if self.features is None else self.features
+        return calibrator.set_params(**{name: value for name, value in roles.items() if name in own})  # type: ignore[no-any-return]
 
     def _correct(self, X: Any, scores: FloatArray) -> FloatArray:
         fitted: Calibrator = self.calibrator_
@@ -389,8 +372,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
             curve = fit_margin_curve(_margins(scores), code[rows], w, len(classes))
             scores = curve(_margins(scores))
         scores = scores[:, 1:] if len(classes) == 2 else scores
-        target = CalibratorTarget.of_classes(classes, code)
-        calibrator, columns = self._fit_calibrator(X, rows, scores, target, weight)
+        calibrator, columns = self._fit_calibrator(X, rows, scores, code, weight, classes)
         self.estimator_, self.calibrator_, self.classes_ = fitted, calibrator, classes
         self._reader_, self._curve_, self._columns_ = reader, curve, columns
         self.held_out_ = calibrator.held_out_
@@ -531,8 +513,7 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
         outcome = check_array(values, ensure_2d=False, dtype=np.float64, input_name="y")
         reader, strata = ScoreReader("predict"), np.zeros(len(outcome))
         fitted, rows, scores = self._cross_fit(X, outcome, strata, weight, reader, params)
-        target = CalibratorTarget("regression", outcome, outcome)
-        calibrator, columns = self._fit_calibrator(X, rows, scores, target, weight)
+        calibrator, columns = self._fit_calibrator(X, rows, scores, outcome, weight)
         self.estimator_, self.calibrator_, self._columns_ = fitted, calibrator, columns
         self.held_out_ = calibrator.held_out_
         return self

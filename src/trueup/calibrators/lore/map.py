@@ -205,7 +205,11 @@ class LocalMap(Map):
             if value != last:
                 contributions.append(Contribution(text, value - last, labels[own]))
             last = value
-        rest = _rest_text(labels, own, float(confidence[0]), after)
+        highest = int(after.argmax())
+        lost = f"; {labels[highest]} is now the highest" if highest != own else ""
+        change = f"{labels[own]}, predicted, changes from {confidence[0]:.4g} to {after[own]:.4g}"
+        left = f"others share the rest, {1 - float(confidence[0]):.4g} before, {1 - float(after[own]):.4g} after"
+        rest = f"{change}; {left}{lost}"
         contributions += [
             Contribution(rest, float(end[c] - start[c]), label)
             for c, label in enumerate(labels)
@@ -315,14 +319,6 @@ class _Stage(NamedTuple):
     text: str
     rate: float
     rows: float
-
-
-def _rest_text(labels: Sequence[str], own: int, before: float, after: FloatArray) -> str:
-    """Describe what is left for the classes that were not predicted."""
-    highest = int(after.argmax())
-    lost = f"; {labels[highest]} is now the highest" if highest != own else ""
-    rest = f"{1 - before:.4g} before, {1 - float(after[own]):.4g} after"
-    return f"{labels[own]}, predicted, changes from {before:.4g} to {after[own]:.4g}; others share the rest, {rest}{lost}"
 
 
 def _row_count(count: float) -> str:

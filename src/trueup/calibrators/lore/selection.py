@@ -153,43 +153,23 @@ class NeighbourSums(NamedTuple):
         return np.where(empty, confidence, mixed)
 
 
-def _row_columns(placed: PlacedRows, pooled: PooledRows) -> FloatArray:
-    """Return what each pooled row adds to the sums: its weight, outcomes and residuals."""
-    targets = (np.ones(len(pooled.weight)), placed.targets(shifts=False), placed.targets(shifts=True))
-    return np.column_stack([pooled.weight * target for target in targets])
-
-
-def _left_out(placed: PlacedRows, pooled: PooledRows) -> tuple[FloatArray, IntArray]:
-    """Return what is left out with each pooled row, and how many pooled rows that is; 0 for a part of one."""
-    columns = _row_columns(placed, pooled)
-    together = np.column_stack([np.bincount(pooled.alike, column)[pooled.alike] for column in columns.T])
-    common = np.bincount(pooled.alike, pooled.rows)[pooled.alike] > MAX_DUPLICATES
-    sizes = np.bincount(pooled.alike)[pooled.alike]
-    return np.where(common[:, None], columns / pooled.rows[:, None], together), np.where(common, 0, sizes)
-
-
-@dataclass(frozen=True, eq=False)
-class _Cells:
+class _Cells(NamedTuple):
     """Pooled rows with the same content, summed."""
 
-    first: IntArray
-    cell: IntArray
-    size: IntArray
-    columns: FloatArray
+    first: IntArray  # a pooled row of each cell
+    cell: IntArray  # of each pooled row
+    columns: FloatArray  # sums of each cell
+    rest: FloatArray  # of each pooled row's cell, without the row; exactly 0 if nothing else is in the cell
 
-    @classmethod
-    def of(cls, content: FloatArray, placed: PlacedRows, pooled: PooledRows) -> _Cells:
-        order, starts = sort_equal(content)
-        cell = np.empty(len(order), np.int64)
-        size = np.diff(starts, append=len(order))
-        cell[order] = np.repeat(np.arange(len(starts)), size)
-        summed = [np.bincount(cell, column, len(starts)) for column in _row_columns(placed, pooled).T]
-        return cls(order[starts], cell, size, np.column_stack(summed).astype(np.float64))
 
-    def without(self, left_out: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return the rest of each row's cell; exactly 0 if all of the cell is left out."""
-        empty = self.size[self.cell] == sizes
-        return np.where(empty[:, None], 0.0, self.columns[self.cell] - left_out)
+def _sum_cells(content: FloatArray, columns: FloatArray, left_out: FloatArray, sizes: IntArray) -> _Cells:
+    """Sum ``columns`` over rows of equal content; ``left_out`` and ``sizes`` are what each row is left out with."""
+    order, starts = sort_equal(content)
+    cell, size = np.empty(len(order), np.int64), np.diff(starts, append=len(order))
+    cell[order] = np.repeat(np.arange(len(starts)), size)
+    summed = np.column_stack([np.bincount(cell, column, len(starts)) for column in columns.T]).astype(np.float64)
+    rest = np.where((size[cell] == sizes)[:, None], 0.0, summed[cell] - left_out)
+    return _Cells(order[starts], cell, summed, rest)
 
 
 # ------------------------------------------------------------------ the choice
@@ -257,14 +237,19 @@ class MapSelector:
         Rows equal in features and prediction are left out together if there are at most ten of them, so that a copy does
         not predict its original; of more, which is common in discrete data, one is left out.
         """
-        left_out, sizes = _left_out(placed, pooled)
+        targets = (np.ones(len(pooled.weight)), placed.targets(shifts=False), placed.targets(shifts=True))
+        rows = np.column_stack([pooled.weight * target for target in targets])
+        together = np.column_stack([np.bincount(pooled.alike, column)[pooled.alike] for column in rows.T])
+        common = np.bincount(pooled.alike, pooled.rows)[pooled.alike] > MAX_DUPLICATES
+        left_out = np.where(common[:, None], rows / pooled.rows[:, None], together)
+        sizes = np.where(common, 0, np.bincount(pooled.alike)[pooled.alike])
         groups = int(placed.group.max()) + 1 if isinstance(self.embedding, GroupSpace) else 1
         key = placed.bin * groups + (placed.group if groups > 1 else 0)
-        cells = _Cells.of(np.column_stack([key.astype(np.float64), placed.points + 0.0]), placed, pooled)
-        whole_bin = _Cells.of(placed.bin[:, None].astype(np.float64), placed, pooled).without(left_out, sizes)
-        same_point = cells.without(left_out, sizes)
-        occupied = same_point[:, 0] > 0
-        found = self._empty_sums(len(same_point))
+        content = np.column_stack([key.astype(np.float64), placed.points + 0.0])
+        cells = _sum_cells(content, rows, left_out, sizes)
+        whole_bin = _sum_cells(placed.bin[:, None].astype(np.float64), rows, left_out, sizes).rest
+        occupied = cells.rest[:, 0] > 0  # by other rows at the same point
+        found = self._empty_sums(len(rows))
         finite = [number for number, gamma in enumerate(self.grid.gammas) if not math.isinf(gamma)]
         if finite:
             scales = self._scales(finite, placed.points.shape[1])
@@ -272,7 +257,7 @@ class MapSelector:
             others = sums(placed.points[cells.first], cells.columns, numbers, scales, own=False, threads=self.threads)
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
                 decay = np.exp(-scale * shift)[cells.cell]
-                found.columns[number] = total[cells.cell] * np.where(occupied, decay, 1.0)[:, None] + same_point
+                found.columns[number] = total[cells.cell] * np.where(occupied, decay, 1.0)[:, None] + cells.rest
                 found.factor[number] = np.where(occupied, 1.0, decay)
         for columns, factor in zip(*found, strict=True):
             alone = columns[:, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
