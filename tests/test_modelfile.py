@@ -71,7 +71,7 @@ def same(model, other, data):
 # ------------------------------------------------------------------ what is saved is loaded
 
 
-def test_a_model_comes_back_exactly_and_makes_the_same_bytes(saved, tmp_path):
+def test_a_model_is_restored_exactly_and_saved_as_the_same_bytes(saved, tmp_path):
     model, data, path, _ = saved
     again = tu.load(path)
     assert same(again, model, data)
@@ -90,7 +90,7 @@ def test_a_model_comes_back_exactly_and_makes_the_same_bytes(saved, tmp_path):
 ODD = ["", '"', "\\", "a\nb", "a\x00b", "ñandú", "日本", "\ud800", "null", " BR", "BR ", "1e5", "x" * 300, None]
 
 
-def test_odd_names_and_levels_come_back(tmp_path):
+def test_unusual_names_and_levels_are_restored(tmp_path):
     chance = np.random.default_rng(0)
     levels = np.array(ODD, object)[chance.integers(0, len(ODD), 600)]
     p = chance.uniform(0.1, 0.9, 600)
@@ -103,7 +103,7 @@ def test_odd_names_and_levels_come_back(tmp_path):
     assert set(model.schema.features[0].levels) == {level for level in ODD if level is not None}
 
 
-def test_a_model_without_rounds_comes_back(tmp_path):
+def test_a_model_without_rounds_is_restored(tmp_path):
     data = population(300, 4, levels=(3,))
     fix = tu.MCGrad("prediction", ["c0"]).fit(data, data["outcome"])
     assert fix.history_.chosen == 0
@@ -113,15 +113,15 @@ def test_a_model_without_rounds_comes_back(tmp_path):
     assert storage.read(tmp_path / "none", kind=KIND).keys() == {MANIFEST}
 
 
-def test_what_a_fix_was_told_is_kept(tmp_path):
+def test_parameters_are_stored(tmp_path):
     for stopping, plain in [
         (tu.Holdout(0.3), {"Holdout": {"share": 0.3, "patience": 1}}),
         (tu.Validation(rows(n=100), rows(n=100)["y"]), {"Validation": {"patience": 1}}),
         (None, None),
     ]:
         fix, _ = fit(stopping=stopping, categorical={"new"}, random_state=np.int64(3), l2=np.float32(0.5))
-        tu.save(fix, tmp_path / "told")
-        about = tu.load(tmp_path / "told").about
+        tu.save(fix, tmp_path / "model")
+        about = tu.load(tmp_path / "model").about
         assert about.parameters["stopping"] == plain
         assert (about.parameters["categorical"], about.parameters["random_state"], about.parameters["l2"]) == (
             ["new"],
@@ -131,7 +131,7 @@ def test_what_a_fix_was_told_is_kept(tmp_path):
         assert (about.method, about.rows, about.version) == ("MCGrad", 300, tu.__version__)
 
 
-def test_what_cannot_be_saved_is_told(tmp_path):
+def test_what_cannot_be_saved_is_rejected(tmp_path):
     from sklearn.linear_model import LogisticRegression
 
     for model, message in [
@@ -147,16 +147,16 @@ def test_what_cannot_be_saved_is_told(tmp_path):
 # ------------------------------------------------------------------ golden files
 
 
-def test_a_golden_file_of_every_format_scores_as_it_did():
+def test_a_golden_file_of_every_format_scores_as_before():
     found = sorted(GOLDEN.glob("*.trueup"))
     assert [path.stem for path in found] == [f"mcgrad-{version}" for version in range(1, FORMAT + 1)]
     for path in found:
-        told = json.loads(path.with_suffix(".json").read_text())
+        golden = json.loads(path.with_suffix(".json").read_text())
         model = tu.load(path)
-        np.testing.assert_allclose(model.predict(told["rows"]), told["expected"], rtol=0, atol=1e-12)
-        ones = [model.predict_one({k: v[i] for k, v in told["rows"].items()}) for i in range(len(told["expected"]))]
-        np.testing.assert_allclose(ones, told["expected"], rtol=0, atol=1e-12)
-        assert model.explain().corrections[0].segment == told["first"]
+        np.testing.assert_allclose(model.predict(golden["rows"]), golden["expected"], rtol=0, atol=1e-12)
+        ones = [model.predict_one({k: v[i] for k, v in golden["rows"].items()}) for i in range(len(golden["expected"]))]
+        np.testing.assert_allclose(ones, golden["expected"], rtol=0, atol=1e-12)
+        assert model.explain().corrections[0].segment == golden["first"]
         assert model.info().format == int(path.stem.split("-")[1])
 
 
@@ -207,25 +207,25 @@ def _foreign(chance, whole, parts):
 
 
 @pytest.mark.parametrize("mutate", [_flip, _cut, _exchange, _misname, _foreign], ids=lambda mutate: mutate.__name__)
-def test_a_changed_file_is_refused_or_gives_the_same_model(mutate, tmp_path):
+def test_a_changed_file_is_rejected_or_gives_the_same_model(mutate, tmp_path):
     fix, data = fit(rounds=1)
     few = {name: column[:5] for name, column in data.items()}
     tu.save(fix, tmp_path / "model")
     whole, parts, chance = (tmp_path / "model").read_bytes(), storage.read(tmp_path / "model", kind=KIND), random.Random(1)
-    told = 0
-    for _ in range(400):
+    handled, repetitions = 0, 200
+    for _ in range(repetitions):
         (tmp_path / "model").unlink()
         (tmp_path / "model").write_bytes(mutate(chance, whole, parts))
         try:
             model = tu.load(tmp_path / "model")
         except FileError as error:
-            told += str(tmp_path / "model") in error.message
+            handled += str(tmp_path / "model") in error.message
             continue
-        told += same(model, fix.model_, few)
-    assert told == 400
+        handled += same(model, fix.model_, few)
+    assert handled == repetitions
 
 
-def test_a_file_of_a_later_format_says_so(saved, tmp_path):
+def test_other_formats_are_rejected(saved, tmp_path):
     parts = saved[3]
     manifest = json.loads(parts[MANIFEST])
     for version, message in [
@@ -238,7 +238,7 @@ def test_a_file_of_a_later_format_says_so(saved, tmp_path):
         refused(tmp_path / "later", message)
 
 
-def test_a_foreign_file_is_refused(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
         archive.writestr("a.txt", "hello")
     refused(tmp_path / "zip")
@@ -247,16 +247,16 @@ def test_a_foreign_file_is_refused(tmp_path):
     refused(tmp_path / "none", "there is no such file")
 
 
-# ------------------------------------------------------------------ ill will: right checksums, wrong contents
+# ------------------------------------------------------------------ forgeries: valid checksums, invalid contents
 
 
-def test_a_manifest_with_any_field_changed_is_refused_or_harmless(saved, tmp_path):
+def test_a_manifest_with_any_field_changed_is_rejected_or_harmless(saved, tmp_path):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"))
-    chance, told = random.Random(2), 0
+    chance, rejected = random.Random(2), 0
     for place in places(manifest):
-        for value in chance.sample(STRANGE, 6):
+        for value in chance.sample(STRANGE, 3):
             if not place and value is GONE:
                 continue
             text = json.dumps(changed(manifest, place, value), ensure_ascii=True).encode()
@@ -264,10 +264,10 @@ def test_a_manifest_with_any_field_changed_is_refused_or_harmless(saved, tmp_pat
             try:
                 model = tu.load(tmp_path / "forged")
             except FileError as error:
-                told += str(tmp_path / "forged") in error.message
+                rejected += str(tmp_path / "forged") in error.message
                 continue
             usable(model, few)
-    assert told > 500
+    assert rejected > 250
 
 
 @pytest.mark.parametrize(
@@ -278,12 +278,12 @@ def test_a_manifest_with_any_field_changed_is_refused_or_harmless(saved, tmp_pat
     ],
     ids=lambda text: repr(text[:20]),
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_refused(saved, tmp_path, text):
+def test_an_invalid_manifest_is_rejected(saved, tmp_path, text):
     store(tmp_path / "forged", saved[3] | {MANIFEST: text})
     refused(tmp_path / "forged")
 
 
-def test_numbers_that_are_none_are_refused(saved, tmp_path):
+def test_invalid_numbers_are_rejected(saved, tmp_path):
     text = saved[3][MANIFEST]
     theta = text.rindex(b'"theta":') + 8
     for number in (b"NaN", b"Infinity", b"1e999", b"-1.0", b"0.0", b'"1.0"'):
@@ -311,10 +311,10 @@ FORGERIES = {
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_arrays_with_any_entry_changed_are_refused_or_harmless(saved, tmp_path):
+def test_arrays_with_any_entry_changed_are_rejected_or_harmless(saved, tmp_path):
     _, data, _, parts = saved
     few = {name: column[:3] for name, column in data.items()}
-    chance, told = random.Random(3), 0
+    chance, rejected = random.Random(3), 0
     for name, values in FORGERIES.items():
         for value in values:
             for _ in range(4):
@@ -325,13 +325,13 @@ def test_arrays_with_any_entry_changed_are_refused_or_harmless(saved, tmp_path):
                 try:
                     found = tu.load(tmp_path / "forged")
                 except FileError:
-                    told += 1
+                    rejected += 1
                     continue
                 usable(found, few)
-    assert told > 60
+    assert rejected > 60
 
 
-def test_circles_shared_leaves_and_swapped_sides_are_refused_or_harmless(saved, tmp_path):
+def test_cycles_shared_leaves_and_swapped_children_are_rejected_or_harmless(saved, tmp_path):
     _, _, _, parts = saved
     arrays = _arrays(parts)
     for name, change in [
@@ -352,7 +352,7 @@ def test_circles_shared_leaves_and_swapped_sides_are_refused_or_harmless(saved, 
         assert name == "root"  # trees of one forest may stand in any order
 
 
-def test_a_tree_deeper_than_any_of_ours_is_refused(saved, tmp_path):
+def test_a_tree_deeper_than_the_maximum_is_rejected(saved, tmp_path):
     *_, parts = saved
     manifest = json.loads(parts["manifest.json"])
     nodes = 5000
@@ -371,7 +371,7 @@ def test_a_tree_deeper_than_any_of_ours_is_refused(saved, tmp_path):
     refused(place, "deeper than 64")
 
 
-def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path):
+def test_arrays_of_wrong_lengths_missing_or_extra_are_rejected(saved, tmp_path):
     parts = saved[3]
     for name in FOREST_DTYPES:
         part = parts[f"forests/{name}"]
@@ -387,7 +387,7 @@ def test_parts_of_other_lengths_missing_or_too_many_are_refused(saved, tmp_path)
     refused(tmp_path / "forged")
 
 
-def test_what_a_file_claims_takes_no_memory(saved, tmp_path):
+def test_sizes_claimed_by_a_file_are_not_allocated(saved, tmp_path):
     _, _, path, parts = saved
     tu.load(path)
     manifest = json.loads(parts[MANIFEST].decode("utf-8", "surrogatepass"))
@@ -407,15 +407,15 @@ USER = """
 import json, sys
 import trueup as tu
 model = tu.load(sys.argv[1])
-told = json.load(open(sys.argv[2]))
-model.predict(told["rows"])
-row = {name: column[0] for name, column in told["rows"].items()}
+golden = json.load(open(sys.argv[2]))
+model.predict(golden["rows"])
+row = {name: column[0] for name, column in golden["rows"].items()}
 model.predict_one(row), model.explain(row), repr(model.explain()), repr(model)
 print(sorted({"lightgbm", "sklearn", "pandas", "polars", "pyarrow", "duckdb"} & {name.split(".")[0] for name in sys.modules}))
 """
 
 
-def test_a_loaded_model_needs_neither_lightgbm_nor_scikit_learn():
+def test_a_loaded_model_imports_neither_lightgbm_nor_scikit_learn():
     files = [str(GOLDEN / f"mcgrad-{FORMAT}{ending}") for ending in (".trueup", ".json")]
     done = subprocess.run([sys.executable, "-c", USER, *files], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -431,7 +431,7 @@ while True:
 """
 
 
-def test_a_process_killed_while_it_saves_leaves_a_whole_model(tmp_path):
+def test_a_process_killed_during_save_leaves_a_complete_model(tmp_path):
     kept = []
     for name in ("binary", "regression"):
         task, own = FITS[name]
@@ -467,5 +467,5 @@ def make_golden():
     }
     shown["c0"][0] = "never seen"
     shown["prediction"][1:3] = [0.0, 1.0]
-    told = {"rows": shown, "expected": fix.predict(shown).tolist(), "first": fix.explain().corrections[0].segment}
-    (GOLDEN / f"mcgrad-{FORMAT}.json").write_text(json.dumps(told, indent=1) + "\n")
+    golden = {"rows": shown, "expected": fix.predict(shown).tolist(), "first": fix.explain().corrections[0].segment}
+    (GOLDEN / f"mcgrad-{FORMAT}.json").write_text(json.dumps(golden, indent=1) + "\n")

@@ -32,7 +32,7 @@ def fit(name):
     return make().fit(data, data["y"]), data
 
 
-def test_golden_files_score_as_they_did():
+def test_golden_files_score_as_before():
     found = sorted(GOLDEN.glob("*.trueup"))
     assert {path.stem for path in found} == goldens.names(FITS)
     for path in found:
@@ -44,7 +44,7 @@ def test_golden_files_score_as_they_did():
         assert golden["changed"] == bool(model.map.steps)
 
 
-def test_loading_and_scoring_take_neither_scikit_learn_nor_lightgbm():
+def test_loading_and_scoring_import_neither_scikit_learn_nor_lightgbm():
     assert goldens.heavy_packages(GOLDEN) == "[]"
 
 

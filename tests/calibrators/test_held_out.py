@@ -80,7 +80,7 @@ def right(n=700, seed=0):
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_all_rows_of_a_cross_validation_are_there_in_their_order(name):
+def test_a_cross_validation_holds_out_all_rows_in_their_order(name):
     data = rows()
     fix = JUDGED[name]().fit(data, data["y"])
     y, p, w = fix.held_out_
@@ -94,7 +94,7 @@ def test_all_rows_of_a_cross_validation_are_there_in_their_order(name):
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_rows_that_were_held_out_have_the_scores_of_the_model(name):
+def test_rows_of_a_holdout_have_the_scores_of_the_model(name):
     # One model was trained, and not on these rows: it is the one that predicts.
     data, weight = rows(n=1200), np.linspace(0.5, 1.5, 1200)
     fix = JUDGED[name](stopping=HELD).fit(data, data["y"], sample_weight=weight)
@@ -111,7 +111,7 @@ def test_rows_that_were_held_out_have_the_scores_of_the_model(name):
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_given_rows_have_the_scores_of_the_model(name):
+def test_validation_rows_have_the_scores_of_the_model(name):
     data, other = rows(), rows(n=400, seed=3)
     weight = np.where(np.arange(400) % 7 == 0, 0.0, 2.0)
     fix = JUDGED[name](stopping=tu.Validation(other, other["y"], weight)).fit(data, data["y"])
@@ -124,7 +124,7 @@ def test_given_rows_have_the_scores_of_the_model(name):
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_where_nothing_was_kept_scores_are_as_they_came(name):
+def test_held_out_scores_are_unchanged_without_rounds(name):
     data = right()
     fix = JUDGED[name]().fit(data, data["y"])
     assert fix.history_.chosen == 0
@@ -132,7 +132,7 @@ def test_where_nothing_was_kept_scores_are_as_they_came(name):
     np.testing.assert_array_equal(fix.predict(data), data["p"])
 
 
-def test_scores_out_of_fold_are_those_of_curves_fitted_without_the_fold():
+def test_out_of_fold_scores_are_those_of_curves_fitted_without_the_fold():
     data = rows(n=900)
     data["p"] = data["p"] ** 3
     fix = platt().fit(data, data["y"])
@@ -145,7 +145,7 @@ def test_scores_out_of_fold_are_those_of_curves_fitted_without_the_fold():
     np.testing.assert_array_equal(fix.held_out_.p, expected)
 
 
-def test_the_best_round_is_kept_not_the_last():
+def test_held_out_scores_are_of_the_best_round():
     data = rows(n=1500)
     fix = mcgrad(stopping=tu.CrossValidation(3, patience=2), rounds=4).fit(data, data["y"])
     assert 0 < fix.history_.chosen < len(fix.history_.rounds) - 1
@@ -154,7 +154,7 @@ def test_the_best_round_is_kept_not_the_last():
     assert abs(mean_loss(fix) - last) > 1e-6
 
 
-def test_a_refitted_model_keeps_the_scores_of_the_folds():
+def test_a_refit_keeps_the_scores_of_the_folds():
     data = rows()
     plain, again = (
         mcgrad(stopping=tu.CrossValidation(3, refit=refit), learning_rate=0.3).fit(data, data["y"])
@@ -163,14 +163,14 @@ def test_a_refitted_model_keeps_the_scores_of_the_folds():
     np.testing.assert_array_equal(plain.held_out_.p, again.held_out_.p)
 
 
-def test_every_better_round_is_told_of():
-    told, base = [], np.array([0.7, 0.8, 0.6, 0.7] * 9)
+def test_every_improvement_calls_back():
+    improvements, base = [], np.array([0.7, 0.8, 0.6, 0.7] * 9)
     losses = iter([base, base - 0.2, base - 0.2, base - 0.4, base, base])
-    chosen, _ = choose_rounds(losses, None, patience=2, on_improvement=lambda: told.append(len(told)))
-    assert (chosen, told) == (3, [0, 1])
+    chosen, _ = choose_rounds(losses, None, patience=2, on_improvement=lambda: improvements.append(len(improvements)))
+    assert (chosen, improvements) == (3, [0, 1])
 
 
-def test_without_a_prediction_the_mean_is_what_is_judged():
+def test_without_a_prediction_the_base_score_is_the_mean():
     random = np.random.default_rng(0)
     data = {"x": random.normal(size=400), "y": random.random(400) < 0.27}
     for own in ({}, {"spacing": "equal", "levels": 4}):
@@ -180,7 +180,7 @@ def test_without_a_prediction_the_mean_is_what_is_judged():
         assert set(fix.held_out_.p) == set(fix.predict(data))  # on a grid: rounded to it
 
 
-def test_soft_outcomes_are_kept_as_they_are():
+def test_soft_outcomes_are_not_rounded():
     data = rows()
     soft = 0.1 + 0.8 * data["y"]
     fix = mcgrad().fit(data, soft)
@@ -191,7 +191,7 @@ def test_soft_outcomes_are_kept_as_they_are():
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_rows_that_judged_are_found_again_in_the_frame(name):
+def test_held_out_rows_are_positions_in_the_frame(name):
     data = rows(n=1200)
     y, weight = data["y"].astype(float), np.linspace(0.5, 1.5, 1200)
     y[::11], weight[::7] = np.nan, 0.0
@@ -208,7 +208,7 @@ def test_rows_that_judged_are_found_again_in_the_frame(name):
         assert len(at) == left if stopping is CV else 0.2 * left < len(at) < 0.4 * left
 
 
-def test_given_rows_are_no_rows_of_the_frame():
+def test_validation_rows_have_no_positions_in_the_frame():
     data, other = rows(), rows(n=400, seed=3)
     fix = platt(stopping=tu.Validation(other, other["y"])).fit(data, data["y"])
     assert fix.held_out_rows_ is None
@@ -216,7 +216,7 @@ def test_given_rows_are_no_rows_of_the_frame():
 
 
 @pytest.mark.parametrize("methods", [["identity"], ["platt"], ["multiaccuracy"]])
-def test_auto_and_local_fits_know_their_rows_too(methods, monkeypatch):
+def test_auto_and_local_fits_have_positions_of_held_out_rows(methods, monkeypatch):
     monkeypatch.setattr("trueup.calibrators.auto.MAX_EVALUATION_ROWS", 100)
     monkeypatch.setattr("trueup.calibrators.lore.estimator.MAX_LEAVE_ONE_OUT", 100)
     monkeypatch.setattr("trueup.calibrators.lore.estimator.HELD_OUT_ROWS", 200)
@@ -230,7 +230,7 @@ def test_auto_and_local_fits_know_their_rows_too(methods, monkeypatch):
         np.testing.assert_array_equal(data["p"][at], fix.held_out_before_)
 
 
-def test_where_nothing_was_held_out_there_are_no_rows():
+def test_there_are_no_positions_without_held_out_rows():
     data = rows()
     real = rows("regression", 300)
     for fix in (platt(stopping=None).fit(data, data["y"]), platt(task="regression").fit(real, real["y"])):
@@ -245,7 +245,7 @@ def test_where_nothing_was_held_out_there_are_no_rows():
 
 
 @pytest.mark.parametrize("gamma", ["auto", 0.4])
-def test_rows_of_a_local_fit_have_scores_without_their_own_vote(gamma):
+def test_rows_of_a_local_fit_have_leave_one_out_scores(gamma):
     data = rows(n=500)
     fix = tu.LoRe("p", ["country"], gamma=gamma).fit(data, data["y"])
     assert fix.history_.chosen == 1
@@ -253,7 +253,7 @@ def test_rows_of_a_local_fit_have_scores_without_their_own_vote(gamma):
     assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
 
 
-def test_a_row_left_out_of_a_local_fit_is_scored_as_it_was_held_out():
+def test_a_leave_one_out_score_equals_a_fit_without_the_row():
     data = rows(n=300)
 
     def fitted(part):
@@ -265,7 +265,7 @@ def test_a_row_left_out_of_a_local_fit_is_scored_as_it_was_held_out():
         assert fitted(take(data, rest)).predict(take(data, [at]))[0] == pytest.approx(held[at], abs=1e-12)
 
 
-def test_of_many_rows_a_local_fit_holds_some_out(monkeypatch):
+def test_a_local_fit_of_many_rows_holds_out_some(monkeypatch):
     monkeypatch.setattr("trueup.calibrators.lore.estimator.MAX_LEAVE_ONE_OUT", 100)
     monkeypatch.setattr("trueup.calibrators.lore.estimator.HELD_OUT_ROWS", 200)
     for data, chosen in ((rows(n=900), 1), (right(900), 0)):
@@ -279,7 +279,7 @@ def test_of_many_rows_a_local_fit_holds_some_out(monkeypatch):
 
 
 @pytest.mark.parametrize("methods", [["identity"], ["platt"], [tu.Platt(stopping=CV)], ["multiaccuracy"]])
-def test_auto_has_the_rows_that_its_history_is_of(methods):
+def test_auto_has_the_rows_of_its_history(methods):
     data, weight = rows(n=900), np.linspace(1, 3, 900)
     data["p"] = data["p"] ** 2
     fix = tu.Auto("p", FEATURES, methods=methods, threads=1).fit(data, data["y"], sample_weight=weight)
@@ -289,7 +289,7 @@ def test_auto_has_the_rows_that_its_history_is_of(methods):
     assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
 
 
-def test_auto_has_the_folds_that_judged_and_no_others(monkeypatch):
+def test_auto_has_only_the_evaluated_folds(monkeypatch):
     monkeypatch.setattr("trueup.calibrators.auto.MAX_EVALUATION_ROWS", 100)
     data = rows(n=900)
     data["p"] = data["p"] ** 3
@@ -299,17 +299,17 @@ def test_auto_has_the_folds_that_judged_and_no_others(monkeypatch):
         assert mean_loss(fix) == pytest.approx(fix.history_.loss_after, abs=1e-9)
 
 
-def test_auto_has_none_where_nothing_judged():
+def test_auto_has_no_held_out_rows_without_evaluation():
     data = rows()
-    told = tu.Auto("p", FEATURES, methods=[mcgrad(prediction=None, features=None, stopping=None, trees=5)], threads=1)
-    assert told.fit(data, data["y"]).held_out_ is None
+    auto = tu.Auto("p", FEATURES, methods=[mcgrad(prediction=None, features=None, stopping=None, trees=5)], threads=1)
+    assert auto.fit(data, data["y"]).held_out_ is None
     few = take(data, slice(11))
     assert tu.Auto("p", [], methods=["identity"], folds=11).fit(few, few["y"]).held_out_ is not None
     few = take(data, slice(10))
     assert tu.Auto("p", [], methods=["identity"]).fit(few, few["y"]).held_out_ is None
 
 
-def test_a_wrapped_classifier_has_what_its_calibrator_held_out():
+def test_a_wrapper_has_the_held_out_rows_of_its_calibrator():
     random = np.random.default_rng(0)
     X = random.normal(size=(500, 2))
     y = np.where(random.random(500) < 1 / (1 + np.exp(-2 * X[:, 0] * (X[:, 1] > 0))), "yes", "no")
@@ -325,18 +325,18 @@ def test_a_wrapped_classifier_has_what_its_calibrator_held_out():
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_nothing_was_held_out_where_nothing_judged(name):
+def test_without_stopping_nothing_is_held_out(name):
     data = rows()
     assert JUDGED[name](stopping=None).fit(data, data["y"]).held_out_ is None
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_real_outcomes_are_no_evidence_for_decisions(name):
+def test_real_outcomes_have_no_held_out_rows(name):
     data = rows("regression", 300)
     assert JUDGED[name](task="regression").fit(data, data["y"]).held_out_ is None
 
 
-def test_classes_are_no_evidence_for_decisions():
+def test_several_classes_have_no_held_out_rows():
     data = rows("multiclass", 300)
     several = {"prediction": [f"p_{one}" for one in CLASSES], "classes": CLASSES}
     found = [mcgrad(**several), platt(**several), grouped(**several), tu.LoRe(features=["new"], **several)]
@@ -345,7 +345,7 @@ def test_classes_are_no_evidence_for_decisions():
         assert fix.fit(data, data["y"]).held_out_ is None
 
 
-def test_the_algorithm_to_the_letter_holds_nothing_out():
+def test_algorithm_1_holds_out_nothing():
     data = rows()
     assert lsboost(alpha=0.2).fit(data, data["y"]).held_out_ is None
 
@@ -358,7 +358,7 @@ def expected(p, bound, rule=0.25, **own):
 
 
 @pytest.mark.parametrize("name", ["mcgrad", "hkrr", "platt"])
-def test_decisions_take_a_calibrator_as_a_bound(name):
+def test_decisions_take_a_calibrator_as_labelled_rows(name):
     data = rows()
     fix = JUDGED[name]().fit(data, data["y"])
     p = fix.predict(data)
@@ -367,7 +367,7 @@ def test_decisions_take_a_calibrator_as_a_bound(name):
     assert (found.estimate, found.low, found.high) == (same.estimate, same.low, same.high)
 
 
-def test_a_calibrator_without_held_out_rows_is_refused():
+def test_a_calibrator_without_held_out_rows_is_rejected():
     data = rows()
     fix = platt(stopping=None).fit(data, data["y"])
     with pytest.raises(ArgumentError, match="this Platt has no held-out rows"):
@@ -375,13 +375,13 @@ def test_a_calibrator_without_held_out_rows_is_refused():
 
 
 @pytest.mark.parametrize("name", ["MCGrad", "Isotonic", "Auto", "CalibratedClassifier", "CalibratedRegressor"])
-def test_a_calibrator_that_is_not_fitted_is_told_so(name):
+def test_an_unfitted_calibrator_is_rejected(name):
     with pytest.raises(NotFittedError, match=f"this {name} is not fitted yet"):
         expected([0.2, 0.4], getattr(tu, name)())
 
 
 @pytest.mark.parametrize("strange", [tu.MCGrad, LogisticRegression(), "mcgrad"])
-def test_what_is_no_calibrator_is_no_unfitted_one(strange):
+def test_other_objects_are_not_called_unfitted_calibrators(strange):
     with pytest.raises(ArgumentError, match="labelled must be rows with outcomes"):
         expected([0.2, 0.4], strange)
 
@@ -397,7 +397,7 @@ def test_held_out_rows_are_copied_and_pickled_but_not_cloned():
     assert not hasattr(clone(fix), "held_out_")
 
 
-def test_held_out_rows_are_their_own():
+def test_held_out_rows_are_copies():
     data = rows()
     y = data["y"].astype(float)
     fix = isotonic().fit(data, y)
@@ -417,8 +417,8 @@ def simulated(n, random):
     lambda: multiaccuracy(features=["group"], stopping=tu.CrossValidation()),
     lambda: tu.LoRe("p", ["group"], threads=1),
 ])  # fmt: skip
-def test_intervals_of_a_corrected_score_hold_as_often_as_they_say(make):
-    held, times = 0, 120
+def test_cost_intervals_from_held_out_rows_have_their_coverage(make):
+    held, times = 0, 60
     for seed in range(times):
         random = np.random.default_rng([seed, 5])
         data, new = simulated(500, random), simulated(1500, random)

@@ -50,7 +50,7 @@ def fitted(name, folder):
     return fix, data, storage.read(folder / "model", kind=KIND)
 
 
-def test_level_sets_come_back_exactly(saved, tmp_path):
+def test_level_sets_are_restored_exactly(saved, tmp_path):
     name, fix, data, _ = saved
     again = tu.load(tmp_path / "model")
     assert (fix.history_.chosen > 0) == (name != "mean")
@@ -111,7 +111,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _, _ in FORGED}))
-def test_a_forged_file_is_refused_by_what_is_wrong_with_it(name, tmp_path):
+def test_a_forged_file_is_rejected_with_its_fault(name, tmp_path):
     _, _, parts = fitted(name, tmp_path)
     for own, forge, message in FORGED:
         if own == name:
@@ -144,12 +144,12 @@ def places(found, path=()):
             yield from places(value, (*path, key))
 
 
-def test_no_forged_value_does_harm(saved, tmp_path):
+def test_a_forged_manifest_is_rejected_or_harmless(saved, tmp_path):
     _, _, data, parts = saved
     few = {name: column[:5] for name, column in data.items()}
-    manifest, harmless = json.loads(parts[MANIFEST]), 0
+    manifest, harmless, chance = json.loads(parts[MANIFEST]), 0, random.Random(1)
     for *path, last in places(manifest["map"], ("map",)):
-        for value in ODD:
+        for value in chance.sample(ODD, 8):
             forged = copy.deepcopy(manifest)
             inner = forged
             for key in path:
@@ -162,7 +162,7 @@ def test_no_forged_value_does_harm(saved, tmp_path):
     assert harmless  # a rate of .5 is one that a model may have
 
 
-def test_no_forged_array_does_harm(saved, tmp_path):
+def test_a_forged_array_is_rejected_or_harmless(saved, tmp_path):
     _, _, data, parts = saved
     few = {name: column[:5] for name, column in data.items()}
     chance, refused = random.Random(0), 0

@@ -93,7 +93,7 @@ def literal(data, alpha, **own):
 
 @settings(max_examples=60, deadline=None)
 @given(discrete(), st.sampled_from([0.05, 0.1, 0.3, 0.7]), st.sampled_from([0.5, 1.0]))
-def test_algorithm_1_keeps_its_promises(data, alpha, bound):
+def test_algorithm_1_has_its_guarantees(data, alpha, bound):
     # Stumps and lines are exact oracles: Theorem 4.3 holds on the rows of the fit.
     for own in ({"depth": 1}, {"learner": "linear"}):
         fix = literal(data, alpha, bound=bound, **own)
@@ -147,7 +147,7 @@ def test_a_hand_worked_round():
     assert "less than alpha / (2 bound) = 0.125" in fix.history_.reason
 
 
-def test_a_real_outcome_is_scaled_in_and_back():
+def test_a_real_outcome_is_scaled_and_scaled_back():
     data = rows("regression", 500)
     fix = tu.LSBoost("p", FEATURES, task="regression", alpha=0.02, depth=1).fit(data, data["y"])
     low, high = data["y"].min(), data["y"].max()
@@ -195,7 +195,7 @@ def _grow(data, inside, y, w, depth, least, l2, out):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.sampled_from([0.0, 3.0]), st.sampled_from([0.0, 5.0]))
-def test_trees_are_grown_as_the_twin_grows_them(seed, depth, least, l2):
+def test_trees_equal_those_of_a_plain_implementation(seed, depth, least, l2):
     random = np.random.default_rng(seed)
     n = 60
     number = np.where(random.random(n) < 0.2, np.nan, random.integers(0, 8, n).astype(float))
@@ -211,7 +211,7 @@ def test_trees_are_grown_as_the_twin_grows_them(seed, depth, least, l2):
     assert len(forest) == 2
 
 
-def test_levels_have_about_equal_numbers_of_rows_and_none_too_few():
+def test_levels_have_about_equal_and_enough_rows():
     scores = np.random.default_rng(0).random(1000)
     edges = level_edges(scores, np.ones(1000), 10, 50)
     assert np.bincount(np.searchsorted(edges, scores)).tolist() == [100] * 10
@@ -225,7 +225,7 @@ def test_levels_have_about_equal_numbers_of_rows_and_none_too_few():
 # ------------------------------------------------------------------ in use
 
 
-def test_planted_shifts_are_found_and_removed():
+def test_shifts_of_segments_are_corrected():
     data = population(20_000, 3, levels=(6, 3), shifts=[Shift({"c0": "c0_1"}, 1.2), Shift({"c1": "c1_0"}, -0.7)])
     fix = tu.LSBoost("prediction", ["c0", "c1"]).fit(data, data["outcome"])
     before, after = (np.mean((p - data["truth"]) ** 2) for p in (data["prediction"], fix.predict(data)))
@@ -233,9 +233,9 @@ def test_planted_shifts_are_found_and_removed():
     assert {"c0=c0_1", "c1=c1_0"} <= {one.segment for one in fix.explain().corrections[:4]}
 
 
-def test_calibrated_scores_are_left_alone():
-    kept = 0
-    for seed in range(40):
+def test_calibrated_scores_are_left_unchanged():
+    kept, repetitions = 0, 24
+    for seed in range(repetitions):
         data = population(1500, seed, levels=(4, 3))
         fix = tu.LSBoost("prediction", ["c0", "c1"], min_rows=200).fit(data, data["outcome"])
         if fix.history_.chosen:
@@ -243,8 +243,8 @@ def test_calibrated_scores_are_left_alone():
         else:
             assert fix.predict(data).tobytes() == data["prediction"].tobytes()
             assert isinstance(fix.model_.map, UnchangedMap)
-    # A first round must gain 1.5 standard errors: 7% under the normal law, five in 40 beyond three standard deviations.
-    assert kept <= 40 * 0.067 + 3 * math.sqrt(40 * 0.067 * 0.933)
+    # A first round must gain 1.5 standard errors: 6.7% under the normal law; three standard deviations of a binomial count.
+    assert kept <= repetitions * 0.067 + 3 * math.sqrt(repetitions * 0.067 * 0.933)
 
 
 def test_without_a_prediction_it_is_a_regressor():
@@ -262,7 +262,7 @@ def test_without_a_prediction_it_is_a_regressor():
     assert fix.predict_one({"x0": 0.5, "x1": 0.0, "x2": 0.0}) == pytest.approx(3, abs=0.3)
 
 
-def test_a_regressor_that_learns_nothing_says_the_mean(tmp_path):
+def test_a_regressor_without_rounds_predicts_the_mean(tmp_path):
     random = np.random.default_rng(2)
     X, y = random.normal(size=(300, 2)), random.normal(size=300)
     fix = tu.LSBoost().fit(X, y)
@@ -272,7 +272,7 @@ def test_a_regressor_that_learns_nothing_says_the_mean(tmp_path):
     np.testing.assert_array_equal(tu.load(tmp_path / "mean").predict(X[:5]), np.full(5, y.mean()))
 
 
-def test_a_stand_alone_model_comes_back(tmp_path):
+def test_a_model_without_a_prediction_can_be_saved(tmp_path):
     random = np.random.default_rng(3)
     data = {"a": random.normal(size=2000), "b": random.choice(["u", "v", None], 2000)}
     y = np.where(data["b"] == "u", 0.8, 0.2) > random.random(2000)
@@ -283,8 +283,10 @@ def test_a_stand_alone_model_comes_back(tmp_path):
         model = tu.load(tmp_path / task)
         assert model.predict(data).tobytes() == fix.predict(data).tobytes()
         assert model.predict_one({"a": 1.0, "b": "u"}) == fix.predict({"a": [1.0], "b": ["u"]})[0]
-        told = model.explain({"a": 1.0, "b": "u"})
-        assert told.before + sum(part.change for part in told.contributions) == pytest.approx(told.after)
+        explanation = model.explain({"a": 1.0, "b": "u"})
+        assert explanation.before + sum(part.change for part in explanation.contributions) == pytest.approx(
+            explanation.after
+        )
     assert -fix.score(data, y.astype(float)) < 0.65
 
 
@@ -300,12 +302,12 @@ def test_staged_predictions_end_in_the_prediction():
 
 
 @pytest.mark.parametrize("learner", [DecisionTreeRegressor(max_depth=2), Ridge(), KNeighborsRegressor(30)], ids=str)
-def test_any_regressor_will_do(learner, tmp_path):
+def test_scikit_learn_regressors_can_be_learners(learner, tmp_path):
     random = np.random.default_rng(4)
-    n = 1500
+    n = 1000
     data = {"a": random.uniform(size=n), "b": random.choice(["u", "v"], n), "p": random.uniform(0.2, 0.8, n)}
     y = (random.random(n) < np.clip(data["p"] + 0.4 * (data["b"] == "u") - 0.2, 0, 1)).astype(int)
-    fix = tu.LSBoost("p", learner=learner, min_rows=200, rounds=10).fit(data, y)
+    fix = tu.LSBoost("p", learner=learner, min_rows=200, rounds=4).fit(data, y)
     assert fix.history_.loss_after < fix.history_.loss_before
     np.testing.assert_array_equal(list(fix.staged_predict(data))[-1], fix.predict(data))
     assert fix.predict_one({"a": 0.5, "b": "u", "p": 0.4}) == pytest.approx(
@@ -316,7 +318,7 @@ def test_any_regressor_will_do(learner, tmp_path):
         tu.save(fix, tmp_path / "foreign")
 
 
-def test_algorithm_1_is_the_same_with_a_foreign_oracle():
+def test_algorithm_1_gives_the_same_with_scikit_learn_learners():
     random = np.random.default_rng(5)
     data = {"a": random.integers(0, 5, 300).astype(float), "b": random.normal(size=300), "p": random.random(300)}
     y = np.clip(0.2 * data["a"] + 0.1 * random.normal(size=300), 0, 1)
@@ -331,19 +333,19 @@ def test_algorithm_1_is_the_same_with_a_foreign_oracle():
     np.testing.assert_allclose(line.predict(data), other.predict(data), atol=0.0201)
 
 
-def test_a_regressor_that_cannot_take_the_rows_is_told_so():
+def test_errors_of_a_regressor_are_reported():
     data = rows(n=300)  # with missing ages
     with pytest.raises(TrueupError, match=r"LinearRegression could not be fitted.*\n.*fill in missing numbers"):
         tu.LSBoost("p", FEATURES, learner=LinearRegression(), min_rows=50).fit(data, data["y"])
 
 
-def test_several_classes_are_refused():
+def test_several_classes_are_rejected():
     data = rows("multiclass", 300)
     with pytest.raises(ArgumentError, match=r"LSBoost corrects one prediction column\nhint: tu\.MCGrad supports several"):
         tu.LSBoost(["p_cat", "p_dog", "p_owl"], FEATURES).fit(data, data["y"])
 
 
-def test_lines_with_too_many_slopes_are_refused():
+def test_lines_with_too_many_slopes_are_rejected():
     random = np.random.default_rng(6)
     data = {"c": [f"c{at}" for at in random.integers(0, 600, 3000)], "p": random.random(3000)}
     with pytest.raises(ArgumentError, match="a linear function of these features has"):
@@ -351,27 +353,27 @@ def test_lines_with_too_many_slopes_are_refused():
 
 
 @pytest.mark.parametrize("own", [{}, {"alpha": 0.01, "depth": 2}, {"learner": "linear"}], ids=str)
-def test_the_parts_of_one_row_add_up_and_their_conditions_hold(own):
+def test_the_contributions_of_a_row_add_up_and_their_conditions_hold(own):
     data = rows(n=3000)
     fix = tu.LSBoost("p", FEATURES, min_rows=400, **own).fit(data, data["y"])
     assert fix.history_.chosen
     for at in range(20):
         row = {name: column[at] for name, column in data.items()}
-        told = fix.explain(row)
-        assert (told.before, told.after) == (data["p"][at], fix.predict_one(row))
-        assert sum(part.change for part in told.contributions) == pytest.approx(told.change, abs=1e-12)
-        for condition in (part.condition for part in told.contributions if "country=" in part.condition):
+        explanation = fix.explain(row)
+        assert (explanation.before, explanation.after) == (data["p"][at], fix.predict_one(row))
+        assert sum(part.change for part in explanation.contributions) == pytest.approx(explanation.change, abs=1e-12)
+        for condition in (part.condition for part in explanation.contributions if "country=" in part.condition):
             assert f"country={row['country']}" in condition
 
 
-def test_one_level_is_called_one_level():
+def test_a_single_level_is_described():
     data = rows(n=700)
     reason = tu.LSBoost("p", FEATURES).fit(data, data["y"]).history_.reason
     assert "all rows form one level" in reason
     assert "one level" not in tu.LSBoost("p", FEATURES, min_rows=100).fit(data, data["y"]).history_.reason
 
 
-def test_limits_may_come_as_an_array():
+def test_limits_may_be_an_array():
     data = rows("regression", 300)
     found = [
         tu.LSBoost("p", FEATURES, task="regression", alpha=0.1, limits=limits).fit(data, data["y"]).predict(data)
@@ -380,14 +382,14 @@ def test_limits_may_come_as_an_array():
     np.testing.assert_array_equal(*found)
 
 
-def test_an_alpha_beyond_all_errors_has_one_step():
+def test_a_large_alpha_has_one_level():
     data = rows(n=200)
     fix = tu.LSBoost("p", FEATURES, alpha=1e12).fit(data, data["y"])
     assert fix.history_.chosen == 0
     np.testing.assert_array_equal(fix.predict(data), data["p"] > 0.5)
 
 
-def test_deep_trees_on_very_many_levels_are_refused():
+def test_deep_trees_on_very_many_levels_are_rejected():
     data = rows(n=100)
     for own in ({"levels": 2**20, "spacing": "equal"}, {"alpha": 2e-6}):
         with pytest.raises(ArgumentError, match=r"trees of depth 10 on 1,0\d\d,\d{3} levels have more than"):
@@ -405,16 +407,17 @@ def cells(n, seed):
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
-def test_calibrated_scores_of_few_values_are_left_alone(task):
+def test_calibrated_scores_of_few_distinct_values_are_left_unchanged(task):
     # Where each fold has its share of the events of every cell, chance in one is confirmed by all others: .7 of such fits.
+    repetitions = 24
     kept = sum(
         tu.LSBoost("p", ["c"], task=task, min_rows=100, rounds=10, threads=1).fit(*cells(600, seed)).history_.chosen > 0
-        for seed in range(40)
+        for seed in range(repetitions)
     )
-    assert kept <= 40 * 0.067 + 3 * math.sqrt(40 * 0.067 * 0.933)
+    assert kept <= repetitions * 0.067 + 3 * math.sqrt(repetitions * 0.067 * 0.933)
 
 
-def test_the_order_of_rows_does_not_matter_where_many_are_alike():
+def test_the_order_of_rows_does_not_matter_with_duplicates():
     random = np.random.default_rng(7)
     data = {"a": random.integers(0, 4, 1000).astype(float), "c": random.choice(list("uvw"), 1000)}
     y = 3 * (data["a"] > 1) + (data["c"] == "u") + random.normal(size=1000)
@@ -428,7 +431,7 @@ def test_the_order_of_rows_does_not_matter_where_many_are_alike():
 # ------------------------------------------------------------------ gates and rounds
 
 
-def test_one_row_at_a_gate_proves_nothing():
+def test_a_single_gate_row_does_not_pass_a_level():
     y, level = np.r_[np.ones(40), np.zeros(40)], np.repeat([0.2, 0.8], 40)
     data = BinnedColumns([], [], 255)
     rules = RoundRules(ScoreScale(0.0, 1.0), 2, 1, 0.5)
@@ -439,7 +442,7 @@ def test_one_row_at_a_gate_proves_nothing():
         assert model.rounds[0].kept.tolist() == kept
 
 
-def test_rounds_go_on_until_every_part_of_the_rows_was_at_the_gates():
+def test_rounds_continue_until_every_fold_was_at_the_gate():
     class Late:
         """A model of which the third round is the first to move a score."""
 
@@ -473,7 +476,7 @@ def test_a_refit_is_one_model_of_all_rows():
     assert after < before
 
 
-def test_other_rows_may_judge_a_regressor():
+def test_a_validation_set_is_used_without_a_prediction():
     # Their outcomes are larger by far; there is no base score to suspect of having seen the others.
     random = np.random.default_rng(8)
     x, z = random.normal(size=(2, 800))
@@ -486,7 +489,7 @@ def test_other_rows_may_judge_a_regressor():
 
 
 @pytest.mark.parametrize("learner", ["tree", "linear"])
-def test_real_outcomes_of_any_size(learner):
+def test_real_outcomes_of_any_magnitude(learner):
     random = np.random.default_rng(9)
     x = random.normal(size=600)
     y = 3 * (x > 0) + random.normal(size=600)
@@ -499,7 +502,7 @@ def test_real_outcomes_of_any_size(learner):
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_lines_take_numbers_of_any_size():
+def test_lines_take_numbers_of_any_magnitude():
     random = np.random.default_rng(10)
     x = random.normal(size=600)
     y = 2 * x + random.normal(size=600)
@@ -514,7 +517,7 @@ def test_lines_take_numbers_of_any_size():
     assert np.isfinite(rough.predict({"x": [1e308, -1e308]})).all()
 
 
-def test_a_column_of_one_value_has_no_slope():
+def test_a_constant_column_has_no_slope():
     # Rounding makes of a mean of equal numbers another one: a deviation that is no spread to measure by.
     random = np.random.default_rng(0)
     for k in (0.1, 0.3, 1 / 3, 19000.123456):
@@ -526,7 +529,7 @@ def test_a_column_of_one_value_has_no_slope():
 
 
 @pytest.mark.parametrize("learner", ["tree", "linear"])
-def test_no_features_are_the_levels_alone(learner):
+def test_without_features_levels_are_shifted(learner):
     random = np.random.default_rng(12)
     p = random.random(2000)
     fix = tu.LSBoost("p", [], learner=learner, min_rows=200).fit({"p": p}, (random.random(2000) < p**2).astype(int))
@@ -541,21 +544,21 @@ class Odd(Ridge):
         return np.full(len(X), np.nan) if self.alpha == 1 else np.zeros((len(X), 1))
 
 
-def test_a_regressor_must_predict_one_number_a_row():
+def test_a_regressor_must_predict_one_number_per_row():
     data = rows(n=200)
     for alpha in (1, 2):
         with pytest.raises(TrueupError, match="Odd must predict one finite number per row"):
             tu.LSBoost("p", ["new"], learner=Odd(alpha=alpha), min_rows=50).fit(data, data["y"])
 
 
-def test_too_many_categories_for_a_regressor_are_refused(monkeypatch):
+def test_too_many_categories_for_a_regressor_are_rejected(monkeypatch):
     data = rows(n=200)
     monkeypatch.setattr(engine, "MAX_MATRIX_CELLS", 200 * 4)
     with pytest.raises(ArgumentError, match=r"200 rows of \d+ columns, one per category, are too many"):
         tu.LSBoost("p", ["country", "new"], learner=Ridge(), min_rows=50).fit(data, data["y"])
 
 
-def test_a_score_far_from_every_outcome_is_no_trouble():
+def test_scores_far_from_every_outcome_are_corrected():
     random = np.random.default_rng(13)
     x = random.normal(size=600)
     data = {"x": x, "p": np.where(x > 1, 1e100, 0.0)}
@@ -564,7 +567,7 @@ def test_a_score_far_from_every_outcome_is_no_trouble():
     assert fix.history_.loss_after < 0.1 * fix.history_.loss_before
 
 
-def test_outcomes_lie_within_their_limits():
+def test_outcomes_outside_their_limits_are_rejected():
     data = rows("regression", 300)
     with pytest.raises(DataError, match=r"outcomes must lie within limits; got .* at row .*\nhint: widen limits"):
         tu.LSBoost("p", FEATURES, task="regression", spacing="equal", limits=(100, 101)).fit(data, data["y"])
@@ -573,7 +576,7 @@ def test_outcomes_lie_within_their_limits():
         tu.LSBoost("p", FEATURES, limits=(0, 1)).fit(calm, calm["y"])
 
 
-def test_rounding_to_a_grid_is_told_even_where_no_round_is_kept():
+def test_rounding_to_a_grid_is_explained_without_rounds():
     data = rows(n=600)
     fix = tu.LSBoost("p", FEATURES, alpha=0.5).fit(data, data["y"])
     assert fix.history_.chosen == 0

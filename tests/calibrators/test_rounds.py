@@ -22,7 +22,7 @@ from trueup.data.folds import assign_folds
 from trueup.errors import ArgumentError
 
 
-def test_the_last_round_beyond_noise_is_chosen_by_hand():
+def test_the_last_significant_round_is_chosen():
     base = np.tile([0.7, 0.8, 0.6, 0.7], 4)
     better = base - np.tile([0.2, 0.1, 0.2, 0.1], 4)
     chosen, judged = choose_rounds(iter([base, better, better + 0.1]), None)
@@ -40,7 +40,7 @@ def test_weights_are_importance_weights():
     np.testing.assert_allclose(judged[1], (0.125, 0.875, np.sqrt(0.375**2 * 2) / 4 * np.sqrt(1.6 / 0.6)))
 
 
-def test_a_gain_within_the_errors_that_are_asked_for_is_noise():
+def test_a_gain_must_exceed_the_required_standard_errors():
     rows = 26
     base, spread = np.ones(rows), np.tile([0.1, -0.1], rows // 2)
     unit = (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * 0.1 / np.sqrt(rows - 1)  # all rows carry the error alike
@@ -51,7 +51,7 @@ def test_a_gain_within_the_errors_that_are_asked_for_is_noise():
         assert choose_rounds(iter([base, first, first - unit * gain - spread]), None)[0] == chosen
 
 
-def test_a_gain_that_a_handful_of_rows_carry_is_no_evidence():
+def test_a_gain_of_a_handful_of_rows_is_not_significant():
     base = np.full(1000, 0.5)
     few = base.copy()
     few[:3] -= 0.4  # three rare events, seen after the fact
@@ -62,12 +62,12 @@ def test_a_gain_that_a_handful_of_rows_carry_is_no_evidence():
     assert choose_rounds(iter([base, worse]), heavy)[0] == 0
 
 
-def test_dust_is_no_gain():
+def test_a_negligible_gain_is_not_kept():
     base = np.linspace(0.4, 0.6, 100)
     assert choose_rounds(iter([base, base - 1e-9]), None)[0] == 0
 
 
-def test_no_more_rounds_are_asked_for_than_patience_allows():
+def test_rounds_end_after_patience_rounds_without_a_gain():
     asked = []
 
     def losses():
@@ -82,7 +82,7 @@ def test_no_more_rounds_are_asked_for_than_patience_allows():
     assert asked == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_the_largest_losses_and_weights_have_an_error():
+def test_errors_of_very_large_losses_and_weights_are_finite():
     loss, gain, error = choose_rounds(iter([np.array([1e200, 2e200]), np.array([0.0, 0.0])]), np.array([1e50, 1e50]))[1][1]
     np.testing.assert_allclose((loss, gain, error), (0.0, 1.5e200, 0.5e200))
 
@@ -92,7 +92,7 @@ COLUMN = st.lists(st.sampled_from([0.0, -0.0, 1.5, 2.0, float("nan"), -3.0]), mi
 
 @settings(max_examples=60)
 @given(COLUMN, st.integers(2, 7), st.integers(0, 5), st.randoms(use_true_random=False))
-def test_parts_depend_on_content_and_not_on_order(values, parts, seed, shuffler):
+def test_folds_depend_on_content_and_not_on_order(values, parts, seed, shuffler):
     columns = [np.array(values), np.arange(len(values)) % 3]
     strata = np.array([shuffler.randint(0, 1) for _ in values], float)
     found = assign_folds(columns, strata, parts, seed)
@@ -106,7 +106,7 @@ def test_parts_depend_on_content_and_not_on_order(values, parts, seed, shuffler)
 
 
 @given(st.integers(2, 10), st.integers(0, 3), st.integers(0, 400), st.integers(0, 400))
-def test_each_part_has_its_share_of_each_stratum(parts, seed, zeros, ones):
+def test_each_fold_has_its_share_of_each_stratum(parts, seed, zeros, ones):
     strata = np.repeat([0.0, 1.0], [zeros, ones])
     if not len(strata):
         return
@@ -118,7 +118,7 @@ def test_each_part_has_its_share_of_each_stratum(parts, seed, zeros, ones):
 
 @settings(max_examples=60)
 @given(st.floats(0.05, 0.95), st.integers(20, 3000), st.floats(0.02, 0.5), st.integers(0, 3))
-def test_a_run_of_many_parts_is_a_share_of_each_stratum_however_few_the_rows(share, rows, rate, seed):
+def test_consecutive_folds_have_their_share_of_each_stratum(share, rows, rate, seed):
     strata = (np.arange(rows) < rate * rows).astype(float)
     held = assign_folds([np.arange(rows) * 0.1], strata, 1000, seed) < round(1000 * share)
     for level in (0, 1):
@@ -128,7 +128,7 @@ def test_a_run_of_many_parts_is_a_share_of_each_stratum_however_few_the_rows(sha
         )  # at random it would be as much as 3 x sqrt(n / 4), up to 80
 
 
-def test_rows_alike_stay_together_up_to_ten():
+def test_up_to_ten_duplicates_share_a_fold():
     column = np.repeat(np.arange(40.0), 10)
     found = assign_folds([column], np.zeros(400), 5, 0)
     assert all(len(set(found[column == value])) == 1 for value in range(40))
@@ -137,7 +137,7 @@ def test_rows_alike_stay_together_up_to_ten():
     assert np.bincount(common).tolist() == [11] * 5
 
 
-def test_events_of_rows_alike_are_dealt_as_chance_deals_them():
+def test_events_of_duplicates_are_assigned_at_random():
     # Where each part had its share of the events of a cell, what chance made of them in one part all others would confirm.
     cell, repeats = np.repeat(np.arange(40.0), 50), 30
     found = []
@@ -153,7 +153,7 @@ def test_events_of_rows_alike_are_dealt_as_chance_deals_them():
     assert np.mean(found) == pytest.approx(0.25 * 2 / 25, rel=0.1)
 
 
-def test_the_seed_deals_anew():
+def test_the_seed_changes_the_folds():
     column = np.arange(200.0)
     a, b, c = (assign_folds([column], np.zeros(200), 5, seed) for seed in (0, 0, 1))
     assert (a == b).all()
@@ -165,7 +165,7 @@ TASKS = {"binary": 1, "regression": 1, "multiclass": 3}
 
 @settings(max_examples=120)
 @given(st.sampled_from(sorted(TASKS)), st.integers(0, 10_000), st.floats(0.01, 30), st.booleans())
-def test_theta_is_the_minimum_that_scipy_finds(task, seed, spread, weighted):
+def test_theta_equals_the_minimum_of_scipy(task, seed, spread, weighted):
     random = np.random.default_rng(seed)
     loss, n = task_loss(task), int(random.integers(2, 60))
     F = spread * random.normal(size=(n, TASKS[task]))
@@ -182,12 +182,12 @@ def test_theta_is_the_minimum_that_scipy_finds(task, seed, spread, weighted):
     assert total(found) <= lowest + 1e-9 * abs(lowest) + 1e-14
 
 
-def test_theta_is_one_where_nothing_can_be_scaled():
+def test_theta_is_one_for_scores_of_zero():
     assert task_loss("binary").theta(np.array([0.0, 1.0]), np.zeros((2, 1)), None) == 1.0
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_losses_are_those_of_the_formulas(task):
+def test_losses_match_their_formulas(task):
     random = np.random.default_rng(4)
     P = random.dirichlet(np.ones(3), 50)[:, : TASKS[task]]
     y = random.integers(0, 2, 50).astype(float)
@@ -208,12 +208,12 @@ def test_losses_are_those_of_the_formulas(task):
         lambda: tu.Validation({"p": [0.5]}, None), lambda: tu.Validation(None, [1]), lambda: tu.Validation({}, [], patience=0),
     ],
 )  # fmt: skip
-def test_a_stopping_rule_refuses_what_it_cannot_do(make):
+def test_invalid_stopping_rules_are_rejected(make):
     with pytest.raises(ArgumentError):
         make()
 
 
-def test_a_history_prints_what_there_is_and_no_more():
+def test_a_long_history_prints_some_rounds():
     rounds = (Round(0, 0, 1.0, 0.5, 0.0, 0.0, True), Round(1, 0, 1.0, 0.4, 0.1, 0.02, True))
     assert repr(History(rounds, 1, "why", "training rows", "log loss")).splitlines() == [
         "History: why",

@@ -73,7 +73,7 @@ GROWTHS = {
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("name", GROWTHS)
-def test_the_forest_is_what_lightgbm_grew(name, missing):
+def test_the_forest_equals_the_model_of_lightgbm(name, missing):
     columns, F, y, _ = _data(missing=missing)
     grower, _ = _grown(columns, F, y, GROWTHS[name], start=F)
     forest = grower.forest(12)
@@ -84,7 +84,7 @@ def test_the_forest_is_what_lightgbm_grew(name, missing):
 
 
 @pytest.mark.parametrize("name", ["weights", "soft labels", "regression", "classes"])
-def test_the_forest_is_what_lightgbm_grew_for_every_task(name):
+def test_the_forest_equals_the_model_of_lightgbm_for_every_task(name):
     outputs = 3 if name == "classes" else 1
     columns, F, y, drift = _data(outputs=outputs)
     random = np.random.default_rng(1)
@@ -113,7 +113,7 @@ def test_soft_labels_are_not_rounded():
     np.testing.assert_allclose(p, 0.2, atol=0.02)
 
 
-def test_a_missing_number_unknown_in_training_goes_the_way_of_most_rows():
+def test_values_missing_only_at_prediction_follow_the_majority():
     # One split at 0.5 between 400 rows of 0 and 1,100 of 1; LightGBM itself would take missing for 0.
     x = np.repeat([0.0, 1.0], [400, 1_100])
     growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
@@ -126,7 +126,7 @@ def test_a_missing_number_unknown_in_training_goes_the_way_of_most_rows():
     assert _sums(flipped.forest(1), [np.array([np.nan])], np.zeros((1, 1)))[0, 0] == one
 
 
-def test_missing_has_a_side_of_its_own_and_an_unseen_code_scores_as_missing():
+def test_unseen_codes_score_as_missing():
     columns, F, _, _ = _data()
     grower, _ = _grown(columns, F, (columns[2] == -1).astype(float), GROWTHS["five leaves"], start=F, trees=30)
     row = [np.zeros(9), np.zeros(9), np.array([-1, 6, 7, 40, 2**30, 0, 1, 2, 3]), np.zeros(9)]
@@ -147,7 +147,7 @@ def test_the_number_of_threads_does_not_change_the_forest(loss):
     assert _same(*found)
 
 
-def test_the_seed_decides_the_forest():
+def test_the_seed_changes_the_forest():
     columns, F, y, _ = _data()
     a, b, c = (_grown(columns, F, y, GrowthParameters("log", seed=seed), start=F)[0].forest(12) for seed in (1, 1, 2))
     assert _same(a, b)
@@ -155,7 +155,7 @@ def test_the_seed_decides_the_forest():
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_features_binned_once_give_the_trees_of_binning_everything_anew(missing):
+def test_features_binned_once_give_the_same_trees_as_binning_again(missing):
     columns, F, y, _ = _data(missing=missing)
     growth = GROWTHS["five leaves"]
     grower, _ = _grown(columns, F, y, growth, start=F)
@@ -181,7 +181,7 @@ def _text(binned, F, y, growth, **sample):
 
 
 @pytest.mark.parametrize("where", ["memory", "files"])
-def test_rows_that_are_read_a_few_at_a_time_are_binned_as_a_matrix_is(where, monkeypatch, tmp_path):
+def test_rows_read_in_batches_are_binned_as_a_matrix(where, monkeypatch, tmp_path):
     # More rows than bins are found from, and many more than are read at a time.
     monkeypatch.setattr(engine, "SAMPLE_ROWS", 2_000)
     monkeypatch.setattr(engine._RowSequence, "batch_size", 700)
@@ -201,7 +201,7 @@ def test_rows_that_are_read_a_few_at_a_time_are_binned_as_a_matrix_is(where, mon
     assert _text(BinnedDataset(columns, kinds, growth), F, y, growth) == _text(whole, F, y, growth)
 
 
-def test_bins_are_those_of_the_reference():
+def test_a_reference_determines_the_bins():
     columns, F, y, _ = _data(rows=4_000)
     growth, half = replace(GROWTHS["five leaves"], bins=15), slice(0, 2_000)
     some = [column[half] for column in columns]
@@ -215,7 +215,7 @@ def test_bins_are_those_of_the_reference():
     assert _text(BinnedDataset(some, CATEGORICAL, growth), F[half], y[half], growth, sample=F) != expected
 
 
-def test_no_rows_and_nothing_to_learn_from_grow_nothing():
+def test_without_training_rows_no_trees_are_grown():
     columns, F, y, _ = _data(rows=100)
     growth, none = GrowthParameters("log"), np.arange(0)
     whole = BinnedDataset(columns, CATEGORICAL, growth)
@@ -230,7 +230,7 @@ def test_no_rows_and_nothing_to_learn_from_grow_nothing():
         assert np.abs(_sums(grower.forest(3), columns, F)).max() == 0
 
 
-def test_a_missing_number_goes_the_way_of_most_weight_where_machines_grew_the_tree():
+def test_missing_values_follow_the_larger_weight_in_distributed_trees():
     # 400 rows of 0 that weigh 10 each, 1,100 of 1: the counts say right, the hessians left.
     x, F = np.repeat([0.0, 1.0], [400, 1_100]), np.zeros((ROWS, 1))
     growth = GrowthParameters("log", depth=1, leaves=2, feature_fraction=1.0)
@@ -242,13 +242,13 @@ def test_a_missing_number_goes_the_way_of_most_weight_where_machines_grew_the_tr
     ]
 
 
-def test_only_several_machines_are_spoken_of():
+def test_parameters_of_distributed_training_need_several_machines():
     alone, together = (GrowthParameters("log", machines=many).training_parameters(2) for many in (1, 3))
     assert together == alone | {"tree_learner": "data", "num_machines": 3, "pre_partition": True}
 
 
 @pytest.mark.parametrize("loss", ["log", "squared", "classes"])
-def test_the_losses_are_those_of_the_rows_left_out(loss):
+def test_losses_are_those_of_held_out_rows(loss):
     outputs = 3 if loss == "classes" else 1
     columns, F, y, drift = _data(outputs=outputs)
     random = np.random.default_rng(2)
@@ -271,7 +271,7 @@ def test_the_losses_are_those_of_the_rows_left_out(loss):
         np.testing.assert_allclose(losses[trees - 1], np.average(each[valid], weights=weight[valid]), rtol=1e-6)
 
 
-def test_rows_that_are_not_trained_on_do_not_matter():
+def test_held_out_rows_do_not_affect_the_trees():
     columns, F, y, _ = _data()
     train = np.arange(0, ROWS, 2)
     other = np.where(np.arange(ROWS) % 2, 1 - y, y)
@@ -279,7 +279,7 @@ def test_rows_that_are_not_trained_on_do_not_matter():
     assert _same(a, b)
 
 
-def test_a_monotone_forest_never_falls_where_the_prediction_rises():
+def test_a_monotone_forest_does_not_decrease_in_the_prediction():
     columns, F, _, _ = _data()
     falling = (np.random.default_rng(3).random(ROWS) < 1 / (1 + np.exp(2 * F[:, 0]))).astype(float)
     grid = np.linspace(-4, 4, 201)[:, None]
@@ -294,7 +294,7 @@ def test_a_monotone_forest_never_falls_where_the_prediction_rises():
     assert steps(True).min() >= -1e-12
 
 
-def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
+def test_a_tree_without_a_split_is_counted_but_not_kept():
     # Half the trees may read only the constant column: they find nothing to split.
     F = np.zeros((ROWS, 1))
     x = np.tile([0.0, 1.0, 2.0], ROWS // 3)
@@ -313,7 +313,7 @@ def test_a_call_that_finds_no_split_counts_but_leaves_no_tree():
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_nothing_to_split_gives_a_forest_that_adds_nothing(with_features):
+def test_without_splits_the_forest_adds_nothing(with_features):
     columns, F = [np.zeros(ROWS)] if with_features else [], np.ones((ROWS, 1))
     y = np.tile([0.0, 1.0], ROWS // 2)
     grower, _ = _grown(columns, F, y, GrowthParameters("log"), start=np.zeros_like(F), trees=3)
@@ -321,7 +321,7 @@ def test_nothing_to_split_gives_a_forest_that_adds_nothing(with_features):
     assert len(grower.forest(0)) == 0
 
 
-def test_lightgbm_says_nothing_in_any_thread(capfd):
+def test_lightgbm_is_silent_in_every_thread(capfd):
     F, y = np.ones((ROWS, 1)), np.tile([0.0, 1.0], ROWS // 2)
     growth = GrowthParameters("log")
 
