@@ -414,7 +414,7 @@ def test_degenerate_curves_and_truths_are_rejected():
         figures.draw_pr({"a": replace(decisions.expected_pr(P), area=math.nan)})
     with pytest.raises(DataError, match="rows of both outcomes"):
         figures.draw_roc(decisions.expected_roc(P), truth=(np.zeros(4), P))
-    with pytest.raises(DataError, match="must be equally long; got 4 and 2"):
+    with pytest.raises(DataError, match="must have equal length; got 4 and 2"):
         figures.draw_roc(decisions.expected_roc(P), truth=(Y, P[:2]))
 
 

@@ -18,14 +18,15 @@ from trueup.reports.model import (
     AuditView,
     Cell,
     CurveView,
-    Heading,
     Name,
     Section,
     TableView,
+    column,
     column_names,
     count_cell,
     finding_state,
     interval_cell,
+    make_table,
     number_cell,
     p_cell,
     ratio_cell,
@@ -33,12 +34,12 @@ from trueup.reports.model import (
     text_cell,
     view_curve,
 )
-from trueup.reports.plots import RatioScale, curve_axis, ratio_scale
+from trueup.reports.plots import curve_axis, ratio_scale
 from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trueup._types import FloatArray
     from trueup.audits.result import Audit, Finding
@@ -203,71 +204,63 @@ def _table(
     ranks: Mapping[Key, tuple[int, int]],
     vocabulary: Vocabulary,
 ) -> TableView:
+    """Lay out the segments with the change of their ratio, and with the test of every audit."""
     names, results = list(audits), list(audits.values())
-    scale, with_ratio = ratio_scale(*results), len(results) > 2
-    per_audit = (
-        Heading("state", STATE_MEANING, "state"),
-        *([Heading("obs/exp", "observed/expected")] if with_ratio else []),
-        Heading("sigma", SIGMA_MEANING),
-        Heading("adjusted p", f"p-value adjusted for the number of {vocabulary.segments}"),
-    )
-    headings = (
-        Heading(vocabulary.segment, "", "name"),
-        Heading(vocabulary.rows),
-        Heading("obs/exp", f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
-        Heading(scale.text, "on a logarithmic axis: hollow before, filled after, with its interval", "forest"),
-        *(per_audit * len(results)),
-    )
-    rows, filters = [], []
-    columns = [column_names(result) for result in results]
-    indices = {name: index for index, name in enumerate(dict.fromkeys(name for listed in columns for name in listed))}
-    for key, row in findings.items():
-        count = max(finding.n for finding in row if finding is not None)
-        rank, audit = ranks[key]
-        used = [indices[columns[audit][column]] for column in results[audit].keys.columns[rank] if column >= 0]
-        filters.append((" ".join(map(str, used)), count))
-        rows.append(
-            (
-                text_cell(_segment(row), rows=len(findings)),
-                count_cell(count),
-                *_change_cells(results[-1], row[0], row[-1], scale),
-                *(
-                    cell
-                    for result, finding in zip(results, row, strict=True)
-                    for cell in _audit_cells(result, finding, with_ratio=with_ratio)
-                ),
-            )
-        )
-    used_columns = {int(index) for used, _ in filters for index in used.split()}
-    return TableView(
-        headings,
-        tuple(rows),
-        max(max(result.tested for result in results) - len(rows), 0),
-        groups=(("", 2), ("change", 2), *((name, len(per_audit)) for name in names)),
-        filters=tuple(filters),
-        columns=tuple((index, shorten(name, 60)) for name, index in indices.items() if index in used_columns),
-    )
+    scale = ratio_scale(*results)
 
+    def change(row: Sequence[Finding | None]) -> Cell:
+        """Show how observed/expected changed, sorted by how much closer to 1 it came."""
+        if row[0] is None or row[-1] is None:
+            return Cell("", "moved")
+        ratios = (row[0].ratio, row[-1].ratio)
+        before, after = (abs(math.log(r)) if r > 0 and math.isfinite(r) else math.nan for r in ratios)
+        sort = f"{before - after:.7g}" if math.isfinite(before - after) else ""
+        return Cell(" → ".join(map(number, ratios)), "moved", sort)
 
-def _change_cells(audit: Audit, first: Finding | None, last: Finding | None, scale: RatioScale) -> tuple[Cell, ...]:
-    """Show how observed/expected changed, sorted by how much closer to 1 it came."""
-    if first is None or last is None:
-        return Cell("", "moved"), Cell("", "forest")
-    distances = [abs(math.log(f.ratio)) if f.ratio > 0 and math.isfinite(f.ratio) else math.nan for f in (first, last)]
-    closer = distances[0] - distances[1]
-    sort = f"{closer:.7g}" if math.isfinite(closer) else ""
-    text = f"{number(first.ratio)} → {number(last.ratio)}"
-    return Cell(text, "moved", sort), ratio_cell(audit, last, scale, before=first.ratio)
+    def marks(row: Sequence[Finding | None]) -> Cell:
+        if row[0] is None or row[-1] is None:
+            return Cell("", "forest")
+        return ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
 
+    def value(index: int, cell: Callable[[Finding], Cell]) -> Callable[[Any], Cell]:
+        return lambda row: Cell("") if row[index] is None else cell(row[index])
 
-def _audit_cells(audit: Audit, finding: Finding | None, *, with_ratio: bool) -> tuple[Cell, ...]:
-    if finding is None:
-        return (state_cell(audit, None), *(Cell("") for _ in range(3 if with_ratio else 2)))
-    return (
-        state_cell(audit, finding),
-        *([number_cell(finding.ratio)] if with_ratio else []),
-        number_cell(finding.sigma),
-        p_cell(finding.p_adjusted),
+    def audit_columns(index: int) -> list[Any]:
+        ratio = column("obs/exp", value(index, lambda f: number_cell(f.ratio)), "observed/expected")
+        adjusted = f"p-value adjusted for the number of {vocabulary.segments}"
+        return [
+            column("state", lambda row: state_cell(results[index], row[index]), STATE_MEANING, "state"),
+            *([ratio] if len(results) > 2 else []),
+            column("sigma", value(index, lambda f: number_cell(f.sigma)), SIGMA_MEANING),
+            column("adjusted p", value(index, lambda f: p_cell(f.p_adjusted)), adjusted),
+        ]
+
+    per_audit = [audit_columns(index) for index in range(len(results))]
+    both = "on a logarithmic axis: hollow before, filled after, with its interval"
+    columns = [
+        column(vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(findings)), kind="name"),
+        column(vocabulary.rows, lambda row: count_cell(max(f.n for f in row if f is not None))),
+        column("obs/exp", change, f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
+        column(scale.text, marks, both, "forest"),
+        *(item for listed in per_audit for item in listed),
+    ]
+    known = [column_names(result) for result in results]
+    used = {
+        key: [known[index][code] for code in results[index].keys.columns[rank] if code >= 0]
+        for key, (rank, index) in ranks.items()
+    }
+    indices = {name: index for index, name in enumerate(dict.fromkeys(name for listed in known for name in listed))}
+    shown = {name for listed in used.values() for name in listed}
+    return make_table(
+        columns,
+        findings.values(),
+        max(max(result.tested for result in results) - len(findings), 0),
+        groups=(("", 2), ("change", 2), *((name, len(per_audit[0])) for name in names)),
+        filters=tuple(
+            (" ".join(str(indices[name]) for name in used[key]), max(f.n for f in row if f is not None))
+            for key, row in findings.items()
+        ),
+        columns_to_filter=tuple((index, shorten(name, 60)) for name, index in indices.items() if name in shown),
     )
 
 
@@ -335,28 +328,20 @@ def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, 
         f"account for {100 * explanation.accounted:.0f}% of the squared changes, largest first."
     )
     unit = "weight" if model.schema.weight else rows
-    headings = (
-        Heading(vocabulary.segment, "", "name"),
-        Heading("scores", "range of scores before the fix", "interval"),
-        Heading(rows),
-        Heading(f"share of {unit}", f"of the {unit} the model was fitted on"),
-        Heading("before", "mean score before the fix"),
-        Heading("after", "mean score after the fix"),
-        Heading(vocabulary.observed, "mean outcome"),
-    )
-    table = tuple(
-        (
-            text_cell(correction.segment),
-            interval_cell(correction.low, correction.high),
-            count_cell(correction.rows),
-            number_cell(correction.share, f"{100 * correction.share:.1f}%"),
-            number_cell(correction.before),
-            number_cell(correction.after),
-            number_cell(correction.observed),
-        )
-        for correction in explanation.corrections
-    )
-    return Section(title, lead, TableView(headings, table))
+    columns = [
+        column(vocabulary.segment, lambda c: text_cell(c.segment), kind="name"),
+        column("scores", lambda c: interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
+        column(rows, lambda c: count_cell(c.rows)),
+        column(
+            f"share of {unit}",
+            lambda c: number_cell(c.share, f"{100 * c.share:.1f}%"),
+            f"of the {unit} the model was fitted on",
+        ),
+        column("before", lambda c: number_cell(c.before), "mean score before the fix"),
+        column("after", lambda c: number_cell(c.after), "mean score after the fix"),
+        column(vocabulary.observed, lambda c: number_cell(c.observed), "mean outcome"),
+    ]
+    return Section(title, lead, make_table(columns, explanation.corrections))
 
 
 def _other_score(model: Model, audits: Sequence[Audit]) -> str:
@@ -371,24 +356,13 @@ def _other_score(model: Model, audits: Sequence[Audit]) -> str:
 
 def _patches(patches: PatchMap) -> Section:
     listed = patches.patch_list
-    headings = (
-        Heading("patch", "", "name"),
-        Heading("scores", "", "interval"),
-        Heading("rows"),
-        Heading("predicted"),
-        Heading("observed"),
-        Heading(f"change of {listed.scale}"),
-    )
-    rows = tuple(
-        (
-            text_cell(f"{index}. {patch.group}"),
-            Cell(str(patch.score_range), "interval"),
-            count_cell(patch.rows),
-            number_cell(patch.before),
-            number_cell(patch.observed),
-            number_cell(patch.shift, f"{patch.shift:+.4g}"),
-        )
-        for index, patch in enumerate(listed.patches[:MAX_PATCHES], start=1)
-    )
+    columns = [
+        column("patch", lambda item: text_cell(f"{item[0]}. {item[1].group}"), kind="name"),
+        column("scores", lambda item: Cell(str(item[1].cell), "interval"), kind="interval"),
+        column("rows", lambda item: count_cell(item[1].rows)),
+        column("predicted", lambda item: number_cell(item[1].before)),
+        column("observed", lambda item: number_cell(item[1].observed)),
+        column(f"change of {listed.scale}", lambda item: number_cell(item[1].shift, f"{item[1].shift:+.4g}")),
+    ]
     lead = "Each patch corrects the error left by the patches before it. Figures are those of the training rows."
-    return Section("Patches, in order", lead, TableView(headings, rows))
+    return Section("Patches, in order", lead, make_table(columns, enumerate(listed.patches[:MAX_PATCHES], start=1)))

@@ -28,10 +28,12 @@ from trueup.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from trueup._types import IntArray
     from trueup.audits.result import Audit, Finding
+
+    Column = tuple["Heading", Callable[[Any], "Cell"]]
 
 MAX_TABLE_ROWS = 1000
 MAX_CURVES = 4
@@ -58,6 +60,8 @@ STATES = {
     "absent": "absent",
 }
 STATE_MEANING = "miscalibrated: the adjusted p-value is at most alpha"
+RATIO_MEANING = "observed/expected and its interval on a logarithmic axis"
+DETECTABLE_MEANING = "the shift that would have been detected with 80% power"
 SIGMA_MEANING = "range of the cumulative differences, in standard deviations under calibration"
 METRICS = {
     "brier": ("Brier score", "mean squared difference between score and outcome; lower is better"),
@@ -151,7 +155,7 @@ class TableView:
     """A table and the number of rows that were left out of it.
 
     ``groups`` are headings over several columns. ``filters`` has, per row, the indices of its data columns and its number
-    of rows of data; ``columns`` are the data columns to filter by, as index and name.
+    of rows of data; ``columns_to_filter`` are the data columns, as index and name.
     """
 
     headings: tuple[Heading, ...]
@@ -159,7 +163,7 @@ class TableView:
     more: int = 0
     groups: tuple[tuple[str, int], ...] = ()
     filters: tuple[tuple[str, int], ...] = ()
-    columns: tuple[tuple[int, str], ...] = ()
+    columns_to_filter: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,52 @@ def state_cell(audit: Audit, finding: Finding | None) -> Cell:
 def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: float = math.nan) -> Cell:
     """Show a ratio and its interval on a line, with the ratio of an earlier audit."""
     return Cell("", "forest", state=finding_state(audit, finding), ratio=plots.ratio_mark(finding, scale, before))
+
+
+# Tables
+
+
+def column(text: str, cell: Callable[[Any], Cell], meaning: str = "", kind: str = "number") -> Column:
+    """Return a column of a table: its heading, and the function that makes the cell of an item."""
+    return Heading(text, meaning, kind), cell
+
+
+def make_table(columns: Sequence[Column], items: Iterable[Any], more: int = 0, **parts: Any) -> TableView:
+    """Build a table with one row per item."""
+    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
+    return TableView(tuple(heading for heading, _ in columns), rows, more, **parts)
+
+
+def ratio_columns(
+    audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
+) -> list[Column]:
+    """Return the columns of observed/expected: the ratio, its interval, and both on an axis."""
+    scale, unadjusted = plots.ratio_scale(audit), f"not adjusted for the number of {vocabulary.segments}"
+
+    def interval(item: Any) -> Cell:
+        return interval_cell(finding_of(item).ratio_low, finding_of(item).ratio_high)
+
+    return [
+        column("obs/exp", lambda item: number_cell(finding_of(item).ratio), "observed/expected"),
+        column(
+            f"{percent(1 - audit.settings.alpha)} interval", interval, f"of observed/expected, {unadjusted}", "interval"
+        ),
+        column(scale.text, lambda item: ratio_cell(audit, finding_of(item), scale), RATIO_MEANING, "forest"),
+    ]
+
+
+def significance_columns(
+    audit: Audit, vocabulary: Vocabulary, finding_of: Callable[[Any], Finding] = lambda item: item
+) -> list[Column]:
+    """Return the columns of the test: the state of a segment, and its adjusted p-value."""
+    meaning = f"p-value adjusted for the number of {vocabulary.segments}"
+    return [
+        column("state", lambda item: state_cell(audit, finding_of(item)), STATE_MEANING, "state"),
+        column("adjusted p", lambda item: p_cell(finding_of(item).p_adjusted), meaning),
+    ]
+
+
+# Curves
 
 
 def view_curve(
@@ -462,48 +512,27 @@ def column_names(audit: Audit) -> list[str]:
 
 def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None) -> TableView:
     """Lay out the worst segments."""
-    weighted = audit.schema.weight is not None
-    scale = plots.ratio_scale(audit)
-    level, segments = percent(1 - audit.settings.alpha), vocabulary.segments
-    headings = (
-        Heading(vocabulary.segment, "", "name"),
-        Heading("state", STATE_MEANING, "state"),
-        Heading(vocabulary.rows),
-        *([Heading("weight", "sum of the weights")] if weighted else []),
-        Heading(vocabulary.observed, "mean outcome"),
-        Heading(vocabulary.expected, "mean prediction"),
-        Heading("obs/exp", "observed/expected"),
-        Heading(f"{level} interval", f"of observed/expected, not adjusted for the number of {segments}", "interval"),
-        Heading(scale.text, "observed/expected and its interval on a logarithmic axis", "forest"),
-        Heading("sigma", SIGMA_MEANING),
-        Heading("adjusted p", f"p-value adjusted for the number of {segments}"),
-        Heading("bias", "observed - expected"),
-        Heading("detectable", "the shift that would have been detected with 80% power"),
-    )
     findings = audit.worst(min(MAX_TABLE_ROWS if max_rows is None else max_rows, audit.tested))
-    rows = tuple(
-        (
-            text_cell(finding.segment, rows=len(findings)),
-            state_cell(audit, finding),
-            count_cell(finding.n),
-            *([number_cell(finding.weight)] if weighted else []),
-            number_cell(finding.observed),
-            number_cell(finding.expected),
-            number_cell(finding.ratio),
-            interval_cell(finding.ratio_low, finding.ratio_high),
-            ratio_cell(audit, finding, scale),
-            number_cell(finding.sigma),
-            p_cell(finding.p_adjusted),
-            number_cell(finding.bias, signed(finding.bias)),
-            number_cell(finding.mde, number(finding.mde, 2)),
-        )
-        for finding in findings
-    )
-    columns = [[int(column) for column in audit.keys.columns[rank] if column >= 0] for rank in range(len(findings))]
-    filters = tuple((" ".join(map(str, used)), finding.n) for used, finding in zip(columns, findings, strict=True))
+    state, p_adjusted = significance_columns(audit, vocabulary)
+    weight = column("weight", lambda f: number_cell(f.weight), "sum of the weights")
+    columns = [
+        column(vocabulary.segment, lambda f: text_cell(f.segment, rows=len(findings)), kind="name"),
+        state,
+        column(vocabulary.rows, lambda f: count_cell(f.n)),
+        *([weight] if audit.schema.weight is not None else []),
+        column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
+        column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
+        *ratio_columns(audit, vocabulary),
+        column("sigma", lambda f: number_cell(f.sigma), SIGMA_MEANING),
+        p_adjusted,
+        column("bias", lambda f: number_cell(f.bias, signed(f.bias)), "observed - expected"),
+        column("detectable", lambda f: number_cell(f.mde, number(f.mde, 2)), DETECTABLE_MEANING),
+    ]
+    used = [[int(index) for index in audit.keys.columns[rank] if index >= 0] for rank in range(len(findings))]
+    filters = tuple((" ".join(map(str, indices)), f.n) for indices, f in zip(used, findings, strict=True))
     names = column_names(audit)
-    choices = tuple((index, shorten(names[index], 60)) for index in sorted({index for used in columns for index in used}))
-    return TableView(headings, rows, audit.tested - len(rows), filters=filters, columns=choices)
+    choices = tuple((index, shorten(names[index], 60)) for index in sorted({i for indices in used for i in indices}))
+    return make_table(columns, findings, audit.tested - len(findings), filters=filters, columns_to_filter=choices)
 
 
 def map_columns(

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from jinja2 import Environment
-
     from trueup._types import FloatArray
     from trueup.audits.result import Finding
     from trueup.reports.model import Section, TableView
@@ -181,7 +179,15 @@ def build_page(
 def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: Any) -> str:
     """Return the HTML page of `report`; ``options`` are those of `build_page`."""
     page = build_page(results, **options)
-    environment = _environment()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("trueup.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
     script = environment.get_template("script.html.j2").render()
     alpha = percent(last.settings.alpha)
@@ -207,18 +213,6 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: An
             alpha=alpha, segment=vocabulary.segment, segments=vocabulary.segments
         ),
         version=trueup.__version__,
-    )
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("trueup.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 

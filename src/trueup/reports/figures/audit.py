@@ -215,7 +215,13 @@ def draw_segments(audit: Audit, ax: Axes | None = None, *, count: int = 20, titl
     style_axes(ax, title, f"{quantity} ({percent(1 - audit.settings.alpha)} interval)", "")
     ax.grid(visible=False, axis="y")
     if as_ratio:
-        _set_ratio_axis(ax, values)
+        low, high = min(float(values.min()), 0.9), max(float(values.max()), 1.1)
+        ticks = [tick for tick in RATIO_TICKS if high / low <= 2.5 or tick not in FINE_RATIO_TICKS]
+        ticks = [tick for tick in ticks if low / 1.05 <= tick <= high * 1.05]
+        ax.set_xscale("log")
+        ax.set_xlim(low / 1.08, high * 1.08)
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
     place_legend(ax)
     return ax
 
@@ -234,13 +240,3 @@ def _draw_intervals(ax: Axes, values: FloatArray, chosen: BoolArray, colour: str
             values[places, 0], places, linestyle="none", marker="o", markersize=6, markerfacecolor=face,
             markeredgecolor=colour, markeredgewidth=1.5, zorder=3, label=label,
         )  # fmt: skip
-
-
-def _set_ratio_axis(ax: Axes, values: FloatArray) -> None:
-    low, high = min(float(values.min()), 0.9), max(float(values.max()), 1.1)
-    ticks = [tick for tick in RATIO_TICKS if high / low <= 2.5 or tick not in FINE_RATIO_TICKS]
-    ticks = [tick for tick in ticks if low / 1.05 <= tick <= high * 1.05]
-    ax.set_xscale("log")
-    ax.set_xlim(low / 1.08, high * 1.08)
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()

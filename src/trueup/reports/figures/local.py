@@ -93,8 +93,10 @@ def draw_landscape(
     if opacity is not None:
         ax.scatter(places[known, 0], places[known, 1], color=GREY, linewidths=0, zorder=0.5, **style)
         style["alpha"] = opacity[order]
+    colours = require("matplotlib.colors", extra="plots").LinearSegmentedColormap
+    shades = [*UNDERCONFIDENT[::-1], *OVERCONFIDENT[1:]] if signed else OVERCONFIDENT
     marks = ax.scatter(
-        places[order, 0], places[order, 1], c=error[order], cmap=_colour_map(signed=signed),
+        places[order, 0], places[order, 1], c=error[order], cmap=colours.from_list("errors", shades),
         vmin=-limit if signed else 0.0, vmax=limit, linewidths=0, **style,
     )  # fmt: skip
     over, under = bool(scale_errors.max() > limit), bool(scale_errors.min() < -limit)
@@ -104,7 +106,10 @@ def draw_landscape(
     note = "\n(above 0: overconfident)" if signed else "" if opacity is None else "\n(grey: not significant)"
     bar.set_label("local calibration error" + note, color=INK)
     bar.ax.tick_params(color=INK, labelcolor=INK, length=2)
-    style_axes(ax, title, *_column_names(phi, ("embedding, first column", "second column")))
+    names = getattr(phi, "column_names", getattr(phi, "columns", None))  # the former in pyarrow only
+    listed = [] if names is None else list(names)
+    named = [type(name) for name in listed] == [str, str]
+    style_axes(ax, title, *(listed if named else ("embedding, first column", "second column")))
     return ax
 
 
@@ -116,17 +121,6 @@ def _opacities(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, FloatArray | No
     alpha = (1.0 - lce.level) * (1.0 + 1e-9)
     conditions = [np.asarray(lce.p_adjusted) <= alpha, np.asarray(lce.p_value) <= alpha]
     return np.abs(lce.error), np.select(conditions, [1.0, HALF], FAINT)
-
-
-def _colour_map(*, signed: bool) -> Any:
-    colours = require("matplotlib.colors", extra="plots").LinearSegmentedColormap
-    return colours.from_list("errors", [*UNDERCONFIDENT[::-1], *OVERCONFIDENT[1:]] if signed else OVERCONFIDENT)
-
-
-def _column_names(phi: Any, default: tuple[str, str]) -> tuple[str, str]:
-    names = getattr(phi, "column_names", getattr(phi, "columns", None))  # the former in pyarrow only
-    listed = [] if names is None else list(names)
-    return (listed[0], listed[1]) if [type(name) for name in listed] == [str, str] else default
 
 
 def draw_lce_cdf(

@@ -98,7 +98,9 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
     crowded = len(named) + len(known) > MAX_LINES_INSIDE or max(map(len, named)) > MAX_NAME_INSIDE
     separator = "\n" if crowded else " "
     ax = get_axes(ax, 8.2 if crowded else 4.8, 4.8)
-    _draw_chance(kind, ax, named)
+    shares = dict.fromkeys(round(float(item.y[-1]), 3) for item in named.values())
+    for start, end in [(0.0, 1.0)] if kind == "roc" else [(share, share) for share in shares]:  # uninformative scores
+        ax.plot([0.0, 1.0], [start, end], color=COLOURS[-1], linestyle=":", linewidth=1.2, zorder=2)
     levels = ", ".join(dict.fromkeys(percent(item.level) for item in named.values()))
     band_label = f"{'bands' if len(named) > 1 else 'band'}: {levels}"  # once for all bands
     for (name, item), style in zip(named.items(), styles, strict=True):
@@ -181,10 +183,3 @@ def band_outline(curve: ExpectedCurve) -> tuple[FloatArray, FloatArray]:
         below = thin_line([0.0, *left, 1.0], [low[0], *low, low[-1]])
     x, y = (np.concatenate([first, second[::-1]]) for first, second in zip(above, below, strict=True))
     return x, y
-
-
-def _draw_chance(kind: str, ax: Axes, named: Mapping[str, Any]) -> None:
-    """Draw the curve of uninformative scores: the diagonal, or the share of positives."""
-    shares = dict.fromkeys(round(float(item.y[-1]), 3) for item in named.values())
-    for start, end in [(0.0, 1.0)] if kind == "roc" else [(share, share) for share in shares]:
-        ax.plot([0.0, 1.0], [start, end], color=COLOURS[-1], linestyle=":", linewidth=1.2, zorder=2)

@@ -9,10 +9,12 @@ import numpy as np
 
 from trueup.audits.text import number
 from trueup.decisions.decision_curve import odds
-from trueup.reports.model import Cell, Heading, Section, TableView, number_cell
+from trueup.reports.model import Cell, Section, column, make_table, number_cell
 from trueup.reports.plots import Frame, choose_axis
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trueup._types import BoolArray, FloatArray
     from trueup.audits.result import Audit
     from trueup.reports.profiles.profile import SectionPlan, Vocabulary
@@ -53,18 +55,37 @@ def net_benefit(audit: Audit) -> NetBenefit:
 def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """Plot the decision curve and tabulate it at some thresholds."""
     benefit, weighted = net_benefit(audit), audit.schema.weight is not None
-    end = plan.parameters.get("max_threshold") or _curve_end(benefit)
+    enough = benefit.threshold[benefit.share >= MIN_TREATED_SHARE]
+    end = plan.parameters.get("max_threshold") or max(float(enough[-1]) if len(enough) else 0.0, MIN_CURVE_END)
     thresholds = plan.parameters.get("thresholds", DEFAULT_THRESHOLDS)
     indices = sorted({int(np.argmin(np.abs(benefit.threshold - t))) for t in thresholds})
     unit = f"net benefit per 1,000 {vocabulary.rows}"
-    headings = (
-        Heading("threshold", "", "name"),
-        Heading("treated", f"share of the {vocabulary.rows} at or above the threshold"),
-        Heading("model", unit),
-        Heading("treat all", unit),
-        Heading("treat none", unit),
-        Heading("best", "the strategy significantly better than both others, at this threshold alone", "interval"),
-    )
+
+    def per_1000(values: FloatArray) -> Callable[[int], Cell]:
+        return lambda index: number_cell(1000 * float(values[index]), _per_1000(float(values[index])))
+
+    def threshold(index: int) -> Cell:
+        text = f"{benefit.threshold[index]:.2f}"
+        return Cell(text, "name", text, value=float(text))
+
+    def winner(index: int) -> Cell:
+        differences = {other: compare_strategies(benefit, index)["model", other] for other in ("treat all", "treat none")}
+        tooltip = "; ".join(
+            f"model - {other}: {_per_1000(gain.value)} ± {_per_1000(SIGNIFICANT * gain.error)}"
+            for other, gain in differences.items()
+        )
+        return Cell("", "interval") if weighted else Cell(best_strategy(benefit, index), "interval", title=tooltip)
+
+    share = f"share of the {vocabulary.rows} at or above the threshold"
+    meaning = "the strategy significantly better than both others, at this threshold alone"
+    columns = [
+        column("threshold", threshold, kind="name"),
+        column("treated", lambda index: number_cell(float(benefit.share[index]), f"{benefit.share[index]:.1%}"), share),
+        column("model", per_1000(benefit.model), unit),
+        column("treat all", per_1000(benefit.treat_all), unit),
+        column("treat none", lambda _: number_cell(0, "0"), unit),
+        column("best", winner, meaning, "interval"),
+    ]
     best = (
         f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
         "difference."
@@ -73,13 +94,7 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
         f"{plan.lead} Figures in the table are net true positives per 1,000 {vocabulary.rows}. "
         f"{_describe_losses(benefit, end)} {NO_BEST if weighted else best}"
     )
-    rows = tuple(_row(benefit, index, weighted=weighted) for index in indices)
-    return Section(plan.title, lead.strip(), TableView(headings, rows), _plot(benefit, end, unit))
-
-
-def _curve_end(benefit: NetBenefit) -> float:
-    enough = np.flatnonzero(benefit.share >= MIN_TREATED_SHARE)
-    return max(float(benefit.threshold[enough[-1]]) if len(enough) else 0.0, MIN_CURVE_END)
+    return Section(plan.title, lead.strip(), make_table(columns, indices), _plot(benefit, end, unit))
 
 
 # Which strategy is best
@@ -133,25 +148,9 @@ def best_strategy(benefit: NetBenefit, index: int) -> str:
     return "no clear winner"
 
 
-def _row(benefit: NetBenefit, index: int, *, weighted: bool) -> tuple[Cell, ...]:
-    threshold, share = float(benefit.threshold[index]), float(benefit.share[index])
-    model, treat_all = 1000 * float(benefit.model[index]), 1000 * float(benefit.treat_all[index])
-    differences = compare_strategies(benefit, index)
-    tooltip = "; ".join(
-        f"model - {other}: {_per_1000(1000 * gain.value)} ± {_per_1000(1000 * SIGNIFICANT * gain.error)}"
-        for other, gain in ((other, differences["model", other]) for other in ("treat all", "treat none"))
-    )
-    return (
-        Cell(f"{threshold:.2f}", "name", f"{threshold:.2f}", value=round(threshold, 2)),
-        number_cell(share, f"{100 * share:.1f}%"),
-        number_cell(model, _per_1000(model)),
-        number_cell(treat_all, _per_1000(treat_all)),
-        number_cell(0, "0"),
-        Cell("" if weighted else best_strategy(benefit, index), "interval", title="" if weighted else tooltip),
-    )
-
-
 def _per_1000(value: float) -> str:
+    """Format a net benefit per row as net true positives per 1,000 rows."""
+    value *= 1000
     return f"{round(value, 1) + 0.0:,.1f}" if abs(value) < 1e6 else number(value)  # + 0.0 removes the sign of -0.0
 
 

@@ -26,12 +26,10 @@ METRICS = (
 )  # fmt: skip
 
 
-def _bundled_profiles() -> tuple[str, ...]:
-    names = [path.name for path in resources.files(__package__).iterdir() if path.name.endswith(".toml")]
-    return tuple(sorted((name.removesuffix(".toml") for name in names), key=lambda name: (name != "general", name)))
-
-
-PROFILES = _bundled_profiles()
+_files = (path.name for path in resources.files(__package__).iterdir())
+PROFILES = tuple(
+    sorted((name[:-5] for name in _files if name.endswith(".toml")), key=lambda name: (name != "general", name))
+)
 """Names of the profiles in this package: one per TOML file, "general" first."""
 
 

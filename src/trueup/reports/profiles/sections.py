@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import betainc, betaincinv, expit
@@ -14,30 +15,25 @@ from trueup.metrics.inference import normal_quantile
 from trueup.reports import model
 from trueup.reports.model import (
     Cell,
-    Heading,
     Section,
-    TableView,
+    column,
     count_cell,
     interval_cell,
+    make_table,
     number_cell,
-    p_cell,
-    ratio_cell,
-    state_cell,
+    ratio_columns,
+    significance_columns,
     text_cell,
 )
-from trueup.reports.plots import ratio_scale
 from trueup.reports.profiles.decision import decision_section
 from trueup.reports.profiles.profile import METRICS, Profile, load_profile, plural
 from trueup.reports.text import nearest_integer, percent, summary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from trueup.audits.result import Audit, Finding
-    from trueup.reports.plots import RatioScale
+    from trueup.audits.result import Audit
     from trueup.reports.profiles.profile import SectionPlan, Vocabulary
-
-    Levels = Mapping[int, list[int]]  # column index -> ranks of its single-column segments
 
 MAX_VALUES = 200
 MAX_GRADES = 200
@@ -52,6 +48,11 @@ NEEDS_ROWS = {"metrics", "slope", "decision"}
 UNADJUSTED = "The interval and p consider the mean of one row of the table only, and are not adjusted"
 JEFFREYS_ENDS = "It starts at 0 without events and ends at 1 if all rows are events (Brown, Cai & DasGupta 2001)"
 ROBUST_ERRORS = "Standard errors and intervals are robust (sandwich estimator; Huber 1967, White 1982)."
+OE_READINGS = {
+    0: "no significant difference between observed and predicted",
+    1: "more was observed than predicted",
+    -1: "less was observed than predicted",
+}
 NO_REGRESSION = (
     "The regression has no finite solution for these rows: they have one outcome, one score, or a score that separates the "
     "outcomes."
@@ -92,10 +93,10 @@ def column_levels(audit: Audit) -> dict[int, list[int]]:
     single = np.flatnonzero((keys.depth == 1) & (keys.target == 0))
     columns, codes = (part[single].max(axis=1) for part in (keys.columns, keys.codes))  # unused places hold -1
     order = np.lexsort((codes, columns))
-    levels: dict[int, list[int]] = {column: [] for column in range(len(audit.schema.features))}
-    for column, rank in zip(columns[order].tolist(), single[order].tolist(), strict=True):
-        if column in levels:  # user-defined segments come after the columns
-            levels[column].append(rank)
+    levels: dict[int, list[int]] = {index: [] for index in range(len(audit.schema.features))}
+    for index, rank in zip(columns[order].tolist(), single[order].tolist(), strict=True):
+        if index in levels:  # user-defined segments come after the columns
+            levels[index].append(rank)
     return levels
 
 
@@ -124,31 +125,27 @@ def _is_missing(audit: Audit, column: int, rank: int) -> bool:
 
 def fields_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """List the columns: how many of their values are miscalibrated, and the worst value."""
-    scale, levels = ratio_scale(audit), column_levels(audit)
-    headings = (
-        Heading("field", "", "name"),
-        Heading("values", f"values with enough {vocabulary.rows} for a test"),
-        Heading("miscalibrated", "values whose adjusted p-value is at most alpha"),
-        Heading("worst value", "by adjusted p-value, then by sigma", "interval"),
-        *_ratio_headings(audit, vocabulary, scale),
-    )
-    rows = []
-    for column, ranks in levels.items():
-        tested = sorted(rank for rank in ranks if audit.columns["testable"][rank])
-        if tested:
-            flagged = int((audit.columns["p_adjusted"][tested] <= audit.settings.alpha).sum())
-            rows.append(
-                (
-                    text_cell(audit.schema.features[column].name, rows=len(levels)),
-                    count_cell(len(tested)),
-                    count_cell(flagged),
-                    text_cell(level_name(audit, column, tested[0]), "interval", len(levels)),
-                    *_ratio_cells(audit, audit.finding(tested[0]), scale),
-                )
-            )
-    if not rows:
+    levels = column_levels(audit)
+    tested = {index: sorted(rank for rank in ranks if audit.columns["testable"][rank]) for index, ranks in levels.items()}
+    items = [(index, ranks, audit.finding(ranks[0])) for index, ranks in tested.items() if ranks]
+    if not items:
         return Section(plan.title, f"{plan.lead} No field has a value with enough {vocabulary.rows} for a test.".strip())
-    return Section(plan.title, plan.lead, TableView(headings, tuple(rows)))
+
+    def flagged(item: Any) -> Cell:
+        return count_cell(int((audit.columns["p_adjusted"][item[1]] <= audit.settings.alpha).sum()))
+
+    def worst(item: Any) -> Cell:
+        return text_cell(level_name(audit, item[0], item[1][0]), "interval", len(levels))
+
+    columns = [
+        column("field", lambda item: text_cell(audit.schema.features[item[0]].name, rows=len(levels)), kind="name"),
+        column("values", lambda item: count_cell(len(item[1])), f"values with enough {vocabulary.rows} for a test"),
+        column("miscalibrated", flagged, "values whose adjusted p-value is at most alpha"),
+        column("worst value", worst, "by adjusted p-value, then by sigma", "interval"),
+        *ratio_columns(audit, vocabulary, itemgetter(2)),
+        *significance_columns(audit, vocabulary, itemgetter(2)),
+    ]
+    return Section(plan.title, plan.lead, make_table(columns, items))
 
 
 def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
@@ -157,65 +154,35 @@ def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
     fields = {name.casefold() for name in plan.parameters.get("fields", ())}
     names = [feature.name for feature in audit.schema.features]
     listed = sorted(
-        (rank, column)
-        for column, ranks in column_levels(audit).items()
-        if not fields or names[column].casefold() in fields
+        (rank, index)
+        for index, ranks in column_levels(audit).items()
+        if not fields or names[index].casefold() in fields
         for rank in ranks
     )
     if not listed:
         return Section(plan.title, f"{plan.lead} There is no field.".strip())
-    scale, count = ratio_scale(audit), min(max_rows, len(listed))
-    regression = audit.schema.task == "regression"
-    sums = (
-        (Heading(vocabulary.observed, "mean outcome"), Heading(vocabulary.expected, "mean score"))
-        if regression
-        else (
-            Heading(vocabulary.outcomes, f"weight of the {vocabulary.rows} with the {vocabulary.outcome}"),
-            Heading(f"{vocabulary.outcomes} predicted", "sum of the scores"),
-        )
-    )
-    headings = (
-        Heading("value", "", "name"),
-        Heading("field", "", "interval"),
-        Heading(vocabulary.rows),
+    shown = [(rank, index, audit.finding(rank)) for rank, index in listed[:max_rows]]
+    if audit.schema.task == "regression":
+        sums = [
+            column(vocabulary.observed, lambda item: number_cell(item[2].observed), "mean outcome"),
+            column(vocabulary.expected, lambda item: number_cell(item[2].expected), "mean score"),
+        ]
+    else:
+        events = f"weight of the {vocabulary.rows} with the {vocabulary.outcome}"
+        predicted = f"{vocabulary.outcomes} predicted"
+        sums = [
+            column(vocabulary.outcomes, lambda item: count_cell(item[2].observed * item[2].weight), events),
+            column(predicted, lambda item: count_cell(item[2].expected * item[2].weight), "sum of the scores"),
+        ]
+    columns = [
+        column("value", lambda item: text_cell(level_name(audit, item[1], item[0]), rows=len(shown)), kind="name"),
+        column("field", lambda item: text_cell(names[item[1]], "interval", len(shown)), kind="interval"),
+        column(vocabulary.rows, lambda item: count_cell(item[2].n)),
         *sums,
-        *_ratio_headings(audit, vocabulary, scale),
-    )
-    rows = []
-    for rank, column in listed[:max_rows]:
-        finding = audit.finding(rank)
-        means = (finding.observed, finding.expected)
-        rows.append(
-            (
-                text_cell(level_name(audit, column, rank), rows=count),
-                text_cell(names[column], "interval", count),
-                count_cell(finding.n),
-                *(number_cell(mean) if regression else count_cell(mean * finding.weight) for mean in means),
-                *_ratio_cells(audit, finding, scale),
-            )
-        )
-    return Section(plan.title, plan.lead, TableView(headings, tuple(rows), len(listed) - count))
-
-
-def _ratio_headings(audit: Audit, vocabulary: Vocabulary, scale: RatioScale) -> tuple[Heading, ...]:
-    level, unadjusted = percent(1 - audit.settings.alpha), f"not adjusted for the number of {vocabulary.segments}"
-    return (
-        Heading("ratio", f"{vocabulary.observed} / {vocabulary.expected}"),
-        Heading(f"{level} interval", f"of the ratio, {unadjusted}", "interval"),
-        Heading(scale.text, "the ratio and its interval on a logarithmic axis", "forest"),
-        Heading("state", model.STATE_MEANING, "state"),
-        Heading("adjusted p", f"p-value adjusted for the number of {vocabulary.segments}"),
-    )
-
-
-def _ratio_cells(audit: Audit, finding: Finding, scale: RatioScale) -> tuple[Cell, ...]:
-    return (
-        number_cell(finding.ratio),
-        interval_cell(finding.ratio_low, finding.ratio_high),
-        ratio_cell(audit, finding, scale),
-        state_cell(audit, finding),
-        p_cell(finding.p_adjusted),
-    )
+        *ratio_columns(audit, vocabulary, itemgetter(2)),
+        *significance_columns(audit, vocabulary, itemgetter(2)),
+    ]
+    return Section(plan.title, plan.lead, make_table(columns, shown, len(listed) - len(shown)))
 
 
 # Grades
@@ -247,28 +214,47 @@ def probability_text(probability: float) -> str:
     return f"{probability:.4f}" if probability > 0.99 else number(probability, 2)
 
 
+class Grade(NamedTuple):
+    """A grade or a score band, its rows, events, mean outcome and mean score; ``finding`` if it is a segment."""
+
+    name: str
+    rows: int
+    events: float
+    observed: float
+    expected: float
+    finding: Any = None
+
+    @classmethod
+    def of(cls, name: str, rows: int, observed: float, expected: float, finding: Any = None) -> Grade:
+        """Compute the number of events; sums of scores may leave a trace of an event where there is none."""
+        events = min(max(observed, 0.0), 1.0) * rows
+        nearest = nearest_integer(events)
+        return cls(name, rows, events if nearest is None else nearest, observed, expected, finding)
+
+
 def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """Compare the mean score of every grade with its rate; without a column of grades, that of score bands."""
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
-    levels = column_levels(audit)
-    column, more = _grade_column(audit, plan.parameters.get("columns", ()), levels), 0
-    if column is None:
-        curve = audit.overall.curve
+    levels, overall, more = column_levels(audit), audit.overall, 0
+    known = {feature.name.casefold(): index for index, feature in reversed(list(enumerate(audit.schema.features)))}
+    present = [known[name] for name in map(str.casefold, plan.parameters.get("columns", ())) if name in known]
+    index = next((index for index in present if levels[index]), None)
+    if index is None:
+        curve = overall.curve
         bins = [] if curve is None else zip(curve.rows, curve.observed, curve.predicted, strict=True)
-        rows = [_rate_cells(f"band {k}", int(n), y, p, level) for k, (n, y, p) in enumerate(bins, start=1)]
-        rows.append(_grade_cells(audit, "all rows", audit.overall, level)[:-2])
+        grades = [Grade.of(f"band {k}", int(n), float(y), float(p)) for k, (n, y, p) in enumerate(bins, start=1)]
         first = f"{vocabulary.score} band"
         lead = (
             f"No column of grades forms {vocabulary.segments}: these are bands of the {vocabulary.score}, of about equal "
             f"weight. {UNADJUSTED}."
         )
     else:
-        worst = set(sorted(levels[column])[:MAX_GRADES])
-        ranks, order = _sort_grades(audit, column, [rank for rank in levels[column] if rank in worst], vocabulary)
-        more = len(levels[column]) - len(ranks)
-        rows = [_grade_cells(audit, level_name(audit, column, r), audit.finding(r), level, len(ranks)) for r in ranks]
-        rows.append(_grade_cells(audit, "all rows", audit.overall, level))
-        first = shorten(audit.schema.features[column].name, 60)
+        worst = set(sorted(levels[index])[:MAX_GRADES])
+        ranks, order = _sort_grades(audit, index, [rank for rank in levels[index] if rank in worst], vocabulary)
+        more = len(levels[index]) - len(ranks)
+        named = ((level_name(audit, index, rank), audit.finding(rank)) for rank in ranks)
+        grades = [Grade.of(name, f.n, f.observed, f.expected, f) for name, f in named]
+        first = shorten(audit.schema.features[index].name, 60)
         lead = (
             f"One row per value of column {first!r}, {order}. {UNADJUSTED}; the last two columns are the test of the "
             f"audit, adjusted for all {vocabulary.segments}."
@@ -276,34 +262,35 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         lead += f" Only the {len(ranks):,} values with the strongest evidence are listed." if more else ""
     if audit.schema.weight is not None:
         lead += " Means are weighted; the width of the intervals depends on the number of rows, not on the weights."
-    headings = [
-        Heading(first, "", "name"),
-        Heading(vocabulary.rows),
-        Heading(
-            vocabulary.outcomes,
-            f"{vocabulary.rows} with the {vocabulary.outcome}; if weighted, {vocabulary.observed} times {vocabulary.rows}",
+    count = f"{vocabulary.rows} with the {vocabulary.outcome}; if weighted, {vocabulary.observed} times {vocabulary.rows}"
+    probability = f"probability that the true {vocabulary.observed} is at most the {vocabulary.expected}; not adjusted"
+
+    def position(grade: Grade) -> Cell:
+        low, high = jeffreys_interval(grade.events, grade.rows, level)
+        return Cell("too low" if grade.expected < low else "too high" if grade.expected > high else "inside", "interval")
+
+    def chance(grade: Grade) -> Cell:
+        value = jeffreys_probability(grade.events, grade.rows, grade.expected)
+        return number_cell(value, probability_text(value))
+
+    columns = [
+        column(first, lambda g: text_cell(g.name, rows=len(grades)), kind="name"),
+        column(vocabulary.rows, lambda g: count_cell(g.rows)),
+        column(vocabulary.outcomes, lambda g: count_cell(g.events), count),
+        column(vocabulary.expected, lambda g: number_cell(g.expected), "mean score"),
+        column(vocabulary.observed, lambda g: number_cell(g.observed), "mean outcome"),
+        column(
+            f"{percent(level)} interval",
+            lambda g: interval_cell(*jeffreys_interval(g.events, g.rows, level)),
+            f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}",
+            "interval",
         ),
-        Heading(vocabulary.expected, "mean score"),
-        Heading(vocabulary.observed, "mean outcome"),
-        Heading(
-            f"{percent(level)} interval", f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}", "interval"
-        ),
-        Heading(f"{vocabulary.score} is", f"the {vocabulary.expected} relative to the interval", "interval"),
-        Heading("p", f"probability that the true {vocabulary.observed} is at most the {vocabulary.expected}; not adjusted"),
+        column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
+        column("p", chance, probability),
+        *(significance_columns(audit, vocabulary, attrgetter("finding")) if index is not None else []),
     ]
-    if column is not None:
-        headings += [
-            Heading("state", f"of the audit; {model.STATE_MEANING}", "state"),
-            Heading("adjusted p", f"p-value of the audit, adjusted for the number of {vocabulary.segments}"),
-        ]
-    return Section(plan.title, f"{plan.lead} {lead}".strip(), TableView(tuple(headings), tuple(rows), more))
-
-
-def _grade_column(audit: Audit, names: Sequence[str], levels: Levels) -> int | None:
-    """Return the first of these columns that forms segments; case is ignored."""
-    known = {feature.name.casefold(): index for index, feature in reversed(list(enumerate(audit.schema.features)))}
-    present = (known[name.casefold()] for name in names if name.casefold() in known)
-    return next((column for column in present if levels[column]), None)
+    grades.append(Grade.of("all rows", overall.n, overall.observed, overall.expected, overall))
+    return Section(plan.title, f"{plan.lead} {lead}".strip(), make_table(columns, grades, more))
 
 
 def _sort_grades(audit: Audit, column: int, ranks: Sequence[int], vocabulary: Vocabulary) -> tuple[list[int], str]:
@@ -323,31 +310,6 @@ def _sort_grades(audit: Audit, column: int, ranks: Sequence[int], vocabulary: Vo
     return [*by_mean, *missing], f"sorted by {vocabulary.expected}, lowest first"
 
 
-def _rate_cells(name: str, rows: int, observed: float, expected: float, level: float, count: int = 1) -> tuple[Cell, ...]:
-    """Compare the mean score of a grade or band with its rate; ``count`` is the number of grades in the table."""
-    events = min(max(observed, 0.0), 1.0) * rows
-    nearest = nearest_integer(events)  # sums of scores may leave a trace of an event where there is none
-    events = events if nearest is None else nearest
-    low, high = jeffreys_interval(events, rows, level)
-    position = "too low" if expected < low else "too high" if expected > high else "inside"
-    probability = jeffreys_probability(events, rows, expected)
-    return (
-        text_cell(name, rows=count),
-        count_cell(rows),
-        count_cell(events),
-        number_cell(expected),
-        number_cell(observed),
-        interval_cell(low, high),
-        Cell(position, "interval"),
-        number_cell(probability, probability_text(probability)),
-    )
-
-
-def _grade_cells(audit: Audit, name: str, finding: Finding, level: float, count: int = 1) -> tuple[Cell, ...]:
-    rates = _rate_cells(name, finding.n, finding.observed, finding.expected, level, count)
-    return (*rates, state_cell(audit, finding), p_cell(finding.p_adjusted))
-
-
 # Metrics of all rows
 
 
@@ -356,17 +318,13 @@ def metrics_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> 
     scores = audit.summary.scores
     means = {"observed": (vocabulary.observed, "mean outcome"), "expected": (vocabulary.expected, "mean score")}
     texts = {**model.METRICS, **BRIER_TERMS, **means}
-    rows = tuple(
-        (
-            Cell(texts[name][0], "name"),
-            number_cell(scores[name], number(scores[name], 4)),
-            Cell(texts[name][1], "interval"),
-        )
-        for name in plan.parameters.get("show", METRICS)
-        if math.isfinite(scores.get(name, math.nan))
-    )
-    headings = (Heading("metric", "", "name"), Heading("value"), Heading("meaning", "", "interval"))
-    return Section(plan.title, plan.lead, TableView(headings, rows))
+    columns = [
+        column("metric", lambda name: Cell(texts[name][0], "name"), kind="name"),
+        column("value", lambda name: number_cell(scores[name], number(scores[name], 4))),
+        column("meaning", lambda name: Cell(texts[name][1], "interval"), kind="interval"),
+    ]
+    shown = [name for name in plan.parameters.get("show", METRICS) if math.isfinite(scores.get(name, math.nan))]
+    return Section(plan.title, plan.lead, make_table(columns, shown))
 
 
 # Calibration in the large, slope and intercept
@@ -377,46 +335,33 @@ def slope_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Se
     level = float(plan.parameters.get("level", 1 - audit.settings.alpha))
     z = normal_quantile(1 - level)
     scores, overall = audit.summary.scores, audit.overall
-    rows = []
+    items: list[tuple[str, float, float, float, float, int, str]] = []
     if level == 1 - audit.settings.alpha and math.isfinite(overall.ratio):
         low, high = overall.ratio_low, overall.ratio_high
-        reading = ("no significant difference between observed and predicted", "more was observed than predicted",
-                   "less was observed than predicted")[_side(low, high, 1.0)]  # fmt: skip
-        rows.append(_slope_row("observed/expected (O/E)", overall.ratio, math.nan, (low, high), 1, reading))
+        reading = OE_READINGS[_side(low, high, 1.0)]
+        items.append(("observed/expected (O/E)", overall.ratio, math.nan, low, high, 1, reading))
     for name, ideal in (("in the large", 0), ("slope", 1), ("intercept", 0)):
         value, error = scores.get(name, math.nan), scores.get(f"{name}_se", math.nan)
         if math.isfinite(value) and math.isfinite(error):
             low, high = value - z * error, value + z * error
             reading = interpret(name, value, high, _side(low, high, ideal), plural(vocabulary.score))
-            rows.append(_slope_row(f"calibration {name}", value, error, (low, high), ideal, reading))
+            items.append((f"calibration {name}", value, error, low, high, ideal, reading))
     lead = f"{plan.lead} {ROBUST_ERRORS if math.isfinite(scores.get('slope', math.nan)) else NO_REGRESSION}"
-    headings = (
-        Heading("measure", "", "name"),
-        Heading("value"),
-        Heading("standard error", "robust (sandwich): valid with weights, and if the logistic model is misspecified"),
-        Heading(f"{percent(level)} interval", "", "interval"),
-        Heading("if calibrated"),
-        Heading("interpretation", "", "interval"),
-    )
-    return Section(plan.title, lead.strip(), TableView(headings, tuple(rows)) if rows else None)
+    robust = "robust (sandwich): valid with weights, and if the logistic model is misspecified"
+    columns = [
+        column("measure", lambda item: Cell(item[0], "name"), kind="name"),
+        column("value", lambda item: number_cell(item[1])),
+        column("standard error", lambda item: number_cell(item[2], number(item[2], 2)), robust),
+        column(f"{percent(level)} interval", lambda item: interval_cell(item[3], item[4]), kind="interval"),
+        column("if calibrated", lambda item: count_cell(item[5])),
+        column("interpretation", lambda item: Cell(item[6], "interval"), kind="interval"),
+    ]
+    return Section(plan.title, lead.strip(), make_table(columns, items) if items else None)
 
 
 def _side(low: float, high: float, ideal: float) -> int:
     """Return 1 if the interval lies above the ideal value, -1 if below, 0 if it contains it."""
     return 1 if low > ideal else -1 if high < ideal else 0
-
-
-def _slope_row(
-    name: str, value: float, error: float, interval: tuple[float, float], ideal: int, reading: str
-) -> tuple[Cell, ...]:
-    return (
-        Cell(name, "name"),
-        number_cell(value),
-        number_cell(error, number(error, 2)),
-        interval_cell(*interval),
-        count_cell(ideal),
-        Cell(reading, "interval"),
-    )
 
 
 def interpret(name: str, value: float, high: float, side: int, scores: str = "risks") -> str:
