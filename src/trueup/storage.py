@@ -78,14 +78,6 @@ def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: s
 
     Names consist of lower-case letters, digits and ``_``, with single ``.`` or ``-`` between them and ``/`` between
     components. ``kind`` is the content of the archive in a lower-case word or two, which `read` must be called with.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     write(f"{directory}/box", {"b": b"two", "a/x.txt": b"one"}, kind="toys")
-    ...     read(f"{directory}/box", kind="toys")
-    {'a/x.txt': b'one', 'b': b'two'}
     """
     path = Path(path)
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
@@ -168,14 +160,7 @@ def check_writable(path: str | os.PathLike[str], *, example: str = "audit.html")
 
 
 def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> FileError:
-    """Return the error for a path that cannot be written to, with what to do.
-
-    Examples
-    --------
-    >>> print(cannot_write(Path("box"), IsADirectoryError(), example="box.zip"))
-    cannot write to box: it is a directory
-    hint: name a file, such as box.zip
-    """
+    """Return the error for a path that cannot be written to, with what to do."""
     name, parent = _printable(path), _printable(path.parent)
     if isinstance(error, IsADirectoryError):
         return FileError(f"cannot write to {name}: it is a directory", hint=f"name a file, such as {example}")

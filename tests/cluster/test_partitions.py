@@ -56,7 +56,7 @@ def test_partitions_hold_the_rows_that_are_read_at_once():
         tables = list(partitions.iter_tables())
         assert partitions.schema == expected.schema
         assert (partitions.rows, partitions.left_out, partitions.discrete_outcomes) == (600, {}, True)
-        assert partitions.roles["weight"] == "w"
+        assert partitions.roles.weight == "w"
         assert partitions.map_reduce(_row_count, _merge) == {number: len(table) for number, table in enumerate(tables)}
         assert partitions.spill_directory.is_dir()
     assert not partitions.spill_directory.exists()

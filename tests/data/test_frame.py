@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trueup.data.frame import frame_like, read, read_like
-from trueup.data.schema import Feature, Schema
+from trueup.data.schema import Feature
 from trueup.errors import ColumnError, OneClassWarning
 
 BASE = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}
@@ -203,16 +203,6 @@ def test_columns_of_pandas_may_be_named_by_tuples():
     data = pd.DataFrame({("a", "y"): BASE["y"], ("a", "p"): BASE["p"], ("b", "c"): ["u", "v", "u", "v"]})
     table = read(data, outcome=("a", "y"), prediction=("a", "p"), features=[("b", "c")])
     assert list(table.columns) == ["('b', 'c')"]
-
-
-def test_schemas_of_parts_are_joined():
-    parts = [_read({**BASE, "c": levels}) for levels in (["a", "b", "a", "b"], ["c", "a", "c", "a"])]
-    joined = parts[0].schema | parts[1].schema
-    assert joined.features[0].levels == ("a", "b", "c")
-    with pytest.raises(ColumnError, match="different roles or columns"):
-        _ = joined | Schema("binary", "y", ("q",), None, joined.features)
-    with pytest.raises(ColumnError, match="column 'c' is categorical in one data set"):
-        _ = joined.features[0] | Feature("c", "numeric")
 
 
 def test_a_frame_is_made_in_the_library_of_another(frame):

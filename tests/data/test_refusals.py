@@ -166,18 +166,18 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"depth": 0}, "depth must be a whole number from 1 to 3; got 0"),
-        ({"depth": 4}, "depth must be a whole number from 1 to 3; got 4"),
-        ({"depth": True}, "depth must be a whole number from 1 to 3; got True"),
-        ({"min_rows": 0}, "min_rows must be a whole number of at least 1; got 0"),
-        ({"max_cells": 0.5}, "max_cells must be a whole number of at least 1"),
+        ({"depth": 0}, "depth must be an integer from 1 to 3; got 0"),
+        ({"depth": 4}, "depth must be an integer from 1 to 3; got 4"),
+        ({"depth": True}, "depth must be an integer from 1 to 3; got True"),
+        ({"min_rows": 0}, "min_rows must be an integer at least 1; got 0"),
+        ({"max_cells": 0.5}, "max_cells must be an integer at least 1"),
         ({"alpha": 0}, "alpha must lie between 0 and 1; got 0"),
         ({"alpha": 5}, "alpha must lie between 0 and 1; got 5"),
         ({"alpha": "5%"}, "alpha must lie between 0 and 1"),
-        ({"threads": 0}, "threads must be a whole number of at least 1; got 0"),
-        ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
+        ({"threads": 0}, "threads must be an integer at least 1; got 0"),
+        ({"random_state": -1}, "random_state must be an integer at least 0; got -1"),
         ({"adjust": "none"}, "adjust must be one of 'holm', 'max', 'bh', 'by'; got 'none'"),
-        ({"adjust": "max", "draws": 100}, r"alpha \* \(draws \+ 1\) must be a whole number"),
+        ({"adjust": "max", "draws": 100}, r"alpha \* \(draws \+ 1\) must be an integer"),
         ({"bins": 0}, "must be an integer from 1 to 10,000; got 0"),
         ({"bins": {"nobody": 3}}, "bins are given for column 'nobody'"),
         ({"bins": {"country": 3}}, "bins are given for column 'country', which is categorical"),
@@ -193,7 +193,7 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
         ({"segments": {1: np.ones(200, bool), "1": np.ones(200, bool)}}, "a segment cannot be called '1'"),
         ({"segments": {"old": np.arange(200)}}, "segment 'old' must be a one-dimensional boolean array; got int64"),
         ({"segments": {"old": np.ones(3, bool)}}, "segment 'old' has 3 entries and the data 200 rows"),
-        ({"task": "regression", "adjust": "max"}, "cannot serve a real outcome"),
+        ({"task": "regression", "adjust": "max"}, "cannot be used for real outcomes"),
         ({"outcome": None}, "an audit needs the outcome"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_bad_argument_of_audit_is_refused_by_name(arguments, message, scored):
 def test_roles_beside_a_table_are_refused(scored):
     table = read(scored, outcome="y", prediction="p")
     for more in ({"outcome": "y"}, {"categorical": ["age"]}):
-        with pytest.raises(ArgumentError, match="a Table has its roles already"):
+        with pytest.raises(ArgumentError, match="a Table already has its roles"):
             tu.audit(table, **more)
 
 

@@ -80,13 +80,6 @@ def fit_binner(
 
     Bins ``for_new_rows``, not known yet, always include one for missing values, and dates have quantile bins, since the
     periods of later rows would not be among those found here.
-
-    Examples
-    --------
-    >>> from trueup.data.schema import Feature
-    >>> binner = fit_binner(Feature("age", "numeric"), np.array([20.0, 30.0, 40.0, 50.0]), 2, for_new_rows=True)
-    >>> binner.labels, binner.codes(np.array([10.0, 35.0, 60.0, np.nan])).tolist()
-    (('age<40', 'age>=40', 'age is missing'), [0, 0, 1, 2])
     """
     name, is_date = feature.name, feature.kind == "date"
     if feature.kind == "categorical":
@@ -213,26 +206,14 @@ def _round(value: float, slack: float) -> float:
 
 
 def format_date(value: float) -> str:
-    """Format days since 1970-01-01 as a date, with the time of day unless it is midnight.
-
-    Examples
-    --------
-    >>> format_date(19723.0), format_date(19723.5)
-    ('2024-01-01', '2024-01-01T12:00:00')
-    """
+    """Format days since 1970-01-01 as a date, with the time of day unless it is midnight."""
     if value.is_integer():
         return str(np.datetime64(int(value), "D"))
     return str(np.datetime64(round(value * 86_400), "s"))
 
 
 def calendar_unit(days: FloatArray) -> str:
-    """Choose the calendar period for bins of dates by their span: days for few days, then weeks, months, quarters, years.
-
-    Examples
-    --------
-    >>> calendar_unit(np.array([19723.0, 19730.0])), calendar_unit(np.array([19000.0, np.nan, 19723.0]))
-    ('day', 'quarter')
-    """
+    """Choose the calendar period for bins of dates by their span: days for a few weeks, then weeks, months and so on."""
     known = days[np.isfinite(days)]
     span = np.floor(known.max()) - np.floor(known.min()) + 1 if len(known) else 0
     return next((unit for longest, unit in MAX_SPANS if span <= longest), "year")

@@ -52,13 +52,7 @@ class RowPosition(NamedTuple):
 
 
 def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
-    """Return where the first bad row is, and how many there are unless the rows are only some of all rows.
-
-    Examples
-    --------
-    >>> describe_rows(np.array([False, True, True])), describe_rows(np.array([False, True, True]), RowPosition(100))
-    ('at row 1 (2 such rows)', 'at row 101')
-    """
+    """Return where the first bad row is, and how many there are unless the rows are only some of all rows."""
     row = int(np.argmax(bad))
     if position is not None:
         partition = "" if position.partition is None else f" of partition {position.partition}"
@@ -169,13 +163,7 @@ def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, positio
 
 
 def are_hard(scores: FloatArray) -> bool:
-    """Return whether there are many scores, all 0 or 1, and not all the same.
-
-    Examples
-    --------
-    >>> are_hard(np.array([0.0, 1.0] * 25)), are_hard(np.array([0.0, 1.0]))
-    (True, False)
-    """
+    """Return whether there are many scores, all 0 or 1, and not all the same."""
     if len(scores) < MIN_ROWS or not np.array_equal(np.unique(scores[:1000]), [0.0, 1.0]):
         return False
     return bool(((scores == 0) | (scores == 1)).all())
@@ -448,10 +436,10 @@ class OutcomeCopies:
             categorical = (feature.name for feature in features if feature.kind == "categorical" and task != "regression")
             self.pairs = {name: set() for name in categorical}
         self.equal = {name for name in self.equal if np.array_equal(columns[name], y)}
-        if not self.equal and not self.pairs:
-            return
         # The first rows exclude most columns, so that the rest of those is not looked at.
         for rows in (slice(10 * MIN_ROWS), slice(None)):
+            if not self.equal and not self.pairs:
+                return
             outcomes, inverse = np.unique(y[rows], return_inverse=True)
             self.outcomes.update(outcomes[: MAX_CLASSES + 1].tolist())
             self.pairs = {} if len(self.outcomes) > MAX_CLASSES else self.pairs

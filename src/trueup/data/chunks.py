@@ -28,10 +28,10 @@ from trueup.data.sql import (
     as_names,
     check_columns_everywhere,
     connect,
+    create_vocabulary,
     describe,
     duckdb_errors,
     fetch_encoded,
-    fetch_vocabulary,
     list_columns,
     open_rows,
     quote,
@@ -120,35 +120,28 @@ class ChunkReader:
                 yield before + start, source, start, min(start + size, count)
             before += count
 
-    def with_vocabularies(self, vocabularies: Mapping[str, Sequence[str]]) -> ChunkReader:
-        """Return a reader that encodes texts by these levels; a column without levels has only unknown texts."""
-        for index, name in enumerate(self.texts):
-            store_vocabulary(self.con, index, vocabularies.get(name, ()))
-        return replace(self, vocabularies=vocabularies)
-
     def fetch(
         self, source: str, start: int, stop: int, on_unknown: Callable[[str, int, list[str]], None] | None = None
     ) -> dict[str, Any]:
-        """Read a range of rows; texts that are not in the vocabulary are reported and become missing."""
+        """Read a range of rows; texts that are not in the vocabulary are missing, and reported to ``on_unknown``."""
         listed = [list_columns(self.values.values(), "r"), list_columns(self.texts.values(), "t"), "place"]
         query = f"SELECT {', '.join(filter(None, listed))} FROM {source} WHERE place >= {start} AND place < {stop}"
+        unknown = -1 if on_unknown is None else UNKNOWN
         arrays = fetch_encoded(
-            self.con, f"({query})", len(self.values), len(self.texts), unknown=UNKNOWN, rows=stop - start
+            self.con, f"({query})", len(self.values), len(self.texts), unknown=unknown, rows=stop - start
         )
         columns: dict[str, Any] = {name: arrays[f"r{index}"] for index, name in enumerate(self.values)}
         for index, name in enumerate(self.texts):
             codes, levels = arrays[f"t{index}"], self.vocabularies.get(name)
-            unknown = codes == UNKNOWN
-            if levels is None:  # to the model this is no column of texts: it raises unless all values are missing
-                columns[name] = CodedColumn(np.where(unknown, np.int32(0), codes), ("",))
-                continue
-            if unknown.any():
-                if on_unknown is not None:
+            if on_unknown is not None and (is_unknown := codes == UNKNOWN).any():
+                if levels is None:  # to the model this is no column of texts: it raises unless all values are missing
+                    codes, levels = np.where(is_unknown, np.int32(0), codes), ("",)
+                else:
                     new = f"SELECT DISTINCT t{index} FROM ({query}) AS source ANTI JOIN words{index} ON word = t{index}"
                     some = self.con.execute(f"{new} WHERE t{index} IS NOT NULL LIMIT {MAX_UNKNOWN_TEXTS}").fetchall()
-                    on_unknown(name, int(unknown.sum()), [text for (text,) in some])
-                codes = np.where(unknown, np.int32(-1), codes)
-            columns[name] = CodedColumn(codes, tuple(levels))
+                    on_unknown(name, int(is_unknown.sum()), [text for (text,) in some])
+                    codes = np.where(is_unknown, np.int32(-1), codes)
+            columns[name] = CodedColumn(codes, tuple(levels or ()))
         return columns
 
 
@@ -179,7 +172,7 @@ class ChunkSettings:
     memory: int | None = None
     spill: Path | None = None
     vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    on_unknown: Callable[[str, int, list[str]], None] | None = None
+    on_unknown: Callable[[str, int, list[str]], None] = lambda _name, _rows, _texts: None
     progress: Callable[[int, int], None] | None = None
 
     def connect(self, threads: int | None) -> contextlib.AbstractContextManager[Any]:
@@ -229,7 +222,9 @@ class ChunkSettings:
     def read(self, con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Read chunk after chunk, at least one; columns are as from `trueup.data.sql.fetch`."""
         with duckdb_errors(rows.files):
-            reader = ChunkReader.open(con, rows, values, texts).with_vocabularies(self.vocabularies)
+            reader = replace(ChunkReader.open(con, rows, values, texts), vocabularies=self.vocabularies)
+            for index, name in enumerate(texts):  # a column without levels has only unknown texts
+                store_vocabulary(con, index, self.vocabularies.get(name, ()))
         total = reader.rows
         spans = (
             reader.spans(self.chunk_rows(len(values) + len(texts))) if total else iter([(0, reader.sources[0][0], 0, 0)])
@@ -421,7 +416,7 @@ def _describe(scan: ScanReader) -> ScanReader:
     scan = replace(scan, kinds={name: np.ma.getdata(column).dtype.kind for name, column in first.items()})
     vocabularies, left_out = _find_vocabularies(scan)
     texts = {name: reader.texts[name] for name in vocabularies}
-    scan = replace(scan, reader=replace(reader, texts=texts).with_vocabularies(vocabularies))
+    scan = replace(scan, reader=replace(reader, texts=texts, vocabularies=vocabularies))
     features = []
     for name in roles.features:
         if name in vocabularies:
@@ -476,6 +471,6 @@ def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], di
                 settings={"memory": ...},
             )
         with duckdb_errors(None, "find the levels of a column"):
-            vocabularies[name] = fetch_vocabulary(con, "counted")
+            vocabularies[name] = create_vocabulary(con, len(vocabularies), "counted")
     con.execute("DROP TABLE IF EXISTS counted")
     return vocabularies, left_out

@@ -91,13 +91,7 @@ def untyped_if_missing(raw: RawColumn) -> RawColumn:
 
 
 def format_number(value: float) -> str:
-    """Format a number as a level: integers without a decimal point.
-
-    Examples
-    --------
-    >>> format_number(3.0), format_number(0.25), format_number(1e20)
-    ('3', '0.25', '1e+20')
-    """
+    """Format a number as a level: integers without a decimal point."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
@@ -122,13 +116,7 @@ def _rank(values: FloatArray) -> tuple[Int32Array, list[float]]:
 
 
 def encode_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
-    """Sort a vocabulary and translate the codes into it; equal texts become one level.
-
-    Examples
-    --------
-    >>> encode_texts(np.array([0, 1, -1, 2]), ["b", "a", "b"])
-    CodedColumn(codes=array([ 1,  0, -1,  1], dtype=int32), levels=('a', 'b'))
-    """
+    """Sort a vocabulary and translate the codes into it; equal texts become one level."""
     levels = sort_levels(set(texts))
     return CodedColumn(_translation(texts, levels)[codes], levels)
 
@@ -142,13 +130,7 @@ def encode_used_texts(codes: AnyArray, texts: Sequence[str]) -> CodedColumn:
 
 
 def recode(coded: CodedColumn, levels: tuple[str, ...]) -> Int32Array:
-    """Translate codes into another vocabulary; a level that it does not have becomes -1, as missing.
-
-    Examples
-    --------
-    >>> recode(CodedColumn(np.array([0, 1, -1], np.int32), ("a", "b")), ("b", "c"))
-    array([-1,  0, -1], dtype=int32)
-    """
+    """Translate codes into another vocabulary; a level that it does not have becomes -1, as missing."""
     return coded.codes if coded.levels == levels else _translation(coded.levels, levels)[coded.codes]
 
 

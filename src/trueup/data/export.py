@@ -51,13 +51,7 @@ CHANGED = "the rows are not those that were read before"
 
 
 def format_to_write(path: str | Path) -> str:
-    r"""Return the options of DuckDB's COPY for a file, by its name.
-
-    Examples
-    --------
-    >>> format_to_write("scores.tsv.gz")
-    "FORMAT csv, HEADER true, DELIMITER '\t', COMPRESSION gzip"
-    """
+    r"""Return the options of DuckDB's COPY for a file, by its name."""
     path = Path(path)
     name, suffix = file_format(path), Path(path.name.lower().removesuffix(".gz")).suffix
     if name is None:
@@ -98,12 +92,17 @@ def add_columns(
     """
     settings = chunks or ChunkSettings()
     with settings.connect(threads) as con, settings.space_errors():
-        rows = _run_once(con, open_rows(con, paths, sql, text, role="feature"))
+        rows = open_rows(con, paths, sql, text, role="feature")
+        if rows.files is None:  # run twice, a query may return other rows or another order
+            with duckdb_errors(None):
+                con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
+            rows = rows._replace(source="trueup_query")
         needed = [name for role, names in roles.items() for name in find_names(rows.names, names, role)]
         values, texts = select_columns(rows, needed, text)
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
-        key = next((name for name in needed if _is_number(rows, name)), None)
+        types = dict(zip(rows.names, rows.types, strict=True))
+        key = next((name for name in needed if types[name].split("(")[0] in NUMBER_TYPES), None)
         new, count = [], 0
         for columns in settings.read(con, rows, values, texts) if settings.rows else _all_rows(con, rows, values, texts):
             made = make({name: columns[name] for name in needed})
@@ -118,10 +117,6 @@ def add_columns(
             query += "" if some is None else " WHERE trueup_new.taken"
             _run(con, f"COPY ({query}) TO {quote(str(target.absolute()))} ({written}, USE_TMP_FILE false)")
         return count if some is None else len(some)
-
-
-def _is_number(rows: SqlRows, name: str) -> bool:
-    return rows.types[rows.names.index(name)].split("(")[0] in NUMBER_TYPES
 
 
 def _all_rows(con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -157,15 +152,6 @@ def _compared_values(key: Any) -> FloatArray:
     """Return the values by which rows are compared, NaN if missing, which is NULL to DuckDB."""
     values: FloatArray = np.ma.getdata(key).astype(np.float64)
     return np.where(np.ma.getmaskarray(key), np.nan, values) if np.ma.is_masked(key) else values
-
-
-def _run_once(con: Any, rows: SqlRows) -> SqlRows:
-    """Store the result of a query: run twice, it may return other rows or another order."""
-    if rows.files is not None:
-        return rows
-    with duckdb_errors(None):
-        con.execute(f"CREATE TEMP TABLE trueup_query AS SELECT * FROM {rows.table}")
-    return rows._replace(source="trueup_query")
 
 
 def _check_new_names(new: Mapping[str, Any], names: Sequence[str]) -> None:

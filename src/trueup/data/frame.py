@@ -64,11 +64,6 @@ def read(
     columns without a role; ``categorical`` names numbers to be read as categories. With a ``schema``, its vocabularies
     are used, and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows
     from there, and what only all rows can show is left to `trueup.data.checks.RowSummary.check`.
-
-    Examples
-    --------
-    >>> read({"y": [0, 1, 0], "p": [.1, .8, .3], "sex": ["f", "m", None]}, outcome="y", prediction="p").columns["sex"]
-    array([ 0,  1, -1], dtype=int32)
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
@@ -86,7 +81,11 @@ def read(
         checks.warn_hard_predictions(labels[0])
     w = checks.check_weight(w_raw, w_name, position)
     keep, counts = checks.rows_to_keep(y, w, y_name, unlabelled, position)
-    chosen = _chosen_features(source, features, {*keys, y_key, w_key}, y_key)
+    if features is None:
+        chosen = tuple(key for key in source.keys if key not in {*keys, y_key, w_key})
+    else:
+        chosen = source.find_all(_as_keys(features, source), "feature")
+        checks.check_not_outcome(chosen, y_key, source)
     described, columns, left_out = _features(source, chosen, categorical, keep, schema)
     if keep is not None:
         scores = scores[keep]
@@ -116,12 +115,6 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
     """Read data to be scored: the prediction and features of a schema, in its vocabularies.
 
     Other columns are ignored, and there may be no rows. Levels that the schema does not have are read as missing.
-
-    Examples
-    --------
-    >>> schema = read({"p": [.1, .8], "sex": ["f", "m"]}, prediction="p").schema
-    >>> read_like({"p": [.3], "sex": ["x"], "y": [1]}, schema).columns["sex"]
-    array([-1], dtype=int32)
     """
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
@@ -147,19 +140,6 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
         if feature.kind == "categorical" and position is None and not raw.missing().all():
             checks.warn_unseen(columns[feature.name], raw, feature)
     return Table(schema, columns, prediction)
-
-
-def _chosen_features(
-    source: ColumnSource,
-    features: Sequence[Hashable] | Hashable | None,
-    taken: set[Hashable | None],
-    outcome: Hashable | None,
-) -> tuple[Hashable, ...]:
-    if features is None:
-        return tuple(key for key in source.keys if key not in taken)
-    chosen = source.find_all(_as_keys(features, source), "feature")
-    checks.check_not_outcome(chosen, outcome, source)
-    return chosen
 
 
 def _features(
@@ -216,13 +196,7 @@ def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tupl
 
 
 def as_tuple(names: Any) -> tuple[Any, ...]:
-    """Return one name or several as a tuple.
-
-    Examples
-    --------
-    >>> as_tuple("country"), as_tuple(["country", "age"])
-    (('country',), ('country', 'age'))
-    """
+    """Return one name or several as a tuple."""
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
@@ -329,18 +303,14 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
         return _texts(series, name)
     if dtype == nw.Date:
         return RawColumn("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
-    if dtype == nw.Datetime or _has_unknown_zone(series):
+    is_pandas = series.implementation.is_pandas_like()
+    if dtype == nw.Datetime or (is_pandas and getattr(series.to_native().dtype, "tz", None) is not None):
         return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
     if series.null_count() == len(series):
         return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
     raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
-
-
-def _has_unknown_zone(series: nw.Series[Any]) -> bool:
-    """Return whether a pandas series has times in a time zone that narwhals does not know."""
-    return series.implementation.is_pandas_like() and getattr(series.to_native().dtype, "tz", None) is not None
 
 
 def _floats(series: nw.Series[Any]) -> FloatArray:
@@ -380,13 +350,7 @@ def _texts(series: nw.Series[Any], name: str) -> RawColumn:
 
 
 def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
-    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none.
-
-    Examples
-    --------
-    >>> frame_like({"n": np.array([1, 2])}, like=None)
-    {'n': array([1, 2])}
-    """
+    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none."""
     if like is None or isinstance(like, (np.ndarray, Mapping)):
         return dict(columns)
     try:
@@ -401,13 +365,7 @@ def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a value that JSON can represent: arrays as lists, numbers that are not finite as None.
-
-    Examples
-    --------
-    >>> to_jsonable({"a": np.array([1.5, np.inf]), "b": (np.int64(2), float("nan"))})
-    {'a': [1.5, None], 'b': [2, None]}
-    """
+    """Return a value that JSON can represent: arrays as lists, numbers that are not finite as None."""
     if isinstance(value, Mapping):
         return {str(name): to_jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -69,13 +69,7 @@ def assign_roles(
     unlabelled: str = "error",
     classes: Sequence[Any] | None = None,
 ) -> Roles:
-    """Assign roles to columns as `trueup.data.frame.read` does, before any row is read.
-
-    Examples
-    --------
-    >>> assign_roles(["y", "p", "sex"], outcome="y", prediction="p").features
-    ('sex',)
-    """
+    """Assign roles to columns as `trueup.data.frame.read` does, before any row is read."""
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = ColumnSource.of_names(names)
@@ -278,22 +272,32 @@ class TableProfile:
         source = open_source(frame)
         if not source.rows:
             return cls._empty(partition, roles)
-        values = _RoleValues.of(source, roles, RowPosition(0, partition))
-        rows = np.arange(source.rows) if values.keep is None else values.keep
+        position = RowPosition(0, partition)
+        scores = {}
+        for name in roles.prediction:
+            scores[name] = checks.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
+        raw_y, raw_w = (
+            None if name is None else untyped_if_missing(source.fetch(name)) for name in (roles.outcome, roles.weight)
+        )
+        outcomes: tuple[str, ...] = ()
+        if roles.task == "multiclass":  # the index of each class is known once all partitions have been read
+            y = None if raw_y is None else np.where(raw_y.missing(), np.nan, 0.0)
+            outcomes = () if raw_y is None else raw_y.categories().levels
+        else:
+            y, _ = checks.check_outcome(raw_y, roles.outcome, roles.task, roles.prediction, None, position)
+        if scores:
+            checks.check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
+        w = checks.check_weight(raw_w, roles.weight, position)
+        keep, counts = checks.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
+        rows = np.arange(source.rows) if keep is None else keep
         raws = {name: source.fetch(name) for name in roles.features}
-        columns = {name: ColumnProfile.of(name, raw, partition, values.keep, roles) for name, raw in raws.items()}
-        place = [np.full(source.rows, float(partition)), np.arange(source.rows, dtype=np.float64)]
-        keys = random_row_keys(place, [], 0)[rows]
-        chosen = np.argsort(keys)[: roles.sample_rows]
-        numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
-        numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
-        sample = {name: column[rows[chosen]] for name, column in {**numbers, **values.scores}.items()}
-        scores = [column[rows] for column in values.scores.values()] if len(rows) else []
-        lowest, highest = tuple(float(s.min()) for s in scores), tuple(float(s.max()) for s in scores)
+        columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
+        kept_scores = {name: column[rows] for name, column in scores.items()} if len(rows) else {}
+        ends = (tuple(float(end(column)) for column in kept_scores.values()) for end in (np.min, np.max))
         return cls(
-            {partition: PartitionProfile(source.rows, len(rows), lowest, highest)}, columns,
-            RowSample(keys[chosen], sample, roles.sample_rows), values.outcomes, *values.counts,
-            values.has_weight, values.discrete_outcomes,
+            {partition: PartitionProfile(source.rows, len(rows), *ends)}, columns,
+            _sample_rows(partition, source.rows, rows, raws, columns, scores, roles.sample_rows), frozenset(outcomes),
+            *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
 
     @classmethod
@@ -324,39 +328,19 @@ class TableProfile:
         return Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes), left_out
 
 
-class _RoleValues(NamedTuple):
-    """The values of the roles in one partition, validated."""
-
-    scores: dict[str, FloatArray]
-    keep: IntArray | None
-    counts: tuple[int, int]
-    outcomes: frozenset[str]
-    has_weight: bool
-    discrete_outcomes: bool
-
-    @classmethod
-    def of(cls, source: ColumnSource, roles: Roles, position: RowPosition) -> _RoleValues:
-        """Validate the values in the same order as `read`."""
-
-        def fetch(name: str | None) -> RawColumn | None:
-            return None if name is None else untyped_if_missing(source.fetch(name))
-
-        scores = {}
-        for name in roles.prediction:
-            scores[name] = checks.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
-        raw, raw_weight = fetch(roles.outcome), fetch(roles.weight)
-        outcomes: tuple[str, ...] = ()
-        if roles.task == "multiclass":  # the index of each class is known once all partitions have been read
-            y = None if raw is None else np.where(raw.missing(), np.nan, 0.0)
-            outcomes = () if raw is None else raw.categories().levels
-        else:
-            y, _ = checks.check_outcome(raw, roles.outcome, roles.task, roles.prediction, None, position)
-        if scores:
-            columns = list(scores.values())
-            table = columns[0] if len(columns) == 1 else np.column_stack(columns)
-            checks.check_scores(table, roles.prediction, roles.task, position)
-        w = checks.check_weight(raw_weight, roles.weight, position)
-        keep, counts = checks.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
-        kept_y = y if y is None or keep is None else y[keep]
-        discrete_outcomes = kept_y is None or bool(np.isin(kept_y, (0.0, 1.0)).all())
-        return cls(scores, keep, counts, frozenset(outcomes), w is not None and bool(w.any()), discrete_outcomes)
+def _sample_rows(
+    partition: int,
+    count: int,
+    rows: IntArray,
+    raws: Mapping[str, RawColumn],
+    columns: Mapping[str, ColumnProfile],
+    scores: Mapping[str, FloatArray],
+    size: int,
+) -> RowSample:
+    """Draw a sample of numbers, dates and scores from the rows that are kept, by their place in the partition."""
+    keys = random_row_keys([np.full(count, float(partition)), np.arange(count, dtype=np.float64)], [], 0)[rows]
+    chosen = np.argsort(keys)[:size]
+    numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
+    numbers |= {name: np.full(count, np.nan) for name, column in columns.items() if column.kind is None}
+    values = {name: column[rows[chosen]] for name, column in {**numbers, **scores}.items()}
+    return RowSample(keys[chosen], values, size)

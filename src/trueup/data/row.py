@@ -21,13 +21,6 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
     """Return a function from a value of a feature to its number or code; missing is NaN or -1.
 
     Floats, integers, texts and None take a short path; anything else is read as a column of one row.
-
-    Examples
-    --------
-    >>> from trueup.data.schema import Feature
-    >>> encode = encoder(Feature("country", "categorical", ("BR", "US")))
-    >>> encode("US"), encode("DE"), encode(None)
-    (1.0, -1.0, -1.0)
     """
     codes = {level: float(code) for code, level in enumerate(feature.levels)}
 

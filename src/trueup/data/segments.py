@@ -57,15 +57,7 @@ def bins_for(name: str, bins: int | Mapping[Any, Any]) -> tuple[Any, int]:
 
 
 def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any] = DEFAULT_BINS) -> SegmentColumn:
-    """Divide one feature of a table into segments; ``bins`` is as in `check_bins`, each choice as in `fit_binner`.
-
-    Examples
-    --------
-    >>> from trueup.data.frame import read
-    >>> table = read({"p": [.1, .2, .3], "y": [0, 1, 0], "age": [17, 40, None]}, outcome="y", prediction="p")
-    >>> segment_column(table, table.schema.features[0], {"age": [18, 30]}).labels
-    ('age<18', 'age=[18, 30)', 'age>=30', 'age is missing')
-    """
+    """Divide one feature of a table into segments; ``bins`` is as in `check_bins`, each choice as in `fit_binner`."""
     column = table.columns[feature.name]
     binner = fit_binner(feature, column, *bins_for(feature.name, bins))
     return SegmentColumn(feature.name, binner.codes(column), binner.labels)
@@ -115,11 +107,6 @@ def plan_combinations(levels: Sequence[int], rows: int, *, depth: int, min_rows:
 
     A combination costs the maximum number of its segments: the product of its levels, or rows / min_rows if less. While the
     total exceeds ``max_cells``, the deepest and then the most expensive combination is dropped.
-
-    Examples
-    --------
-    >>> plan_combinations([10, 10, 2], 10_000, depth=3, min_rows=10, max_cells=200)
-    CombinationPlan(combinations=((0, 1), (0, 2), (1, 2)), dropped=((0, 1, 2),))
     """
     max_segments = max(rows // max(min_rows, 1), 1)
     columns = range(len(levels))

@@ -95,11 +95,6 @@ def read_files(
     Columns with missing values are masked arrays; texts are codes into sorted levels. In CSV an empty field, NA, N/A, NaN,
     nan, null and NULL are missing, quoted or not; to keep the NA of Namibia, query the file:
     ``sql="FROM read_csv('f.csv', nullstr = '')"``.
-
-    Examples
-    --------
-    >>> read_files(sql="SELECT * FROM (VALUES (0.2, 'BR'), (0.7, NULL)) AS scores(p, country)")
-    {'p': array([0.2, 0.7]), 'country': CodedColumn(codes=array([ 0, -1], dtype=int32), levels=('BR',))}
     """
     as_text = as_names(text)
     with connect(threads) as con:
@@ -368,9 +363,7 @@ def fetch(con: Connection, rows: SqlRows, values: dict[str, str], texts: dict[st
         group = list(texts.items())[start : start + TEXTS_PER_QUERY]
         vocabularies = {}
         for index, (name, sql) in enumerate(group):
-            words = f"SELECT DISTINCT {sql} AS word FROM {table}"
-            vocabularies[name] = fetch_vocabulary(con, f"({words})")
-            store_vocabulary(con, index, vocabularies[name])
+            vocabularies[name] = create_vocabulary(con, index, f"(SELECT DISTINCT {sql} AS word FROM {table})")
         listed = list_columns((sql for _, sql in group), "t")
         numbered = f"(SELECT {listed}, row_number() OVER () AS place FROM {table})"
         arrays = fetch_encoded(con, numbered, 0, len(group))
@@ -378,17 +371,22 @@ def fetch(con: Connection, rows: SqlRows, values: dict[str, str], texts: dict[st
     return columns
 
 
-def fetch_vocabulary(con: Connection, source: str) -> tuple[str, ...]:
-    """Return the sorted levels of a table with distinct words."""
-    query = f"SELECT word FROM {source} WHERE word IS NOT NULL ORDER BY word"
-    return sort_levels(con.execute(query).fetchnumpy()["word"].tolist())
-
-
-def store_vocabulary(con: Connection, index: int, levels: Sequence[str]) -> None:
-    """Create the table words<index> with the code of each level.
+def create_vocabulary(con: Connection, index: int, source: str) -> tuple[str, ...]:
+    """Create the table words<index> with the code of each word of a table of distinct words; return the sorted levels.
 
     Casts to an ENUM took twice as long as a join with such a table, and eight times with a million levels.
     """
+    code = "CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code"
+    con.execute(f"CREATE OR REPLACE TEMP TABLE words{index} AS SELECT word, {code} FROM {source} WHERE word IS NOT NULL")
+    words = con.execute(f"SELECT word FROM words{index} ORDER BY code").fetchnumpy()["word"].tolist()
+    levels = sort_levels(words)
+    if levels != tuple(words):  # integers are sorted as numbers
+        store_vocabulary(con, index, levels)
+    return levels
+
+
+def store_vocabulary(con: Connection, index: int, levels: Sequence[str]) -> None:
+    """Create the table words<index> with the code of each of the given levels."""
     con.execute(f"CREATE OR REPLACE TEMP TABLE words{index} (word VARCHAR, code INTEGER)")
     known = [(word, code) for code, word in enumerate(levels) if _is_unicode(word)]
     if known:
@@ -415,7 +413,9 @@ def fetch_encoded(
     ``rows`` is the number of rows expected.
     """
     every = range(texts)
-    codes = [f"CASE WHEN t{i} IS NULL THEN -1 ELSE coalesce(words{i}.code, {unknown}) END AS t{i}" for i in every]
+    code = "coalesce(words{0}.code, {1})"
+    code = code if unknown == -1 else f"CASE WHEN t{{0}} IS NULL THEN -1 ELSE {code} END"
+    codes = [f"{code.format(i, unknown)} AS t{i}" for i in every]
     joins = " ".join(f"LEFT JOIN words{i} ON words{i}.word = source.t{i}" for i in every)
     listed = ", ".join([*(f"r{i}" for i in range(values)), *codes, "place"])
     arrays: dict[str, Any] = con.execute(f"SELECT {listed} FROM {source} AS source {joins}").fetchnumpy()
