@@ -131,9 +131,9 @@ def held_against(methods: dict[str, Any], deals: list[dict[str, dict[str, Any]]]
 def show(net: str, found: dict[str, Any]) -> None:
     """Print tables: gains per 1,000 rows, rewards beside what was expected, PRR."""
     near = [int(np.argmin(np.abs(RATIOS - ratio))) for ratio in SHOWN]
-    told = ", ".join(f"{RATIOS[at]:.3g}" for at in near)
+    shown = ", ".join(f"{RATIOS[at]:.3g}" for at in near)
     print(
-        f"{net}\n  gain over none in u per 1,000 rows (error over seeds; of one deal) at ratios {told}; mean of all ratios"
+        f"{net}\n  gain over none in u per 1,000 rows (error over seeds; of one deal) at ratios {shown}; mean of all ratios"
     )
     for name, cell in found["methods"].items():
         gain, whole = cell["gain"], cell["gain a row, mean of ratios"]
@@ -164,8 +164,8 @@ def show(net: str, found: dict[str, Any]) -> None:
         cell = found["methods"][name]
         less, whole = cell["less the best other"], cell["less the best other, mean of ratios"]
         parts = (f"{1e3 * less['mean'][at]:.1f} ({1e3 * less['error'][at]:.1f})" for at in near)
-        told = f"mean {1e3 * whole['mean']:.1f} ({1e3 * whole['error']:.1f})"
-        print(f"  {name}, less the best other, per 1,000 rows: {' '.join(parts)}  {told}")
+        summary = f"mean {1e3 * whole['mean']:.1f} ({1e3 * whole['error']:.1f})"
+        print(f"  {name}, less the best other, per 1,000 rows: {' '.join(parts)}  {summary}")
 
 
 def draw(curves: dict[str, dict[str, Any]], seeds: int) -> None:
@@ -186,17 +186,17 @@ def draw(curves: dict[str, dict[str, Any]], seeds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     frame = pd.read_parquet(DATA / "cifar10_test_probs.parquet")
-    figures: dict[str, Any] = {"seeds": told.seeds, "ratios": RATIOS.tolist(), "shown": list(SHOWN), "nets": {}}
+    figures: dict[str, Any] = {"seeds": arguments.seeds, "ratios": RATIOS.tolist(), "shown": list(SHOWN), "nets": {}}
     drawn = {}
     for net in NETS:
-        figures["nets"][net], drawn[net] = together([one_deal(frame, net, seed) for seed in range(told.seeds)])
+        figures["nets"][net], drawn[net] = together([one_deal(frame, net, seed) for seed in range(arguments.seeds)])
         show(net, figures["nets"][net])
-    if told.seeds >= 5:
+    if arguments.seeds >= 5:
         save("abstain", figures)
         PICTURES.mkdir(exist_ok=True)
-        draw(drawn, told.seeds)
+        draw(drawn, arguments.seeds)
 
 
 if __name__ == "__main__":

@@ -189,11 +189,11 @@ def show(net: str, found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     frame = pd.read_parquet(DATA / "cifar10_test_probs.parquet")
     PICTURES.mkdir(exist_ok=True)
     figures: dict[str, Any] = {
-        "seeds": told.seeds,
+        "seeds": arguments.seeds,
         "gammas": GAMMAS.tolist(),
         "bins": BINS,
         "seen": SEEN,
@@ -201,7 +201,7 @@ def main() -> None:
         "nets": {},
     }
     for net in NETS:
-        numbers, curves = zip(*(run(frame, net, seed) for seed in range(told.seeds)), strict=True)
+        numbers, curves = zip(*(run(frame, net, seed) for seed in range(arguments.seeds)), strict=True)
         mean = {name: together([each[name] for each in curves]) for name in curves[0]}
         figures["nets"][net] = {
             "methods": {
@@ -218,11 +218,11 @@ def main() -> None:
             },
         }
         show(net, figures["nets"][net])
-        title = f"{net}, CIFAR-10, mean of {told.seeds} deals"
+        title = f"{net}, CIFAR-10, mean of {arguments.seeds} deals"
         tu.figures.draw_mlce(mean, title=title).figure.savefig(PICTURES / f"local-mlce-{net}.png", dpi=90)
     figures["landscape"] = {"net": SHOWN, "gamma": FLAT, **landscape(frame, SHOWN)}
     print(figures["landscape"])
-    if told.seeds >= 5:
+    if arguments.seeds >= 5:
         save("cifar", figures)
 
 

@@ -253,18 +253,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=2)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {
-        "seeds": told.seeds, "published": PUBLISHED, "published means": PUBLISHED_MEANS,
+        "seeds": arguments.seeds, "published": PUBLISHED, "published means": PUBLISHED_MEANS,
         "correlations": PUBLISHED_CORRELATIONS,
     }  # fmt: skip
     for kind in EPOCHS:
-        with ProcessPoolExecutor(told.processes) as pool:
-            done = list(pool.map(one, [kind] * told.seeds, range(told.seeds)))
+        with ProcessPoolExecutor(arguments.processes) as pool:
+            done = list(pool.map(one, [kind] * arguments.seeds, range(arguments.seeds)))
         figures[kind] = summary(done)
         show(kind, figures[kind])
-    if told.seeds >= 60:
+    if arguments.seeds >= 60:
         save("crime", figures)
 
 

@@ -90,7 +90,7 @@ def one(task: tuple[str, int, int, int]) -> dict[str, tuple[bool, float]]:
     cost = tu.decisions.expected_cost
     at = best.threshold if len(best.rule.actions) == 2 else (0.0 if best.rule.actions[0].name == "act" else math.inf)
     truth = TRUTHS[kind]
-    told = {
+    intervals = {
         "given": (cost(here.p, COSTS, given, known), total(here, given)),
         "given, population": (cost(here.p, COSTS, given, known, target="population"), truth),
         "best": (cost(here.p, COSTS, best, known), total(here, at)),
@@ -101,7 +101,7 @@ def one(task: tuple[str, int, int, int]) -> dict[str, tuple[bool, float]]:
     }
     return {
         way: (bool(found.low <= came <= found.high), (found.high - found.low) / (1 if "population" in way else rows))
-        for way, (found, came) in told.items()
+        for way, (found, came) in intervals.items()
     }
 
 

@@ -131,15 +131,15 @@ def main() -> None:
         print(f"  {'right':<9}", found["right K1"], found["right smECE"])
         bounds = found["saturation"]["bounds"]
         held += [found["depthtwo"]["worst K1"][m] / (bounds[m] + found["right K1"][m]) for m in bounds]
-    told = figures["exclusive or"]["saturation"]
-    print("exclusive or:", told["sentence"])
+    saturation = figures["exclusive or"]["saturation"]
+    print("exclusive or:", saturation["sentence"])
     by_base = [one["depthtwo"]["worst smECE"] / one["base"]["worst smECE"] for one in figures["real"].values()]
     for title, value, bar, at_most in (
         ("worst-group K1 over its bound plus the noise of the sample, any levels", max(held), 1, True),
         ("worst-group smECE over that of the base score", max(by_base), 1, True),
         ("saturation eps on real rows", max(one["saturation"]["eps"] for one in figures["real"].values()), 1e-2, True),
-        ("exclusive or of three: gain of the deeper pass", told["deeper"], 1e-2, False),
-        ("exclusive or of three: called saturated", float(told["saturated"]), 0, True),
+        ("exclusive or of three: gain of the deeper pass", saturation["deeper"], 1e-2, False),
+        ("exclusive or of three: called saturated", float(saturation["saturated"]), 0, True),
     ):
         figures["checks"][title] = check(title, value, bar, at_most=at_most)
     save("depthtwo", figures)

@@ -32,8 +32,8 @@ def false_alarms() -> list[str]:
     lines = [
         "## False alarms",
         "",
-        f"Calibrated data of 3,000 rows, {found['repetitions']:,} repetitions a line: the share of audits that call it "
-        "miscalibrated at 5%. The last column is what Holm over the plain Brownian limit would have said.",
+        f"Calibrated data of 3,000 rows, {found['repetitions']:,} repetitions per line: the share of audits that call it "
+        "miscalibrated at 5%. The last column is Holm's adjustment of p-values from the plain Brownian limit.",
         "",
         *table(["segments", "data", "Holm", "max", "plain limit"], rows),
         "",
@@ -67,8 +67,8 @@ def power() -> list[str]:
     return [
         "## Power",
         "",
-        f"Planted errors of +1 logit, Holm over all segments, {found['repetitions']} repetitions a line. The last column "
-        "is the exact test of the planted segment alone, told where to look: hardly any valid test finds more.",
+        f"Planted errors of +1 logit, Holm over all segments, {found['repetitions']} repetitions per line. The last column "
+        "is the exact test of the planted segment alone.",
         "",
         *table(["planted", "prevalence", "segments", "share found", "exact test"], rows),
         "",
@@ -87,7 +87,8 @@ def speed() -> list[str]:
         f"{peer['segments']:,} segments (its defaults), trueup {ours['2']['seconds']:.2f} s for "
         f"{ours['2']['segments']:,} at depth 2 and "
         f"{ours['3']['seconds']:.2f} s for {ours['3']['segments']:,} at depth 3, in the same run on "
-        f"{found['machine']['cores']} cores. 1,000,000 rows at depth 2: {found['million']['audit_s']:.2f} s once read in.",
+        f"{found['machine']['cores']} cores. 1,000,000 rows at depth 2: {found['million']['audit_s']:.2f} s "
+        f"without reading the frame.",
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
@@ -105,10 +106,11 @@ def bounds() -> list[str]:
             [cell["population"], f"{cell['rows']:,}", f"{cell['delta']:g}", cell["method"], *shares, f"{cell['width']:.4f}"]
         )
     return [
-        "## Bounds on the calibration of the population",
+        "## Bounds on the calibration error of the population",
         "",
-        f"`calibration_bound` where c is known in closed form, {found['repetitions']:,} repetitions a line: how often each "
-        "bound holds (1 - delta is promised), and how far above c_emp the upper one lies.",
+        f"`calibration_bound` where c is known in closed form, {found['repetitions']:,} repetitions per line: "
+        f"how often each "
+        "bound holds (nominal: 1 - delta), and the distance of the upper bound from c_emp.",
         "",
         *table(["population", "rows", "delta", "method", "upper holds", "lower holds", "half-width"], rows),
         "",
@@ -122,7 +124,7 @@ def measures() -> list[str]:
     return [
         "## Speed of the measures",
         "",
-        f"{found['rows']:,} rows, beside the peers in the same run.",
+        f"{found['rows']:,} rows, with the other packages in the same run.",
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
@@ -156,8 +158,9 @@ def fixing() -> list[str]:
         "## Quality of the fix",
         "",
         f"{len(found['cases'])} cases of real data: four data sets, three base models and a real score, up to five seeds; "
-        "calibration rows that no base model saw, measured on test rows. Refit is LightGBM trained anew on features and "
-        "score, the better of two shapes. MCGrad with its defaults, which were chosen on these data sets.",
+        "calibration rows that the base models were not trained on, measured on test rows. Refit is LightGBM "
+        "trained on features and "
+        "score, the better of two configurations. MCGrad with its defaults, which were chosen on these data sets.",
         "",
         *table(["", "", *methods], rows),
         "",
@@ -230,15 +233,17 @@ def level_sets() -> list[str]:
     return [
         "## LSBoost",
         "",
-        f"Census income ({found['rows']:,} rows to learn from, {found['test_rows']:,} to test), capped and scaled to "
-        "[0, 1]; 50 equal levels as in the paper (Globus-Harris et al. 2023, Figures 3 and 5), beside scikit-learn's "
-        "GradientBoostingRegressor with its learning rate of 0.1. Test errors by round; the last column is LSBoost with "
-        "its defaults, which hold rows out. Trees of depth 2 and 3 overfit without them, as the paper says.",
+        f"Census income ({found['rows']:,} training rows, {found['test_rows']:,} test rows), capped and scaled to "
+        "[0, 1]; 50 equal levels as in the paper (Globus-Harris et al. 2023, Figures 3 and 5), compared with "
+        "scikit-learn's "
+        "GradientBoostingRegressor with learning rate 0.1. Test errors by round; the last column is LSBoost with "
+        "its defaults, which use held-out rows. Trees of depth 2 and 3 overfit without them, as the paper reports.",
         "",
         *table(["learner", "", "", *(f"round {at}" for at in rounds), "default"], rows),
         "",
-        "How many times longer gradient boosting takes to train as many weak learners (their Table 2; its best figure is "
-        "12), and its seconds for 1,000:",
+        "Time of gradient boosting over time of LSBoost for the same number of weak learners (their Table 2; "
+        "its best figure is "
+        "12), and the seconds of gradient boosting for 1,000:",
         "",
         *table(["learner", "levels", "100", "300", "500", "1,000", "seconds"], times),
         "",
@@ -253,11 +258,11 @@ def level_sets() -> list[str]:
         "",
         "![C0 by round](pictures/lsboost-c0.png)",
         "",
-        f"C0 after rounds {shown['C0']} with trees of depth 1, and as it is.",
+        f"C0 after rounds {shown['C0']} with trees of depth 1, and the true surface.",
         "",
         "![C1 by round](pictures/lsboost-c1.png)",
         "",
-        f"C1 after rounds {shown['C1']}, and as it is.",
+        f"C1 after rounds {shown['C1']}, and the true surface.",
         "",
         "`python bench/surfaces.py`",
         "",
@@ -283,13 +288,13 @@ def depth_two() -> list[str]:
     return [
         "## DepthTwo",
         "",
-        "One fit, measured on test rows at m = 10, 20, 50 and 100 levels without another (the picture of arXiv "
-        "2505.17435): the worst group's smooth calibration error and K1, over 28 to 44 overlapping groups, and what scores "
-        "that are right would show by chance. On adult the groups are too small to tell the methods from chance.",
+        "One fit, measured on test rows at m = 10, 20, 50 and 100 levels without refitting (as in the figure of arXiv "
+        "2505.17435): the worst group's smooth calibration error and K1, over 28 to 44 overlapping groups, and the values "
+        "of calibrated scores by chance. On adult the groups are too small to distinguish the methods from chance.",
         "",
         *table(["data", "", "log loss", "worst smECE", *(f"K1, m={m}" for m in (10, 20, 50, 100)), "saturation eps"], rows),
         "",
-        f'The counter-example, an outcome that hangs on the parity of three groups: "{xor["saturation"]["sentence"]}"',
+        f'The counter-example, an outcome that depends on the parity of three groups: "{xor["saturation"]["sentence"]}"',
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
@@ -304,16 +309,16 @@ def small_data() -> list[str]:
     cells = {(cell["method"], cell["setting"], cell["rows"]): cell for cell in found["cells"]}
     methods = list(dict.fromkeys(cell["method"] for cell in found["cells"]))
 
-    def say(cell: dict[str, Any]) -> str:
+    def format_change(cell: dict[str, Any]) -> str:
         return "0" if not cell["acted"] else f"{1e3 * cell['change']:+.1f} ({1e3 * cell['error']:.1f})"
 
-    rows = [[method, *(say(cells[method, *setting]) for setting in settings)] for method in methods]
+    rows = [[method, *(format_change(cells[method, *setting]) for setting in settings)] for method in methods]
     return [
         "## Small data",
         "",
-        f"Change of log loss by a fix, in thousandths of a nat, mean of {found['seeds']} seeds (standard error); 0 where "
-        "no fit changed anything. The classics are judged by cross-validation here, the others are as they come; the last "
-        "two lines are not judged. Crime is Communities & Crime, whose seeds share rows.",
+        f"Change of log loss by a fix, in thousandths of a nat, mean of {found['seeds']} seeds (standard error); 0 if "
+        "no fit changed anything. Classical methods use cross-validation here, the others their defaults; the last "
+        "two lines are fitted without held-out rows. Crime is Communities & Crime, whose seeds share rows.",
         "",
         *table(["method", *(f"{kind}, {n:,}" for kind, n in settings)], rows),
         "",
@@ -329,7 +334,7 @@ def isotonic() -> list[str]:
     return [
         "## Isotonic regression",
         "",
-        f"{found['rows']:,} rows, `tu.Isotonic` from an array (with its checks, history and explanation) beside "
+        f"{found['rows']:,} rows, `tu.Isotonic` from an array (with validation, history and explanation) compared with "
         "scikit-learn's IsotonicRegression in one run.",
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
@@ -343,15 +348,15 @@ def crime() -> list[str]:
     found = figures("crime")
     long, early, means = found["200 epochs"], found["stopped early"], found["published means"]
 
-    def said(cell: dict[str, Any], what: str) -> str:
+    def mean_and_sd(cell: dict[str, Any], what: str) -> str:
         return f"{cell[what]['mean']:.3f} ({cell[what]['sd']:.3f})"
 
     rows = [
         [
             name,
             f"{found['published'][name]:.3f}" if name in found["published"] else "",
-            said(cell, "group MCE, race"), f"{cell['group MCE, race, by chance']['mean']:.3f}",
-            said(cell, "group MCE, race, 10 rows"), f"{cell['group MCE, race, 10 rows, by chance']['mean']:.3f}",
+            mean_and_sd(cell, "group MCE, race"), f"{cell['group MCE, race, by chance']['mean']:.3f}",
+            mean_and_sd(cell, "group MCE, race, 10 rows"), f"{cell['group MCE, race, 10 rows, by chance']['mean']:.3f}",
             *(
                 f"{cell[what]['mean']:.3f}" + (f" ({means[name][at]:g})" if name in means else "")
                 for at, what in enumerate(("ECE", "log loss", "Brier"))
@@ -379,7 +384,7 @@ def crime() -> list[str]:
     plainly = ("temperature", "histogram", "isotonic")
     both = {name: (found["published"][name], long["methods"][name][plain]["mean"]) for name in (*local, *plainly)}
     gaps = [min(both[name][at] for name in local) - min(both[name][at] for name in plainly) for at in (0, 1)]
-    verdict = "is not found here" if gaps[1] > gaps[0] / 2 else "is found here"
+    verdict = "is not reproduced" if gaps[1] > gaps[0] / 2 else "is reproduced"
     alike = (large, plain)
     leading = [
         max((value, name) for name, value in kind["correlations"][one].items())[1]
@@ -389,18 +394,20 @@ def crime() -> list[str]:
     return [
         "## Local recalibration: Communities & Crime",
         "",
-        f"Setting 1 of Luo et al. (2022), {found['seeds']} seeds, each with rows dealt anew and a network of its own: the "
+        f"Setting 1 of Luo et al. (2022), {found['seeds']} seeds, each with its own split and network: the "
         "largest calibration error in any of 5 bins of any group of communities (by plurality of race), mean and standard "
-        "deviation, beside their Table 1; ECE, log loss and Brier score, theirs (Table 3) in brackets. Networks of 200 "
-        "epochs were chosen to be as much too sure as theirs; the last three columns are networks stopped early. By "
-        "chance: what a method would show were its confidences the truth. Raw: an embedding as it comes, not scaled to a "
-        "mean distance of 1. By itself: LoRe with its defaults on the whole last layer, gamma chosen.",
+        "deviation, compared with their Table 1; ECE, log loss and Brier score, theirs (Table 3) in brackets. "
+        "Networks of 200 "
+        "epochs were chosen to be as overconfident as theirs; the last three columns are networks stopped early. By "
+        "chance: the value of a method if its confidences were calibrated. Raw: an embedding that is not scaled to a "
+        "mean distance of 1. By itself: LoRe with its defaults on the entire last layer, with gamma chosen.",
         "",
         f"**The published advantage of LoRe {verdict}.** In the error of the worst group the better of its two variants is "
         f"{gaps[0]:+.3f} from the best of temperature, histogram and isotonic as published, {gaps[1]:+.3f} here (standard "
-        f"errors of the means up to {error:.3f}, and seeds share rows). The bin that decides holds "
-        f"{rows_there[len(rows_there) // 2]:.1f} rows on average (the median method). By more than 0.1 beyond what right "
-        f"confidences would show by chance: {' and '.join(beyond) or 'none'}. Over bins of 10 rows or more the least is "
+        f"errors of the means up to {error:.3f}, and seeds share rows). The deciding bin has "
+        f"{rows_there[len(rows_there) // 2]:.1f} rows on average (the median method). By more than 0.1 above "
+        f"the chance level of calibrated "
+        f"confidences: {' and '.join(beyond) or 'none'}. Over bins of 10 rows or more the lowest is "
         f"that of {best[0]} with 200 epochs, of {best[1]} with networks stopped early.",
         "",
         *table(
@@ -411,7 +418,7 @@ def crime() -> list[str]:
         "",
         "Correlation of measures with the error of the worst group, over seeds and the eight methods of the paper, beside "
         "its Table 2; 200 epochs first, then stopped early. Income: groups by the largest of five incomes per head. The "
-        f"highest with 200 epochs is that of {leading[1]}, of {leading[0]} where bins of fewer than 10 rows are left out; "
+        f"highest with 200 epochs is that of {leading[1]}, of {leading[0]} if bins of fewer than 10 rows are left out; "
         f"stopped early, of {leading[3]} and of {leading[2]}.",
         "",
         *table(["measure", "published", *words, *(f"early: {one}" for one in words)], beside),
@@ -434,7 +441,7 @@ def cifar() -> list[str]:
             rows.append([net if name == "none" else "", name, *numbers, *curved, f"{curve['mce']:.3f}"])
     land = found["landscape"]
     best, worst = land["best"], land["worst"]
-    told = [
+    summaries = [
         f"{net} {means['none']:.4f}, {means['LoRe, gamma 0.4']:.4f} and {means['by chance']:.4f}"
         for net, cell in found["nets"].items()
         for means in [{name: one["mean LCE"]["mean"] for name, one in cell["methods"].items()}]
@@ -450,14 +457,16 @@ def cifar() -> list[str]:
     return [
         "## Local calibration: CIFAR-10",
         "",
-        f"Three networks, 5,000 test images to recalibrate and 5,000 to measure, mean of {found['seeds']} deals. phi is "
+        f"Three networks, 5,000 test images to recalibrate and 5,000 to measure, mean of {found['seeds']} splits. phi is "
         f"the ten class probabilities, scaled to a mean distance of 1; {found['bins']} bins. MLCE is the local calibration "
-        "error of the worst row, by gamma, beside it that of the worst row whose neighbours are worth "
-        f"{found['enough']} rows, and the mean over rows, both at gamma {found['seen']}. By chance: what temperature "
-        "scaling would show were its confidences the truth. With gamma 0.4 the bins of LoRe are of equal width, as in the "
-        "paper; where it chooses gamma they are of equal weight. (The paper's Figure 9 has 3-D t-SNE features.)",
+        "error of the worst row, by gamma; next to it that of the worst row with an effective size of at least "
+        f"{found['enough']} rows, and the mean over rows, both at gamma {found['seen']}. By chance: the value "
+        f"of temperature "
+        "scaling if its confidences were calibrated. With gamma 0.4 the bins of LoRe have equal width, as in the "
+        "paper; if it chooses gamma they have equal weight. (The paper's Figure 9 has 3-D t-SNE features.)",
         "",
-        f"Mean local error before, after LoRe with gamma 0.4, and by chance: {'; '.join(told)}. The lowest log loss is "
+        f"Mean local error before, after LoRe with gamma 0.4, and by chance: {'; '.join(summaries)}. The lowest "
+        f"log loss is "
         f"that of {', '.join(leads['NLL'])}; the highest PRR that of {', '.join(leads['PRR'])}.",
         "",
         *table(
@@ -467,8 +476,8 @@ def cifar() -> list[str]:
         ),
         "",
         *(line for net in found["nets"] for line in (f"![MLCE of {net} by gamma](pictures/local-mlce-{net}.png)", "")),
-        f"Where {land['net']} is wrong, gamma {land['gamma']}, two principal components: the bin that is nearest to right "
-        f"as a whole (error {best['error']:.3f}) has local errors up to {best['MLCE']:.3f}, mean {best['mean LCE']:.3f}; "
+        f"Local errors of {land['net']}, gamma {land['gamma']}, two principal components: the best-calibrated bin "
+        f"(error {best['error']:.3f}) has local errors up to {best['MLCE']:.3f}, mean {best['mean LCE']:.3f}; "
         f"the worst ({worst['error']:.3f}) up to {worst['MLCE']:.3f}, mean {worst['mean LCE']:.3f}.",
         "",
         "![Local calibration error over an embedding](pictures/local-landscape.png)",
@@ -481,7 +490,7 @@ def cifar() -> list[str]:
 
 
 def local() -> list[str]:
-    """Show the speed of local sums: on the processor, how it grows, and on a graphics card."""
+    """Show the speed of local sums: on the CPU, by number of rows, and on a GPU."""
     found, card = figures("local"), figures("local-card")
     grown = [
         [
@@ -493,14 +502,14 @@ def local() -> list[str]:
     return [
         "## Speed of local calibration",
         "",
-        "The local calibration error of every row, all rows in one bin: every pair of rows counts.",
+        "The local calibration error of every row, all rows in one bin, so that every pair of rows contributes.",
         "",
         *table(["figure", "measured", "bar", "holds"], held({**found["checks"], **card["checks"]})),
         "",
-        *table(["dimensions", "rows", "seconds", "CPU seconds", "bytes a row"], grown),
+        *table(["dimensions", "rows", "seconds", "CPU seconds", "bytes per row"], grown),
         "",
-        f"On the card {card['figures']['fifteen_bins_s']:.2g} s where the rows are spread over 15 bins. The time of "
-        "torch.cdist there is that of its first blocks times their number.",
+        f"On the GPU {card['figures']['fifteen_bins_s']:.2g} s with the rows spread over 15 bins. The time of "
+        "torch.cdist there is extrapolated from its first blocks.",
         "",
         "`python bench/local.py`, `python bench/local.py --card`",
         "",
@@ -508,11 +517,11 @@ def local() -> list[str]:
 
 
 def page() -> str:
-    """Put the page together."""
+    """Assemble the page."""
     head = [
         "# Evidence",
         "",
-        "Measured, each by one command, on the machine the results name. `bench/results/` has all figures.",
+        "Each section is measured by one command, on the machine named in the results. `bench/results/` has all figures.",
         "",
     ]
     audits = [*false_alarms(), *power(), *speed(), *bounds(), *measures()]

@@ -8,7 +8,7 @@ from pages import figures, held, table
 
 
 def deciding() -> list[str]:
-    """Put the parts together."""
+    """Assemble the section."""
     return [*costs(), *curves(), *silence(), *losses()]
 
 
@@ -31,20 +31,22 @@ def costs() -> list[str]:
     return [
         "## What a rule will cost, without labels",
         "",
-        f"{found['repetitions']:,} simulations a line, intervals at 90%: how often they held the cost that came out, and "
-        "how wide they were, a row. A miss costs 5, a false alarm 1. *given*: the threshold 0.2 (0.0133 where events are "
-        "rare), for these rows and for the population; *best*: that of `best_rule`; *searched*: the one that was cheapest "
-        "on the labelled rows; *bound*: nothing is known but an upper bound on c, as in Claim 1; *at word*: nothing is "
-        "known, and scores are believed. The last column is the width for these rows if the law were known.",
+        f"{found['repetitions']:,} simulations per line, intervals at 90%: how often they contained the realised cost, and "
+        "their width per row. A miss costs 5, a false alarm 1. *given*: the threshold 0.2 (0.0133 for rare "
+        "events), for these rows and for the population; *best*: that of `best_rule`; *searched*: the one that "
+        "was cheapest "
+        "on the labelled rows; *bound*: only an upper bound on c is used, as in Claim 1; *at word*: no labelled rows, "
+        "scores assumed to be calibrated. The last column is the width for these rows if the distribution were known.",
         "",
         *table(["figure", "measured", "bar", "holds"], held(found["checks"])),
         "",
         *table(["scores", "rows", "labelled", *ways, "law known"], rows),
         "",
-        "At word, intervals are narrow and, where scores are off, wrong: that is what labelled rows are for. What holds "
-        "for every rule is wide, and holds nearly always: the bound of all intervals is reached by none in particular.",
+        "Intervals that assume calibrated scores are narrow, and too narrow if scores are miscalibrated: "
+        "labelled rows are needed. Intervals "
+        "for all rules simultaneously are wide and nearly always hold.",
         "",
-        f"The cheapest rule of 1,000,000 rows, in times of one sort of them: {ratios}.",
+        f"The cheapest rule of 1,000,000 rows, relative to the time of one sort: {ratios}.",
         "",
         "`python bench/decide.py`",
         "",
@@ -69,11 +71,11 @@ def curves() -> list[str]:
         "## ROC without labels",
         "",
         f"Adult, a random forest, isotonic regression on {sizes['calibration']:,} rows, {sizes['validation']:,} others as "
-        f"evidence, curves of {sizes['without labels']:,} rows without labels against the true ones "
-        f"({len(found['roc']['seeds'])} deals), as in Figure 4 of Gao, Parameswaran & Peng (2017). Inside: the share of "
-        "thresholds at which the true curve lies within the limits on both axes, and in brackets the share of deals in "
-        "which all of it does. Beside it the "
-        "published limits, by c_emp of the evidence rows with nothing added.",
+        f"labelled rows, curves of {sizes['without labels']:,} rows without labels compared with the true ones "
+        f"({len(found['roc']['seeds'])} splits), as in Figure 4 of Gao, Parameswaran & Peng (2017). Inside: the share of "
+        "thresholds at which the true curve lies within the limits on both axes, and in brackets the share of splits in "
+        "which the entire curve does. The "
+        "published limits use c_emp of the labelled rows alone.",
         "",
         *table(
             ["curve", "true area", "estimated", f"limits at {100 * found['level']:g}%", "farthest across, up", "inside",
@@ -103,17 +105,18 @@ def silence() -> list[str]:
                 leads.append(f"{net}, {name}: {1000 * less['mean']:+.1f} ({1000 * less['error']:.1f})")
     ratios = found["ratios"]
     return [
-        "## When to say \"unsure\": CIFAR-10",
+        "## Abstention: CIFAR-10",
         "",
-        f"Three networks, half of 10,000 test images to recalibrate, half to measure, {found['seeds']} deals. A wrong "
-        f"answer costs {ratios[0]:g} to {ratios[-1]:g} times what \"unsure\" does ({len(ratios)} ratios), and answers are "
-        "given from a confidence of 1 - u/w on (Luo et al. 2022, section 5.4). Gain over no recalibration, in costs of "
-        "\"unsure\" per 1,000 rows, mean over the ratios (standard error over deals, which share their rows), the "
-        "prediction-rejection ratio, and at how many ratios the method alone was best.",
+        f"Three networks, half of 10,000 test images to recalibrate, half to measure, {found['seeds']} splits. A wrong "
+        f"prediction costs {ratios[0]:g} to {ratios[-1]:g} times as much as an abstention ({len(ratios)} "
+        f"ratios), and predictions "
+        "are made from a confidence of 1 - u/w on (Luo et al. 2022, section 5.4). Gain over no recalibration, in costs of "
+        "an abstention per 1,000 rows, mean over the ratios (standard error over splits, which share their rows), the "
+        "prediction-rejection ratio, and the number of ratios at which the method alone was best.",
         "",
         *table(["net", "method", "gain", "PRR", "alone best"], rows),
         "",
-        f"LoRe less the best other method at each ratio: {'; '.join(leads)}.",
+        f"LoRe minus the best other method at each ratio: {'; '.join(leads)}.",
         "",
         "![Reward against cost ratio](pictures/abstain.png)",
         "",
@@ -134,11 +137,12 @@ def losses() -> list[str]:
     return [
         "## One score for every loss",
         "",
-        "Adult: one score, corrected by `MCGrad`, turned by `omnipredict` into the prediction of each loss, against a "
+        "Adult: one score, corrected by `MCGrad`, turned by `omnipredict` into the prediction for each loss, "
+        "compared with a "
         f"model trained for that loss on the same rows and features. Test loss, mean of {len(found['splits'])} splits; the "
         "difference in paired "
-        "standard errors of one split (at most 2 is asked for), its mean and that of the worst split. Base alone is the "
-        "score without the correction.",
+        "standard errors of one split (aim: at most 2), mean and worst split. Base alone is the "
+        "uncorrected score.",
         "",
         *table(["base", "loss", "one score", "own model", "base alone", "difference, s.e.", "worst split"], rows),
         "",

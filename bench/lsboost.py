@@ -118,22 +118,22 @@ def our_times(X: Any, y: Any, depth: int, levels: int, most: int) -> dict[str, A
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--learners", type=int, default=1000)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     X, Z, y, z = census()
     figures: dict[str, Any] = {"rows": len(y), "test_rows": len(z), "times": {}, "checks": {}}
     figures["by_round"] = by_round(X, Z, y, z)
     lsboost(50, 2, depth=1).fit(X[:1000], y[:1000])  # compiled once, as the peer is
     for depth in (1, 2, 3):
-        theirs = peer_times(X, y, depth, told.learners)
+        theirs = peer_times(X, y, depth, arguments.learners)
         cell = {"gradient boosting": theirs}
         for levels in LEVELS:
-            ours = our_times(X, y, depth, levels, told.learners)
+            ours = our_times(X, y, depth, levels, arguments.learners)
             ours["ratio"] = {many: theirs[many] / ours[many]["seconds"] for many in theirs if many in ours}
             cell[f"{levels} levels"] = ours
             print(depth, levels, ours, theirs, flush=True)
         figures["times"][f"DT({depth})"] = cell
-        best = max(cell[f"{levels} levels"]["ratio"].get(str(told.learners), 0.0) for levels in LEVELS)
-        figures["checks"][f"time ratio at {told.learners} learners, depth {depth}"] = check(
+        best = max(cell[f"{levels} levels"]["ratio"].get(str(arguments.learners), 0.0) for levels in LEVELS)
+        figures["checks"][f"time ratio at {arguments.learners} learners, depth {depth}"] = check(
             f"time ratio, depth {depth} (the paper's was {PAPER[depth]:.1f})", best, 12.0, at_most=False
         )
     one = figures["by_round"]["DT(1)"]
@@ -143,7 +143,7 @@ def main() -> None:
     figures["checks"]["MSCE of gradient boosting over ours after 100 rounds, depth 1"] = check(
         "MSCE ratio", one["msce_ratio"], 1.0, at_most=False
     )
-    if told.learners == 1000:
+    if arguments.learners == 1000:
         save("lsboost", figures)
 
 

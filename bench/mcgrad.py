@@ -79,14 +79,14 @@ def same_trees(train: pd.DataFrame, fix: tu.MCGrad) -> float:
     places = [at + 1 for at, feature in enumerate(model.schema.features) if feature.kind == "categorical"]
     X[:, places] += 1
     y, F = train["y"].to_numpy(float), np.log(table.prediction / (1 - table.prediction))
-    told = {"max_bin": 63, "verbosity": -1, "num_threads": 2, "feature_pre_filter": False}
+    parameters = {"max_bin": 63, "verbosity": -1, "num_threads": 2, "feature_pre_filter": False}
     shape = {"max_depth": 2, "num_leaves": 4, "learning_rate": 0.4, "feature_fraction": 0.7, "objective": "cross_entropy"}
     start = time.perf_counter()
     for fold in range(5):
         rows = np.arange(len(X)) % 5 != fold
-        data = lgb.Dataset(X[rows], y[rows], init_score=F[rows], params=told, categorical_feature=places)
+        data = lgb.Dataset(X[rows], y[rows], init_score=F[rows], params=parameters, categorical_feature=places)
         for one in model.map.rounds:
-            lgb.train({**told, **shape, "deterministic": True, "force_col_wise": True}, data, one.trees)
+            lgb.train({**parameters, **shape, "deterministic": True, "force_col_wise": True}, data, one.trees)
     return time.perf_counter() - start
 
 
@@ -178,13 +178,13 @@ def real(figures: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--real", action="store_true")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     CASES.mkdir(parents=True, exist_ok=True)
     path = ENVIRONMENTS / "simulated.parquet"
     simulate(path)
     kept = RESULTS / "mcgrad.json"
     figures: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"checks": {}}
-    if told.real:
+    if arguments.real:
         real(figures)
     else:
         beside(path, figures)

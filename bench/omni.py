@@ -145,7 +145,7 @@ def sides_and_weights(data: lgb.Dataset) -> tuple[Floats, Floats]:
 
 
 def hinge(raw: Floats, data: lgb.Dataset) -> tuple[Floats, Floats]:
-    """Give the gradient of max(0, 1 - y t), y in {-1, 1}; its curvature is nought, so steps are those of a unit one."""
+    """Give the gradient of max(0, 1 - y t), y in {-1, 1}; its curvature is zero, so steps assume a curvature of one."""
     side, weight = sides_and_weights(data)
     return np.where(side * raw < 1, -side, 0.0) * weight, weight
 
@@ -237,11 +237,11 @@ def measure(seed: int) -> dict[str, Any]:
 
 def summary(found: list[dict[str, Any]], base: str) -> dict[str, dict[str, float]]:
     """Average over the splits. Their test rows overlap, so the mean difference is held against the error of one split."""
-    told = {}
+    summary = {}
     for name in LOSSES:
         cells = [one["losses"][name] for one in found]
         difference, error = (float(np.mean([cell[base][what] for cell in cells])) for what in ("difference", "error"))
-        told[name] = {
+        summary[name] = {
             "ours": float(np.mean([cell[base]["loss"] for cell in cells])),
             "theirs": float(np.mean([cell["theirs"] for cell in cells])),
             "base alone": float(np.mean([cell[base]["base alone"] for cell in cells])),
@@ -250,14 +250,14 @@ def summary(found: list[dict[str, Any]], base: str) -> dict[str, dict[str, float
             "splits_beyond_two": sum(cell[base]["sigmas"] > 2 for cell in cells),
             "splits_better": sum(cell[base]["difference"] <= 0 for cell in cells),
         }  # fmt: skip
-    return told
+    return summary
 
 
-def show(told: dict[str, dict[str, float]], base: str, many: int) -> None:
+def show(summary: dict[str, dict[str, float]], base: str, many: int) -> None:
     print(f"\n{base}, MCGrad, omnipredict; test loss, mean of {many} splits (below 0: ours is better)")
     heads = ("ours", "theirs", "difference", "s.e.", "in s.e.", "worst", "no MCGrad")
     print(f"{'loss':18s} " + " ".join(f"{head:>10s}" for head in heads))
-    for name, one in told.items():
+    for name, one in summary.items():
         values = [one[what] for what in ("ours", "theirs", "difference", "error", "sigmas", "worst_sigmas", "base alone")]
         digits = (5, 5, 5, 5, 2, 2, 5)
         print(f"{name:18s} " + " ".join(f"{value:10.{length}f}" for value, length in zip(values, digits, strict=True)))
@@ -266,23 +266,23 @@ def show(told: dict[str, dict[str, float]], base: str, many: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="lightgbm")
     start, found = time.perf_counter(), []
-    for seed in range(told.seeds):
+    for seed in range(arguments.seeds):
         found.append(measure(seed))
         print(f"split {seed}: {found[-1]['seconds']}", flush=True)
     means = {base: summary(found, base) for base in BASES}
     for base, one in means.items():
-        show(one, base, told.seeds)
+        show(one, base, arguments.seeds)
     print(f"{time.perf_counter() - start:.0f} s")
     checks = {
-        f"{name}: ours less theirs in paired standard errors, mean of {told.seeds} splits": check(
+        f"{name}: ours less theirs in paired standard errors, mean of {arguments.seeds} splits": check(
             name, one["sigmas"], 2.0, at_most=True
         )
         for name, one in means["boosting"].items()
     }
-    if told.seeds == 5:
+    if arguments.seeds == 5:
         save("omni", {"checks": checks, "summary": means, "splits": found})
 
 

@@ -44,7 +44,7 @@ def measured(found: dict[str, Any]) -> list[str]:
 def costing(given: dict[str, Any]) -> list[str]:
     """Show what a million rows cost."""
     audit, fit = (given[what]["seconds"] for what in ("audit", "fit"))
-    memory, told = given["fit"]["peak_bytes"]["cost"], given["foretold"]
+    memory, prediction = given["fit"]["peak_bytes"]["cost"], given["foretold"]
     return [
         *table(
             ["a million rows", "of an audit", "of a fit", "memory of a fit"],
@@ -54,16 +54,17 @@ def costing(given: dict[str, Any]) -> list[str]:
             ],
         ),
         "",
-        f"These meet the runs above to {100 * audit['worst_off']:.0f}% (audit), {100 * fit['worst_off']:.0f}% (fit) "
-        f"and {100 * given['fit']['peak_bytes']['worst_off']:.0f}% (its memory) at worst. The time of a fit goes with the "
-        "trees that the rows ask for, which nobody knows before. Held against a run they were not made of: "
-        f"{told['million_rows']} million rows of {told['columns']} columns should take {told['seconds']:.0f} s to audit, "
-        f"and took {told['measured']:.0f} s (`python bench/scale.py`).",
+        f"These reproduce the runs above to {100 * audit['worst_off']:.0f}% (audit), {100 * fit['worst_off']:.0f}% (fit) "
+        f"and {100 * given['fit']['peak_bytes']['worst_off']:.0f}% (its memory) at worst. The time of a fit depends on the "
+        "number of trees, which is not known in advance. Compared with a run not used for the estimate: "
+        f"{prediction['million_rows']} million rows of {prediction['columns']} columns were predicted to take "
+        f"{prediction['seconds']:.0f} s to audit, "
+        f"and took {prediction['measured']:.0f} s (`python bench/scale.py`).",
     ]
 
 
-def foretold(given: dict[str, Any], speed: float) -> list[str]:
-    """Foretell other sizes on one machine."""
+def extrapolated(given: dict[str, Any], speed: float) -> list[str]:
+    """Extrapolate to other sizes on one machine."""
     rows = []
     for millions, columns in ASKED:
         audit, fit = (foretell(given[what]["seconds"], millions, columns) for what in ("audit", "fit"))
@@ -77,7 +78,7 @@ def foretold(given: dict[str, Any], speed: float) -> list[str]:
 
 
 def billion(given: dict[str, Any], cluster: dict[str, Any]) -> list[str]:
-    """Say what a billion rows cost on one machine and on many."""
+    """Extrapolate to a billion rows on one machine and on many."""
     audit, fit = (foretell(given[what]["cpu"], 1000, 10) for what in ("audit", "fit"))
     memory = foretell(given["fit"]["peak_bytes"], 1000, 10) / 1e9
     gain = {name: cluster[name]["audit_alone"] / cluster[name]["audit_pair"] for name in ("dask", "spark")}
@@ -87,52 +88,53 @@ def billion(given: dict[str, Any], cluster: dict[str, Any]) -> list[str]:
     ]
     return [
         f"By these costs a billion rows of ten columns take {audit / 3600:.1f} hours of one core to audit at depth 2, and "
-        f"{fit / 3600:.0f} to fit; the fit holds {memory:.0f} GB, on one machine or on all of them together. If work were "
-        "shared out without loss:",
+        f"{fit / 3600:.0f} to fit; the fit needs {memory:.0f} GB, on one machine or on all workers together. "
+        f"With perfect scaling:",
         "",
         *table(["", "audit", "fit", "memory of the fit"], rows),
         "",
-        "It is not. What was measured is two workers of one thread on one machine "
+        "Scaling is not perfect. Measured with two single-threaded workers on one machine "
         f"({cluster['rows'] / 1e6:.0f} million rows, {cluster['columns']} columns, `python bench/cluster.py`): "
         f"the second made an audit {gain['dask']:.2f} times as fast on Dask and {gain['spark']:.2f} times on Spark, "
-        f"on so few rows, and a fit took {slower['dask']:.1f} and "
-        f"{slower['spark']:.1f} times as long as one of files on these two cores. Take twice the time of the table for a "
-        "first plan, and measure with a tenth of the rows. A network between machines was not measured; in every tree the "
-        "workers exchange sums of every bin of every column, some kilobytes, and wait for the slowest.",
+        f"with so few rows, and a fit took {slower['dask']:.1f} and "
+        f"{slower['spark']:.1f} times as long as one of files on these two cores. Plan with twice the time of the table, "
+        "and measure with a tenth of the rows. A network between machines was not measured; for every tree the "
+        "workers exchange histograms of all columns, some kilobytes, and wait for the slowest.",
         "",
-        "Where the memory is too much: `stopping=tu.Holdout()` grows one model in place of five; or fit some of the "
+        "To reduce memory, `stopping=tu.Holdout()` fits one model instead of five; or fit a sample of the "
         "rows, and audit the result on all of them, which is cheap.",
     ]
 
 
 def sizing_page() -> str:
-    """Put the page together."""
+    """Assemble the page."""
     found, cluster, predict = figures("sizing"), figures("cluster"), figures("predict")
     speed = min(one["rows_per_second"] for one in predict["runs"])
     given = costs(found)
     return "\n".join([
         "# Sizing",
         "",
-        "How long an audit, a fit and a prediction of many rows take, and what they need: measured, then foretold.",
+        "Time and memory of audits, fits and predictions of many rows: measured, then extrapolated.",
         "",
-        f"On {found['machine']['cores']} cores, from Parquet files, in pieces (`tu.scan(..., memory={found['memory']!r})`; "
-        "depth 2; the default `MCGrad`, five folds): `python bench/sizing.py`. Columns are those that form "
-        "segments, or features; score and outcome come on top. Peak memory counts columns that are mapped from disk, which "
-        "the system takes back where it needs the room.",
+        f"On {found['machine']['cores']} cores, from Parquet files, in chunks (`tu.scan(..., memory={found['memory']!r})`; "
+        "depth 2; the default `MCGrad`, five folds): `python bench/sizing.py`. Columns are segment columns or "
+        "features, without score and outcome. Peak memory includes columns mapped from disk, which "
+        "the operating system can reclaim.",
         "",
         *measured(found),
         "",
-        "## What a row costs",
+        "## Cost per row",
         "",
         *costing(given),
         "",
-        "## Foretold for one machine of two cores",
+        "## Extrapolated for one machine with two cores",
         "",
-        *foretold(given, speed),
+        *extrapolated(given, speed),
         "",
-        "An audit holds what it is told to hold, and spills the rest. A fit holds its rows binned, a byte a column, and "
-        "for every fold the scores, gradients and places of its rows; that is its memory, and `--memory` bounds what is "
-        "held beside it. Depth 3 crosses triples of columns: for ten columns there are 120 beside the 45 pairs. More "
+        "An audit stays within its memory budget and spills the rest. A fit holds its rows binned, one byte per "
+        "column, and "
+        "for every fold the scores, gradients and positions of its rows; `--memory` limits what is "
+        "held in addition. Depth 3 combines triples of columns: for ten columns there are 120 besides the 45 pairs. More "
         "than two cores were not measured.",
         "",
         "## Which engine",

@@ -124,17 +124,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="+", default=[10, 30], help="in millions")
     parser.add_argument("--repeat", type=int, default=3)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     figures: dict[str, Any] = {"runs": [], "checks": {}}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        for millions in told.rows:
+        for millions in arguments.rows:
             source, whole = place / f"rows-{millions}.parquet", place / f"whole-{millions}.parquet"
             duckdb.sql(f"COPY ({ROWS.format(millions * 10**6)}) TO '{source}' (COMPRESSION zstd)")
-            model = fit(source, place) if millions == told.rows[0] else place / "model.trueup"
+            model = fit(source, place) if millions == arguments.rows[0] else place / "model.trueup"
             for limit in LIMITS:
                 out = whole if limit is None else place / "out.parquet"
-                one = {"million_rows": millions, "memory": limit, **run(model, source, out, limit, told.repeat)}
+                one = {"million_rows": millions, "memory": limit, **run(model, source, out, limit, arguments.repeat)}
                 one["rows_per_second"] = millions * 1e6 / one["seconds"]
                 one["same_bytes"] = out.read_bytes() == whole.read_bytes()
                 figures["runs"].append(one)

@@ -97,8 +97,8 @@ def others_sigmas(chosen: list[Case]) -> dict[str, dict[str, dict[str, float]]]:
     missing = [case for case in chosen if not (KEPT / f"{case.name}.json").exists()]
     for start in range(0, len(missing), 5):
         some = missing[start : start + 5]
-        told = [str(one) for case in some for one in (KEPT / f"{case.name}.npz", case.path)]
-        for case, found in zip(some, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *told), strict=True):
+        arguments = [str(one) for case in some for one in (KEPT / f"{case.name}.npz", case.path)]
+        for case, found in zip(some, run_peer("mcgrad", "mcgrad_fit.py", "sigma", *arguments), strict=True):
             both = {"sigma": found, "sigma_ours": our_sigmas(case, others(case))}
             (KEPT / f"{case.name}.json").write_text(json.dumps(both))
     return {case.name: json.loads((KEPT / f"{case.name}.json").read_text()) for case in chosen}
@@ -146,12 +146,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="")
     parser.add_argument("--kept", action="store_true", help="only cases that mcgrad was run on before")
-    told = parser.parse_args()
-    chosen = [case for case in cases(told.seeds) if told.only in case.name]
+    arguments = parser.parse_args()
+    chosen = [case for case in cases(arguments.seeds) if arguments.only in case.name]
     PEER.mkdir(parents=True, exist_ok=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     missing = [str(case.path) for case in chosen if not (PEER / f"{case.name}.npz").exists()]
-    if told.kept:
+    if arguments.kept:
         chosen = [case for case in chosen if (PEER / f"{case.name}.npz").exists()]
     elif missing:
         run_peer("mcgrad", "mcgrad_fit.py", "fit", str(PEER), *missing)
@@ -178,7 +178,7 @@ def main() -> None:
         ),
         "cases harmed": check("cases harmed", found["worse than base by two standard errors"], 0, at_most=True),
     }
-    if not told.only:
+    if not arguments.only:
         save("quality", {"checks": checks, "summary": found, "cases": rows})
 
 

@@ -50,7 +50,7 @@ class Parts:
 def parts(frame: pd.DataFrame, y: np.ndarray, seed: int) -> Parts:
     """Train the forest, calibrate it, and score the rows that neither has seen."""
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
-    train, taught, judged, rest = np.split(order, np.cumsum([TRAIN, CALIBRATION, VALIDATION]))
+    train, fitted, validation, rest = np.split(order, np.cumsum([TRAIN, CALIBRATION, VALIDATION]))
     categorical = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
     forest = make_pipeline(
@@ -59,8 +59,8 @@ def parts(frame: pd.DataFrame, y: np.ndarray, seed: int) -> Parts:
     )
     forest.fit(frame.iloc[train], y[train])
     p = forest.predict_proba(frame)[:, 1]
-    isotonic = tu.Isotonic().fit(p[taught], y[taught])
-    return Parts(*((y[at], isotonic.predict(p[at])) for at in (taught, judged, rest)))
+    isotonic = tu.Isotonic().fit(p[fitted], y[fitted])
+    return Parts(*((y[at], isotonic.predict(p[at])) for at in (fitted, validation, rest)))
 
 
 def realised(kind: str, y: np.ndarray, p: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -145,10 +145,10 @@ def picture(found: Parts) -> None:
             linestyle=":",
             label="band by c_emp, as in the paper",
         )
-        taught = np.append(math.inf, np.unique(found.calibration[1])[::-1])
-        x_taught, y_taught, area = realised(kind, *found.calibration, taught)
+        fitted = np.append(math.inf, np.unique(found.calibration[1])[::-1])
+        x_fitted, y_fitted, area = realised(kind, *found.calibration, fitted)
         ax.plot(
-            x_taught, y_taught, color="#E69F00", linewidth=1.2, linestyle="--",
+            x_fitted, y_fitted, color="#E69F00", linewidth=1.2, linestyle="--",
             label=f"calibration rows: {KINDS[kind][0]} {area:.3f}",
         )  # fmt: skip
         place = "lower right" if kind == "roc" else "lower left"
@@ -157,7 +157,7 @@ def picture(found: Parts) -> None:
     print(f"picture in {PICTURE.relative_to(HERE.parent)}")
 
 
-def told(kind: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def summarise(kind: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Sum the seeds up, and print a table."""
     area, across, up = KINDS[kind]
     mean = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
@@ -195,7 +195,7 @@ def main() -> None:
         if seed == 0:
             picture(found)
     seconds = time.perf_counter() - start
-    figures, checks = {kind: told(kind, runs[kind]) for kind in KINDS}, {}
+    figures, checks = {kind: summarise(kind, runs[kind]) for kind in KINDS}, {}
     least = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / SEEDS)
     for kind, (area, _, _) in KINDS.items():
         mean, name = figures[kind]["mean"], kind.upper()

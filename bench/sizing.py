@@ -88,8 +88,8 @@ def costs(found: dict[str, Any]) -> dict[str, Any]:
     given = {what: {of: model(found[what], of) for of in ("seconds", "cpu", "peak_bytes")} for what in ("audit", "fit")}
     large = json.loads((RESULTS / "scale.json").read_text())["audits"][-1]
     asked = {"million_rows": large["million_rows"], "columns": 8}
-    told = float(np.dot(terms(asked), given["audit"]["seconds"]["cost"]))
-    return given | {"foretold": {**asked, "seconds": told, "measured": large["seconds"]}}
+    predicted = float(np.dot(terms(asked), given["audit"]["seconds"]["cost"]))
+    return given | {"foretold": {**asked, "seconds": predicted, "measured": large["seconds"]}}
 
 
 def main() -> None:

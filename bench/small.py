@@ -114,17 +114,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--processes", type=int, default=2)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     settings = [(kind, n) for kind in ("calibrated", "shifted") for n in SIZES] + [("crime", n) for n in CRIME]
-    jobs = [(kind, n, seed) for kind, n in settings for seed in range(told.seeds)]
-    with ProcessPoolExecutor(told.processes) as pool:
+    jobs = [(kind, n, seed) for kind, n in settings for seed in range(arguments.seeds)]
+    with ProcessPoolExecutor(arguments.processes) as pool:
         done = dict(zip(jobs, pool.map(one, *zip(*jobs, strict=True), chunksize=1), strict=True))
     cells = []
     for kind, n in settings:
         for name in (*METHODS, *PUBLISHED):
-            changes = np.array([done[kind, n, seed][name][0] for seed in range(told.seeds)])
-            error = float(changes.std(ddof=1) / np.sqrt(told.seeds))
-            acted = float(np.mean([done[kind, n, seed][name][1] for seed in range(told.seeds)]))
+            changes = np.array([done[kind, n, seed][name][0] for seed in range(arguments.seeds)])
+            error = float(changes.std(ddof=1) / np.sqrt(arguments.seeds))
+            acted = float(np.mean([done[kind, n, seed][name][1] for seed in range(arguments.seeds)]))
             cells.append({"setting": kind, "rows": n, "method": name, "change": float(changes.mean()), "error": error,
                           "worst": float(changes.max()), "acted": acted})  # fmt: skip
     judged = [cell for cell in cells if cell["method"] in METHODS]
@@ -138,8 +138,8 @@ def main() -> None:
               f"{'HARM' if cell.get('harm') else ''}")  # fmt: skip
     harmed = sum(cell["harm"] for cell in judged)
     checks = {"cells that do harm": check("cells that do harm", harmed, 0, at_most=True)}
-    if told.seeds >= 30:
-        save("small", {"seeds": told.seeds, "cells": cells, "judged": len(judged), "checks": checks})
+    if arguments.seeds >= 30:
+        save("small", {"seeds": arguments.seeds, "cells": cells, "judged": len(judged), "checks": checks})
 
 
 if __name__ == "__main__":

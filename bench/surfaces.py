@@ -122,9 +122,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--levels", type=int, default=500)
     parser.add_argument("--most", type=int, default=300)
-    told = parser.parse_args()
-    found = {name: run(name, told.rows, told.levels, told.most) for name in SURFACES}
-    if told.rows == 1_000_000:
+    arguments = parser.parse_args()
+    found = {name: run(name, arguments.rows, arguments.levels, arguments.most) for name in SURFACES}
+    if arguments.rows == 1_000_000:
         save("surfaces", found)
 
 
