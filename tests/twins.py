@@ -1,4 +1,4 @@
-"""Plain NumPy twins: the definitions that the kernels are held to. Slow on purpose, and written from the formulas."""
+"""NumPy twins: the definitions of the kernels, slow and written from the formulas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def range_tail(x):
 
 
 def default_pvalue(y, p, w=None):
-    """The segment p-value, term by term as it is defined."""
+    """Return the segment p-value, term by term as defined."""
     x = span(y, p, w)
     v, k3 = moments(np.asarray(p, float), w)
     if x == 0:
@@ -91,7 +91,7 @@ def three_se(rate, repetitions):
 
 
 def leaf_of(forest, tree, row, levels):
-    """Follow one row (features, then predictions) down one tree, node by node; give its leaf."""
+    """Follow one row (features, then predictions) down one tree, node by node; return its leaf."""
     here = int(forest.root[tree])
     while here >= 0:
         at = int(forest.feature[here])
@@ -157,7 +157,7 @@ def run_cascade(stages, levels, cascades, link, X, P):
 
 
 def lce(phi, confidence, hit, w, bins, gamma, *, at=None, own=True):
-    """Signed local calibration errors, row by row: each kernel divided by that of the nearest row, so that none vanishes."""
+    """Return signed local calibration errors, row by row: each kernel divided by that of the nearest row to avoid underflow."""
     phi, residual = np.asarray(phi, float), np.asarray(confidence, float) - np.asarray(hit, float)
     points, places = (phi, bins) if at is None else at
     found = []

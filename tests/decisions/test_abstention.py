@@ -1,4 +1,4 @@
-"""When to say "unsure": the rule, its rewards, risk and coverage."""
+"""Abstention: the rule and its costs, reward curves, risk and coverage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HAND_Y = [1, 0, 1, 0]  # right, wrong, right, right
 
 
 def twin_costs(confidence, hit, u, w, r):
-    """What each row costs, answered where that is no dearer than silence in expectation."""
+    """Cost of each row, answered where that costs no more than abstaining in expectation."""
     return np.array(
         [(r if right else w) if (1 - c) * w + c * r <= u else u for c, right in zip(confidence, hit, strict=True)]
     )
 
 
 def twin_auroc(wrong, doubt):
-    """Pairs of a wrong and a right row in which the wrong one is doubted more, ties half."""
+    """Share of pairs of a wrong and a correct row in which the wrong one is less confident, ties half."""
     won = [
         (a > b) + 0.5 * (a == b)
         for a, e in zip(doubt, wrong, strict=True)
@@ -101,7 +101,7 @@ def test_costs_equal_the_numpy_twin(rows, steps):
     c, hit = confidence_and_hit(p, y)
     result = abstain(p, y, costs={"unsure": unsure, "wrong": wrong, "right": right})
     t = (wrong - unsure) / (wrong - right)
-    close = np.abs(c - t) < 1e-9  # there both cost the same, but for rounding
+    close = np.abs(c - t) < 1e-9  # there both cost the same, up to rounding
     wanted = twin_costs(c, hit, unsure, wrong, right)
     wanted[close] = np.where(c >= t, np.where(hit == 1, right, wrong), unsure)[close]
     assert result.realised.total == pytest.approx(wanted.sum())
@@ -223,7 +223,7 @@ def test_z_score_is_standard_normal_for_calibrated_scores():
     assert np.std(result) == pytest.approx(1, abs=0.15)
 
 
-# What labelled rows say of it
+# Labelled rows
 
 
 def test_expected_cost_is_that_of_a_rule_on_scores():
@@ -545,11 +545,11 @@ def test_invalid_arguments_are_rejected(given, message):
         ([[0.2], [0.1, 0.9]], {}, "p must hold numbers"),
         (0.5, {}, "p must be one-dimensional"),
         ([[[0.5, 0.5]]], {}, "p must be one-dimensional"),
-        ([[0.2], [0.3]], {}, "one column a class, two or more"),
+        ([[0.2], [0.3]], {}, "one column per class, two or more"),
         ([[0.2, 0.2], [0.3, 0.7]], {}, "must add up to 1; got 0.4 at row 0"),
-        ([0.2, 0.3], {"y": [0, 1, 1]}, "equally long; got 3 and 2"),
+        ([0.2, 0.3], {"y": [0, 1, 1]}, "equal length; got 3 and 2"),
         ([0.2, 0.3], {"y": [0, 2]}, r"y must lie in \[0, 1\]; got 2"),
-        ([[0.2, 0.8], [0.3, 0.7]], {"y": [0, 2]}, "y must hold class positions 0 to 1; got 2 at row 1"),
+        ([[0.2, 0.8], [0.3, 0.7]], {"y": [0, 2]}, "y must hold class indices 0 to 1; got 2 at row 1"),
         ([0.2, 0.3], {"weight": [1, -1]}, "weight must not be negative"),
         ([[0.2, 0.8], [0.3, 0.7]], {"weight": [0, 0]}, "the weights are all zero"),
         ([0.2, 0.3], {"segments": ["a"]}, "segments must have one label per row"),

@@ -14,12 +14,12 @@ from trueup.errors import ArgumentError, DataError, ShiftWarning
 
 MEASURES = (*COUNTS, *RATES)
 TARGETS = pytest.mark.parametrize("target", ["rows", "population"])
-# What each count is as a cost: (on a positive, on a negative row) for rows that pass, and for rows that are called.
+# Each count as a cost: (on a positive, on a negative row) for rows below the threshold, and from it on.
 AS_COSTS = {"tp": ((0, 0), (1, 0)), "fp": ((0, 0), (0, 1)), "fn": ((1, 0), (0, 0)), "tn": ((0, 1), (0, 0))}
 
 
 def table(y, p, threshold):
-    """Give counts and rates; a rate of nothing is NaN."""
+    """Return counts and rates; a rate without denominator is NaN."""
     y, called = np.asarray(y, float), np.asarray(p) >= threshold
     tp, fp, fn, tn = (float((side * who).sum()) for who in (called, ~called) for side in (y, 1 - y))
     n = tp + fp + fn + tn

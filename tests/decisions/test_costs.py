@@ -1,4 +1,4 @@
-"""What a rule will cost: the definition, its parts, and intervals that hold."""
+"""Expected cost of a rule: its definition, its components, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_labelled_rows_correct_the_estimate_and_determine_the_interval():
     assert result.half_widths["label noise"] == pytest.approx(z * tau * math.sqrt(3))
     assert result.half_widths["calibration"] == pytest.approx(z * tau * 3 / math.sqrt(4))
     wide = z * tau * math.sqrt(3 + 9 / 4)
-    assert result.estimate - wide < 0 < 5 + 2 < result.estimate + wide  # so few rows say nothing beyond what can be
+    assert result.estimate - wide < 0 < 5 + 2 < result.estimate + wide  # so few rows allow every possible cost
     assert (result.low, result.high) == (0.0, 7.0)
 
 
@@ -61,7 +61,7 @@ def test_target_population_gives_the_cost_per_row():
     each = np.where(p >= 0.2, 1 - p, 5 * p)
     e = np.where(labelled >= 0.2, -1, 5) * (y - labelled)
     z, tau = quantile(0.05), spread(e, 5.0, 0.05) / math.sqrt(300)
-    # A row is expected to cost between 0 and 1, so far from the mean at most.
+    # The expected cost of a row lies between 0 and 1, which limits its distance from the mean.
     s = spread(each - each.mean(), max(each.mean(), 1 - each.mean()), 0.05) / math.sqrt(400)
     assert result.estimate == pytest.approx(each.mean() + e.mean())
     assert result.half_widths == {
@@ -153,7 +153,7 @@ def test_invalid_arguments_are_rejected(arguments, message):
     ("p", "weight", "message"),
     [
         ([0.1, math.nan], None, "p must be finite"), ([], None, "the arrays are empty"), ([0.1, 7], None, "got 7"),
-        ([0.1, 0.2], [1], "equally long"), ([0.1, 0.2], [1e60, 1], "too far from 1 to be summed"),
+        ([0.1, 0.2], [1], "equal length"), ([0.1, 0.2], [1e60, 1], "too far from 1 to be summed"),
         ([0.1, 0.2], [1e-60, 0], "too far from 1 to be summed; the largest is 1e-60"),
         ([0.1, 0.2], [0, 0], "all zero"), ("scores", None, "must hold numbers|one-dimensional"),
     ],
@@ -186,7 +186,7 @@ def test_repr_of_a_single_row():
     assert repr(td.expected_cost([0.3], ERRORS, 0.2, ([1], [0.3]))).endswith("1 labelled row)>")
 
 
-# ------------------------------------------------------------------ intervals hold
+# Coverage of intervals
 
 TRIES = 300
 ONCE_IN_A_WHILE = pytest.mark.filterwarnings("ignore::trueup.errors.ShiftWarning")  # one in a thousand by chance
@@ -217,7 +217,7 @@ def test_intervals_of_a_fixed_rule_have_their_coverage(shape, target):
 
 
 def test_corrections_vary_with_the_number_of_rows_per_segment():
-    # Scores know nothing, segments all: what a row costs depends on its segment alone, and that is chance.
+    # Scores are uninformative: the cost of a row depends on its segment alone, which is random.
     random, covered = np.random.default_rng(2), {"cost": 0, "precision": 0}
     y = np.repeat([1, 0, 1, 0], [9000, 1000, 1000, 9000])
     labelled = td.Labelled(y, np.full(20_000, 0.5), segments=np.repeat([0, 1], 10_000))
@@ -231,14 +231,14 @@ def test_corrections_vary_with_the_number_of_rows_per_segment():
 
 
 def test_sampling_variance_includes_the_corrections_of_segments():
-    # By hand: rows of both segments cost .5 by their scores; labelled rows take .4 from one and add .4 to the other.
+    # Rows of both segments cost .5 by their scores; labelled rows subtract .4 from one and add .4 to the other.
     y = np.repeat([1.0, 0, 1, 0], [9, 1, 1, 9])
     labelled = td.Labelled(y, np.full(20, 0.5), segments=np.repeat(["a", "b"], 10))
     result = td.expected_cost(np.full(5, 0.5), ERRORS, 0.2, labelled, segments=[*"aaabb"], target="population")
     each = np.array([0.1, 0.1, 0.1, 0.9, 0.9])
     mean = each.mean()
     assert result.estimate == pytest.approx(mean)
-    # Scores from .2 on cost 0 to .8, those below 0 to 1; with what is added, -.4 to 1.4.
+    # Scores from .2 on cost 0 to .8, those below 0 to 1; with the corrections, -.4 to 1.4.
     s = spread(each - mean, max(1.4 - mean, mean + 0.4), 0.05) / math.sqrt(5)
     assert result.half_widths["sampling"] == pytest.approx(quantile(0.05) * s / math.sqrt(5))
 
@@ -262,15 +262,15 @@ def test_sampling_variance_of_weighted_segments_is_that_of_row_costs():
 
 @ONCE_IN_A_WHILE
 def test_tuned_rules_need_wider_intervals():
-    """Thresholds tried out on labelled rows: as if given, the interval fails; as searched for, it holds."""
+    """Thresholds chosen on the labelled rows: the interval of a fixed rule fails, that of a tuned rule holds."""
     random, covered = np.random.default_rng(3), {False: 0, True: 0}
     costs = {"fn": 1, "fp": 1}
     for _ in range(TRIES):
-        labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # scores that know nothing
+        labelled, scores = (random.random(2000) < 0.5).astype(float), random.random(2000)  # uninformative scores
         p = random.random(20_000)
         y = (random.random(20_000) < 0.5).astype(float)
         order = np.argsort(scores)
-        below = np.append(0.0, np.cumsum(2 * labelled[order] - 1))  # what a threshold costs at each score, less a constant
+        below = np.append(0.0, np.cumsum(2 * labelled[order] - 1))  # cost of a threshold at each score, up to a constant
         best = np.append(scores[order], 1.0)[np.argmin(below)]
         cost = float(np.sum(np.where(p >= best, 1 - y, y)))
         for searched in covered:

@@ -25,7 +25,7 @@ SCORES = st.lists(ANY, min_size=1, max_size=30)
 
 
 def realised(y, p, w=None):
-    """Give TPR, FPR and precision at each distinct score, from the highest down, none called first."""
+    """Return TPR, FPR and precision at each distinct score, from the highest down, starting with no predicted positive."""
     y, p = np.asarray(y, float), np.asarray(p, float)
     w = np.ones(len(p)) if w is None else np.asarray(w, float)
     thresholds = [math.inf, *sorted(set(p.tolist()), reverse=True)]
@@ -35,7 +35,7 @@ def realised(y, p, w=None):
 
 
 def inside(values, low, high, slack=1e-9):
-    """Say whether all values that exist lie between their limits."""
+    """Return whether all defined values lie between their limits."""
     known = ~np.isnan(values)
     return bool(((values >= low - slack) & (values <= high + slack))[known].all())
 
@@ -87,7 +87,7 @@ def test_sampling_with_a_bound_is_the_range_of_brownian_motion():
 
 
 def test_residuals_of_labelled_rows_determine_the_label_noise():
-    # One error's variance, over 100 rows and over 400: twice the spread, whatever the scores say.
+    # The variance of one residual, over 100 rows and over 400: twice the spread, whatever the scores.
     random = np.random.default_rng(15)
     p, f = random.random(100), random.random(400)
     result = tu.decisions.expected_roc(p, (random.random(400) < 0.5, f))
@@ -113,7 +113,7 @@ def test_limits_allow_for_thresholds_between_the_simulated_ones(monkeypatch):
     result = tu.decisions.expected_roc(p)
     monkeypatch.setattr(curve_limits, "OVERSHOOT", 0.0)
     wider = (result.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
-    # Some 232 steps, each of so much of the noise; what a path reaches beyond both ends of one.
+    # About 232 steps, each with its share of the noise: what a path reaches beyond both ends of one.
     expected = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
     assert np.all((wider > 0.6 * expected) & (wider < 1.6 * expected))
 
@@ -163,7 +163,7 @@ def test_limits_by_errors_contain_every_curve_with_those_errors(p, seed):
     random = np.random.default_rng(seed)
     p, y, w = np.array(p), random.integers(0, 2, len(p)), random.integers(1, 4, len(p)).astype(float)
     if random.random() < 0.5:
-        y = np.sort(y)[np.argsort(np.argsort(-p))]  # as wrong as can be
+        y = np.sort(y)[np.argsort(np.argsort(-p))]  # as wrong as possible
     c = ecce(y, p, w)
     tpr, fpr, precision = realised(y, p, w)
     shares = sum_shares(p, w)
@@ -220,7 +220,7 @@ def test_weight_two_equals_duplicated_rows(draw, target):
         for name in ("threshold", *SIDES):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-12)
         assert one.area == pytest.approx(other.area)
-        for part in one.half_widths:  # twice the same row tells less than two rows
+        for part in one.half_widths:  # a duplicated row is less informative than two rows
             assert one.half_widths[part] > other.half_widths[part]
 
 
@@ -269,11 +269,11 @@ def test_calibration_bound_and_number_give_the_same_limits():
     assert known.evidence == f"c at most {bound.upper:.4g} (95%, {bound.method})"
 
 
-# What labelled rows correct
+# Corrections
 
 
 def twin(y, f, w, threshold):
-    """Give what labelled rows with scores from each threshold on are off by, as a share of their weight."""
+    """Return the residuals of labelled rows with scores from each threshold on, as a share of their weight."""
     return np.array([np.sum(w * (y - f) * (f >= t)) for t in threshold]) / w.sum()
 
 
@@ -342,7 +342,7 @@ def test_correct_certain_scores_still_have_limits():
     assert result.y_low[1] < 1 - 3 / 100
     assert result.x_high[1] > 3 / 300
     assert result.area_low < 1 - 3 / 100
-    assert tu.decisions.expected_roc(p).area_low == 1  # taken at their word
+    assert tu.decisions.expected_roc(p).area_low == 1  # assuming calibrated scores
 
 
 @TARGETS
@@ -381,7 +381,7 @@ def test_only_positive_labels_leave_the_auc_undefined():
 def test_undefined_simulated_areas_widen_the_limits():
     off = np.append(np.full(20, math.nan), np.tile([0.01, -0.01], 40))
     assert curve_limits._limit_area(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
-    result = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # most often none of them is positive
+    result = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # usually none of them is positive
     assert (result.area_low, result.area_high) == (0, 1)
 
 
@@ -413,7 +413,7 @@ def test_long_curves_are_thinned_in_dicts_but_not_in_frames(draw):
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
-# How often limits hold
+# Coverage
 
 
 def even(random, many):
@@ -436,7 +436,7 @@ LEAST = LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / REPEATS)
 
 
 def realised_fast(y, p):
-    """Give TPR, FPR and precision as `realised` does, of many rows."""
+    """Return TPR, FPR and precision as `realised` does, for many rows."""
     order = np.argsort(-p)
     last = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))
     tp, fp = (np.append(0.0, np.cumsum(side[order])[last]) for side in (y, 1.0 - y))
@@ -445,14 +445,14 @@ def realised_fast(y, p):
 
 
 def true_curve(kind, tpr, fpr, precision):
-    """Give both axes and the area."""
+    """Return both axes and the area."""
     if kind == "roc":
         return fpr, tpr, np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2
     return tpr, precision, np.sum(np.diff(tpr) * precision[1:])
 
 
 def population(random, score, truth):
-    """Give where thresholds lie in a very large number of rows, with TPR, FPR and precision there."""
+    """Return the positions of thresholds among very many rows, with TPR, FPR and precision there."""
     p = np.sort(score(random, 200_000))
     at = np.flatnonzero(np.append(True, np.diff(p) != 0))
     above = [np.append(np.cumsum(side[::-1])[::-1][at], 0.0)[::-1] for side in (truth(p), 1 - truth(p))]
@@ -530,7 +530,7 @@ def test_curves_are_read_only():
             with pytest.raises(ValueError, match="read-only"):
                 getattr(result, name)[0] = 0
             result.to_frame()["threshold"][0] = 0  # a copy
-    p[0] = 0.2  # the scores are still their owner's
+    p[0] = 0.2  # the input stays writable
 
 
 def test_shifted_scores_raise_a_warning():

@@ -30,7 +30,7 @@ def twin(y, p, w, t):
 
 
 def population(random, n):
-    """Rows with a truth, an overconfident score of half of what matters, and a nearly right one."""
+    """Return true probabilities, an overconfident score, and a nearly calibrated one."""
     x, z = random.normal(size=n), 0.7 * random.normal(size=n)
     truth, before, after = (1 / (1 + np.exp(-s)) for s in (x + z - 1.8, 1.6 * x - 1.2, 0.95 * x + 0.9 * z - 1.75))
     return truth, before, after
@@ -108,7 +108,7 @@ def test_weights_count_rows_and_zero_weights_drop_them():
         assert np.allclose(one["a"], other["a"])
     assert np.allclose(weighted.difference["b"].estimate, repeated.difference["b"].estimate)
     assert np.allclose(weighted.treat_all, repeated.treat_all)
-    # Fewer rows know less.
+    # Fewer rows give wider intervals.
     assert (weighted.high["a"] - weighted.low["a"] >= repeated.high["a"] - repeated.low["a"] - 1e-12).all()
 
 
@@ -154,7 +154,7 @@ def test_intervals_cover_the_benefit_of_the_population(n):
         ):
             covered[k] += (low <= at) & (at <= high)
     assert (covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)).all()
-    assert (curve.high["before"] - curve.low["before"])[1] < (0.16 if n == 200 else 0.05)  # and they say something
+    assert (curve.high["before"] - curve.low["before"])[1] < (0.16 if n == 200 else 0.05)  # and they are informative
 
 
 def test_without_outcomes_the_benefit_is_the_negative_expected_cost():
@@ -181,7 +181,7 @@ def test_without_outcomes_the_benefit_is_the_negative_expected_cost():
                         {name: half / unit for name, half in other.half_widths.items()}
                     )
                     assert ours.evidence == other.evidence
-                # Over acting on all, what is not acted on counts, the other way around.
+                # Compared with acting on all, rows not acted on count with the opposite sign.
                 less = {"pass": (1, -at / (1 - at)), "act": (0, 0)}
                 over_all = expected_cost(p, less, float(at), bound, weight=w, target=target, segments=split)
                 unit = over_all.rows if target == "rows" else 1.0
@@ -200,7 +200,7 @@ def test_without_outcomes_intervals_cover_the_realised_benefit():
         y = (random.random(1_500) < truth).astype(float)
         known = y[:500], p[:500]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ShiftWarning)  # by chance, once in a thousand
+            warnings.simplefilter("ignore", ShiftWarning)  # a false alarm in a thousand
             curve = decision_curve(None, p[500:], thresholds=t, labelled=known)
         right = np.array([twin(y[500:], p[500:], np.ones(1_000), at) for at in t])
         of_all = np.array([twin(y[500:], np.ones(1_000), np.ones(1_000), at) for at in t])
@@ -274,7 +274,7 @@ def test_curves_convert_to_frames_and_json():
     assert frame["benefit"].tolist() == [*curve.benefit["a"], *curve.benefit["b"]]
     assert frame["difference"].isna().tolist() == [True, True, False, False]
     assert frame["advantage_low"].tolist() == [*curve.advantage["a"].low, *curve.advantage["b"].low]
-    assert np.isnan(curve.to_frame()["interventions_avoided"][0])  # nothing is given up at a threshold of 0
+    assert np.isnan(curve.to_frame()["interventions_avoided"][0])  # undefined at a threshold of 0
     plain = json.loads(json.dumps(curve.to_dict(), allow_nan=False))
     assert plain["benefit"]["b"] == curve.benefit["b"].tolist()
     assert plain["difference"]["b"]["low"] == curve.difference["b"].low.tolist()
@@ -322,7 +322,7 @@ def test_shift_warning_points_at_the_calling_line():
         ({"predictions": {}}, ArgumentError, "predictions is empty"),
         ({"predictions": {"all": P}}, ArgumentError, "cannot be named 'all'"),
         ({"predictions": {3: P}}, ArgumentError, "cannot be named 3"),
-        ({"predictions": {"a": P, "b": Q[:3]}}, DataError, "prediction 'b': .* equally long; got 8 and 3"),
+        ({"predictions": {"a": P, "b": Q[:3]}}, DataError, "prediction 'b': .* equal length; got 8 and 3"),
         ({"predictions": 2 * P}, DataError, "prediction 'model': p must lie in"),
         ({"predictions": 0.5}, DataError, "one-dimensional"),
         ({"y": [], "predictions": []}, DataError, "empty"),
@@ -352,7 +352,7 @@ def test_unnamed_columns_are_rejected():
 
 
 def test_corrected_prevalence_stays_between_0_and_1():
-    # Labelled rows at other scores say that 0.4 is to be added to 0.9.
+    # Labelled rows at other scores add 0.4 to 0.9.
     known = ([1] * 50, [0.6] * 50)
     with pytest.warns(ShiftWarning):
         curve = decision_curve(None, [0.9] * 50, labelled=known, target="population", thresholds=[0.3, 0.95])

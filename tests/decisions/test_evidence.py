@@ -1,4 +1,4 @@
-"""What labelled rows say of errors, and the inequalities that are never violated."""
+"""Evidence about the errors of scores, detection of shifts, and inequalities that always hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ERRORS = {"fn": 5, "fp": 1}
 
 
 @st.composite
-def judged(draw):
+def labelled_rows_and_rule(draw):
     """Labelled rows, and a rule of one to four actions."""
     n = draw(st.integers(1, 40))
     p = np.array(draw(st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]) | st.floats(0, 1), min_size=n, max_size=n)))
@@ -51,9 +51,9 @@ def realised(y, p, w, rule):
     return float(np.sum(w * np.where(y == 1, positive[at], negative[at])))
 
 
-@given(judged())
+@given(labelled_rows_and_rule())
 def test_claim_1_and_equation_2_are_never_violated(case):
-    # |cost that came out - cost by the scores| <= n c_emp sum |a - b| (Gao, Parameswaran & Peng 2017), and our own factor.
+    # |realised cost - expected cost| <= n c_emp sum |a - b| (Gao, Parameswaran & Peng 2017), and with our own factor.
     y, p, w, actions, intervals = case
     rule = as_rule(intervals, as_actions(actions))
     error = abs(realised(y, p, w, rule) - float(w @ rule.expected_costs(p)))
@@ -242,7 +242,7 @@ def test_invalid_evidence_is_rejected(bound, message):
 
 
 def test_invalid_labelled_rows_are_rejected():
-    with pytest.raises(DataError, match="equally long"):
+    with pytest.raises(DataError, match="equal length"):
         td.expected_cost([0.1, 0.2], ERRORS, 0.2, ([0, 1, 1], [0.1, 0.2]))
     with pytest.raises(DataError, match=r"y must lie in \[0, 1\]"):
         td.Labelled([2, 0], [0.1, 0.2])
@@ -290,7 +290,7 @@ def test_shifted_scores_raise_a_warning():
         assert td.expected_cost(p**2, ERRORS, 0.2, (y, p)).distance > 0.1
     with pytest.warns(ShiftWarning) as deeper:
         td.abstain(p**2, ratio=4, labelled=(y, p))
-    assert {one.filename for one in [*caught, *deeper]} == {__file__}  # it points at who asked, however deep
+    assert {one.filename for one in [*caught, *deeper]} == {__file__}  # it points at the calling line, however deep
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert td.expected_cost(rows(3000, 1)[1], ERRORS, 0.2, (y, p)).distance < 0.05
@@ -302,11 +302,11 @@ def test_score_distributions_are_weighted():
     lighter = np.where(other < 0.5, 0.2, 1.0)
     assert not compare_scores(one, other).relevant
     assert compare_scores(one, other, weight=lighter).relevant
-    kept = random.random(4000) < lighter  # fewer low ones, and what brings them back
+    kept = random.random(4000) < lighter  # fewer low scores, and the weights that compensate
     assert compare_scores(one, other[kept]).relevant
     assert not compare_scores(one, other[kept], weight=1 / lighter[kept]).relevant
     assert not compare_scores(other[kept], one, reference_weight=1 / lighter[kept]).relevant
-    # A weight of 2 is the row twice, and no surer than rows of which one holds half of the weight.
+    # A weight of 2 counts the row twice, but enters through the effective sample size.
     whole = 1.0 + (w > 0.5)
     twice = compare_scores(one, np.repeat(other, whole.astype(int)) ** 1.2)
     weighted = compare_scores(one, other**1.2, weight=whole)
@@ -327,7 +327,7 @@ def test_small_shifts_are_not_reported_however_significant():
 
 
 def test_held_out_rows_of_a_calibrator_have_a_larger_tolerance():
-    # Models of other rows gave them: steps may have moved by a quarter of a standard deviation.
+    # Other fold models scored them: steps may differ by a quarter of a standard deviation.
     p = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
     y = (np.arange(1000) % 4 == 0).astype(float)
     elsewhere = p + 0.2 * p.std()

@@ -30,7 +30,7 @@ def hinge(y, t):
 
 
 def expected(p, t, loss):
-    """The plain twin: what a prediction is expected to lose."""
+    """The NumPy twin: the expected loss of a prediction."""
     return p * loss(1.0, t) + (1 - p) * loss(0.0, t)
 
 
@@ -93,10 +93,10 @@ def test_rounding_does_not_move_ties_of_a_quantile():
 
 
 def test_costs_of_correct_decisions_move_the_threshold():
-    # Acting costs 1 on every row and saves 10 on a positive one: worth it from 0.1 on.
+    # Acting costs 1 on every row and saves 10 on a positive one: cheaper from 0.1 on.
     costs = {"fn": 10, "fp": 1, "tp": 1, "tn": 0}
     assert omnipredict([0.1 - 1e-9, 0.1 + 1e-9], costs).tolist() == [0, 1]
-    # Where errors are what one wants, it is the other way around.
+    # If errors are cheaper than correct decisions, it is the other way around.
     assert omnipredict([0.2, 0.8], {"fn": 0, "fp": 0, "tp": 1, "tn": 1}).tolist() == [1, 0]
     assert omniloss([1, 1, 0, 0], [1, 0, 1, 0], {"fn": 5, "fp": 3, "tp": 2, "tn": 1}).tolist() == [2, 5, 3, 1]
 
@@ -115,7 +115,7 @@ def test_costs_of_correct_decisions_move_the_threshold():
 )
 def test_functions_agree_with_named_losses(loss, same, ends):
     low, high = ends
-    p = P if ends != (-3, 2.5) else P[1:-1]  # what is certain loses nothing beyond 1 and -1 either
+    p = P if ends != (-3, 2.5) else P[1:-1]  # certain outcomes lose nothing beyond 1 and -1
     assert np.abs(omnipredict(p, same, low=low, high=high) - omnipredict(p, loss)).max() < 1e-6
     assert np.array_equal(omniloss([0, 1, 1], [0.2, 0.3, 1], loss), omniloss([0, 1, 1], [0.2, 0.3, 1], same))
 
@@ -288,7 +288,7 @@ def test_invalid_predictions_are_rejected(y, t, loss, message):
 
 
 def test_a_calibrated_score_is_best_for_every_loss():
-    # With the true probability no rule loses less on average, whatever the loss: here, than rules by a wrong one.
+    # The true probability has the lowest mean loss for every loss, compared with a miscalibrated one.
     random = np.random.default_rng(3)
     p = random.random(20_000)
     y = (random.random(20_000) < p).astype(float)
@@ -301,13 +301,13 @@ def test_a_calibrated_score_is_best_for_every_loss():
 
 @given(st.integers(1, 99), st.integers(1, 99), st.integers(0, 3), st.integers(-2, 2), st.booleans())
 def test_costs_are_compared_exactly(miss, alarm, digits, ulps, turned):
-    # Close to where acting and waiting cost the same, products and sums of floats say either.
+    # Near the threshold, rounding of floats could give either action.
     fn, fp = miss / 10**digits, alarm / 10**digits
     p = fp / (fn + fp)
     for _ in range(abs(ulps)):
         p = np.nextafter(p, math.copysign(math.inf, ulps))
     exact, (fn_, fp_) = Fraction(float(p)), map(Fraction, (fn, fp))
-    if turned:  # acting is right where nothing happens
+    if turned:  # acting is better on negative rows
         (result,) = omnipredict([p], {"tp": fn, "tn": fp, "fn": 0, "fp": 0})
         assert result == (exact * fn_ <= (1 - exact) * fp_)
     else:

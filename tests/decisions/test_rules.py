@@ -1,4 +1,4 @@
-"""Costs, actions and rules, as people write them down."""
+"""Notations of costs, actions and rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rule saves against another."""
+"""Expected saving of one rule compared with another."""
 
 from __future__ import annotations
 

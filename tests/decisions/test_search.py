@@ -1,4 +1,4 @@
-"""The cheapest rule is the cheapest, whatever is asked of it."""
+"""The search for the cheapest rule is exact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trueup.errors import ArgumentError, DataError
 
 
 def by_trying_all(p, w, actions, fixed, capacity):
-    """The least cost over all rules that give each distinct score an action, each action one interval."""
+    """Return the lowest cost over all rules that give each action one score interval."""
     scores, least = np.unique(p), math.inf
     for given_to in itertools.product(range(len(actions)), repeat=len(scores)):
         runs = [j for j, _ in itertools.groupby(given_to)]
@@ -58,7 +58,7 @@ def test_best_rule_is_the_cheapest_of_all_rules(problem):
         return
     best = td.best_rule(p, actions, weight=w, **arguments)
     assert best.estimate == pytest.approx(least, abs=1e-9)
-    # The rule that is written down is the one that was found: on these rows it costs that, and keeps to the capacities.
+    # The returned rule has the returned cost on these rows, and respects the capacities.
     taken = np.bincount(best.rule.action_index(p), w, len(best.rule.actions))
     assert float(w @ best.rule.expected_costs(p)) + best.rule.fixed == pytest.approx(least, abs=1e-9)
     assert all(taken[at] <= arguments["capacity"][one.name] + 1e-9 for at, one in enumerate(best.rule.actions))
@@ -148,7 +148,7 @@ def test_curve_exists_if_only_one_action_is_used():
     acted, passed = td.best_rule([0.5, 0.9], costs), td.best_rule([0.01, 0.02], costs)
     assert acted.curve == ((0.5, pytest.approx(0.6)), (0.9, pytest.approx(2.6)), (math.inf, pytest.approx(7)))
     assert passed.curve == ((0.01, pytest.approx(1.97)), (0.02, pytest.approx(1.03)), (math.inf, pytest.approx(0.15)))
-    many = np.linspace(0.5, 0.9, 2000)  # all places near the best are shown, and some everywhere
+    many = np.linspace(0.5, 0.9, 2000)  # all thresholds near the best are shown, and some everywhere
     assert [at for at, _ in td.best_rule(many, costs).curve[:50]] == many[:50].tolist()
 
 

@@ -22,7 +22,7 @@ from trueup.metrics.binned import (
 )
 from trueup.metrics.groups import by_group
 
-# Ends, edges of five and ten bins as one writes them and as sums give them, and their neighbours.
+# Ends, edges of five and ten bins as literals and as sums, and adjacent floats.
 EDGES = [0.0, 0.1, 0.2, 0.3, 0.1 + 0.2, 0.6, 0.7, 0.8, 0.9, 1.0, np.nextafter(0.3, 0), np.nextafter(0.7, 1), 5e-324]
 scores = st.one_of(st.sampled_from(EDGES), st.floats(0, 1))
 weights = st.sampled_from([0.0, 0.25, 1.0, 2.0, 3.5])
@@ -43,7 +43,7 @@ def width_twin(p, n_bins):
 
 
 def mass_twin(p, w, n_bins):
-    """Weights are quarters: their sums are exact, and so is the whole division."""
+    """Weights are quarters, so that their sums are exact."""
     total = int(4 * w.sum())
     return [min(int(4 * w[p < q].sum()) * n_bins // total, n_bins - 1) for q in p]
 
@@ -294,7 +294,7 @@ def test_debiased_square_is_unbiased_for_bins_of_one_score(shift, weighted):
     mean, slack = repeated(lambda random: debiased_ece(random.random(40) < p + shift, p, w).squared)
     assert abs(mean - shift**2) < slack
     naive, slack = repeated(lambda random: ece(random.random(40) < p, p, w, norm=2) ** 2, 500)
-    assert naive > 3 * slack  # what it corrects is there to be seen
+    assert naive > 3 * slack  # the bias that it corrects is visible
 
 
 def test_debiased_square_of_soft_outcomes_is_unbiased():
@@ -407,7 +407,7 @@ def test_mismatched_groups_are_rejected():
         ece_by_group([0, 1], [0.5, 0.5], ["a"])
     with pytest.raises(DataError, match="equal length"):
         ece_by_group(1, 0.5, "a")
-    with pytest.raises(DataError, match="no row has a weight"):
+    with pytest.raises(DataError, match="no row has a positive weight"):
         ece_by_group([0, 1], [0.5, 0.5], ["a", "b"], [0, 0])
     with pytest.raises(DataError, match=r"group 'b' \(rows counted within it\): p must lie in \[0, 1\]; got 2 at row 0"):
         ece_by_group([0, 1], [0.5, 2], ["a", "b"])

@@ -76,7 +76,7 @@ def test_draws_equal_up_to_rounding_count_as_extreme():
 
 
 def test_tied_scores_form_one_step():
-    # 300 events among 1,000 rows of score 0.3: nothing is wrong; sorted by label the path would swing by 15 sigma.
+    # 300 events among 1,000 rows of score 0.3 are calibrated; sorted by label the path would range over 15 sigma.
     y = np.repeat([0.0, 1.0], [700, 300])
     assert ecce_sigma(y, np.full(1000, 0.3)) == pytest.approx(0.0, abs=1e-9)
     assert ecce_pvalue(y, np.full(1000, 0.3)) == 1.0

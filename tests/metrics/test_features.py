@@ -13,7 +13,7 @@ from trueup.metrics.inputs import validate_points
 
 
 def mean_distance(phi, w=None):
-    """Over all ordered pairs, a row with itself among them."""
+    """Return the mean over all ordered pairs, including each row with itself."""
     w = np.ones(len(phi)) if w is None else w
     far = np.abs(phi[:, None] - phi[None]).mean(axis=2)
     return w @ far @ w / w.sum() ** 2
@@ -75,7 +75,7 @@ def test_a_constant_column_contributes_nothing():
         phi = fitted.transform(X)
         assert np.ptp(phi, axis=0)[-1] > 1
     fitted = fit_features(X, weight=[0.1, 0.3, 0.7, 1.1, 0.9, 0.2, 0.6])
-    assert fitted.center[0] == 0.1  # a weighted mean is off by a rounding error
+    assert fitted.center[0] == 0.1  # a weighted mean would have a rounding error
     assert (fitted.transform(X)[:, 0] == 0).all()
 
 

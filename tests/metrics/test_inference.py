@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import twins
 from trueup.errors import ArgumentError
+from trueup.kernels import tails
 from trueup.metrics import inference
 
 pvalues = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=12)
@@ -60,7 +61,7 @@ def test_step_down_p_values_grow_with_rank_and_start_at_one_over_the_draws():
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 199), (0.05, 999), (0.01, 199), (0.1, 9)])
 def test_common_numbers_of_draws_are_accepted(alpha, draws):
-    assert inference.check_draws(alpha, draws) is None  # and nothing is raised
+    assert inference.check_draws(alpha, draws) is None
 
 
 @pytest.mark.parametrize(("alpha", "draws"), [(0.05, 100), (0.05, 9), (0.0333, 999)])
@@ -79,7 +80,7 @@ def test_p_value_of_real_outcomes_equals_its_series(n, x):
 def test_p_value_of_real_outcomes_tends_to_the_normal_tail():
     x = np.array([1.0, 2.5, 6.0])
     result = inference.real_pvalues(x, np.full(3, 10**10))
-    np.testing.assert_allclose(result, [inference.range_tail(v) for v in x], rtol=1e-6)
+    np.testing.assert_allclose(result, [tails.range_tail(v) for v in x], rtol=1e-6)
 
 
 def test_detectable_deviation_of_real_outcomes_is_the_smallest_rejected():

@@ -11,7 +11,7 @@ from trueup.errors import DataError
 from trueup.kernels.pav import pool_adjacent_violators
 from trueup.metrics.isotonic import isotonic
 
-QUICK = settings(max_examples=150, deadline=None)  # no deadline: the first example waits for the compiler
+QUICK = settings(max_examples=150, deadline=None)  # no deadline: the first example compiles the kernel
 
 # Few distinct scores make ties; eighths make sums of outcomes and weights exact.
 scores = st.integers(0, 12).map(lambda k: k / 12)
@@ -38,7 +38,7 @@ def twin(y, p, w):
 
 
 def c_emp(y, p, w):
-    """Largest less least of the cumulative sums of w (y - p), taken at distinct p."""
+    """Return the range of the cumulative sums of w (y - p) at distinct p."""
     sums = [0.0, *(np.sum((w * (y - p))[p <= level]) for level in np.unique(p))]
     return (max(sums) - min(sums)) / w.sum()
 
@@ -279,7 +279,7 @@ def test_predict_rejects_invalid_scores(p):
         isotonic([0, 1], [0.1, 0.2]).predict(p)
 
 
-# --- what it refuses
+# --- errors
 
 
 @pytest.mark.parametrize(

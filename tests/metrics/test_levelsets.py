@@ -32,7 +32,7 @@ wide = samples(st.floats(-50, 50), st.integers(-3, 3).map(float), st.floats(-10,
 
 
 def twin(y, f, h, w):
-    """Give K1, K2 and Kinf of one function, one level after the other."""
+    """Return K1, K2 and Kinf of one function, level by level."""
     parts = []
     for v in set(f[w > 0]):
         on = (f == v) & (w > 0)
@@ -58,7 +58,7 @@ def test_worked_example():
 
 
 def test_negative_errors_count_by_absolute_value():
-    # The seed prints Kinf without bars, which would be 1/8 here: level 1 has -.5 on half the rows.
+    # The paper prints Kinf without absolute value, which would be 1/8 here: level 1 has -.5 on half the rows.
     assert kinf([0.25, 0.5], [0.0, 1.0], [1, 1]).tolist() == [0.25]
 
 
@@ -213,7 +213,7 @@ def test_rounding_twice_is_rounding_once(f, m):
     np.testing.assert_array_equal(discretize(once, m), once)
 
 
-# --- what they refuse
+# --- errors
 
 
 @pytest.mark.parametrize(

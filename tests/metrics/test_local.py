@@ -19,7 +19,7 @@ from trueup.metrics import lce, lce_curve, local_errors, mce, mean_lce, mlce, to
 from trueup.metrics.local import evidence, neighbourhoods
 from trueup.metrics.local.deviations import LocalMeans, limit_rates, log_pvalue
 
-CLOSE = 1e-6  # what the kernels promise
+CLOSE = 1e-6  # accuracy of the kernels
 GAMMAS = [1e-300, 1e-6, 0.02, 0.3, 1.0, 20.0, 1e6, 1e300, np.inf]
 
 
@@ -34,7 +34,7 @@ def samples(draw, dimensions=(1, 2, 3, 4, 7, 64)):
     w = random.choice([0.0, 0.5, 1.0, 3.0], n)
     w[random.integers(n)] = 1.0
     hit = random.choice([0.0, 0.25, 1.0], n, p=[0.5, 0.1, 0.4])
-    # Soft hits beside nothing but certain confidences are refused: they look swapped.
+    # Soft hits with certain confidences only are rejected: they look swapped.
     return phi, p, hit if ((p > 0) & (p < 1)).any() else np.round(hit), w
 
 
@@ -152,7 +152,7 @@ def test_neighbours_of_a_heavy_row_count_when_it_is_left_out(gamma):
     options = {"gamma": gamma, "signed": True, "leave_one_out": True, "kernel": "group" if gamma is None else "laplace"}
     phi = ["a", "a", "b"] if gamma is None else [0.0, 0.0, 0.0]
     result = lce(phi, [0.5, 0.5, 0.5], [1, 0, 0], [1e-12, 1e12, 1e-12], **options)
-    # Beside the second row are the first and, but for groups, the third.
+    # The neighbours of the second row are the first and, except for groups, the third.
     np.testing.assert_allclose(result, [0.5, -0.5, np.nan] if gamma is None else [0.5, 0, 0.5], atol=CLOSE)
 
 
@@ -193,7 +193,7 @@ def test_maximum_and_mean_ignore_nan():
     options = {"gamma": 1e-9, "bins": 5, "leave_one_out": True}
     assert mlce([0.0, 1.0, 2.0], p, hit, w, **options) == pytest.approx(0.12)
     assert mean_lce([0.0, 1.0, 2.0], p, hit, w, **options) == pytest.approx((1 * 0.12 + 3 * 0.1) / 4)
-    # A row without weight counts for nothing in the mean; other points count alike.
+    # Rows of weight 0 do not count in the mean; query points count equally.
     assert mean_lce([0.0, 9.0], [0.1, 0.2], [0, 0], [1, 0], gamma=1, bins=1) == pytest.approx(0.1)
     assert mean_lce([0.0, 9.0], [0.1, 0.2], [0, 0], [5, 1], gamma=0.01, bins=1, query=([0, 9], [0, 0])) == pytest.approx(
         0.15
@@ -296,7 +296,7 @@ def test_curve_has_a_repr_and_converts_to_frames_and_json(frame):
     assert "MLCE nan" in repr(empty)
 
 
-# --- errors with their noise
+# --- errors with p-values
 
 
 @given(samples((1, 2, 5)), st.sampled_from([1e-9, 0.05, 0.4, 3.0, np.inf]), st.booleans())
@@ -328,7 +328,7 @@ def test_size_and_noise_equal_their_formulas(sample, gamma, leave_one_out):
 
 
 def tails(a, p):
-    """The exact distribution of sum a y / sum a: its values, and the chance of each or more."""
+    """Return the exact distribution of sum a y / sum a: its values, and the probability of each or more."""
     outcomes = np.array(list(itertools.product([0, 1], repeat=len(a))))
     chance = np.where(outcomes == 1, p, 1 - p).prod(axis=1)
     mean = (outcomes * a).sum(axis=1) / a.sum()
@@ -356,7 +356,7 @@ def neighbourhoods_to_try():
 
 
 def test_p_value_is_at_least_the_exact_probability():
-    """Against exact distributions, unequal counts and rates included, on both sides."""
+    """Compared with exact distributions, for unequal weights and rates, on both sides."""
     for a, p in neighbourhoods_to_try():
         for q in (p, 1 - p):
             values, chance = tails(a, q)
@@ -408,7 +408,7 @@ def test_limits_are_where_the_p_value_equals_the_level():
 
 
 def simulate(draw, truth, gamma, repetitions=40, n=80, **options):
-    """Repeat: points with a given confidence and true rate. Give the shares of points covered and alarmed, and of alarms at all."""
+    """Simulate points of given confidence and true rate; return the shares of points covered and alarmed, and of any alarm."""
     random = np.random.default_rng(9)
     covered, alarmed, any_alarm, points = 0, 0, 0, 0
     for _ in range(repetitions):
@@ -437,7 +437,7 @@ CONFIDENCES = {
 @pytest.mark.parametrize("gamma", [0.02, 0.4, np.inf])
 def test_calibrated_confidences_have_coverage_and_few_alarms(name, gamma):
     covered, alarmed, any_alarm = simulate(CONFIDENCES[name], lambda p: p, gamma)
-    # Neighbouring points share their luck: a repetition counts as one draw.
+    # Neighbouring points are dependent: a repetition counts as one draw.
     slack = twins.three_se(0.05, 40)
     assert covered >= 0.95 - slack
     assert alarmed <= 0.05 + slack
@@ -445,7 +445,7 @@ def test_calibrated_confidences_have_coverage_and_few_alarms(name, gamma):
 
 
 def test_normal_limits_fail_for_few_neighbours():
-    """What the bounds are for: of forty rows with confidence 0.01 three are hit more often than normal tails say."""
+    """Of forty rows with confidence 0.01, three have more hits than normal tails allow."""
     spots = np.tile(np.arange(1000), 40)
     hit = (np.random.default_rng(10).random(40_000) < 0.01).astype(float)
     result = local_errors(spots, np.full(40_000, 0.01), hit, gamma=1e-3, bins=1, query=(np.arange(1000), [0.01] * 1000))
@@ -482,13 +482,13 @@ def test_large_errors_of_three_neighbours_are_not_significant():
     result = local_errors(phi, np.full(403, 0.5), hit, gamma=0.1)
     assert np.abs(result.error).argmax() < 3
     assert (result.worst(400, distinct=False) >= 3).all()
-    assert result.worst(400).tolist() == [3, 0]  # one row of each spot
+    assert result.worst(400).tolist() == [3, 0]  # one row per position
     assert result.p_value[0] == pytest.approx(0.25, rel=1e-6)
     assert result.neighbourhoods == 2
 
 
 def test_bound_counts_neighbourhoods_that_could_be_as_extreme():
-    # Four spots of 1, 2, 30 and 30 rows at confidence 1/2; those of 1 and 2 rows cannot fall below 1 and 1/2.
+    # Four positions of 1, 2, 30 and 30 rows at confidence 1/2; those of 1 and 2 rows cannot fall below 1 and 1/2.
     phi, hit = np.repeat([0.0, 1, 2, 3], [1, 2, 30, 30]), np.r_[1, 1, 1, np.ones(28), 0, 0, np.tile([0, 1], 15)]
     result = local_errors(phi, np.full(63, 0.5), hit, gamma=1e-3)
     assert result.neighbourhoods == 4
@@ -523,7 +523,7 @@ def test_coincident_rows_count_alike_at_any_distance():
     near = local_errors(phi, np.full(11, 0.3), hit, gamma=np.inf, leave_one_out=True)
     for gamma in (1e-4, 0.5, 1.0, 100.0):
         result = local_errors(phi, np.full(11, 0.3), hit, gamma=gamma, leave_one_out=True)
-        # How near the nearest row is, is known but for a factor: the p-value may be a little larger, never smaller.
+        # The kernel of the nearest row is known up to a factor: the p-value may be slightly larger, never smaller.
         assert near.p_value[0] * (1 - CLOSE) <= result.p_value[0] <= 1.5 * near.p_value[0]
         assert result.size[0] == pytest.approx(10, rel=CLOSE)
 
@@ -537,7 +537,7 @@ def test_row_order_does_not_matter_for_p_values():
 
 
 def asked_ways(random, n):
-    """The ways to ask, each with its points: rows, weighted rows, rows without their own, other points, groups."""
+    """Return all kinds of queries: rows, weighted rows, leave-one-out, query points, groups."""
     group = random.choice(["a", "b", "c"], n)
     return {
         "rows": {"gamma": 0.4},
@@ -620,7 +620,7 @@ def test_stepping_down_keeps_the_level():
 
 
 def test_draws_have_more_power_than_the_bound():
-    """Many points whose neighbourhoods overlap: the bound counts each, the draws know that they share their luck."""
+    """Many overlapping neighbourhoods: the bound counts each, the draws account for their dependence."""
     random = np.random.default_rng(25)
     cautious, result = [], []
     for seed in range(10):
@@ -725,7 +725,7 @@ def test_the_top_label_has_the_error_of_top_label_ece():
     assert mlce(p, confidence, hit, gamma=np.inf) == pytest.approx(metrics.top_label_ece(y, p, n_bins=15, norm="max"))
 
 
-# --- what is refused
+# --- errors
 
 OK = {"phi": [[0.0], [1.0]], "confidence": [0.2, 0.3], "hit": [0, 1]}
 

@@ -66,7 +66,7 @@ def test_curve_has_a_repr_and_a_seed(kind, band):
     assert (first.kind, first.band) == (kind, band)
     assert first.to_dict() == again.to_dict()
     assert (first.low <= first.high + 1e-12).all()
-    if kind == "pav" or band == "consistency":  # the other limits are drawn from no sample
+    if kind == "pav" or band == "consistency":  # the other limits are analytic
         assert first.to_dict() != other.to_dict()
 
 
@@ -122,7 +122,7 @@ def test_the_curve_of_a_calibrated_score_lies_within_its_consistency_band(kind):
         y, p = _sample(300, seed)
         curve = reliability(y, p, kind=kind, band="consistency", draws=100, random_state=seed)
         inside.append(np.mean((curve.observed >= curve.low - 1e-9) & (curve.observed <= curve.high + 1e-9)))
-    # Pointwise at 95%, from 100 draws; points of one curve are not independent, so curves are what is counted.
+    # Pointwise at 95%, from 100 draws; points of one curve are dependent, so curves are counted.
     assert np.mean(inside) >= 0.95 - twins.three_se(0.95, repetitions) - 0.02
 
 
@@ -142,7 +142,7 @@ def test_the_confidence_band_covers_the_true_rate(kind):
         inside = (curve.low <= curve.predicted) & (curve.predicted <= curve.high)
         covered.append(inside.mean())
         ends.append(inside[[0, -1]].mean())
-    # Points of one curve depend on each other, so curves are counted; smoothing leaves a bias that the band does not hold.
+    # Points of one curve are dependent, so curves are counted; the band does not include the bias of smoothing.
     assert np.mean(covered) >= 0.95 - twins.three_se(0.95, repetitions)
     assert np.mean(ends) >= 0.95 - twins.three_se(0.95, repetitions) - 0.05
 

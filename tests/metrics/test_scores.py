@@ -47,7 +47,7 @@ def drawn(seed, n=400, slope=1.0, intercept=0.0):
 
 
 def values(measure, *arrays):
-    """Every figure of a measure that is a point estimate."""
+    """Return the point estimates of a measure."""
     result = measure(*arrays)
     if isinstance(result, float):
         return [result]
@@ -281,7 +281,7 @@ def test_slope_and_intercept_intervals_have_their_coverage(weighted):
         inside[0] += abs(fit.slope - slope) < 1.96 * fit.slope_se
         inside[1] += abs(fit.intercept - intercept) < 1.96 * fit.intercept_se
         inside[2] += abs(large.calibration_in_the_large - intercept) < 1.96 * large.calibration_in_the_large_se
-    # Half a percent for the sandwich, which runs a little small in finite samples.
+    # Half a percent for the sandwich estimator, which is slightly small in finite samples.
     assert (np.abs(inside / repetitions - 0.95) < three_se(0.95, repetitions) + 0.005).all()
 
 
@@ -298,7 +298,7 @@ def test_scores_of_zero_and_one_are_clipped():
 
 
 def test_a_hard_start_still_converges():
-    # Far too low, and far too extreme: whole Newton steps would overshoot.
+    # Far too low and far too extreme: full Newton steps would overshoot.
     y, p = np.array([1, 1, 0, 1] * 50), np.tile([1e-6, 2e-6, 3e-6, 4e-6], 50)
     assert slope_intercept(y, p).calibration_in_the_large > 13
     p = np.tile([1e-6, 1 - 1e-6], 100)

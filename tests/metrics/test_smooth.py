@@ -40,7 +40,7 @@ def twin(y, p, sigma, w=None, cells=4000):
 
 
 def is_fixed_point(value, y, p, w=None, within=1e-4):
-    """Whether the falling curve of the twin crosses the diagonal within so much of the value."""
+    """Return whether the curve of the twin crosses the diagonal within a tolerance of the value."""
     low, high = value - within, value + within
     return (low <= 0 or twin(y, p, low, w) >= low) and twin(y, p, high, w) <= high
 
@@ -115,7 +115,7 @@ def test_a_single_score_has_the_gap_to_its_mean_outcome(score):
 
 
 def test_scores_at_the_ends_count_fully():
-    # Residuals .4 at 0 and 0 at 1/2: nothing cancels, so the mean of .2. relplot 1.0.3 says .135: its reflection leaves
+    # Residuals .4 at 0 and 0 at 1/2: nothing cancels, so the mean of .2. relplot 1.0.3 returns .135: its reflection leaves
     # out the end point, and rows of score exactly 0 or 1 count half.
     assert smooth_ece([0.4, 0.5], [0.0, 0.5]) == pytest.approx(0.2, abs=1e-6)
     assert smooth_ece([0.6, 0.5], [1.0, 0.5]) == pytest.approx(0.2, abs=1e-6)
@@ -197,7 +197,7 @@ def test_inputs_are_not_modified():
         np.testing.assert_array_equal(array, copy)
 
 
-# --- what it refuses
+# --- errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each measure equals its peer where the peer is right; where it is not, the right answer is stated by hand.
+"""Measures equal those of other packages where these are correct; otherwise the correct value is worked by hand.
 
 The peers come with the optional group: pip install 'trueup[parity]' (torch 2.13 first, for mcgrad, netcal and torchmetrics).
 """
@@ -26,7 +26,7 @@ def _peer(name):
 
 @pytest.fixture(params=[0, 1, 2])
 def sample(request):
-    """Continuous scores strictly inside (0, 1), outcomes a little off, weights."""
+    """Return continuous scores strictly inside (0, 1), slightly miscalibrated outcomes, and weights."""
     random = np.random.default_rng(request.param)
     n = (500, 3000, 20_000)[request.param]
     p = random.beta(2, 4, n) * 0.98 + 0.01
@@ -52,7 +52,7 @@ def test_smooth_ece_equals_relplot_on_continuous_scores(sample):
 
 
 def test_scores_at_the_ends_count_fully_unlike_in_relplot():
-    # Half of the rows have score 0 and are off by .4, the others are right: the error is .4 times a half.
+    # Half of the rows have score 0 and an error of .4, the others none: the error is .4 times a half.
     y, p = np.tile([0.4, 0.5], 200), np.tile([0.0, 0.5], 200)
     assert metrics.smooth_ece(y, p) == pytest.approx(0.2, abs=1e-3)
 

@@ -202,8 +202,16 @@ def abstain(
     """
     prices = _read_prices(ratio, costs)
     answers = read_answers(p, y, predicted_class=predicted_class, weight=weight, segments=segments)
-    if answers.score is None:
-        labelled = _label_answers(labelled, predicted_class)
+    several = isinstance(labelled, tuple) and len(labelled) in (2, 3) and np.ndim(labelled[1]) == 2
+    if answers.score is None and several:
+        if predicted_class is not None:
+            raise ArgumentError(
+                "labelled has scores of several classes, and the predicted class of its rows is unknown",
+                hint="pass labelled=(correct, confidence): whether each answer was correct, and its confidence",
+                parameter="labelled",
+            )
+        known = read_answers(labelled[1], labelled[0], weight=labelled[2] if len(labelled) == 3 else None)
+        labelled = known.correct, known.confidence, known.w
     expected = _expected_cost(answers, prices, labelled, level, target)
     by_segment = {name: _measure(part, prices, expected.by_segment[name], {}) for name, part in answers.by_segment()}
     return _measure(answers, prices, expected, by_segment)
@@ -257,20 +265,6 @@ def _read_prices(ratio: Any, costs: Any) -> _Prices:
     raise ArgumentError(problem, hint=EXAMPLE, parameter="costs")
 
 
-def _label_answers(labelled: Any, predicted_class: Any) -> Any:
-    """Convert labelled scores of several classes to confidences and whether the answers were correct."""
-    if isinstance(labelled, tuple) and len(labelled) in (2, 3) and np.ndim(labelled[1]) == 2:
-        if predicted_class is not None:
-            raise ArgumentError(
-                "labelled has scores of several classes, and the predicted class of its rows is unknown",
-                hint="pass labelled=(correct, confidence): whether each answer was correct, and its confidence",
-                parameter="labelled",
-            )
-        rows = read_answers(labelled[1], labelled[0], weight=labelled[2] if len(labelled) == 3 else None)
-        return rows.correct, rows.confidence, rows.w
-    return labelled
-
-
 def _expected_cost(answers: Answers, prices: _Prices, labelled: Any, level: float, target: Target) -> ExpectedCost:
     """Estimate the cost: as a rule on the score if there is one, so that evidence about scores applies to it."""
     u, w, r = prices
@@ -312,20 +306,11 @@ def _measure(answers: Answers, prices: _Prices, expected: ExpectedCost, by_segme
 
     # The correction of the cost consists of wrong answers that the confidences did not predict.
     more_wrong = expected.correction * (1.0 if expected.target == "rows" else total) / (prices.wrong - prices.right)
-    return Abstention(
-        prices.threshold,
-        prices.ratio,
-        prices._asdict(),
-        total,
-        weight / total,
-        expected,
-        _realised_cost(answers, prices, answered),
-        risk(1.0 - answers.confidence, more_wrong),
-        risk(answers.error),
-        compute_rewards(answers, steps, RATIOS.copy()),
-        compute_risks(answers, steps),
-        by_segment,
-    )
+    rule = prices.threshold, prices.ratio, prices._asdict(), total, weight / total
+    costs = expected, _realised_cost(answers, prices, answered)
+    risks = risk(1.0 - answers.confidence, more_wrong), risk(answers.error)
+    curves = compute_rewards(answers, steps, RATIOS.copy()), compute_risks(answers, steps)
+    return Abstention(*rule, *costs, *risks, *curves, by_segment)
 
 
 def _realised_cost(answers: Answers, prices: _Prices, answered: BoolArray) -> RealisedCost | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
 from trueup.data.frame import frame_like
-from trueup.decisions.counts import compute_interval, describe_evidence, measure_spread, sum_segments
-from trueup.decisions.evidence import measure_shift, read_evidence
-from trueup.decisions.inputs import Target, check_interval, format_amount, read_unlabelled
+from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
+from trueup.decisions.evidence import read_inputs
+from trueup.decisions.inputs import Target, format_amount
 from trueup.decisions.rules import BestRule, check_threshold
 from trueup.metrics.result import Result
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray
     from trueup.decisions.counts import SegmentSums
+    from trueup.decisions.evidence import Inputs, IntervalOptions
 
 
 COUNTS = ("tp", "fp", "fn", "tn")
@@ -90,7 +91,7 @@ class ExpectedConfusion(Result):
     target: Target
     rows: float
     evidence: str
-    distance: float
+    distance: float = math.nan
     by_segment: Mapping[str, ExpectedConfusion] = field(default_factory=dict)
 
     def to_frame(self, like: Any = None) -> Any:
@@ -114,12 +115,7 @@ def expected_confusion(
     p: ArrayLike,
     threshold: float | BestRule,
     labelled: Any = None,
-    *,
-    level: float = 0.9,
-    target: Target = "rows",
-    weight: ArrayLike | None = None,
-    segments: Any = None,
-    tuned: bool = False,
+    **options: Unpack[IntervalOptions],
 ) -> ExpectedConfusion:
     """Estimate the confusion matrix of unlabelled rows, and its rates, with intervals.
 
@@ -154,18 +150,15 @@ def expected_confusion(
     >>> round(confusion.recall.estimate, 3)
     0.923
     """
-    check_interval(level, target)
     cut = check_threshold(
         threshold.threshold if isinstance(threshold, BestRule) else threshold,
         "threshold=0.2 predicts rows of 0.2 or more positive, 0 all of them, infinity none; a BestRule of one action has "
         "no threshold",
     )
-    rows = read_unlabelled(p, weight, segments)
-    evidence = read_evidence(labelled)
-    distance = measure_shift(evidence, rows.p, rows.w)
-    overall, single = sum_segments(rows, evidence, [cut], (1 - level) / 2, tuned=tuned)
-    by_segment = {name: _confusion_of([part], cut, level, target, math.nan) for name, part in single.items()}
-    return replace(_confusion_of(overall, cut, level, target, distance), by_segment=by_segment)
+    inputs = read_inputs(p, labelled, **options)
+    overall, single = sum_segments(inputs, [cut])
+    by_segment = {name: _confusion_of([part], cut, inputs) for name, part in single.items()}
+    return replace(_confusion_of(overall, cut, inputs), distance=inputs.distance, by_segment=by_segment)
 
 
 def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -173,36 +166,31 @@ def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
     return multiples[:, [2, 0]], multiples[:, [3, 1]]
 
 
-def _confusion_of(
-    segments: Sequence[SegmentSums], threshold: float, level: float, target: Target, distance: float
-) -> ExpectedConfusion:
-    interval = compute_interval(segments, *_outcomes(np.eye(4)), level, target)
+def _confusion_of(segments: Sequence[SegmentSums], threshold: float, inputs: Inputs) -> ExpectedConfusion:
+    interval = compute_interval(segments, *_outcomes(np.eye(4)), inputs)
     counts = np.array(interval[:3])
     weight = np.sum([part.rows.weight for part in segments], axis=0)
     # Of these rows the number predicted positive is known: tp and fp are among them, fn and tn among the others.
-    possible = weight[[1, 1, 0, 0]] > 0 if target == "rows" else np.ones(4, bool)
-    values = np.hstack([counts, _rates(segments, counts[0], possible, level, target)]).T.tolist()
+    possible = weight[[1, 1, 0, 0]] > 0 if inputs.target == "rows" else np.ones(4, bool)
+    values = np.hstack([counts, _rates(segments, counts[0], possible, inputs)]).T.tolist()
     estimates: dict[str, Any] = {name: Estimate(*value) for name, value in zip((*COUNTS, *RATES), values, strict=True)}
     return ExpectedConfusion(
         threshold,
         **estimates,
-        level=level,
-        target=target,
+        level=inputs.level,
+        target=inputs.target,
         rows=float(weight.sum()),
         evidence=describe_evidence(segments),
-        distance=distance,
     )
 
 
-def _rates(
-    segments: Sequence[SegmentSums], counts: FloatArray, possible: BoolArray, level: float, target: Target
-) -> FloatArray:
+def _rates(segments: Sequence[SegmentSums], counts: FloatArray, possible: BoolArray, inputs: Inputs) -> FloatArray:
     """Return estimates and limits of all rates; ``possible`` marks which of tp, fp, fn and tn can be above 0."""
     numerator, denominator = (np.array(side, np.float64) for side in zip(*RATES.values(), strict=True))
     below = denominator @ counts
     defined = below > 0
     rate = np.minimum(numerator @ counts / np.where(defined, below, 1.0), 1.0)
-    low, high = _fieller_limits(segments, numerator, denominator, rate, level, target)
+    low, high = _fieller_limits(segments, numerator, denominator, rate, inputs)
     # A rate is a mean of numerator / denominator over the counts in its denominator: it lies between the extremes.
     counted = (denominator > 0) & possible
     each = numerator / np.where(counted, denominator, 1.0)
@@ -216,8 +204,7 @@ def _fieller_limits(
     numerator: FloatArray,
     denominator: FloatArray,
     rate: FloatArray,
-    level: float,
-    target: Target,
+    inputs: Inputs,
 ) -> FloatArray:
     """Find the lowest and the highest R for which the interval of numerator - R x denominator contains 0.
 
@@ -227,8 +214,8 @@ def _fieller_limits(
     limit = np.repeat([0.0, 1.0], len(rate))
 
     def is_inside(trial: FloatArray) -> BoolArray:
-        spread = measure_spread(segments, *_outcomes(numerator - trial[:, None] * denominator), level, target)
-        return np.asarray(np.where(limit == 0, spread.estimate, -spread.estimate) <= spread.half_width(level))
+        interval = compute_interval(segments, *_outcomes(numerator - trial[:, None] * denominator), inputs)
+        return np.asarray(np.where(limit == 0, interval.total, -interval.total) <= interval.half_width)
 
     start = np.tile(rate, 2)
     reaches_limit, moves = is_inside(limit), is_inside(start)

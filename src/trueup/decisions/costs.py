@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import measure_shift, read_evidence
-from trueup.decisions.inputs import Target, check_interval, format_amount, read_unlabelled
-from trueup.decisions.rules import Action, Rule, Share, as_actions, as_rule, check_squares
+from trueup.decisions.evidence import read_inputs
+from trueup.decisions.inputs import Target, format_amount
+from trueup.decisions.rules import LARGEST_COST, Action, Rule, Share, as_actions, as_rule
+from trueup.errors import ArgumentError
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup.decisions.counts import SegmentSums
+    from trueup.decisions.evidence import Inputs, IntervalOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ class ExpectedCost(Result):
     rows: float
     shares: tuple[Share, ...]
     evidence: str
-    distance: float
+    distance: float = math.nan
     by_segment: Mapping[str, ExpectedCost] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -135,43 +137,31 @@ def expected_cost(
     >>> expected_cost([0.1, 0.3, 0.9], {"fn": 5, "fp": 1}, 0.2)
     <ExpectedCost 1.3 of 3 rows, 0 to 4.096 at 90% (label noise 2.8; assuming calibrated scores)>
     """
-    check_interval(level, target)
-    rows = read_unlabelled(p, weight, segments)
     actions = as_actions(costs)
-    check_squares(actions)
+    largest = max(abs(cost) for action in actions for cost in (action.positive, action.negative))
+    if 0 < largest < 1 / LARGEST_COST:  # squares would underflow, and the interval have no width
+        raise ArgumentError(f"costs are too small to add; the largest is {largest:g}", hint="use another unit of cost")
     fitted = as_rule(rule, actions)
-    evidence = read_evidence(labelled)
-    distance = measure_shift(evidence, rows.p, rows.w)
-    overall, single = sum_segments(rows, evidence, fitted.edges[1:-1], (1 - level) / 2, tuned=tuned)
+    inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned)
+    overall, single = sum_segments(inputs, fitted.edges[1:-1])
     variable = replace(fitted, actions=tuple(replace(action, fixed=0.0) for action in fitted.actions))
-    by_segment = {name: _cost_of([part], variable, level, target, math.nan) for name, part in single.items()}
-    return replace(_cost_of(overall, fitted, level, target, distance), by_segment=by_segment)
+    by_segment = {name: _cost_of([part], variable, inputs) for name, part in single.items()}
+    return replace(_cost_of(overall, fitted, inputs), distance=inputs.distance, by_segment=by_segment)
 
 
-def _cost_of(segments: Sequence[SegmentSums], rule: Rule, level: float, target: Target, distance: float) -> ExpectedCost:
+def _cost_of(segments: Sequence[SegmentSums], rule: Rule, inputs: Inputs) -> ExpectedCost:
     ends = np.array(list(pairwise(np.clip(rule.edges, 0.0, 1.0))))
-    interval = compute_interval(segments, rule.positive[None], rule.negative[None], level, target, ends)
-    fixed = rule.fixed if target == "rows" else 0.0
+    interval = compute_interval(segments, rule.positive[None], rule.negative[None], inputs, ends)
+    fixed = rule.fixed if inputs.target == "rows" else 0.0
     estimate, low, high = (float(limit[0]) + fixed for limit in interval[:3])
     weight, positive = (np.sum([getattr(part.rows, name) for part in segments], axis=0) for name in ("weight", "positive"))
     cost = rule.negative * weight + (rule.positive - rule.negative) * positive
     columns = zip(rule.actions, weight.tolist(), positive.tolist(), cost.tolist(), strict=True)
     shares = tuple(Share(action.name, *sums) for action, *sums in columns)
     half_widths = {name: float(half[0]) for name, half in interval.half_widths.items()}
-    return ExpectedCost(
-        estimate,
-        low,
-        high,
-        level,
-        target,
-        rule,
-        half_widths,
-        float(interval.correction[0]),
-        float(weight.sum()),
-        shares,
-        describe_evidence(segments),
-        distance,
-    )
+    correction, rows, evidence = float(interval.correction[0]), float(weight.sum()), describe_evidence(segments)
+    limits = estimate, low, high, inputs.level, inputs.target
+    return ExpectedCost(*limits, rule, half_widths, correction, rows, shares, evidence)
 
 
 def expected_saving(
@@ -180,12 +170,7 @@ def expected_saving(
     rule: Any,
     baseline: Any,
     labelled: Any = None,
-    *,
-    level: float = 0.9,
-    target: Target = "rows",
-    weight: ArrayLike | None = None,
-    segments: Any = None,
-    tuned: bool = False,
+    **options: Unpack[IntervalOptions],
 ) -> ExpectedCost:
     """Estimate what a rule saves on unlabelled rows compared with another rule, with an interval.
 
@@ -208,17 +193,7 @@ def expected_saving(
     """
     actions = as_actions(costs)
     saving = _difference(as_rule(rule, actions), as_rule(baseline, actions))
-    return expected_cost(
-        p,
-        list(saving.actions),
-        saving,
-        labelled,
-        level=level,
-        target=target,
-        weight=weight,
-        segments=segments,
-        tuned=tuned,
-    )
+    return expected_cost(p, list(saving.actions), saving, labelled, **options)
 
 
 def _difference(rule: Rule, baseline: Rule) -> Rule:

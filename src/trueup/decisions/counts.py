@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
-    from trueup.decisions.evidence import Evidence
-    from trueup.decisions.inputs import Target, UnlabelledRows
-    from trueup.metrics.inputs import Scored
+    from trueup.decisions.evidence import Inputs
+
+
+UNIT_INTERVAL = np.array([0.0, 1.0])
 
 
 class RowSums(NamedTuple):
     """Sums over unlabelled rows; the last axis is the score interval, ascending."""
 
-    heaviest: float  # max w
+    heaviest: float
     weight: FloatArray  # sum w
     positive: FloatArray  # sum w f
     noise: FloatArray  # sum w^2 f (1 - f)
@@ -37,26 +38,21 @@ class RowSums(NamedTuple):
     squares_f: FloatArray  # sum w^2 f
     squares_ff: FloatArray  # sum w^2 f^2
 
-    @property
-    def total(self) -> FloatArray:
-        """The total weight."""
-        return np.asarray(self.weight.sum(axis=-1))
-
 
 class ErrorSums(NamedTuple):
     """Sums over the residuals of labelled rows, by score interval; W is their total weight."""
 
-    residual: FloatArray  # sum w (y - f) / W
-    squares: FloatArray  # sum (w (y - f) / W)^2
     heaviest: float  # max w / W
     size: float  # effective sample size W^2 / sum w^2
+    residual: FloatArray  # sum w (y - f) / W
+    squares: FloatArray  # sum (w (y - f) / W)^2
 
 
 class SegmentSums(NamedTuple):
     """The rows of one segment, and what is known about the errors of their scores.
 
     ``bound`` limits the error per row over any score interval. ``failing`` is the error probability of one side for which
-    the errors are bounded; ``tuned`` says that the labelled rows were used to choose the rule.
+    the errors are bounded.
     """
 
     rows: RowSums
@@ -64,41 +60,42 @@ class SegmentSums(NamedTuple):
     bound: float
     evidence: str
     failing: float
-    tuned: bool
 
 
 def sum_segments(
-    rows: UnlabelledRows,
-    evidence: Evidence | None,
-    edges: ArrayLike,
-    failing: float,
-    *,
-    tuned: bool = False,
-    thresholds: bool = False,
+    inputs: Inputs, edges: ArrayLike, *, thresholds: bool = False
 ) -> tuple[list[SegmentSums], dict[str, SegmentSums]]:
     """Sum rows and labelled residuals by the score intervals between ``edges``.
 
     Returns the segments for an overall interval, whose error probability they share, and each segment for an interval of
     its own. With ``thresholds``, sums have shape (edges, 2) instead: below each edge, and from it on.
     """
-    cuts = np.asarray(edges, np.float64)
+    rows, evidence, failing, cuts = inputs.rows, inputs.evidence, inputs.failing, np.asarray(edges, np.float64)
     segments: list[tuple[str | None, FloatArray, FloatArray]] = [(name, p, w) for name, (p, w, _) in rows.by_segment()]
     overall: list[SegmentSums] = []
     single: dict[str, SegmentSums] = {}
     for name, p, w in segments or [(None, rows.p, rows.w)]:
-        columns = (w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
-        sums = RowSums(float(w.max()), *_sum_by_interval(p, cuts, columns, thresholds=thresholds))
-        known = evidence.of(name) if isinstance(evidence, Labelled) else None
-        errors = None if known is None else _sum_errors(known, cuts, thresholds=thresholds)
+        powers = (w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
+        sums = RowSums(float(w.max()), *_sum_by_interval(p, cuts, powers, thresholds=thresholds))
+        known, errors = None, None
+        if isinstance(evidence, Labelled):
+            known = evidence.of(name)
+        if known is not None and len(known.y):
+            total = float(known.w.sum())
+            residuals = known.w * (known.y - known.p) / total
+            columns = (residuals, residuals**2)
+            size = float(total**2 / np.sum(known.w**2))
+            by_interval = _sum_by_interval(known.p, cuts, columns, thresholds=thresholds)
+            errors = ErrorSums(float(known.w.max()) / total, size, *by_interval)
         for probability in (failing, failing / len(segments)) if name is not None else (failing,):
             bound, source = 0.0, ""
-            if known is not None:
-                source = describe_labelled(known)
-                if tuned:
-                    bound, source = bound_for_all_intervals(known, probability), f"{source}, for every rule at once"
-            elif evidence is not None:
+            if known is None and evidence is not None:
                 bound, source = upper_bound(evidence, probability, name)
-            segment = SegmentSums(sums, errors, bound, source, probability, tuned)
+            elif known is not None and errors is not None:
+                source = describe_labelled(known)
+                if inputs.tuned:
+                    bound, source = bound_for_all_intervals(known, probability), f"{source}, for every rule at once"
+            segment = SegmentSums(sums, errors, bound, source, probability)
             if name is not None:
                 single.setdefault(name, segment)
         overall.append(segment)
@@ -116,65 +113,62 @@ def _sum_by_interval(
     return [np.stack([np.cumsum(one)[:-1], np.cumsum(one[::-1])[::-1][1:]], axis=1) for one in sums]
 
 
-def _sum_errors(labelled: Scored, edges: FloatArray, *, thresholds: bool) -> ErrorSums:
-    y, p, w = labelled
-    total = float(w.sum())
-    errors = w * (y - p) / total
-    residual, squares = _sum_by_interval(p, edges, (errors, errors**2), thresholds=thresholds)
-    return ErrorSums(residual, squares, float(w.max()) / total, float(total**2 / np.sum(w**2)))
+class Interval(NamedTuple):
+    """Estimates with limits and half-widths: totals of these rows, or means per row of the population.
 
-
-class Spread(NamedTuple):
-    """An estimated total, and what its interval is made of; one entry per quantity.
-
-    ``own`` is the variance by label noise or sampling, ``known`` that of the correction, ``bounded`` a bound on the error
-    of the scores, which is added to the half-width.
+    ``total`` and ``half_width`` are the total of these rows and its half-width, not limited to possible values.
     """
 
     estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
     correction: FloatArray
-    own: FloatArray
-    known: FloatArray
-    bounded: FloatArray
-
-    def half_width(self, level: float) -> FloatArray:
-        """Return the half-width of the interval of the total."""
-        return np.asarray(quantile((1 - level) / 2) * np.sqrt(self.own + self.known) + self.bounded)
+    half_widths: dict[str, FloatArray]
+    total: FloatArray
+    half_width: FloatArray
 
 
-def measure_spread(
+def compute_interval(
     segments: Sequence[SegmentSums],
     positive: FloatArray,
     negative: FloatArray,
-    level: float,
-    target: Target,
-    ends: FloatArray | None = None,
-) -> Spread:
-    """Estimate totals and their variances.
+    inputs: Inputs,
+    ends: FloatArray = UNIT_INTERVAL,
+) -> Interval:
+    """Estimate quantities with intervals, limited to values that some outcomes could produce.
 
     ``positive`` and ``negative`` have shape (quantities, intervals): what a row of outcome 1 or 0 contributes. ``ends`` are
-    the lowest and the highest score of each interval, shape (..., 2); by default 0 and 1.
+    the lowest and the highest score of each interval, shape (..., 2).
     """
     difference = positive - negative
-    swing = half_variation(difference)
-    estimate, correction, own, known, bounded = np.zeros((5, len(positive)))
-    for rows, errors, bound, _, failing, tuned in segments:
-        total = rows.total
-        estimate += _dot(negative, rows.weight) + _dot(difference, rows.positive)
-        bounded += total * bound * swing
+    total, correction, own, known, bounded = np.zeros((5, len(positive)))
+    for rows, errors, bound, _, failing in segments:
+        weight = rows.weight.sum(axis=-1)
+        total += _dot(negative, rows.weight) + _dot(difference, rows.positive)
+        bounded += weight * bound * half_variation(difference)
         if errors is None:
             own += _dot(difference**2, rows.noise)
             continue
-        correction += total * _dot(difference, errors.residual)
+        correction += weight * _dot(difference, errors.residual)
         largest = errors.heaviest * np.abs(difference).max(axis=1)
         variance = likely_root(_dot(difference**2, errors.squares), largest, failing) ** 2
-        known += 0.0 if tuned else total**2 * variance
+        known += 0.0 if inputs.tuned else weight**2 * variance
         own += rows.squares.sum(axis=-1) * errors.size * variance
-    estimate += correction
-    if target == "population":
-        limits = np.array([0.0, 1.0]) if ends is None else ends
-        own = _sampling_variance(segments, negative, difference, estimate, limits, (1 - level) / 2)
-    return Spread(estimate, correction, own, known, bounded)
+    total += correction
+    low, high = np.minimum(positive, negative), np.maximum(positive, negative)
+    weights = np.sum([segment.rows.weight for segment in segments], axis=0)
+    if inputs.target == "rows":
+        component, unit, least, most = "label noise", np.ones(1), _dot(low, weights), _dot(high, weights)
+    else:
+        component, unit, least, most = "sampling", weights.sum(axis=-1), low.min(axis=1), high.max(axis=1)
+        own = _sampling_variance(segments, negative, difference, total / unit, ends, inputs.failing)
+    z = quantile(inputs.failing)
+    half_widths = {component: z * np.sqrt(own) / unit}
+    if any(segment.evidence for segment in segments):
+        half_widths["calibration"] = (z * np.sqrt(known) + bounded) / unit
+    half = z * np.sqrt(own + known) + bounded
+    estimate, lower, upper = (np.clip((total + side) / unit, least, most) for side in (0.0, -half, half))
+    return Interval(estimate, lower, upper, correction / unit, half_widths, total, half)
 
 
 def half_variation(difference: FloatArray) -> FloatArray:
@@ -192,7 +186,7 @@ def _sampling_variance(
     segments: Sequence[SegmentSums],
     negative: FloatArray,
     difference: FloatArray,
-    estimate: FloatArray,
+    mean: FloatArray,
     ends: FloatArray,
     failing: float,
 ) -> FloatArray:
@@ -200,7 +194,6 @@ def _sampling_variance(
 
     Corrections differ between segments, and the segment of a drawn row is random too.
     """
-    mean = estimate / sum(segment.rows.total for segment in segments)
     squares, largest = np.zeros((2, len(negative)))
     for rows, errors, *_ in segments:
         added = 0.0 if errors is None else _dot(difference, errors.residual)
@@ -217,45 +210,7 @@ def _dot(values: FloatArray, sums: FloatArray) -> FloatArray:
     return np.asarray((values * sums).sum(axis=-1))
 
 
-class Interval(NamedTuple):
-    """Estimates with limits and half-widths: totals of these rows, or means per row of the population."""
-
-    estimate: FloatArray
-    low: FloatArray
-    high: FloatArray
-    correction: FloatArray
-    half_widths: dict[str, FloatArray]
-
-
-def compute_interval(
-    segments: Sequence[SegmentSums],
-    positive: FloatArray,
-    negative: FloatArray,
-    level: float,
-    target: Target,
-    ends: FloatArray | None = None,
-) -> Interval:
-    """Estimate totals or means with intervals, limited to values that some outcomes could produce."""
-    spread = measure_spread(segments, positive, negative, level, target, ends)
-    low, high = np.minimum(positive, negative), np.maximum(positive, negative)
-    if target == "rows":
-        unit = 1.0
-        weight = np.sum([segment.rows.weight for segment in segments], axis=0)
-        least, most = _dot(low, weight), _dot(high, weight)
-    else:
-        unit = np.sum([segment.rows.total for segment in segments], axis=0)
-        least, most = low.min(axis=1), high.max(axis=1)
-    z = quantile((1 - level) / 2)
-    half_widths = {"label noise" if target == "rows" else "sampling": z * np.sqrt(spread.own) / unit}
-    if segments[0].evidence:
-        half_widths["calibration"] = (z * np.sqrt(spread.known) + spread.bounded) / unit
-    half = spread.half_width(level)
-    estimate, lower, upper = (np.clip((spread.estimate + side) / unit, least, most) for side in (0.0, -half, half))
-    return Interval(estimate, lower, upper, spread.correction / unit, half_widths)
-
-
 def describe_evidence(segments: Sequence[SegmentSums]) -> str:
     """Return the source of the corrections and bounds as text; empty without evidence."""
-    if len(segments) > 1 and segments[0].evidence:
-        return f"{len(segments)} segments, each by its own evidence"
-    return segments[0].evidence
+    sources = [segment.evidence for segment in segments if segment.evidence]
+    return f"{len(sources)} segments, each by its own evidence" if len(sources) > 1 else "".join(sources)

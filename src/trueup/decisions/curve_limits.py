@@ -133,30 +133,43 @@ def simulated_limits(
     index = _choose_thresholds(full)
     grid = full.take(index)
     steps = _step_variances(grid, residuals, target)
-    errors = _simulate_errors(grid, steps, target)
-    simulated = compute_axes(kind, *_add_errors(grid, errors, target))
+    errors, *simulated_shares = _simulate_shares(grid, steps, target)
+    simulated = compute_axes(kind, *simulated_shares)
     on_grid = compute_axes(kind, grid.positive, grid.negative)
     estimate = compute_axes(kind, full.positive, full.negative)
-    scales = _axis_scales(kind, grid)
+    ones = np.ones(len(index))
+    recall, fpr, precision = (
+        np.nan_to_num(divide(ones, ones * share)) for share in (grid.positive[-1], grid.negative[-1], grid.predicted)
+    )  # change per share of all rows
+    scales = (fpr, recall) if kind == "roc" else (recall, precision)
     axes = [_AxisErrors(*sides, steps.heaviest) for sides in zip(on_grid, simulated, scales, strict=True)]
     factor = _upper_quantile(np.maximum(axes[0].largest, axes[1].largest), level)
     # If no labelled row was wrong, a few others may still be; but with a single score the AUC is 1/2 in any case.
-    least = 0.0 if residuals is None or (kind == "roc" and len(grid.threshold) == 2) else 1.0
+    least = 0.0 if residuals is None or (kind == "roc" and len(index) == 2) else 1.0
     slack = math.sqrt(math.log(5 / (1 - level)) / 2)
     overshoot = OVERSHOOT * np.sqrt(steps.variance) * (np.diff(index, prepend=0) > 1)
-    x, y = (
-        _limit(values, np.interp(full.predicted, grid.predicted, axis.half_width(max(factor, least), slack, overshoot)))
-        for values, axis in zip(estimate, axes, strict=True)
-    )
-    half_widths = _components(errors[0], steps, level, target, labelled=residuals is not None)
+    limits = []
+    for values, axis in zip(estimate, axes, strict=True):
+        half = np.interp(full.predicted, grid.predicted, axis.half_width(max(factor, least), slack, overshoot))
+        unknown = np.isnan(values)
+        low, high = np.clip(values - half, 0.0, 1.0), np.clip(values + half, 0.0, 1.0)
+        limits.append(RateLimits(values, np.where(unknown, 0.0, low), np.where(unknown, 1.0, high)))
+    # Precision need not increase.
+    x, y = _limit_rate(limits[0], target), _limit_rate(limits[1], target) if kind == "roc" else limits[1]
     if kind == "roc":
-        area, area_errors, recall = float(area_under(*estimate)), area_under(*simulated) - area_under(*on_grid), axes[1]
-        x, y = _limit_rate(x, target), _limit_rate(y, target)
+        area, area_errors = float(area_under(*estimate)), area_under(*simulated) - area_under(*on_grid)
     else:
         area = float(average_precision(estimate[0], np.nan_to_num(estimate[1])))
-        area_errors, recall = _precision_errors(grid, errors), axes[0]
-        x = _limit_rate(x, target)
-    return CurveLimits(x, y, _limit_area(area, area_errors, level, slack * recall.row_effect[-1], least), half_widths)
+        area_errors = _precision_errors(grid, errors)
+    row_effect = slack * axes[1 if kind == "roc" else 0].row_effect[-1]
+    # The possible error of the positives above a threshold, as a share of all rows, by source.
+    reach = _upper_quantile(np.abs(errors[0]).max(axis=1), level)
+    own, known = float((steps.labels + steps.rows * steps.mean**2).sum()), float(steps.known.sum())
+    variances = {} if residuals is None else {"calibration": known}
+    variances["label noise" if target == "rows" else "sampling"] = own
+    total = own + known or 1.0
+    half_widths = {name: reach * math.sqrt(variance / total) for name, variance in variances.items()}
+    return CurveLimits(x, y, _limit_area(area, area_errors, level, row_effect, least), half_widths)
 
 
 def _upper_quantile(sizes: FloatArray, level: float) -> float:
@@ -263,41 +276,21 @@ def _step_variances(grid: CumulativeShares, residuals: _Residuals | None, target
     return _StepVariances(zeros, known, squares, mean, heaviest)
 
 
-def _simulate_errors(grid: CumulativeShares, steps: _StepVariances, target: Target) -> tuple[FloatArray, FloatArray]:
-    """Draw errors of the shares of positives and of negatives from each threshold on, one curve per row."""
+def _simulate_shares(
+    grid: CumulativeShares, steps: _StepVariances, target: Target
+) -> tuple[tuple[FloatArray, FloatArray], FloatArray, FloatArray]:
+    """Draw errors of the shares of positives and of negatives from each threshold on, one curve per row; add them."""
     random = np.random.default_rng(0)
     size = (DRAWS, len(grid.threshold))
     errors = np.cumsum(random.normal(size=size) * np.sqrt(steps.labels + steps.known), axis=1)
     if target == "rows":
-        return errors, -errors
+        positive = np.clip(grid.positive + errors, 0.0, grid.predicted)
+        return (errors, -errors), positive, grid.predicted - positive
     rows = random.normal(size=size) * np.sqrt(steps.rows)
     rows -= rows.sum(axis=1, keepdims=True) * np.diff(grid.predicted, prepend=0.0)  # the number of rows is fixed
     positive, negative = (np.cumsum(rows * share, axis=1) for share in (steps.mean, 1 - steps.mean))
-    return positive + errors, negative - errors
-
-
-def _add_errors(
-    grid: CumulativeShares, errors: tuple[FloatArray, FloatArray], target: Target
-) -> tuple[FloatArray, FloatArray]:
-    """Return the shares of positives and negatives with errors, within their possible range."""
-    if target == "rows":
-        positive = np.clip(grid.positive + errors[0], 0.0, grid.predicted)
-        return positive, grid.predicted - positive
-    return np.maximum(grid.positive + errors[0], 0.0), np.maximum(grid.negative + errors[1], 0.0)
-
-
-def _axis_scales(kind: CurveKind, grid: CumulativeShares) -> tuple[FloatArray, FloatArray]:
-    """Return the change on each axis per share of all rows."""
-    ones = np.ones(len(grid.predicted))
-    recall, fpr = (np.nan_to_num(divide(ones, ones * share)) for share in (grid.positive[-1], grid.negative[-1]))
-    return (fpr, recall) if kind == "roc" else (recall, np.nan_to_num(divide(ones, grid.predicted)))
-
-
-def _limit(estimate: FloatArray, half: FloatArray) -> RateLimits:
-    """Return limits within [0, 1]; exactly 0 and 1 without an estimate."""
-    unknown = np.isnan(estimate)
-    low, high = np.clip(estimate - half, 0.0, 1.0), np.clip(estimate + half, 0.0, 1.0)
-    return RateLimits(estimate, np.where(unknown, 0.0, low), np.where(unknown, 1.0, high))
+    both = positive + errors, negative - errors
+    return both, np.maximum(grid.positive + both[0], 0.0), np.maximum(grid.negative + both[1], 0.0)
 
 
 def _limit_rate(rate: RateLimits, target: Target) -> RateLimits:
@@ -338,19 +331,6 @@ def _precision_errors(grid: CumulativeShares, errors: tuple[FloatArray, FloatArr
     change = np.diff(errors[0]) @ precision[1:] + precision_errors[:, 1:] @ np.diff(grid.positive)
     change -= float(average_precision(recall, precision)) * errors[0][:, -1]
     return np.asarray(divide(change, np.full(len(change), float(grid.positive[-1]))))
-
-
-def _components(
-    errors: FloatArray, steps: _StepVariances, level: float, target: Target, *, labelled: bool
-) -> dict[str, float]:
-    """Return the possible error of the positives above a threshold, as a share of all rows, by source."""
-    reach = _upper_quantile(np.abs(errors).max(axis=1), level)
-    own = float((steps.labels + steps.rows * steps.mean**2).sum())
-    known = float(steps.known.sum())
-    component = "label noise" if target == "rows" else "sampling"
-    variances = {"calibration": known, component: own} if labelled else {component: own}
-    total = own + known
-    return {name: reach * math.sqrt(variance / total) if total else 0.0 for name, variance in variances.items()}
 
 
 def bounded_limits(

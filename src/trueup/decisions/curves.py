@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
 from trueup.data.frame import frame_like
 from trueup.decisions.curve_limits import CurveKind, bounded_limits, simulated_limits, sum_shares
-from trueup.decisions.evidence import Labelled, describe_labelled, measure_shift, read_evidence, upper_bound
-from trueup.decisions.inputs import Target, UnlabelledRows, check_interval, read_unlabelled
+from trueup.decisions.evidence import Inputs, Labelled, describe_labelled, read_inputs, upper_bound
 from trueup.decisions.rules import check_threshold
 from trueup.metrics.result import Result
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
+    from trueup.decisions.evidence import CurveOptions
+    from trueup.decisions.inputs import Target, UnlabelledRows
 
 
 AXES = {"roc": ("fpr", "tpr"), "pr": ("recall", "precision")}
@@ -86,7 +87,7 @@ class ExpectedCurve(Result):
     level: float
     target: Target
     evidence: str
-    distance: float
+    distance: float = math.nan
     by_segment: Mapping[str, ExpectedCurve] = field(default_factory=dict)
 
     def at(self, threshold: float) -> CurvePoint:
@@ -191,17 +192,14 @@ def expected_roc(
     >>> expected_roc([0.1, 0.4, 0.8])
     <ExpectedCurve AUC 0.8167, 0 to 1 at 90% (assuming calibrated scores)>
     """
-    return _estimate_curve("roc", p, labelled, level, target, weight, segments)
+    inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments)
+    return _estimate_curve("roc", inputs)
 
 
 def expected_pr(
     p: ArrayLike,
     labelled: Any = None,
-    *,
-    level: float = 0.9,
-    target: Target = "rows",
-    weight: ArrayLike | None = None,
-    segments: Any = None,
+    **options: Unpack[CurveOptions],
 ) -> ExpectedCurve:
     """Estimate the precision-recall curve of unlabelled rows, with limits that hold at all thresholds at once.
 
@@ -224,38 +222,25 @@ def expected_pr(
     >>> curve.y.round(3), round(curve.area, 3)
     (array([  nan, 0.8  , 0.6  , 0.433]), 0.71)
     """
-    return _estimate_curve("pr", p, labelled, level, target, weight, segments)
+    return _estimate_curve("pr", read_inputs(p, labelled, **options))
 
 
-def _estimate_curve(
-    kind: CurveKind,
-    p: ArrayLike,
-    labelled: Any,
-    level: float,
-    target: Target,
-    weight: ArrayLike | None,
-    segments: Any,
-) -> ExpectedCurve:
-    check_interval(level, target)
-    rows = read_unlabelled(p, weight, segments)
-    evidence = read_evidence(labelled)
-    distance = measure_shift(evidence, rows.p, rows.w)
+def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:
+    rows, evidence, level, target, _, distance = inputs
 
-    def curve_of(
-        part: UnlabelledRows, name: str | None, distance: float, by_segment: Mapping[str, ExpectedCurve]
-    ) -> ExpectedCurve:
+    def curve_of(part: UnlabelledRows, name: str | None) -> ExpectedCurve:
         shares = sum_shares(part.p, part.w)
         if evidence is None or isinstance(evidence, Labelled):
             known = None if evidence is None else evidence.of(name)
             x, y, areas, half_widths = simulated_limits(kind, shares, known, level, target)
             source = "" if known is None else describe_labelled(known)
         else:
-            c, source = upper_bound(evidence, (1 - level) / 2, name)
+            c, source = upper_bound(evidence, inputs.failing, name)
             x, y, areas, half_widths = bounded_limits(kind, shares, part, c, level, target)
         columns = (shares.threshold, x.estimate, y.estimate, x.low, x.high, y.low, y.high)
         for column in columns:
             column.setflags(write=False)
-        return ExpectedCurve(kind, *columns, *areas, half_widths, level, target, source, distance, by_segment)
+        return ExpectedCurve(kind, *columns, *areas, half_widths, level, target, source)
 
-    by_segment = {name: curve_of(part, name, math.nan, {}) for name, part in rows.by_segment()}
-    return curve_of(rows, None, distance, by_segment)
+    by_segment = {name: curve_of(part, name) for name, part in rows.by_segment()}
+    return replace(curve_of(rows, None), distance=distance, by_segment=by_segment)

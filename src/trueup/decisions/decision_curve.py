@@ -11,8 +11,8 @@ import numpy as np
 
 from trueup.data.frame import frame_like
 from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import measure_shift, quantile, read_evidence
-from trueup.decisions.inputs import check_interval, has_weight, read_segments, read_unlabelled
+from trueup.decisions.evidence import quantile, read_inputs
+from trueup.decisions.inputs import check_interval, has_weight, read_segments
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored, validate_array, validate_scores
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray
     from trueup.decisions.counts import SegmentSums
+    from trueup.decisions.evidence import Inputs
     from trueup.decisions.inputs import Target
 
 
@@ -219,7 +220,14 @@ def decision_curve(
     t = _read_thresholds(thresholds)
     named = _read_predictions(predictions)
     if y is None:
-        return _expected_curve(named, t, weight, level, target or "rows", labelled, segments)
+        if len(named) > 1:
+            hint = "evaluate one score at a time, or pass y"
+            raise ArgumentError(f"without outcomes only one score can be evaluated; got {', '.join(named)}", hint=hint)
+        ((name, p),) = named.items()
+        inputs = read_inputs(p, labelled, level=level, target=target or "rows", weight=weight, segments=segments)
+        overall, single = sum_segments(inputs, t, thresholds=True)
+        by_segment = {segment: _expected_curve(name, [part], t, inputs) for segment, part in single.items()}
+        return replace(_expected_curve(name, overall, t, inputs), distance=inputs.distance, by_segment=by_segment)
     if labelled is not None:
         raise ArgumentError(
             "labelled is not needed: the outcomes are known",
@@ -233,15 +241,20 @@ def decision_curve(
             parameter="target",
             settings={"target": "population"},
         )
-    scores = {name: _read_scores(y, p, weight, name) for name, p in named.items()}
+    scores = {}
+    for name, p in named.items():
+        try:
+            scores[name] = validate_scores(y, p, weight)
+        except DataError as error:
+            raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
     curve = _realised_curve(scores, t, level)
     if segments is None:
         return curve
-    by_segment = {}
+    curves = {}
     for name, index in read_segments(segments, has_weight(weight, y)).indices().items():
         subset = {prediction: Scored(*(column[index] for column in rows)) for prediction, rows in scores.items()}
-        by_segment[name] = _realised_curve(subset, t, level)
-    return replace(curve, by_segment=by_segment)
+        curves[name] = _realised_curve(subset, t, level)
+    return replace(curve, by_segment=curves)
 
 
 def _read_thresholds(values: ArrayLike | None) -> FloatArray:
@@ -271,13 +284,6 @@ def _read_predictions(predictions: Any) -> dict[str, Any]:
             hint = '"all" and "none" are what predictions are compared with'
             raise ArgumentError(f"a prediction cannot be named {name!r:.60}", hint=hint)
     return dict(predictions)
-
-
-def _read_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None, name: str) -> Scored:
-    try:
-        return validate_scores(y, p, weight)
-    except DataError as error:
-        raise DataError(f"prediction {name!r}: {error.message}", hint=error.hint) from None
 
 
 class _Acted(NamedTuple):
@@ -352,21 +358,10 @@ def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -
     for name in others:
         both = _Acted.on(rows, np.minimum(rows.p, scores[name].p), t)[0]
         difference[name] = _compare(acted[name], acted[reference], both, rows, t, np.stack([-most, most]), level)
-    weight = float(rows.w.sum())
-    return DecisionCurve(
-        t,
-        {name: gain.estimate for name, gain in benefit.items()},
-        {name: gain.low for name, gain in benefit.items()},
-        {name: gain.high for name, gain in benefit.items()},
-        treat_all,
-        np.zeros(len(t)),
-        advantage,
-        difference,
-        float(rows.w @ rows.y) / weight,
-        weight,
-        level,
-        "population",
-    )
+    weight, zero = float(rows.w.sum()), np.zeros(len(t))
+    estimate, low, high = ({name: gain[k] for name, gain in benefit.items()} for k in range(3))
+    prevalence, gains = float(rows.w @ rows.y) / weight, (treat_all, zero, advantage, difference)
+    return DecisionCurve(t, estimate, low, high, *gains, prevalence, weight, level, "population")
 
 
 def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain:
@@ -374,54 +369,21 @@ def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain
     return Gain(*(np.where(treat_all > 0, first, second) for first, second in zip(over_all, over_none, strict=True)))
 
 
-def _expected_curve(
-    named: Mapping[str, Any],
-    t: FloatArray,
-    weight: ArrayLike | None,
-    level: float,
-    target: Target,
-    labelled: Any,
-    segments: Any,
-) -> DecisionCurve:
+def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, inputs: Inputs) -> DecisionCurve:
     """Estimate net benefits without outcomes: `expected_cost` of the actions (0, 0) and (-1, t/(1 - t)), negated."""
-    if len(named) > 1:
-        hint = "evaluate one score at a time, or pass y"
-        raise ArgumentError(f"without outcomes only one score can be evaluated; got {', '.join(named)}", hint=hint)
-    ((name, p),) = named.items()
-    rows, evidence = read_unlabelled(p, weight, segments), read_evidence(labelled)
-    distance = measure_shift(evidence, rows.p, rows.w)
-    overall, single = sum_segments(rows, evidence, t, (1 - level) / 2, thresholds=True)
-    by_segment = {segment: _expected_curve_of(name, [part], t, level, target) for segment, part in single.items()}
-    return replace(_expected_curve_of(name, overall, t, level, target), distance=distance, by_segment=by_segment)
-
-
-def _expected_curve_of(
-    name: str, segments: Sequence[SegmentSums], t: FloatArray, level: float, target: Target
-) -> DecisionCurve:
-    weight = sum(float(part.rows.total[0]) for part in segments)
+    weight = float(sum(part.rows.weight[0].sum() for part in segments))
     zero, one, o = np.zeros(len(t)), np.ones(len(t)), odds(t)
     ends = np.stack([np.stack([zero, t], axis=1), np.stack([t, one], axis=1)], axis=1)
-    unit = weight if target == "rows" else 1.0
+    unit = weight if inputs.target == "rows" else 1.0
     # Columns: rows below each threshold, and from it on.
-    over_none = compute_interval(segments, np.stack([zero, one], 1), np.stack([zero, -o], 1), level, target, ends)
-    over_all = compute_interval(segments, np.stack([-one, zero], 1), np.stack([o, zero], 1), level, target, ends)
+    over_none = compute_interval(segments, np.stack([zero, one], 1), np.stack([zero, -o], 1), inputs, ends)
+    over_all = compute_interval(segments, np.stack([-one, zero], 1), np.stack([o, zero], 1), inputs, ends)
     benefit, margin = (Gain(*(side / unit for side in interval[:3])) for interval in (over_none, over_all))
     treat_all = benefit.estimate - margin.estimate
     # Acting on all rows gains the positives minus the odds times the negatives.
     prevalence = min(max(float(treat_all[0] * (1 - t[0]) + t[0]), 0.0), 1.0)
-    return DecisionCurve(
-        t,
-        {name: benefit.estimate},
-        {name: benefit.low},
-        {name: benefit.high},
-        treat_all,
-        zero,
-        {name: _over_better(margin, benefit, treat_all)},
-        {},
-        prevalence,
-        weight,
-        level,
-        target,
-        {component: half / unit for component, half in over_none.half_widths.items()},
-        describe_evidence(segments),
-    )
+    estimate, low, high = ({name: side} for side in benefit)
+    advantage = {name: _over_better(margin, benefit, treat_all)}
+    half_widths = {component: half / unit for component, half in over_none.half_widths.items()}
+    interval = inputs.level, inputs.target, half_widths, describe_evidence(segments)
+    return DecisionCurve(t, estimate, low, high, treat_all, zero, advantage, {}, prevalence, weight, *interval)

@@ -1,8 +1,4 @@
-"""Evaluate a decision rule on rows without outcomes, and compare it with its alternatives.
-
-The rows and, if there are any, the labelled rows are Tables; segments are formed from the columns of both in the same
-way, so that each segment is evaluated on its own labelled rows.
-"""
+"""Evaluation of a decision rule on a Table without outcomes, by segment, and comparison with alternatives."""
 
 from __future__ import annotations
 
@@ -19,9 +15,8 @@ from trueup.data.segments import bins_for, check_bins, segment_column
 from trueup.decisions.confusion import expected_confusion
 from trueup.decisions.costs import expected_cost, expected_saving
 from trueup.decisions.counts import compute_interval, sum_segments
-from trueup.decisions.evidence import Labelled
-from trueup.decisions.inputs import UnlabelledRows
-from trueup.decisions.rules import Rule, Share, as_rule
+from trueup.decisions.evidence import Labelled, read_inputs
+from trueup.decisions.rules import Rule, as_rule
 from trueup.decisions.search import best_rule
 from trueup.decisions.shift import CROSS_FITTED_TOLERANCE
 from trueup.errors import ColumnError, ShiftWarning
@@ -47,14 +42,12 @@ COMMON_THRESHOLD = 0.5
 ODDS_DOUBLINGS = range(-3, 4)  # thresholds of the cost curve, in doublings of the odds around the best one
 MISCALIBRATION_ALPHA = 0.05
 REVERSED_Z = -4.0  # an AUC this many standard errors below 0.5 means that the scores are reversed
+NO_INTERVAL: dict[str, Any] = {"low": math.nan, "high": math.nan, "half_widths": {}}
 KINDS = {"numeric": "numbers", "date": "dates", "categorical": "text"}
 
 
 class DecisionProblem(NamedTuple):
-    """The possible actions with their costs, the largest number of rows per action, and a threshold to evaluate.
-
-    If ``error_costs``, the costs are those of errors and the actions are "pass" and "act".
-    """
+    """The actions, whether they are "pass" and "act" with costs of errors, a threshold to evaluate, and capacities."""
 
     actions: tuple[Action, ...]
     error_costs: bool
@@ -68,11 +61,7 @@ class DecisionProblem(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Segmentation:
-    """Segments of one column or of several crossed columns; every row belongs to exactly one.
-
-    ``codes`` index ``names`` per row and ``labelled_codes`` per labelled row, where -1 means that the labelled row belongs
-    to no segment of the rows.
-    """
+    """Segments of one or several crossed columns: codes per row, and per labelled row (-1 if it is in no segment)."""
 
     by: tuple[str, ...]
     names: list[str]
@@ -105,10 +94,7 @@ class ThresholdCost(NamedTuple):
 
 
 class SegmentCosts(NamedTuple):
-    """Expected costs of the segments of one segmentation, each corrected by its own labelled rows, and their total.
-
-    Segments in ``without_labelled`` have no labelled rows although others do: they have no interval, nor has the total.
-    """
+    """Costs of the segments, and their total; segments without labelled rows have no interval, nor has then the total."""
 
     segmentation: Segmentation
     costs: dict[str, ExpectedCost]
@@ -139,7 +125,7 @@ class RuleEvaluation:
 
     @property
     def prediction(self) -> str:
-        """Name of the score column."""
+        """The name of the score column."""
         return self.table.schema.prediction[0]
 
     @property
@@ -158,9 +144,9 @@ def evaluate_rule(
     target: Target = "rows",
     cross_fitted: bool = False,
 ) -> RuleEvaluation:
-    """Find the cheapest rule, or take the threshold of the problem, and evaluate it.
+    """Evaluate the cheapest rule, or the threshold of the problem.
 
-    ``cross_fitted``: the scores of the labelled rows come from models fitted without them, so they step at other places.
+    ``cross_fitted`` states that the labelled scores come from other fold models, so that their steps differ.
     """
     evaluator = _Evaluator(table, problem, labelled, level, target, cross_fitted=cross_fitted)
     best = best_rule(evaluator.p, problem.actions, capacity=problem.capacity, weight=evaluator.w)
@@ -244,7 +230,7 @@ class _Evaluator:
         others = [best.rule]
         if self.problem.error_costs:
             others.append(as_rule(COMMON_THRESHOLD, self.problem.actions))
-        others += [_always(action) for action in reversed(self.problem.actions)]
+        others += [Rule((action,), (-math.inf, math.inf)) for action in reversed(self.problem.actions)]
         seen = [rule.apply(self.p)]
         for other in map(self.without_unused_fixed_costs, others):
             decisions = other.apply(self.p)
@@ -273,17 +259,16 @@ class _Evaluator:
             chosen.add(self.problem.threshold)
         ladder = {float(f"{odds * 2.0**k / (1 + odds * 2.0**k):.2g}") for k in ODDS_DOUBLINGS if k}
         thresholds = sorted({0.0, *chosen, *ladder, math.inf})
-        level, target = self.settings["level"], self.settings["target"]
-        rows = UnlabelledRows(self.p, np.ones(len(self.p)) if self.w is None else self.w)
-        sums, _ = sum_segments(rows, self.evidence, thresholds, (1 - level) / 2, thresholds=True)
+        inputs = read_inputs(self.p, self.evidence, weight=self.w, **self.settings)
+        sums, _ = sum_segments(inputs, thresholds, thresholds=True)
         # Columns: rows below each threshold, and from it on.
         positive, negative, fixed = (
             np.tile([getattr(action, name) for action in (passing, acting)], (len(thresholds), 1))
             for name in ("positive", "negative", "fixed")
         )
-        costs = compute_interval(sums, positive, negative, level, target).estimate
+        costs = compute_interval(sums, positive, negative, inputs).estimate
         weight = sums[0].rows.weight
-        if target == "rows":
+        if inputs.target == "rows":
             costs = costs + (fixed * (weight > 0)).sum(axis=1)
         last = math.nan
         for threshold, cost, taken in zip(thresholds, costs.tolist(), weight.tolist(), strict=True):
@@ -301,47 +286,19 @@ class _Evaluator:
     def segment_costs(self, rule: Rule, segmentation: Segmentation) -> SegmentCosts:
         """Evaluate each segment on its own labelled rows; fixed costs belong to no segment."""
         rule = replace(rule, actions=tuple(replace(action, fixed=0.0) for action in rule.actions))
-        codes, names, labelled_codes = segmentation.codes, segmentation.names, segmentation.labelled_codes
-        evidence: Any = self._evidence(**self.known, segments=labelled_codes) if self.known else None
-        has_labelled = np.isin(np.arange(len(names)), labelled_codes) if self.known else np.ones(len(names), bool)
-        costs: dict[str, ExpectedCost] = {}
-        totals = []
-        for rows, segment_evidence in ((has_labelled[codes], evidence), (~has_labelled[codes], None)):
-            if rows.any():
-                total = expected_cost(
-                    self.p[rows], rule.actions, rule, segment_evidence, weight=None if self.w is None else self.w[rows],
-                    segments=codes[rows], **self.settings,
-                )  # fmt: skip
-                totals.append(total)
-                costs |= {names[int(code)]: cost for code, cost in total.by_segment.items()}
+        names, evidence = segmentation.names, None
+        has_labelled = np.ones(len(names), bool)
+        if self.known:
+            evidence = self._evidence(**self.known, segments=segmentation.labelled_codes)
+            evidence.allow_missing_segments = True
+            has_labelled = np.isin(np.arange(len(names)), segmentation.labelled_codes)
+        total = expected_cost(
+            self.p, rule.actions, rule, evidence, weight=self.w, segments=segmentation.codes, **self.settings
+        )
         without = [name for name, known in zip(names, has_labelled, strict=True) if not known]
-        costs |= {name: _without_interval(costs[name]) for name in without}
-        return SegmentCosts(segmentation, costs, _add_costs(totals) if without else totals[0], without)
-
-
-def _without_interval(cost: ExpectedCost) -> ExpectedCost:
-    return replace(cost, low=math.nan, high=math.nan, half_widths={})
-
-
-def _add_costs(costs: list[ExpectedCost]) -> ExpectedCost:
-    """Add the costs of the rows with and without labelled rows in their segment; the sum has no interval."""
-    rows = sum(cost.rows for cost in costs)
-    factors = [1.0 if cost.target == "rows" else cost.rows / rows for cost in costs]
-    estimate, correction = (
-        sum(factor * getattr(cost, name) for factor, cost in zip(factors, costs, strict=True))
-        for name in ("estimate", "correction")
-    )
-    shares = tuple(
-        Share(group[0].action, *(sum(values) for values in zip(*(share[1:] for share in group), strict=True)))
-        for group in zip(*(cost.shares for cost in costs), strict=True)
-    )
-    return replace(
-        _without_interval(costs[0]), estimate=estimate, correction=correction, rows=rows, shares=shares, by_segment={}
-    )
-
-
-def _always(action: Action) -> Rule:
-    return Rule((action,), (-math.inf, math.inf))
+        costs = {names[int(code)]: cost for code, cost in total.by_segment.items()}
+        costs |= {name: replace(costs[name], **NO_INTERVAL) for name in without}
+        return SegmentCosts(segmentation, costs, replace(total, **NO_INTERVAL) if without else total, without)
 
 
 def threshold_of(rule: Rule) -> float:
@@ -350,11 +307,7 @@ def threshold_of(rule: Rule) -> float:
 
 
 def compute_auc(labelled: Table) -> tuple[float, bool]:
-    """Return the AUC of labelled rows, and whether it is significantly below 0.5.
-
-    The standard error is that of scores without information (Hanley & McNeil 1982); weights enter through the effective
-    sample size of each class.
-    """
+    """Return the AUC, and whether it is significantly below 0.5 (Hanley & McNeil 1982, with effective class sizes)."""
     p, y = labelled.prediction, labelled.outcome
     assert y is not None
     w = np.ones(len(p)) if labelled.weight is None else labelled.weight
@@ -367,14 +320,7 @@ def compute_auc(labelled: Table) -> tuple[float, bool]:
 
 
 def dominated_actions(actions: Sequence[Action]) -> list[str]:
-    """Return the actions that are cheapest at no score, ignoring capacities and fixed costs.
-
-    Examples
-    --------
-    >>> from trueup.decisions import Action
-    >>> dominated_actions([Action("pass", 5, 0), Action("review", 3, 3), Action("block", 0, 1)])
-    ['review']
-    """
+    """Return the actions that are cheapest at no score, ignoring capacities and fixed costs."""
     crossings = {
         (second.negative - first.negative) / (first.difference - second.difference)
         for first in actions
@@ -451,15 +397,7 @@ def _all_missing(column: AnyArray) -> bool:
 
 
 def _cross(left: LabelledCodes, right: LabelledCodes) -> tuple[list[str], IntArray, IntArray]:
-    """Cross two sets of segments and keep the combinations that rows are in.
-
-    Examples
-    --------
-    >>> right = (["b=x", "b=y"], np.array([1, 1]), np.array([0]))
-    >>> names, codes, labelled_codes = _cross((["a=1"], np.array([0, 0]), np.array([0])), right)
-    >>> names, codes.tolist(), labelled_codes.tolist()
-    (['a=1 & b=y'], [0, 0], [-1])
-    """
+    """Cross two sets of segments and keep the combinations that rows are in."""
     size = len(right[0])
     codes, labelled_codes = (a.astype(np.int64) * size + b for a, b in zip(left[1:], right[1:], strict=True))
     pairs, codes = np.unique(codes, return_inverse=True)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 
-from trueup.decisions.inputs import Segments, has_weight, is_number, read_segments, warn_of_hard_scores
+from trueup.decisions.inputs import (
+    Segments,
+    Target,
+    UnlabelledRows,
+    check_interval,
+    has_weight,
+    is_number,
+    read_segments,
+    read_unlabelled,
+    warn_of_hard_scores,
+)
 from trueup.decisions.shift import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, warn_of_shift
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from trueup.metrics.cumulative import CalibrationBound, calibration_bound
@@ -25,15 +35,19 @@ NORMAL_SHARE = 0.8  # of the error probability; the rest allows for a variance l
 ITERATIONS = 8  # of a bound on c that depends on itself
 
 
-class AuditFinding(Protocol):
-    """What an audit records about one segment."""
+class CurveOptions(TypedDict, total=False):
+    """Keyword arguments shared by estimates without outcomes; see `trueup.decisions.expected_cost`."""
 
-    segment: str
-    n: int
-    observed: float
-    expected: float
-    ecce: float
-    sigma: float
+    level: float
+    target: Target
+    weight: ArrayLike | None
+    segments: Any
+
+
+class IntervalOptions(CurveOptions, total=False):
+    """Keyword arguments of `trueup.decisions.expected_cost`."""
+
+    tuned: bool
 
 
 @runtime_checkable
@@ -45,10 +59,10 @@ class AuditResult(Protocol):
         """The roles of the columns, with the task."""
 
     @property
-    def overall(self) -> AuditFinding:
+    def overall(self) -> Any:
         """The finding over all rows."""
 
-    def __getitem__(self, segment: str) -> AuditFinding: ...
+    def __getitem__(self, segment: str) -> Any: ...
 
 
 @runtime_checkable
@@ -56,13 +70,6 @@ class CrossFitted(Protocol):
     """What decisions use of a fitted calibrator: outcomes and corrected scores of rows it was not fitted on."""
 
     held_out_: Scored | None
-
-
-@runtime_checkable
-class UncorrectedScores(Protocol):
-    """A fitted calibrator that also keeps the scores of its held-out rows before the correction."""
-
-    held_out_before_: FloatArray | None
 
 
 @runtime_checkable
@@ -95,7 +102,9 @@ class Labelled:
 
     def __init__(self, y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> None:
         # Copies: later changes to the caller's arrays must not change the evidence.
-        self.rows: Scored = Scored(*(_read_only_copy(column) for column in validate_scores(y, p, weight)))
+        self.rows: Scored = Scored(*(column.copy() for column in validate_scores(y, p, weight)))
+        for column in self.rows:
+            column.setflags(write=False)
         if not np.isin(self.rows.y, (0.0, 1.0)).all() and np.isin(self.rows.p, (0.0, 1.0)).all():
             raise DataError(
                 "the outcomes of the labelled rows lie between 0 and 1, and their scores are all 0 or 1: are they swapped?",
@@ -104,13 +113,16 @@ class Labelled:
         warn_of_hard_scores(self.rows.p, "score of the labelled rows")
         self.uncorrected: FloatArray | None = None
         self.shift_tolerance = SHIFT_TOLERANCE
+        self.allow_missing_segments = False
         self.segments: Segments | None = None if segments is None else read_segments(segments, has_weight(weight, y))
         self._indices = {} if self.segments is None else self.segments.indices()
 
     def of(self, segment: str | None) -> Scored:
-        """Return the rows of one segment, or all rows if it is None."""
+        """Return the rows of one segment, or all rows if it is None; none if missing segments are allowed."""
         if segment is None:
             return self.rows
+        if self.allow_missing_segments and segment not in self._indices:
+            return Scored(*np.zeros((3, 0)))
         if self.segments is None:
             hint = "pass labelled=tu.decisions.Labelled(y, p, segments=...); a calibrator has y and p in held_out_"
             raise ArgumentError("the labelled rows have no segments, but the rows to decide on have", hint=hint)
@@ -126,12 +138,6 @@ class Labelled:
 
     def __repr__(self) -> str:
         return f"<Labelled {len(self):,} row{'' if len(self) == 1 else 's'}>"
-
-
-def _read_only_copy(column: FloatArray) -> FloatArray:
-    copy = column.copy()
-    copy.setflags(write=False)
-    return copy
 
 
 Evidence = Labelled | CalibrationBound | AuditResult | float
@@ -177,16 +183,45 @@ def _held_out(calibrator: CrossFitted) -> Labelled:
         )
     labelled = Labelled(rows.y, rows.p, rows.w)
     labelled.shift_tolerance = CROSS_FITTED_TOLERANCE
-    labelled.uncorrected = calibrator.held_out_before_ if isinstance(calibrator, UncorrectedScores) else None
+    labelled.uncorrected = getattr(calibrator, "held_out_before_", None)  # a scikit-learn wrapper has none
     return labelled
 
 
-def measure_shift(evidence: Evidence | None, p: FloatArray, weight: FloatArray | None = None) -> float:
-    """Warn if the scores have shifted from the labelled ones; return the distance, NaN without labelled rows."""
-    if not isinstance(evidence, Labelled):
-        return math.nan
-    rows = evidence.rows
-    return warn_of_shift(rows.p, p, evidence.shift_tolerance, rows.w, weight, evidence.uncorrected)
+class Inputs(NamedTuple):
+    """Validated arguments of an estimate: rows, evidence, and the level and target of its interval.
+
+    ``distance`` is that of the scores from the labelled ones; ``tuned`` states that these were used to choose a rule.
+    """
+
+    rows: UnlabelledRows
+    evidence: Evidence | None
+    level: float
+    target: Target
+    tuned: bool
+    distance: float
+
+    @property
+    def failing(self) -> float:
+        """Error probability of one side of the interval."""
+        return (1 - self.level) / 2
+
+
+def read_inputs(
+    p: ArrayLike,
+    labelled: Any = None,
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
+    tuned: bool = False,
+) -> Inputs:
+    """Validate the arguments of an estimate, and warn if the scores have shifted from the labelled ones."""
+    check_interval(level, target)
+    rows, evidence, distance = read_unlabelled(p, weight, segments), read_evidence(labelled), math.nan
+    if isinstance(evidence, Labelled):
+        distance = warn_of_shift(evidence.rows, rows, evidence.shift_tolerance, evidence.uncorrected)
+    return Inputs(rows, evidence, level, target, tuned, distance)
 
 
 def quantile(failing: float) -> float:
@@ -220,13 +255,20 @@ def upper_bound(evidence: Evidence, failing: float, segment: str | None = None) 
             raise ArgumentError("a calibration bound of all rows does not hold for a segment", hint=hint)
         return evidence.upper, f"c at most {evidence.upper:.4g} ({100 * (1 - evidence.delta):g}%, {evidence.method})"
     if isinstance(evidence, AuditResult):
-        finding = evidence.overall if segment is None else _finding(evidence, segment)
+        try:
+            finding = evidence.overall if segment is None else evidence[segment]
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"the audit has no segment {segment!r}",
+                hint="name segments as the audit does: it bins numbers and dates, such as 'age=[18, 30)', which may be "
+                f"passed as labels, and leaves small segments out ({error.hint})",
+            ) from error
         bound = _bound_from_finding(finding, failing)
         return bound, f"c at most {bound:.4g}, from the audit of {finding.segment}"
     return evidence, f"c at most {evidence:g}, as given"
 
 
-def _bound_from_finding(finding: AuditFinding, failing: float) -> float:
+def _bound_from_finding(finding: Any, failing: float) -> float:
     """Bound c of a segment by its ECCE-R and the noise it would have if the scores were calibrated.
 
     Miscalibration adds noise. With v = E f (1 - f), e = E f and o = E y, E (y - f)^2 = v + o - e - 2 E f (y - f) =
@@ -248,14 +290,3 @@ def _bound_from_finding(finding: AuditFinding, failing: float) -> float:
         factor = squared * max(1.0, miscalibrated / calibrated) if calibrated > 0 else max(0.0, miscalibrated) / finding.n
         bound = min(bound, float(finding.ecce) + quantile(failing) * (math.hypot(math.sqrt(factor), slack) + slack))
     return bound
-
-
-def _finding(audit: AuditResult, name: str) -> AuditFinding:
-    try:
-        return audit[name]
-    except ArgumentError as error:
-        raise ArgumentError(
-            f"the audit has no segment {name!r}",
-            hint="name segments as the audit does: it bins numbers and dates, such as 'age=[18, 30)', which may be passed "
-            f"as labels, and leaves small segments out ({error.hint})",
-        ) from error

@@ -19,7 +19,7 @@ from trueup.metrics.inputs import validate_array, validate_scores
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import AnyArray, BoolArray, FloatArray
+    from trueup._types import AnyArray, FloatArray
 
 
 LOSSES = ("absolute", "hinge", "log", "squared")
@@ -142,22 +142,20 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     if closed is None:
         return _expected_loss(outcomes, _evaluate(loss, 1.0, predictions), _evaluate(loss, 0.0, predictions))
     if isinstance(loss, Mapping):
-        _check_predictions(
-            (predictions != 0) & (predictions != 1), predictions, "for costs must be 1, to act, or 0", "see omnipredict"
+        bad, requirement, hint = (
+            (predictions != 0) & (predictions != 1),
+            "for costs must be 1, to act, or 0",
+            "see omnipredict",
         )
-    if isinstance(loss, str) and loss == "log":
-        _check_predictions(
-            (predictions < 0) | (predictions > 1),
-            predictions,
-            "for the log loss must be probabilities",
-            "pass logits through expit",
-        )
-    return _expected_loss(outcomes, closed.value(1.0, predictions), closed.value(0.0, predictions))
-
-
-def _check_predictions(bad: BoolArray, t: FloatArray, requirement: str, hint: str) -> None:
+    elif loss == "log":
+        bad = (predictions < 0) | (predictions > 1)
+        requirement, hint = "for the log loss must be probabilities", "pass logits through expit"
+    else:
+        bad, requirement, hint = np.zeros(len(predictions), bool), "", ""
     if bad.any():
-        raise DataError(f"predictions {requirement}; got {t[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
+        message = f"predictions {requirement}; got {predictions[bad][0]:.10g} {describe_rows(bad)}"
+        raise DataError(message, hint=hint)
+    return _expected_loss(outcomes, closed.value(1.0, predictions), closed.value(0.0, predictions))
 
 
 def _closed_form(loss: Any) -> _Loss | None:

@@ -137,14 +137,12 @@ class Rule(Result):
         return {"actions": [{**asdict(action), "from": low, "below": high} for action, low, high in intervals]}
 
     def __repr__(self) -> str:
-        intervals = zip(self.actions, self.edges[:-1], self.edges[1:], strict=True)
-        return f"<Rule {'; '.join(f'{action.name} {_describe_interval(low, high)}' for action, low, high in intervals)}>"
-
-
-def _describe_interval(low: float, high: float) -> str:
-    if low == -math.inf:
-        return "always" if high == math.inf else f"below {high:.4g}"
-    return f"from {low:.4g}" if high == math.inf else f"from {low:.4g} to below {high:.4g}"
+        parts = []
+        for action, low, high in zip(self.actions, self.edges[:-1], self.edges[1:], strict=True):
+            ends = [] if low == -math.inf else [f"from {low:.4g}"]
+            ends += [] if high == math.inf else [f"below {high:.4g}"]
+            parts.append(f"{action.name} {' to '.join(ends) or 'always'}")
+        return f"<Rule {'; '.join(parts)}>"
 
 
 class Share(NamedTuple):
@@ -253,13 +251,6 @@ def as_actions(costs: Any) -> tuple[Action, ...]:
     return actions
 
 
-def check_squares(actions: tuple[Action, ...]) -> None:
-    """Raise if costs are so small that their squares vanish: an interval would have no width."""
-    largest = max(abs(cost) for action in actions for cost in (action.positive, action.negative))
-    if 0 < largest < 1 / LARGEST_COST:
-        raise ArgumentError(f"costs are too small to add; the largest is {largest:g}", hint="use another unit of cost")
-
-
 def _cost_error(message: str) -> ArgumentError:
     return ArgumentError(message, hint=EXAMPLE, parameter="costs")
 
@@ -307,7 +298,11 @@ def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
         priced = tuple(replace(_find_action(action.name, by_name), fixed=action.fixed) for action in rule.actions)
         return replace(rule, actions=priced)
     if is_number(rule):
-        return _from_threshold(float(rule), actions)
+        if len(actions) != 2:
+            hint = "pass {action: (from, below)} for all of them"
+            raise ArgumentError(f"a threshold separates two actions; got costs of {len(actions)}", hint=hint)
+        edge = check_threshold(rule, "write rule=0.2 to act from 0.2 on; infinity never acts")
+        return Rule(actions, (-math.inf, edge, math.inf))
     if isinstance(rule, Mapping):
         return _from_intervals(rule, by_name)
     if _is_list(rule):
@@ -328,17 +323,6 @@ def _find_action(name: Any, by_name: Mapping[str, Action]) -> Action:
         hint = f"actions: {', '.join(by_name)}"
         raise ArgumentError(f"rule names the action {name!r}, which has no costs", hint=hint, parameter="rule")
     return by_name[str(name)]
-
-
-def _from_threshold(threshold: float, actions: tuple[Action, ...]) -> Rule:
-    if len(actions) != 2:
-        raise ArgumentError(
-            f"a threshold separates two actions; got costs of {len(actions)}",
-            hint="pass {action: (from, below)} for all of them",
-        )
-    return Rule(
-        actions, (-math.inf, check_threshold(threshold, "write rule=0.2 to act from 0.2 on; inf never acts"), math.inf)
-    )
 
 
 def check_threshold(threshold: Any, hint: str) -> float:

@@ -17,7 +17,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.deciding import extend_runs
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
     from trueup.decisions.inputs import UnlabelledRows
@@ -222,16 +222,12 @@ class _RuleSearch:
             rows = np.append(0.0, np.cumsum(self.weight[begin:end]))
             fits = (rows <= self.capacity[i]) & (rows[-1] - rows <= self.capacity[j])
             thresholds = np.append(self.score[begin:end], self.score[end] if end < m else math.inf)
-            shown = _thin(np.flatnonzero(fits), edge - begin)
+            # Show some thresholds everywhere, all near the best, and both ends with their neighbours.
+            allowed = np.flatnonzero(fits)
+            end_index, centre = len(allowed) - 1, int(np.searchsorted(allowed, edge - begin))
+            even = np.linspace(0, end_index, MAX_POINTS // 2).astype(np.intp)
+            near = np.arange(max(0, centre - MAX_POINTS // 4), min(end_index, centre + MAX_POINTS // 4) + 1)
+            shown = allowed[np.unique(np.concatenate([even, near, [min(1, end_index), max(0, end_index - 1)]]))]
             points = zip(thresholds[shown].tolist(), costs[shown].tolist(), strict=True)
             curves[f"{self.actions[i].name} | {self.actions[j].name}"] = tuple(points)
         return curves
-
-
-def _thin(positions: NDArray[np.intp], best: int) -> NDArray[np.intp]:
-    """Select positions to show: some everywhere, all near the best, and both ends with their neighbours."""
-    last = len(positions) - 1
-    even = np.linspace(0, last, MAX_POINTS // 2).astype(np.intp)
-    centre = int(np.searchsorted(positions, best))
-    near = np.arange(max(0, centre - MAX_POINTS // 4), min(last, centre + MAX_POINTS // 4) + 1)
-    return np.asarray(positions[np.unique(np.concatenate([even, near, [min(1, last), max(0, last - 1)]]))])

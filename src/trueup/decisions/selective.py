@@ -289,15 +289,9 @@ def reward_curve(
     array([-0.7, -1.4, -2.2, -3. ])
     """
     answers = read_answers(p, y, predicted_class=predicted_class, weight=weight)
-    return compute_rewards(answers, ConfidenceSteps(answers), _read_ratios(ratios))
-
-
-def _read_ratios(ratios: ArrayLike | None) -> FloatArray:
-    if ratios is None:
-        return RATIOS.copy()
     hint = "numbers of 1 or more, such as np.geomspace(1, 50)"
     try:
-        values = np.asarray(ratios, np.float64).ravel()
+        values = RATIOS.copy() if ratios is None else np.asarray(ratios, np.float64).ravel()
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"ratios must be numbers ({error})", hint=hint, parameter="ratios") from error
     if not values.size:
@@ -309,7 +303,7 @@ def _read_ratios(ratios: ArrayLike | None) -> FloatArray:
             hint=hint,
             parameter="ratios",
         )
-    return values
+    return compute_rewards(answers, ConfidenceSteps(answers), values)
 
 
 def risk_coverage(
@@ -382,20 +376,10 @@ def compute_rewards(answers: Answers, steps: ConfidenceSteps, ratio: FloatArray)
         deviations += ratio**2 * both[index] + 2.0 * ratio * realised * wrong[index] + realised**2 * squares[index]
         # Rounding may leave a negative sum if all rows cost the same.
         noise = np.asarray(standard_error(np.maximum(deviations, 0.0), steps.total, float(squares[-1])))
-    return RewardCurve(
-        ratio,
-        threshold,
-        answered,
-        expected,
-        realised,
-        noise,
-        always=-ratio * error_rate,
-        never=np.full(len(ratio), -1.0),
-        oracle=np.full(len(ratio), -error_rate),
-        random=-(1.0 - answered) - ratio * answered * error_rate,
-        rows=steps.total,
-        labelled=error is not None,
-    )
+    always, never, oracle = -ratio * error_rate, np.full(len(ratio), -1.0), np.full(len(ratio), -error_rate)
+    baselines = always, never, oracle, -(1.0 - answered) - ratio * answered * error_rate
+    rewards = ratio, threshold, answered, expected, realised, noise
+    return RewardCurve(*rewards, *baselines, steps.total, error is not None)
 
 
 def compute_risks(answers: Answers, steps: ConfidenceSteps) -> RiskCoverage:
@@ -411,20 +395,10 @@ def compute_risks(answers: Answers, steps: ConfidenceSteps) -> RiskCoverage:
     realised, realised_area, realised_prr = np.full(len(expected), np.nan), np.nan, np.nan
     if error is not None:
         realised, realised_area, realised_prr, error_rate = risks(error)
-    return RiskCoverage(
-        steps.threshold,
-        coverage[1:],
-        expected,
-        realised,
-        expected_area,
-        realised_area,
-        oracle_area=error_rate + (1.0 - error_rate) * float(np.log1p(-error_rate)) if error_rate < 1 else 1.0,
-        random_area=error_rate,
-        expected_prr=expected_prr,
-        realised_prr=realised_prr,
-        rows=steps.total,
-        labelled=error is not None,
-    )
+    oracle = error_rate + (1.0 - error_rate) * float(np.log1p(-error_rate)) if error_rate < 1 else 1.0
+    areas = expected_area, realised_area, oracle, error_rate
+    curve = steps.threshold, coverage[1:], expected, realised
+    return RiskCoverage(*curve, *areas, expected_prr, realised_prr, steps.total, error is not None)
 
 
 def _area(coverage: FloatArray, errors: FloatArray) -> float:

@@ -13,6 +13,8 @@ from trueup.errors import ShiftWarning
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
+    from trueup.decisions.inputs import UnlabelledRows
+    from trueup.metrics.inputs import Scored
 
 
 SHIFT_TOLERANCE = 0.1  # standard deviations by which scores may move
@@ -78,23 +80,16 @@ class _Distribution:
         return float(np.max(self.at(self.score) - other.at(self.score + step)))
 
 
-def warn_of_shift(
-    labelled: FloatArray,
-    scores: FloatArray,
-    tolerance: float,
-    labelled_weight: FloatArray | None = None,
-    weight: FloatArray | None = None,
-    uncorrected: FloatArray | None = None,
-) -> float:
+def warn_of_shift(labelled: Scored, rows: UnlabelledRows, tolerance: float, uncorrected: FloatArray | None = None) -> float:
     """Warn if the scores have shifted from the labelled ones, and return the distance.
 
     ``uncorrected`` are the labelled rows' scores before a calibrator corrected them: if the scores resemble those
     instead, the warning says that the calibrator was not applied.
     """
-    shift = compare_scores(labelled, scores, tolerance, labelled_weight, weight)
+    shift = compare_scores(labelled.p, rows.p, tolerance, labelled.w, rows.w)
     message = ""
     if uncorrected is not None:
-        after, before = (compare_scores(known, scores, tolerance=0.0) for known in (labelled, uncorrected))
+        after, before = (compare_scores(known, rows.p, tolerance=0.0) for known in (labelled.p, uncorrected))
         if after.relevant and before.distance < after.distance / 2:
             message = (
                 "the scores look like those before the correction, and the calibrator's held-out rows say nothing about "

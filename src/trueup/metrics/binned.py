@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from trueup.errors import ArgumentError
 from trueup.kernels.binning import digitize
 from trueup.kernels.sorting import argsort
 from trueup.metrics.groups import GroupErrors, by_group
-from trueup.metrics.inputs import Scored, validate_class_scores, validate_scores
+from trueup.metrics.inputs import validate_class_scores, validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -32,6 +32,22 @@ Strategy = Literal["width", "mass"]
 Norm = Literal[1, 2, "max"]
 EDGE_TOLERANCE = 1e-9  # of a bin: the sum of the weights is rounded
 SINGLE_ROW = 1e-6  # an effective size of at most this above 1 counts as a single row
+
+
+class BinOptions(TypedDict, total=False):
+    """Keyword arguments of `bins`, which other measures accept too."""
+
+    n_bins: int
+    strategy: Strategy
+    real: bool
+
+
+class ClassOptions(TypedDict, total=False):
+    """Keyword arguments of measures of several classes; see `ece`."""
+
+    n_bins: int
+    strategy: Strategy
+    norm: Norm
 
 
 def bins(
@@ -123,10 +139,7 @@ def ece(
     (0.25, 0.0833...)
     """
     data = validate_scores(y, p, weight, real=real)
-    return _norm_of_gaps(data, assign_bins(data.p, data.w, n_bins, strategy, real=real), norm)
-
-
-def _norm_of_gaps(data: Scored, index: IntArray, norm: Norm) -> float:
+    index = assign_bins(data.p, data.w, n_bins, strategy, real=real)
     sums = np.bincount(index, data.w), np.abs(np.bincount(index, data.w * (data.y - data.p)))
     mass, total = (column[sums[0] > 0] for column in sums)
     if norm == 1:
@@ -143,19 +156,16 @@ def mce(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    *,
-    n_bins: int = 10,
-    strategy: Strategy = "width",
-    real: bool = False,
+    **options: Unpack[BinOptions],
 ) -> float:
-    """Compute the maximum calibration error: the largest gap of any non-empty bin (``norm="max"``).
+    """Compute the maximum calibration error: the largest gap of any non-empty bin (`ece` with ``norm="max"``).
 
     Examples
     --------
     >>> mce([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.5])
     0.5
     """
-    return ece(y, p, weight, n_bins=n_bins, strategy=strategy, norm="max", real=real)
+    return ece(y, p, weight, norm="max", **options)
 
 
 def ace(
@@ -177,10 +187,7 @@ def top_label_ece(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    *,
-    n_bins: int = 10,
-    strategy: Strategy = "width",
-    norm: Norm = 1,
+    **options: Unpack[ClassOptions],
 ) -> float:
     """Compute the calibration error of the confidence: `ece` of each row's highest score, against whether it was correct.
 
@@ -190,6 +197,8 @@ def top_label_ece(
         The class of each row, a column index of p.
     p : array-like, shape (n, k)
         The probabilities of the classes, adding up to 1. Of equal highest ones the first column is the top label.
+    weight, n_bins, strategy, norm
+        As for `ece`.
 
     Examples
     --------
@@ -198,17 +207,14 @@ def top_label_ece(
     """
     data = validate_class_scores(y, p, weight)
     correct = (data.p.argmax(axis=1) == data.y).astype(np.float64)
-    return ece(correct, data.p.max(axis=1), data.w, n_bins=n_bins, strategy=strategy, norm=norm)
+    return ece(correct, data.p.max(axis=1), data.w, **options)
 
 
 def classwise_ece(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    *,
-    n_bins: int = 10,
-    strategy: Strategy = "width",
-    norm: Norm = 1,
+    **options: Unpack[ClassOptions],
 ) -> float:
     """Compute the calibration error of all scores: the mean over classes j of the `ece` of column j against y = j.
 
@@ -221,7 +227,7 @@ def classwise_ece(
     """
     data = validate_class_scores(y, p, weight)
     columns = enumerate(np.ascontiguousarray(data.p.T))
-    return float(np.mean([ece(data.y == j, q, data.w, n_bins=n_bins, strategy=strategy, norm=norm) for j, q in columns]))
+    return float(np.mean([ece(data.y == j, q, data.w, **options) for j, q in columns]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -299,16 +305,14 @@ def ece_by_group(
     groups: ArrayLike,
     weight: ArrayLike | None = None,
     *,
-    n_bins: int = 10,
-    strategy: Strategy = "width",
     norm: Norm = 1,
-    real: bool = False,
+    **options: Unpack[BinOptions],
 ) -> GroupErrors:
-    """Compute the `ece` of each group, with bins of its own.
+    """Compute the `ece` of each group, with bins of its own; groups as for `by_group`, options as for `ece`.
 
     Examples
     --------
     >>> ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", "b", "b"]).worst
     ('b', 0.375)
     """
-    return by_group(ece, y, p, groups, weight, n_bins=n_bins, strategy=strategy, norm=norm, real=real)
+    return by_group(ece, y, p, groups, weight, norm=norm, **options)

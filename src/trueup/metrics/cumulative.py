@@ -135,15 +135,12 @@ def ecce_pvalue(
         skew = abs(skew)  # both directions tie: return the larger p-value, so that the order of the rows does not matter
     elif state[sums.HIGH] < -state[sums.LOW]:
         skew = -skew
-    return _mad_tail(reach, float(state[sums.VARIANCE]), skew)
-
-
-def _mad_tail(x: float, v: float, k3: float) -> float:
-    """Return the p-value of the largest absolute value, adjusted for skewness like that of the range."""
-    if x <= 0 or v <= 0:
-        return 1.0 if x <= 0 else 0.0
-    b = max(0.0, k3 / v)
-    r = tails.signed_root(x, v, b if b * x >= tails.SYMMETRIC * v else 0.0)
+    variance = float(state[sums.VARIANCE])
+    if reach <= 0 or variance <= 0:
+        return 1.0 if reach <= 0 else 0.0
+    # Adjusted for skewness like the p-value of the range.
+    b = max(0.0, skew / variance)
+    r = tails.signed_root(reach, variance, b if b * reach >= tails.SYMMETRIC * variance else 0.0)
     return min(1.0, tails.mad_tail(r) * (max(1.0, r / 4) if b > 0 and r < 40 else 1.0))
 
 
@@ -256,18 +253,14 @@ def calibration_bound(
             )
         n = len(data.y)
         below = (16 * math.sqrt(2 * math.pi) + 2 * math.sqrt(2 * math.log(8 / delta))) / math.sqrt(n)
-        reach = math.sqrt(math.log(2 / delta) / (2 * n)), below
+        above = math.sqrt(math.log(2 / delta) / (2 * n))
     else:
-        reach = _distances(data, total, delta, method)
-    return CalibrationBound(value, max(0.0, value - reach[1]), min(1.0, value + reach[0]), float(delta), method)
-
-
-def _distances(data: Scored, total: float, delta: float, method: str) -> tuple[float, float]:
-    """Return how far above and below c_emp the measure may lie."""
-    m = float(data.w.max())
-    root = float(likely_root(float(np.sum((data.w * (data.y - data.p)) ** 2)), m, delta))
-    d = 0.8 * delta
-    if method == "bernstein":
-        return (math.sqrt(2 * math.log(1 / d)) * root + 2 * m * math.log(1 / d) / 3) / total, math.inf
-    # For a delta above 1/2 the upper bound would lie below c_emp; c_emp is its minimum.
-    return max(0.0, -NormalDist().inv_cdf(d)) * root / total, range_quantile(d) * root / total
+        m, d = float(data.w.max()), 0.8 * delta
+        root = float(likely_root(float(np.sum((data.w * (data.y - data.p)) ** 2)), m, delta))
+        if method == "bernstein":
+            above = (math.sqrt(2 * math.log(1 / d)) * root + 2 * m * math.log(1 / d) / 3) / total
+            below = math.inf
+        else:
+            # For a delta above 1/2 the upper bound would lie below c_emp; c_emp is its minimum.
+            above, below = max(0.0, -NormalDist().inv_cdf(d)) * root / total, range_quantile(d) * root / total
+    return CalibrationBound(value, max(0.0, value - below), min(1.0, value + above), float(delta), method)

@@ -123,7 +123,11 @@ def fit_features(
     rows = validate_points(X, "X")
     if not len(rows):
         raise DataError("X has no rows", hint="a feature map is fitted on at least one row")
-    w = _weights(weight, len(rows))
+    w = np.ones(len(rows)) if weight is None else validate_array(weight, "weight")
+    if len(w) != len(rows):
+        raise DataError(f"X and weight must have equal length; got {len(rows)} and {len(w)}", hint="one entry per row")
+    w = validate_weights(w)
+    w = w / w.max()
     rows, w = (rows, w) if w.all() else (rows[w > 0], w[w > 0])
     shape = f"there are {rows.shape[0]:,} rows of {rows.shape[1]:,} columns"
     check_integer("components", components, 1, min(rows.shape), optional=True, hint=shape)
@@ -133,17 +137,6 @@ def fit_features(
     points = scaled if rotation is None else _rotate(scaled, rotation)
     distance = _mean_distance(points, w) if unit else 0.0
     return FeatureMap(center, scale, rotation, 1.0 / distance if distance * MAX_VALUE > 1 else 1.0)
-
-
-def _weights(weight: ArrayLike | None, rows: int) -> FloatArray:
-    """Validate weights, and divide them by the largest."""
-    if weight is None:
-        return np.ones(rows)
-    w = validate_array(weight, "weight")
-    if len(w) != rows:
-        raise DataError(f"X and weight must have equal length; got {rows} and {len(w)}", hint="one entry per row")
-    w = validate_weights(w)
-    return np.asarray(w / w.max())
 
 
 def _scaling(rows: FloatArray, w: FloatArray, scaling: Scaling, *, plain: bool) -> tuple[FloatArray, FloatArray]:

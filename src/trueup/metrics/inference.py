@@ -27,22 +27,10 @@ POWER = 0.8
 Z_POWER = NormalDist().inv_cdf(POWER)
 
 
-def range_tail(x: float) -> float:
-    """Return the probability that the range of Brownian motion on [0, 1] exceeds x (Feller 1951).
-
-    >>> round(range_tail(2.498), 4), range_tail(20) < 1e-80
-    (0.05, True)
-    """
-    return float(tails.range_tail(float(x)))
-
-
 def range_quantile(level: float, *, inflated: bool = False) -> float:
     """Return the smallest x whose tail probability is at most ``level``.
 
     ``inflated`` multiplies the tail by max(1, x/4), as the default p-value does for skewed sums.
-
-    >>> round(range_quantile(0.05), 3), round(range_quantile(0.01), 3)
-    (2.498, 3.023)
     """
     low, high = 0.0, 64.0
     for _ in range(80):
@@ -77,11 +65,7 @@ def limit_pvalues(sigma_units: FloatArray) -> FloatArray:
 
 
 def real_pvalues(sigma_units: FloatArray, rows: NDArray[np.integer]) -> FloatArray:
-    """Return the p-values for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, for the normal.
-
-    >>> real_pvalues(np.array([2.498, 2.498]), np.array([50, 10**9])).round(3)
-    array([0.071, 0.05 ])
-    """
+    """Return the p-values for real outcomes: the range tail with Student t, 2(n-1)/3 degrees of freedom, for the normal."""
     from scipy.special import stdtr
 
     x = np.asarray(sigma_units, np.float64)
@@ -107,9 +91,6 @@ def adjust(p: ArrayLike, method: Adjustment = "holm") -> FloatArray:
     "holm" controls the family-wise error rate under any dependence (Holm 1979). "bh" controls the false discovery rate
     under positive dependence (Benjamini & Hochberg 1995), which overlapping two-sided segments do not guarantee; "by" under
     any dependence (Benjamini & Yekutieli 2001).
-
-    >>> adjust([0.01, 0.04, 0.03], "holm"), adjust([0.01, 0.04, 0.03], "bh")
-    (array([0.03, 0.06, 0.06]), array([0.03, 0.04, 0.04]))
     """
     values = np.asarray(p, np.float64)
     m = len(values)
@@ -197,29 +178,18 @@ def likely_root(squares: FloatArray | float, largest: FloatArray | float, failin
 
     sqrt(S + m^2 L/2) + m sqrt(L/2), with S the sum of squares, m the largest possible absolute value of a term and
     L = ln(5/failing).
-
-    >>> likely_root(np.array([100.0, 0.0]), 1.0, 0.05).round(3)
-    array([11.632,  3.035])
     """
     half = math.log(5 / failing) / 2
     return np.asarray(np.sqrt(squares + np.square(largest) * half) + np.multiply(largest, math.sqrt(half)))
 
 
 def normal_quantile(alpha: float) -> float:
-    """Return the value that a standard normal variable exceeds in absolute value with probability alpha.
-
-    >>> round(normal_quantile(0.05), 3)
-    1.96
-    """
+    """Return the value that a standard normal variable exceeds in absolute value with probability alpha."""
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 
 def wilson(rate: FloatArray, size: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Return Wilson's score interval for a rate from ``size`` rows (an effective number if there are weights).
-
-    >>> [bound.round(4).tolist() for bound in wilson(np.array([0.0, 0.5]), np.array([10.0, 10.0]), 0.05)]
-    [[0.0, 0.2366], [0.2775, 0.7634]]
-    """
+    """Return Wilson's score interval for a rate from ``size`` rows (an effective number if there are weights)."""
     z2 = normal_quantile(alpha) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):
         centre = (rate + z2 / (2 * size)) / (1 + z2 / size)

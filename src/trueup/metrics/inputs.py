@@ -50,9 +50,6 @@ def validate_scores(
     """Validate outcomes, scores and weights, and drop rows of weight 0.
 
     Outcomes and scores lie in [0, 1], or are any finite numbers if ``real``. Weights are 1 by default.
-
-    >>> validate_scores([0, 1, 1], [0.2, 0.7, 0.9], [1, 2, 0]).w
-    array([1., 2.])
     """
     data = validate_columns(y, p, weight, largest)
     if not real:

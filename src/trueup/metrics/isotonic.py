@@ -122,12 +122,7 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
 
 
 def find_knots(scores: FloatArray, total: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit sums at ascending distinct scores; return the scores where blocks begin and end, and the value at each.
-
-    >>> knots, values = find_knots(np.array([0.1, 0.2, 0.4]), np.array([1.0, 0.0, 1.0]), np.ones(3))
-    >>> knots.tolist(), values.tolist()
-    ([0.1, 0.2, 0.4], [0.5, 0.5, 1.0])
-    """
+    """Fit sums at ascending distinct scores; return the scores where blocks begin and end, and the value at each."""
     first, mean = pool_adjacent_violators(total, weight)
     last = np.append(first[1:], len(scores)) - 1
     ends = np.stack([first, last], axis=1).ravel()

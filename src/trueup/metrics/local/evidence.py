@@ -210,7 +210,11 @@ def local_errors(
         points, limit = np.flatnonzero(used)[first], log_p[first] + LOG_P_TOLERANCE
         adjusted = _adjust_by_draws(rows, rows.scale(reach), points, unique, limit, int(draws), int(random_state))[which]
     else:
-        adjusted = _adjust_by_bound(unique, log_p)
+        # Multiply by the number of distinct neighbourhoods that could have a p-value as small.
+        extremes = (np.zeros(len(first)), np.ones(len(first)))
+        smallest = np.minimum(*(log_pvalue(unique, extreme) for extreme in extremes))
+        possible = np.searchsorted(np.sort(smallest), log_p + LOG_P_TOLERANCE, side="right")
+        adjusted = np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(possible, 1)))
     lowest, highest = limit_rates(means, observed, float(level))
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = np.where(error == 0, 0.0, error / noise)
@@ -250,14 +254,6 @@ def _local_means(rows: Neighbourhoods, gamma: float) -> tuple[LocalMeans, FloatA
         np.exp(np.minimum(largest - mass, 0.0)),
     )
     return means, once[:, 1] / once[:, 0], np.sqrt(squared[:, 5] / squared[:, 3] / size), used
-
-
-def _adjust_by_bound(unique: LocalMeans, log_p: FloatArray) -> FloatArray:
-    """Multiply p-values by the number of distinct neighbourhoods that could have one as small."""
-    count = len(unique.size)
-    smallest = np.minimum(log_pvalue(unique, np.zeros(count)), log_pvalue(unique, np.ones(count)))
-    possible = np.searchsorted(np.sort(smallest), log_p + LOG_P_TOLERANCE, side="right")
-    return np.asarray(np.minimum(1.0, np.exp(log_p) * np.maximum(possible, 1)))
 
 
 def _adjust_by_draws(

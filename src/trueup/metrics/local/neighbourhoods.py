@@ -146,10 +146,14 @@ def read_neighbourhoods(
         points, query = np.zeros((len(p), 1)), np.zeros((len(level), 1))
     kept = np.flatnonzero(w > 0)
     cell = cells[: len(p)]
+    # Weights relative to a power of two per cell: squares do not overflow.
+    largest = np.zeros(int(cell[kept].max()) + 1)
+    np.maximum.at(largest, cell[kept], w[kept])
+    scaled = np.maximum(np.ldexp(w[kept], -np.frexp(largest)[1][cell[kept]]), SMALLEST_WEIGHT)
     return Neighbourhoods(
         p[kept],
         y[kept],
-        _rescale(w[kept], cell[kept]),
+        scaled,
         points if len(kept) == len(points) else points[kept],
         cell[kept],
         kept,
@@ -232,10 +236,3 @@ def _read_query(query: Query, points: AnyArray, kernel: Kernel) -> tuple[AnyArra
             hint="use the same feature map for both",
         )
     return queried, level
-
-
-def _rescale(w: FloatArray, cell: IntArray) -> FloatArray:
-    """Divide weights by powers of two, so that the largest of each cell lies in [1/2, 1): squares do not overflow."""
-    largest = np.zeros(int(cell.max()) + 1)
-    np.maximum.at(largest, cell, w)
-    return np.maximum(np.ldexp(w, -np.frexp(largest)[1][cell]), SMALLEST_WEIGHT)
