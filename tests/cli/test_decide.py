@@ -497,7 +497,7 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         raise MissingPackageError(f"this needs the package {name!r}", hint=f"pip install 'trueup[{extra}]'")
 
     monkeypatch.setattr(decide, "require", missing)
-    monkeypatch.setattr(decide, "_read_rows", None)
+    monkeypatch.setattr(decide, "_read", None)
     code, _, err = call(capsys, "decide", "new.parquet", *COSTS, "-o", "c.svg")
     assert code == 2
     assert "'matplotlib'" in err
@@ -512,11 +512,11 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", "--prediction", "p"], "no costs were given\nhint: write --cost-fn 500 --cost-fp 20"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "5"], "--cost-fp is missing"),
         (["new.parquet", "--prediction", "p", "--cost-tp", "5"], "--cost-fn is missing"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn is the cost of an error and must be at least 0; got -5\nhint: a gain is"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn must be a number at least 0; got -5.0\nhint: a gain is"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "0", "--cost-fp", "0"], "all costs are 0, so there is nothing to decide"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: must be a number; got 'five'"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn: must be a finite number; got 'inf'"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp: must be a finite number"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: invalid float value: 'five'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn must be a number at least 0; got inf"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp must be a number at least 0; got nan"),
         (["new.parquet", "--prediction", "q", *COSTS[2:]], "no column 'q' to use as prediction\nhint:"),
         (["new.parquet", *COSTS, "--prediction", "w"], "--prediction must name one column; got 2: p, w"),
         (["new.parquet", "--prediction", ",", *COSTS[2:]], "--prediction must name one column; got 0"),
@@ -542,13 +542,13 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--by", "region"], "labelled rows: no column 'region' to use as segment column"),
         (["new.parquet", *COSTS, "--labelled", "names.parquet", "--outcome", "y", "--weight", "w"], "labelled rows: no column 'w' to use as weight"),
         (["new.parquet", *COSTS, "--labelled", "odd.parquet", "--outcome", "y", "--by", "age"], "labelled rows: column 'age' holds text, but the rows to decide on hold numbers\nhint: write it alike in both, or read it as text with --categorical age"),
-        (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must lie in [0, 1]; got 20\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
+        (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must be a number at least 0 and at most 1; got 20.0\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
         (["new.parquet", *COSTS, "--threshold", "-0.5"], "got -0.5\nhint: --threshold 0.2 acts where"),
-        (["new.parquet", *COSTS, "--threshold", "nan"], "--threshold must lie in [0, 1]"),
-        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: must be a number; got 'high'"),
+        (["new.parquet", *COSTS, "--threshold", "nan"], "--threshold must be a number at least 0 and at most 1; got nan"),
+        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: invalid float value: 'high'"),
         (["new.parquet", *COSTS, "--depth", "2"], "--depth needs --by"),
-        (["new.parquet", *COSTS, "--by", "region", "--depth", "4"], "--depth must be 1, 2 or 3; got 4"),
-        (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "must be an integer of at least 1"),
+        (["new.parquet", *COSTS, "--by", "region", "--depth", "4"], "--depth must be an integer from 1 to 3; got 4"),
+        (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "--depth must be an integer from 1 to 3; got 0"),
         (["new.parquet", *COSTS, "--as", "todo"], "--as needs -o"),
         (["new.parquet", *COSTS, "--as", "todo", "-o", "c.svg"], "--as needs -o"),
         (["new.parquet", *COSTS, "--as", " ", "-o", "d.csv"], "--as needs one name"),
@@ -557,7 +557,7 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", *COSTS, *LABELLED, "-o", "old.parquet"], "old.parquet would overwrite an input file"),
         (["new.parquet", *COSTS, "-o", "d.csv", "-o", "./d.csv"], "./d.csv would be written twice"),
         (["new.parquet", *COSTS, "-o", "no/d.csv"], "there is no directory no"),
-        (["new.parquet", *COSTS, "--level", "1"], "--level: must lie between 0 and 1; got '1'"),
+        (["new.parquet", *COSTS, "--level", "1"], "--level must lie between 0 and 1; got 1.0"),
         (["new.parquet", *COSTS, "--target", "all"], "invalid choice: 'all'"),
         (["new.parquet", *COSTS, "--capacity", "many"], "--capacity many: must be a number of at least 0"),
         (["new.parquet", *COSTS, "--capacity", "-1"], "--capacity -1: must be a number of at least 0"),
@@ -566,7 +566,7 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", *COSTS, "--capacity", "act=5", "--capacity", "pass=5"], "capacity allows 10 of 2,000 rows: no rule gives every row an action"),
         (["new.parquet", *COSTS, "--fixed-cost", "-3"], "--fixed-cost -3: must be a number of at least 0"),
         (["new.parquet", "--prediction", "p", *ACTIONS, "--cost-fn", "5"], "--action and --cost-fn cannot be combined"),
-        (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--threshold needs --cost-fn and --cost-fp"),
+        (["new.parquet", "--prediction", "p", *ACTIONS, "--threshold", "0.2"], "--action and --threshold cannot be combined"),
         (["new.parquet", "--prediction", "p", *ACTIONS[:2]], "--action must be given at least twice"),
         (["new.parquet", "--prediction", "p", *ACTIONS[:2], *ACTIONS[:2]], "actions must have different names"),
         (["new.parquet", "--prediction", "p", "--action", "pass:5"], "--action pass:5 is not of the form NAME:X,Y\nhint: write --action review:40,40"),

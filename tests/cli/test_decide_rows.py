@@ -173,7 +173,7 @@ def test_inverted_outcomes_are_reported(new, capsys):
     assert f"(AUC {auc:.3g} on the labelled rows): check whether the outcome is inverted" in out
     assert "trueup fit" not in out  # a fix would learn what is a slip
     output = json.loads(call(capsys, "decide", *given, "--json", "-")[1])["labelled"]
-    assert (output["reversed"], output["auc"]) == (True, pytest.approx(auc))
+    assert (output["reversed_scores"], output["auc"]) == (True, pytest.approx(auc))
 
 
 def pairs(y, p):

@@ -65,8 +65,8 @@ def test_the_seed_fixes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "10"], "must be an integer of at least 1000; got '10'"),
-        (["--seed", "-1"], "must be an integer of at least 0; got '-1'"),
+        (["--rows", "10"], "--rows must be an integer at least 1,000; got 10"),
+        (["--seed", "-1"], "--seed must be an integer at least 0; got -1"),
         (["--output", "no/page.html"], "there is no directory no"),
         (["--output", "."], "it is a directory"),
     ],

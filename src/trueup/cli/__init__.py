@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trueup.cli import console
 from trueup.cli.next_steps import option_name, option_words
 from trueup.cli.parser import build_parser
+from trueup.cli.verbs import check_arguments
 from trueup.errors import TrueupError, TrueupWarning
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INVALID_INPUT
         arguments = parsed
         arguments.words = list(sys.argv[1:] if argv is None else argv)  # as typed
+        check_arguments(arguments)
         with console.exit_after_interrupt(), warnings.catch_warnings():
             warnings.simplefilter("always", TrueupWarning)
             _print_warnings()

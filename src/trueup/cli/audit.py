@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trueup._validate import check_number
 from trueup.audits.audit import MAX_CELLS, audit
-from trueup.audits.text import number, shorten
+from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, table_notes
 from trueup.cli.exports import AuditOutcome, find_exports, find_source, write_export
 from trueup.cli.next_steps import after_audit, fit_words, option_words
-from trueup.cli.tables import TextTable, show_audit, show_page
+from trueup.cli.tables import TextTable, show_page
 from trueup.data.checks import are_hard
 from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
@@ -31,21 +32,24 @@ if TYPE_CHECKING:
     from trueup.reports.profiles.profile import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
-DEFAULT_BINS = 10
 HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities"
 SCORES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squared error", "auc": "AUC",
           "observed": "observed", "expected": "expected"}  # fmt: skip
 MAX_LISTED_COLUMNS = 6
+OPTIONAL_COLUMNS = ("interval", "observed", "expected", "sigma", "rows")
+VERDICT_STYLES = {True: "bold red", False: "bold green", None: "bold yellow"}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    io.check_has_rows(arguments)
-    _check_options(arguments)
+    check_number("tolerance", arguments.tolerance, 0, optional=True)
     profile = load_profile(arguments.profile)
     fix = None if arguments.fix is None else load(arguments.fix)
     exports = find_exports(arguments)
-    _check_title(arguments, exports)
+    if arguments.title is not None and not arguments.title.strip():
+        raise ArgumentError("--title is empty", hint="leave it out for the default title")
+    if arguments.title is not None and not any(export.kind in ("page", "markdown") for export in exports):
+        raise ArgumentError("--title needs a page or a summary to be written", hint="add -o report.html")
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         outcome = _audit(arguments, profile, fix, progress)
         if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
@@ -64,25 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.fail_if is not None and _count_failing(outcome.audit, arguments.tolerance) else 0
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Raise if options are combined that do not belong together."""
-    io.check_spill(arguments)
-    if arguments.tolerance is not None and arguments.fail_if is None:
-        raise ArgumentError("--tolerance needs --fail-if", hint="add --fail-if miscalibrated")
-    if arguments.fix is not None and arguments.against is None:
-        raise ArgumentError(
-            "--fix needs --against: the score before the correction",
-            hint="name the score before the correction: --prediction p_trueup --against p",
-        )
-
-
-def _check_title(arguments: argparse.Namespace, exports: list[Export]) -> None:
-    if arguments.title is not None and not arguments.title.strip():
-        raise ArgumentError("--title is empty", hint="leave it out for the default title")
-    if arguments.title is not None and not any(export.kind in ("page", "markdown") for export in exports):
-        raise ArgumentError("--title needs a page or a summary to be written", hint="add -o report.html")
-
-
 # The audit
 
 
@@ -93,11 +78,9 @@ def _audit(
     progress.start("reading")
     rows = io.InputRows(arguments, arguments.files, arguments.sql)
     _apply_defaults(arguments, profile, rows.columns, progress)
-    prediction = rows.find_all(arguments.prediction, "prediction")
+    prediction = rows.find_prediction(arguments)
     other = rows.find_all(arguments.against, "other prediction")
-    _check_against(prediction, other, arguments)
-    _check_fix(fix, other, arguments)
-    io.check_positive(arguments, prediction)
+    _check_scores(prediction, other, fix, arguments)
     name, other_name = _display_names(prediction, other)
     second, hard, on_training_rows = None, False, False
     if arguments.memory is not None:
@@ -131,12 +114,11 @@ def _run_audit(
     notes: bool = True,
     **roles: Any,
 ) -> Audit:
-    default_bins, bins_by_column = io.parse_bins(arguments.bins)
-    bins: dict[Any, Any] = {**bins_by_column, ...: DEFAULT_BINS if default_bins is None else default_bins}
     result = audit(
-        data, **roles, bins=bins, depth=arguments.depth, min_rows=arguments.min_rows, alpha=arguments.alpha,
-        adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed, threads=arguments.threads,
-        max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells, progress=progress.step,
+        data, **roles, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
+        alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
+        threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
+        progress=progress.step,
     )  # fmt: skip
     if notes:
         progress.note(*audit_notes(result))
@@ -160,7 +142,8 @@ def _apply_defaults(
             setattr(arguments, name, default)
 
 
-def _check_against(prediction: list[str], other: list[str], arguments: argparse.Namespace) -> None:
+def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
+    """Raise unless --against names as many other columns as --prediction, which --fix corrects."""
     if arguments.against is not None and len(other) != len(prediction):
         raise ArgumentError(
             f"--against must name as many columns as --prediction, {len(prediction)}; got {len(other)}",
@@ -168,17 +151,12 @@ def _check_against(prediction: list[str], other: list[str], arguments: argparse.
         )
     if set(other) & set(prediction):
         raise ArgumentError(f"--against {other[0]} is also the --prediction", hint="name another score of the same rows")
-
-
-def _check_fix(fix: Model | None, other: list[str], arguments: argparse.Namespace) -> None:
-    """Raise if the model does not correct the score that is compared with."""
-    if fix is None or list(fix.schema.prediction) == other:
-        return
-    corrects = ", ".join(map(repr, fix.schema.prediction)) or "no score: it predicts from the features alone"
-    raise ArgumentError(
-        f"--fix {arguments.fix} corrects {corrects}, but --against names {', '.join(map(repr, other))}",
-        hint="name the score that it corrects with --against, or leave --fix out",
-    )
+    if fix is not None and list(fix.schema.prediction) != other:
+        corrects = ", ".join(map(repr, fix.schema.prediction)) or "no score: it predicts from the features alone"
+        raise ArgumentError(
+            f"--fix {arguments.fix} corrects {corrects}, but --against names {', '.join(map(repr, other))}",
+            hint="name the score that it corrects with --against, or leave --fix out",
+        )
 
 
 def _warn_of_training_rows(fix: Model, before: Table, after: Table) -> bool:
@@ -234,14 +212,20 @@ def _show(outcome: AuditOutcome, arguments: argparse.Namespace, exports: list[Ex
     if arguments.quiet:
         console.say(verdict)
         return
-    show_audit(audit, top=arguments.top, verdict=verdict)
+    parts: list[str | TextTable] = [verdict]
+    if arguments.top:
+        worst = audit.worst(arguments.top)
+        if audit.overall.segment not in {finding.segment for finding in worst}:
+            worst.append(audit.overall)
+        styles = ["red" if finding.p_adjusted <= audit.settings.alpha else "" for finding in worst]
+        parts += ["", TextTable(headings(audit), table_rows(worst), OPTIONAL_COLUMNS, styles=styles)]
+    lines = notes(audit)
+    parts += ["", *lines] if lines else []
     below: list[str | TextTable] = [*_hidden_segments(audit, arguments.top), *_default_columns(audit, arguments)]
-    if outcome.other is not None:
-        below += ["", *_comparison(outcome)]
-    below += [f"wrote {export.path}" for export in exports]
-    below += after_audit(outcome, arguments, exports)
-    if below:
-        show_page(["", *below] if isinstance(below[0], str) and below[0] else below, first_bold=False)
+    below += [] if outcome.other is None else ["", *_comparison(outcome)]
+    below += [*(f"wrote {export.path}" for export in exports), *after_audit(outcome, arguments, exports)]
+    parts += ["", *below] if below and below[0] != "" else below
+    show_page(parts, style=VERDICT_STYLES[audit.miscalibrated if audit.tested else None])
 
 
 def _hidden_segments(audit: Audit, top: int) -> Iterator[str]:

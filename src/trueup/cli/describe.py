@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList
     from trueup.calibrators.stopping import History
+    from trueup.data.schema import Schema
     from trueup.data.table import Table
 
 MAX_BIN_LABELS = 4
 MAX_ROUNDS = 30
 MIN_ROUNDS = 4  # always shown: two at either end
 CONTRIBUTION_WIDTH = 120
-KINDS = {"numeric": "numeric", "date": "dates", "categorical": "categorical"}
 ADJUST_REASONS = {
     "holm": "controls the familywise error rate under any dependence of the segments",
     "max": "controls the familywise error rate, by simulation from the scores",
@@ -137,9 +137,7 @@ def table_notes(arguments: argparse.Namespace, table: Table, rows: int | None = 
     dropped = [f"{table.unlabelled:,} without an outcome dropped"] if table.unlabelled else []
     dropped += [f"{table.weightless:,} of weight 0 dropped"] if table.weightless else []
     yield "rows: " + "; ".join([f"{len(table) if rows is None else rows:,}", *dropped])
-    for feature in schema.features:
-        levels = f", {len(feature.levels):,} levels" if feature.kind == "categorical" else ""
-        yield f"column {shorten(feature.name)}: {KINDS[feature.kind]}{levels}"
+    yield from _feature_notes(schema)
     for name, reason in table.left_out.items():
         yield f"column {shorten(name)} left out: {reason}"
 
@@ -181,6 +179,10 @@ def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
 def model_notes(model: Model) -> Iterator[str]:
     """Describe a model and the columns it reads."""
     yield from repr(model.info()).splitlines()
-    for feature in model.schema.features:
+    yield from _feature_notes(model.schema)
+
+
+def _feature_notes(schema: Schema) -> Iterator[str]:
+    for feature in schema.features:
         levels = f", {len(feature.levels):,} levels" if feature.kind == "categorical" else ""
-        yield f"reads {shorten(feature.name)}: {KINDS[feature.kind]}{levels}"
+        yield f"column {shorten(feature.name)}: {feature.kind}{levels}"

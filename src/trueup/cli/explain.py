@@ -23,7 +23,6 @@ from trueup.cli.next_steps import after_explain
 from trueup.cli.tables import show_page
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
-from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -55,10 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         page += after_explain(arguments.model) if explanation.contributions else []
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
-    elif arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(io.to_json(data)), data=True)
-    else:
-        write_text(arguments.json, io.to_json(data))
+        return 0
+    io.write_json(arguments.json, data)
+    if arguments.json != io.STANDARD_OUTPUT:
         console.say(line if arguments.quiet else f"wrote {arguments.json}")
     return 0
 

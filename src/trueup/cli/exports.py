@@ -13,11 +13,14 @@ from trueup.audits.result import Source
 from trueup.cli import console, io
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, FileError
-from trueup.storage import write_text
+from trueup.reports.compare import fix_sections
+from trueup.reports.export import csv_lines, markdown, section_dict
+from trueup.reports.profiles.profile import load_profile
+from trueup.reports.profiles.sections import build_sections
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
@@ -109,23 +112,11 @@ def write_export(export: Export, outcome: AuditOutcome, profile: str) -> None:
 
         report(outcome.results, export.path, title=outcome.title, profile=profile, fix=outcome.fix)
         return
-    chunks = {"markdown": _markdown, "csv": _csv, "json": _json}[export.kind](outcome, profile)
-    if export.path == io.STANDARD_OUTPUT:
-        console.emit(lambda stream: stream.writelines(chunks), data=True)
+    if export.kind == "markdown":
+        chunks: Iterable[str] = [markdown(outcome.results, profile=profile, fix=outcome.fix, title=outcome.title)]
     else:
-        write_text(export.path, chunks)
-
-
-def _markdown(outcome: AuditOutcome, profile: str) -> Iterator[str]:
-    from trueup.reports.export import markdown
-
-    yield markdown(outcome.results, profile=profile, fix=outcome.fix, title=outcome.title)
-
-
-def _csv(outcome: AuditOutcome, profile: str) -> Iterator[str]:  # noqa: ARG001
-    from trueup.reports.export import csv_lines
-
-    return csv_lines(outcome.results)
+        chunks = csv_lines(outcome.results) if export.kind == "csv" else _json(outcome, profile)
+    io.write_chunks(export.path, chunks)
 
 
 def _json(outcome: AuditOutcome, profile: str) -> Iterator[str]:
@@ -142,9 +133,6 @@ def _json(outcome: AuditOutcome, profile: str) -> Iterator[str]:
 
 def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
     """Write an audit as strict JSON, one segment per line, without the last brace; segments are not held in memory."""
-    from trueup.reports.export import section_dict
-    from trueup.reports.profiles.sections import build_sections
-
     head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}
     if audit.source is not None:
         files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
@@ -159,10 +147,6 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
 
 def _fix_sections(outcome: AuditOutcome, profile: str) -> list[dict[str, Any]]:
     """Return the corrections of a model as data."""
-    from trueup.reports.compare import fix_sections
-    from trueup.reports.export import section_dict
-    from trueup.reports.profiles.profile import load_profile
-
     audits = [outcome.audit] if outcome.other is None else [outcome.other, outcome.audit]
     vocabulary = load_profile(profile).vocabulary
     sections = fix_sections(outcome.fix, audits, vocabulary, training_rows=outcome.on_training_rows)

@@ -20,7 +20,6 @@ from trueup.data.export import add_columns, format_to_write
 from trueup.data.paths import find_files
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
-from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +39,6 @@ MAX_KNOWN_SHARE = 0.5  # of validation rows with the score of a training row
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    io.check_has_rows(arguments)
     _check_options(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
@@ -59,10 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
                 data[name] = getattr(calibrator, f"{name}_").to_dict()
         if held_out_rows is not None:
             data["held_out"] = {"file": arguments.held_out, "rows": held_out_rows}
-        if arguments.json == "-":
-            console.emit(lambda stream: stream.writelines(io.to_json(data)), data=True)
-            return 0
-        write_text(arguments.json, io.to_json(data))
+        io.write_json(arguments.json, data)
+    if arguments.json == io.STANDARD_OUTPUT:
+        return 0
     if arguments.quiet:
         console.say(model.history.reason)
         return 0
@@ -80,16 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise if options do not belong together or files cannot be written."""
-    io.check_spill(arguments)
     if arguments.memory is not None and arguments.method != CHUNKED_METHOD:
         raise ArgumentError(
             f"--memory is for the method {CHUNKED_METHOD}; {arguments.method} needs all rows in memory",
             hint="leave --memory out, or fit on a sample of the rows with --sql",
-        )
-    if arguments.memory is not None and arguments.held_out is not None:
-        raise ArgumentError(
-            "--held-out and --memory cannot be combined: held-out rows are not kept in memory",
-            hint="pass validation rows with --validation, and score them with trueup predict",
         )
     sources = [*io.source_files(arguments), *_validation_files(arguments)]
     outputs = [(arguments.output, "model.trueup"), (arguments.json, "fit.json"), (arguments.resume, "fit.rounds")]
@@ -104,11 +95,6 @@ def _validation_files(arguments: argparse.Namespace) -> list[Path]:
         return []
     message = f"--validation is not for {arguments.method}, which does not use validation rows"
     check_supports(arguments.method, "stopping", message)
-    if arguments.held_out is not None:
-        raise ArgumentError(
-            "--held-out and --validation cannot be combined: the validation rows are in a file already",
-            hint="score that file with trueup predict: the model was not fitted on its rows",
-        )
     paths = find_files(arguments.validation).paths
     training = find_files(arguments.files).paths if arguments.files else []
     for path in paths:
@@ -144,8 +130,7 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
     rows = io.InputRows(arguments, arguments.files, arguments.sql)
-    prediction = rows.find_all(arguments.prediction, "prediction")
-    io.check_positive(arguments, prediction)
+    prediction = rows.find_prediction(arguments)
     table = io.load_rows(arguments, rows, prediction, feature_lists(arguments), "feature")(prediction)
     validation = _read_validation(arguments, table)
     progress.note(*table_notes(arguments, table))
@@ -162,8 +147,7 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     from trueup.cluster.files import open_scan_partitions
 
     rows = io.InputRows(arguments, arguments.files, arguments.sql)
-    prediction = rows.find_all(arguments.prediction, "prediction")
-    io.check_positive(arguments, prediction)
+    prediction = rows.find_prediction(arguments)
     scan, roles = io.open_scan(arguments, rows, prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
     score: Any = prediction[0] if len(prediction) == 1 else prediction

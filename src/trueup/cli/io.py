@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.cli.console import unfinished
+from trueup.cli import console
+from trueup.data.bins import DEFAULT_BINS
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
 from trueup.data.paths import FORMATS, find_files
 from trueup.data.scan import scan
 from trueup.data.sql import column_names, quote, read_files
 from trueup.errors import ArgumentError, DataError
-from trueup.storage import cannot_write, check_writable
+from trueup.storage import cannot_write, check_writable, write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +38,7 @@ QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 MAX_LISTED_VALUES = 6
 
 
-# InputColumns and bins
+# Columns and bins
 
 
 class InputRows:
@@ -52,6 +53,16 @@ class InputRows:
     def find(self, name: str, role: str) -> str:
         """Return the column with this name, or raise with the most similar name."""
         return str(self._source.find(name, role))
+
+    def find_prediction(self, arguments: argparse.Namespace) -> list[str]:
+        """Return the prediction columns; raise if --positive is given and the outcome is not binary."""
+        prediction = self.find_all(arguments.prediction, "prediction")
+        if arguments.positive is not None and arguments.task == "regression":
+            raise ArgumentError("--positive and --task regression cannot be combined", hint="leave --positive out")
+        if arguments.positive is not None and len(prediction) > 1:
+            hint = "for several classes name their outcomes with --classes"
+            raise ArgumentError("--positive needs exactly one prediction column", hint=hint)
+        return prediction
 
     def find_optional(self, name: str | None, role: str) -> str | None:
         """Return the column with this name, or None."""
@@ -82,66 +93,29 @@ def split_names(lists: Sequence[str]) -> list[str]:
     return [name.strip() for text in lists for name in text.split(",") if name.strip()]
 
 
-def parse_bins(specs: Sequence[str] | None) -> tuple[int | None, dict[str, Any]]:
-    """Parse ``--bins``: a number for all columns, and the specifications of single columns.
+def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
+    """Parse ``--bins``: specifications of single columns, and of all others under the key ``...``.
 
     Edges stay text, because the type of the column determines whether they are numbers or dates.
 
-    Examples
-    --------
     >>> parse_bins(["20", "age=18:30:50", "opened=month", "income=5", "term=24:"])
-    (20, {'age': ['18', '30', '50'], 'opened': 'month', 'income': 5, 'term': ['24']})
+    {Ellipsis: 20, 'age': ['18', '30', '50'], 'opened': 'month', 'income': 5, 'term': ['24']}
     """
-    default: int | None = None
-    by_column: dict[str, Any] = {}
+    bins: dict[Any, Any] = {...: DEFAULT_BINS}
     for spec in specs or ():
-        name, equals, value = spec.rpartition("=")
-        value = value.strip()
-        if ":" in value:
-            edges = [edge.strip() for edge in value.split(":") if edge.strip()]
-            parsed: Any = edges or None
-        else:
-            parsed = int(value) if value.removeprefix("-").isdecimal() else value
-        if parsed is None or parsed == "" or (not name and (equals or not isinstance(parsed, int))):
+        name, equals, value = (part.strip() for part in spec.rpartition("="))
+        edges = [edge.strip() for edge in value.split(":") if edge.strip()]
+        parsed: Any = edges if ":" in value else int(value) if value.removeprefix("-").isdecimal() else value
+        if not edges or bool(name) != bool(equals) or not (name or isinstance(parsed, int)):
             raise ArgumentError(
                 f"--bins {spec} is not a specification of bins",
                 hint="write --bins 10, --bins age=18:30:50 or --bins opened=month",
             )
-        if name:
-            by_column[name] = parsed
-        else:
-            default = parsed
-    return default, by_column
+        bins[name or ...] = parsed
+    return bins
 
 
 # Rows to read
-
-
-def check_has_rows(arguments: argparse.Namespace) -> None:
-    """Raise if the command names neither a file nor a query."""
-    if not arguments.files and arguments.sql is None:
-        raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
-
-
-def check_positive(arguments: argparse.Namespace, prediction: Sequence[str]) -> None:
-    """Raise if --positive is combined with a task whose outcomes are not binary."""
-    if arguments.positive is None:
-        return
-    if arguments.task == "regression":
-        raise ArgumentError(
-            "--positive cannot be combined with --task regression",
-            hint="leave --positive out for amounts",
-        )
-    if len(prediction) > 1:
-        raise ArgumentError(
-            "--positive needs exactly one prediction column", hint="for several classes name their outcomes with --classes"
-        )
-
-
-def check_spill(arguments: argparse.Namespace) -> None:
-    """Raise if --spill is given without --memory."""
-    if arguments.spill is not None and arguments.memory is None:
-        raise ArgumentError("--spill needs --memory", hint="set the memory budget, such as --memory 2GB")
 
 
 def find_roles(arguments: argparse.Namespace, rows: InputRows, features: Sequence[str] | None, role: str) -> dict[str, Any]:
@@ -272,7 +246,7 @@ def replacing(path: str, *, example: str) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     temporary = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
-    unfinished.add(temporary)
+    console.unfinished.add(temporary)
     try:
         with _raising_file_errors(Path(path), example):
             mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
@@ -287,7 +261,7 @@ def replacing(path: str, *, example: str) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        unfinished.discard(temporary)
+        console.unfinished.discard(temporary)
 
 
 @contextlib.contextmanager
@@ -298,10 +272,17 @@ def _raising_file_errors(path: Path, example: str) -> Iterator[None]:
         raise cannot_write(path, error, example=example) from error
 
 
-def to_json(data: dict[str, Any]) -> Iterator[str]:
-    """Return plain data as strict, indented JSON."""
-    yield json.dumps(data, allow_nan=False, ensure_ascii=False, indent=1)
-    yield "\n"
+def write_json(path: str, data: dict[str, Any]) -> None:
+    """Write plain data as strict, indented JSON to a file or to standard output."""
+    write_chunks(path, [json.dumps(data, allow_nan=False, ensure_ascii=False, indent=1), "\n"])
+
+
+def write_chunks(path: str, chunks: Iterable[str]) -> None:
+    """Write text to a file or to standard output."""
+    if path == STANDARD_OUTPUT:
+        console.emit(lambda stream: stream.writelines(chunks), data=True)
+    else:
+        write_text(path, chunks)
 
 
 def file_size(path: str | Path) -> str:

@@ -62,8 +62,6 @@ def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
             f"--features is not for {method}, which reads the prediction alone",
             hint="fit one curve per group with --by, or use --method mcgrad",
         )
-    if by is not None and not any(names.strip(" ,") for names in by):
-        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
     return list(by or [])
 
 

@@ -159,13 +159,8 @@ def after_explain(model: str) -> list[str]:
 # After a decision
 
 
-def correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
-    """Suggest to correct miscalibrated scores and to decide again.
-
-    The new decision is evaluated on the held-out predictions of the fit, not on the rows it was fitted on.
-    """
-    if not evaluation.miscalibrated or evaluation.reversed_scores:
-        return []
+def _correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
+    """Suggest to correct the scores, and to decide again with the held-out predictions of the fit as evidence."""
     score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
     columns = _as_given(arguments, ("weight", "categorical", "unlabelled"))
     features = [feature.name for feature in evaluation.table.schema.features]
@@ -178,14 +173,14 @@ def correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) 
         labelled="held.parquet", outcome=arguments.outcome,
     )  # fmt: skip
     predict = command("predict", "model.trueup", *(arguments.files or ["FILE"]), output="scored.parquet")
-    return [f"the scores are miscalibrated; correct them, then decide with {corrected}:", f"  {fit}", f"  {predict}",
+    return ["", f"the scores are miscalibrated; correct them, then decide with {corrected}:", f"  {fit}", f"  {predict}",
             f"  {decide}"]  # fmt: skip
 
 
 def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
-    """Suggest to audit the scores once outcomes are known, unless they must be corrected first."""
-    if correction_steps(evaluation, arguments):
-        return []
+    """Suggest to correct miscalibrated scores, or to audit the scores once outcomes are known."""
+    if evaluation.miscalibrated and not evaluation.reversed_scores:
+        return _correction_steps(evaluation, arguments)
     rows = [path for path in arguments.output or () if not path.lower().endswith(PICTURES)][:1]
     audit = command(
         "audit", *(rows or arguments.files or ["FILE"]), outcome=arguments.outcome or "Y",

@@ -1,4 +1,4 @@
-"""The argument parser: number types, options that verbs share, suggestions for misspelt words.
+"""The argument parser, with suggestions for misspelt words.
 
 Imports nothing but the standard library, so that `trueup --help` is fast.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import math
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trueup.cli import console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from _typeshed import SupportsWrite
 
@@ -109,53 +108,3 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     add_verbs(parser.add_subparsers(dest="verb", metavar="VERB", title="verbs"))
     return parser
-
-
-# Number types
-
-
-def integer(low: int) -> Callable[[str], int]:
-    """Return a type for integers of at least ``low``."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"must be an integer of at least {low}; got {text!r}")
-        return value
-
-    return parse
-
-
-def number(text: str) -> float:
-    """Parse a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number; got {text!r}") from None
-
-
-def finite(text: str) -> float:
-    """Parse a finite number."""
-    value = number(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number; got {text!r}")
-    return value
-
-
-def at_least_zero(text: str) -> float:
-    """Parse a finite number that is not negative."""
-    value = finite(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0; got {text!r}")
-    return value
-
-
-def fraction(text: str) -> float:
-    """Parse a number strictly between 0 and 1."""
-    value = number(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 1; got {text!r}")
-    return value

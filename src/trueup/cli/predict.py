@@ -35,7 +35,6 @@ BOOLEAN_LEVELS = {"false", "true"}
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    io.check_has_rows(arguments)
     _check_model_first(arguments)
     output_format = format_to_write(arguments.output)
     io.check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *io.source_files(arguments)])

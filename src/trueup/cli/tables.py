@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from trueup.audits.text import MAX_NAME_WIDTH, audit_page, headings, notes, shorten, table_rows
+from trueup.audits.text import MAX_NAME_WIDTH, shorten
 from trueup.cli import console
 
 if TYPE_CHECKING:
@@ -13,19 +13,16 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from trueup.audits.result import Audit
-
 NAME_WIDTH = 28
 MIN_NAME_WIDTH = 10
 COLUMN_GAP = 2
-VERDICT_STYLES = {True: "bold red", False: "bold green", None: "bold yellow"}
-AUDIT_OPTIONAL = (("interval",), ("observed", "expected"), ("sigma",), ("rows",))
 
 
 class TextTable(NamedTuple):
     """A table whose first column is text and whose other columns are formatted numbers.
 
     ``optional`` names the columns that a narrow terminal omits, in this order. If ``bars``, the last column is a bar chart.
+    ``styles`` are those of the rows on a terminal.
     """
 
     headings: tuple[str, ...]
@@ -33,66 +30,35 @@ class TextTable(NamedTuple):
     optional: tuple[str, ...] = ()
     name_width: int = MAX_NAME_WIDTH
     bars: bool = False
+    styles: Sequence[str] = ()
 
 
-def show_audit(audit: Audit, *, top: int, verdict: str) -> None:
-    """Print the given verdict, the worst segments and the notes of an audit."""
-    if _is_terminal():
-        console.emit(lambda stream: _show_audit_in_colour(audit, top, verdict, stream))
-    else:
-        below = audit_page(audit, top).partition("\n")[2] if top else "\n".join(["", *notes(audit)])
-        console.say(f"{verdict}\n{below}".rstrip())
-
-
-def show_page(parts: Sequence[str | TextTable], *, first_bold: bool = True) -> None:
-    """Print sentences and tables below each other; a terminal shows the first sentence in bold."""
-    if _is_terminal():
-        console.emit(lambda stream: _show_parts(parts, stream, first="bold" if first_bold else ""))
+def show_page(parts: Sequence[str | TextTable], *, style: str = "bold") -> None:
+    """Print sentences and tables below each other; a terminal styles the first sentence up to its colon."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        console.emit(lambda stream: _show_on_terminal(parts, stream, style))
     else:
         console.say("\n".join(part if isinstance(part, str) else _plain_table(part) for part in parts))
 
 
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def _show_audit_in_colour(audit: Audit, top: int, verdict: str, stream: TextIO) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    screen = Console(file=stream, highlight=False, markup=False, emoji=False)
-    first, colon, rest = verdict.partition(": ")
-    style = VERDICT_STYLES[audit.miscalibrated if audit.tested else None]
-    parts: list[RenderableType] = [Text.assemble((first, style), colon + rest), Text()]
-    if top:
-        worst = audit.worst(top)
-        if audit.overall.segment not in {finding.segment for finding in worst}:
-            worst.append(audit.overall)
-        table = TextTable(headings(audit), table_rows(worst))
-        styles = ["red" if finding.p_adjusted <= audit.settings.alpha else "" for finding in worst]
-        parts += [_rich_table(table, _fitting_columns(table, screen.width, AUDIT_OPTIONAL), styles), Text()]
-    parts += [Text(shorten(note, 500), style="dim") for note in notes(audit)]
-    for part in parts:
-        screen.print(part)
-
-
-def _show_parts(parts: Sequence[str | TextTable], stream: TextIO, *, first: str) -> None:
+def _show_on_terminal(parts: Sequence[str | TextTable], stream: TextIO, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
     screen = Console(file=stream, highlight=False, markup=False, emoji=False)
     for index, part in enumerate(parts):
         if isinstance(part, str):
-            text = Text(console.printable(part), style="" if index else first)
+            start, colon, rest = console.printable(part).partition(": ")
+            text = Text.assemble((start, "" if index else style), colon + rest)
             screen.print(text, soft_wrap=part.startswith("  trueup "))  # a command must be copied as one line
         else:
-            kept = _fitting_columns(part, screen.width, [(word,) for word in part.optional])
+            kept = _fitting_columns(part, screen.width)
             if part.bars and _min_width(part, kept) > screen.width:
                 kept = kept[:-1]
-            screen.print(_rich_table(part, kept, [""] * len(part.rows)))
+            screen.print(_rich_table(part, kept))
 
 
-def _rich_table(table: TextTable, kept: list[int], styles: list[str]) -> RenderableType:
+def _rich_table(table: TextTable, kept: list[int]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -106,7 +72,7 @@ def _rich_table(table: TextTable, kept: list[int], styles: list[str]) -> Rendera
             overflow="fold",
             min_width=min(MIN_NAME_WIDTH, max(len(row[0]) for row in table.rows)) if index == 0 and table.rows else None,
         )
-    for row, style in zip(table.rows, styles, strict=True):
+    for row, style in zip(table.rows, table.styles or [""] * len(table.rows), strict=True):
         cells = [Text(shorten(row[index], 200) if index == 0 else row[index]) for index in kept]
         result.add_row(*cells, style=style)
     return result
@@ -116,14 +82,14 @@ def _column_widths(table: TextTable) -> list[int]:
     return [max(map(len, column)) for column in zip(table.headings, *table.rows, strict=True)]
 
 
-def _fitting_columns(table: TextTable, width: int, optional: Sequence[tuple[str, ...]]) -> list[int]:
+def _fitting_columns(table: TextTable, width: int) -> list[int]:
     """Return the columns to show: optional ones are omitted until the names have enough space."""
     widths = [cells + COLUMN_GAP for cells in _column_widths(table)]
     kept = list(range(len(widths)))
-    for words in optional:
+    for word in table.optional:
         if sum(widths[index] for index in kept if index) + min(widths[0], NAME_WIDTH) <= width:
             break
-        kept = [index for index in kept if not any(word in table.headings[index] for word in words)]
+        kept = [index for index in kept if word not in table.headings[index]]
     return kept
 
 

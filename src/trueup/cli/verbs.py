@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trueup._validate import check_integer
 from trueup.cli.methods import METHODS
-from trueup.cli.parser import at_least_zero, finite, fraction, integer, number
+from trueup.cli.next_steps import option_name
+from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +29,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--spill": {"metavar": "DIR", "help": "spill directory of --memory (default: the temporary directory)"},
     "--row": {"metavar": "JSON", "help": """one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing"""},
     "--rows": {
-        "type": integer(1000), "default": 40_000, "metavar": "N", "help": "number of loans (default 40000, at least 1000)",
+        "type": int, "default": 40_000, "metavar": "N", "help": "number of loans (default 40000, at least 1000)",
     },
     "--validation": {
         **LIST, "metavar": "FILE", "help": "validation rows, used instead of held-out rows of FILE, such as later ones",
@@ -59,34 +61,34 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--features": {**LIST, "metavar": "A,B,C", "help": "feature columns (default: all without a role)"},
     # segments
     "--by": {**LIST, "metavar": "A,B,C", "help": "columns that form segments"},
-    "--depth": {"type": integer(1), "metavar": "N", "help": "how many columns a segment combines"},
+    "--depth": {"type": int, "metavar": "N", "help": "how many columns a segment combines"},
     "--bins": {
         **LIST, "metavar": "SPEC",
         "help": "bins of numbers and dates: 10 (default) quantile bins for all; age=5 or age=18:30:50 for one column "
         "(age=18: is one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
     },
     "--categorical": {**LIST, "metavar": "A,B", "help": "numeric columns to read as categories, such as zip codes"},
-    "--min-rows": {"type": integer(1), "metavar": "N", "help": "smaller segments are not tested (default 50)"},
+    "--min-rows": {"type": int, "metavar": "N", "help": "smaller segments are not tested (default 50)"},
     "--max-cells": {
-        "type": integer(1), "metavar": "N",
+        "type": int, "metavar": "N",
         "help": "maximum number of segments; the deepest are dropped first (default 2000000)",
     },
     # test
-    "--alpha": {"type": number, "metavar": "A", "help": "significance level of the family of tests"},
+    "--alpha": {"type": float, "metavar": "A", "help": "significance level of the family of tests"},
     "--adjust": {
         "choices": ("holm", "max", "bh", "by"), "metavar": "HOW",
         "help": "holm (default) and max control the familywise error rate, bh and by the false discovery rate",
     },
     "--draws": {
-        "type": integer(1), "default": 199, "metavar": "N", "help": "simulated data sets of --adjust max (default 199)",
+        "type": int, "default": 199, "metavar": "N", "help": "simulated data sets of --adjust max (default 199)",
     },
-    "--seed": {"type": integer(0), "default": 0, "metavar": "N", "help": "seed of random numbers (default 0)"},
+    "--seed": {"type": int, "default": 0, "metavar": "N", "help": "seed of random numbers (default 0)"},
     "--fail-if": {
         "choices": ("miscalibrated",), "metavar": "STATE",
         "help": "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated",
     },
     "--tolerance": {
-        "type": at_least_zero, "metavar": "E",
+        "type": float, "metavar": "E",
         "help": "--fail-if ignores segments whose error is at most this; the error is the ECCE, in units of the score, "
         "which also counts errors that cancel on average",
     },
@@ -104,20 +106,20 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "--monotone": {**SWITCH, "help": "keep the order of two rows with the same features (mcgrad)"},
     "--resume": {"metavar": "FILE", "help": "save finished rounds in this file, and continue from it if it exists"},
     # costs
-    "--cost-fn": {"type": finite, "metavar": "X", "help": "cost of a false negative"},
-    "--cost-fp": {"type": finite, "metavar": "X", "help": "cost of a false positive"},
-    "--cost-tp": {"type": finite, "metavar": "X", "help": "cost of a true positive (default 0; negative is a gain)"},
-    "--cost-tn": {"type": finite, "metavar": "X", "help": "cost of a true negative (default 0)"},
+    "--cost-fn": {"type": float, "metavar": "X", "help": "cost of a false negative"},
+    "--cost-fp": {"type": float, "metavar": "X", "help": "cost of a false positive"},
+    "--cost-tp": {"type": float, "metavar": "X", "help": "cost of a true positive (default 0; negative is a gain)"},
+    "--cost-tn": {"type": float, "metavar": "X", "help": "cost of a true negative (default 0)"},
     "--action": {
         **LIST, "metavar": "NAME:X,Y",
         "help": "an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
     },
     "--threshold": {
-        "type": number, "metavar": "T", "help": "evaluate this rule: act where the score is T or more",
+        "type": float, "metavar": "T", "help": "evaluate this rule: act where the score is T or more",
     },
     "--capacity": {**LIST, "metavar": "N", "help": "act on at most N rows; with --action NAME=N"},
     "--fixed-cost": {**LIST, "metavar": "X", "help": "cost of acting at all, paid once; with --action NAME=X"},
-    "--level": {"type": fraction, "default": 0.9, "metavar": "A", "help": "coverage of the intervals (default 0.9)"},
+    "--level": {"type": float, "default": 0.9, "metavar": "A", "help": "coverage of the intervals (default 0.9)"},
     "--target": {
         "default": "rows", "choices": ("rows", "population"), "metavar": "OF",
         "help": "rows (default): the total cost of these rows; population: the mean cost per row of the population",
@@ -140,8 +142,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
         "(default general), or a file such as mine.toml",
     },
     "--title": {"metavar": "TEXT", "help": "the title of the page"},
-    "--top": {"type": integer(0), "default": 20, "metavar": "N", "help": "number of table rows to print (default 20)"},
-    "--threads": {"type": integer(1), "metavar": "N", "help": "number of threads; all cores by default"},
+    "--top": {"type": int, "default": 20, "metavar": "N", "help": "number of table rows to print (default 20)"},
+    "--threads": {"type": int, "metavar": "N", "help": "number of threads; all cores by default"},
     "--quiet": {**SWITCH, "help": "print at most one line, and no progress"},
     "--verbose": {**SWITCH, "help": "print the choices made, with reasons, on standard error"},
     "--debug": {**SWITCH, "help": "show the traceback of an unexpected error"},
@@ -392,6 +394,59 @@ VERBS = {
     "demo": DEMO, "audit": AUDIT, "fit": FIT, "predict": PREDICT, "explain": EXPLAIN, "decide": DECIDE,
     "completion": COMPLETION,
 }  # fmt: skip
+
+
+# Options that need another one, by verb, with a hint.
+MEMORY_HINT, OUTCOME_HINT = "set the memory budget, such as --memory 2GB", "name the outcome column of the labelled rows"
+BY_HINT = "name the columns that form segments: --by age"
+NEEDS = {
+    "audit": [
+        ("spill", "memory", MEMORY_HINT),
+        ("tolerance", "fail_if", "add --fail-if miscalibrated"),
+        ("fix", "against", "name the score before the correction: --prediction p_trueup --against p"),
+    ],
+    "fit": [("spill", "memory", MEMORY_HINT)],
+    "decide": [
+        ("labelled", "outcome", OUTCOME_HINT),
+        ("positive", "outcome", OUTCOME_HINT),
+        ("outcome", "labelled", "the rows to decide on have no outcome; name a file of rows that have: --labelled old.csv"),
+        ("bins", "by", BY_HINT),
+        ("depth", "by", BY_HINT),
+    ],
+}
+# Options that cannot be combined, by verb, with a hint.
+EXCLUDES = {
+    "fit": [
+        ("held_out", "memory", "pass validation rows with --validation, and score them with trueup predict"),
+        ("held_out", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
+    ],
+    "decide": [
+        *(("action", f"cost_{name}", "describe every action with --action") for name in ("fn", "fp", "tp", "tn")),
+        ("action", "threshold", "leave --threshold out: the cheapest rule is computed"),
+    ],
+}
+MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise if rows are missing, integers are too small, or options do not belong together."""
+    given = {name for name, value in vars(arguments).items() if value is not None and value != []}
+    if hasattr(arguments, "files") and not given & {"files", "sql"}:
+        raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
+    for name, low in MINIMA.items():
+        check_integer(name, getattr(arguments, name, None), low, optional=True)
+    for name, other, hint in NEEDS.get(arguments.verb, ()):
+        if name in given and other not in given:
+            raise ArgumentError(f"{option_name(name)} needs {option_name(other)}", hint=hint)
+    for name, other, hint in EXCLUDES.get(arguments.verb, ()):
+        if name in given and other in given:
+            raise ArgumentError(f"{option_name(name)} and {option_name(other)} cannot be combined", hint=hint)
+    if (
+        arguments.verb != "audit"
+        and getattr(arguments, "by", None) is not None
+        and not any(names.strip(" ,") for names in arguments.by)
+    ):
+        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
 
 
 def add_verbs(parsers: argparse._SubParsersAction[Any]) -> None:

@@ -15,16 +15,17 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can represent; non-finite numbers become None."""
-        return {name: _to_plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: to_plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Convert nested results to plain values that JSON can represent."""
     if isinstance(value, Result):
         return value.to_dict()
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _to_plain(value._asdict())
+        return to_plain(value._asdict())
     if isinstance(value, Mapping):
-        return {str(name): _to_plain(item) for name, item in value.items()}
+        return {str(name): to_plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return to_jsonable(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,93 +9,65 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._optional import require
+from trueup._validate import check_integer
 from trueup.cli import console, io
 from trueup.cli.decide.problem import parse_problem
-from trueup.cli.decide.text import decision_data, decision_line, decision_page, input_notes, result_notes
+from trueup.cli.decide.text import DecisionText
 from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.tables import show_page
-from trueup.data.bins import DEFAULT_BINS
 from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read
 from trueup.data.paths import find_files
 from trueup.data.sql import column_names
 from trueup.decisions.evaluate import evaluate_rule, segment_alike
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
-from trueup.storage import write_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from trueup._types import AnyArray
     from trueup.data.table import Table
     from trueup.decisions.evaluate import RuleEvaluation
 
 PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
-ACTION_COLUMN = "action"
-MAX_DEPTH = 3
 CORRECTED_SUFFIX = "_trueup"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    io.check_has_rows(arguments)
     problem = parse_problem(arguments)
-    _check_options(arguments)
+    check_integer("depth", arguments.depth, 1, 3, optional=True, hint="2 combines two columns")
     _check_outputs(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
-        table, labelled = _read_rows(arguments)
-        default_bins, bins = io.parse_bins(arguments.bins)
-        bins_by_column: dict[Any, Any] = {**bins, ...: DEFAULT_BINS if default_bins is None else default_bins}
-        segmentations = segment_alike(table, labelled, bins_by_column, arguments.depth or 1)
-        progress.note(*input_notes(table, labelled, segmentations, problem))
+        table = _read(arguments, arguments.files, arguments.sql)
+        labelled = None if arguments.labelled is None else _read(arguments, arguments.labelled, outcome=arguments.outcome)
+        segmentations = segment_alike(table, labelled, io.parse_bins(arguments.bins), arguments.depth or 1)
         progress.start("deciding")
         evaluation = evaluate_rule(
             table, problem, labelled=labelled, segmentations=segmentations, level=arguments.level,
             target=arguments.target, cross_fitted=table.schema.prediction[0].endswith(CORRECTED_SUFFIX),
         )  # fmt: skip
-        progress.note(*result_notes(evaluation))
+        text = DecisionText(evaluation)
+        progress.note(*text.notes())
         if arguments.output:
             progress.start("writing")
         written = [_write(evaluation, path, arguments) for path in arguments.output or ()]
-    if arguments.json is not None and arguments.json != "-":
-        write_text(arguments.json, io.to_json(decision_data(evaluation)))
+    if arguments.json is not None:
+        io.write_json(arguments.json, text.data())
         written.append(f"wrote {arguments.json}")
-    if arguments.json == "-":
-        console.emit(lambda stream: stream.writelines(io.to_json(decision_data(evaluation))), data=True)
-    elif arguments.quiet:
-        console.say(decision_line(evaluation))
-    else:
+    if arguments.quiet and arguments.json != io.STANDARD_OUTPUT:
+        console.say(text.line())
+    elif arguments.json != io.STANDARD_OUTPUT:
         below = ["", *written] if written else []
-        show_page([*decision_page(evaluation, arguments), *below, *after_decide(evaluation, arguments)])
+        show_page([*text.page(arguments.top), *below, *after_decide(evaluation, arguments)])
     return 0
-
-
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Raise if options are combined that do not belong together."""
-    if arguments.labelled is not None and arguments.outcome is None:
-        raise ArgumentError("--labelled needs --outcome", hint="name the outcome column of the labelled rows: --outcome y")
-    if arguments.positive is not None and arguments.outcome is None:
-        raise ArgumentError("--positive needs --outcome", hint="name the outcome column of the labelled rows: --outcome y")
-    if arguments.labelled is None and arguments.outcome is not None:
-        raise ArgumentError(
-            "--outcome needs --labelled: the rows to decide on have no outcome",
-            hint="name a file of rows with outcomes: --labelled old.parquet --outcome y",
-        )
-    if arguments.by is not None and not any(names.strip(" ,") for names in arguments.by):
-        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
-    for option, value in (("--bins", arguments.bins), ("--depth", arguments.depth)):
-        if value and arguments.by is None:
-            raise ArgumentError(f"{option} needs --by", hint="name the columns that form segments: --by age")
-    if (arguments.depth or 1) > MAX_DEPTH:
-        raise ArgumentError(f"--depth must be 1, 2 or 3; got {arguments.depth}", hint="2 combines two columns")
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise before the work if an output cannot be written; warn if labelled rows are decided on."""
     labelled = find_files(arguments.labelled).paths if arguments.labelled else []
-    sources = io.source_files(arguments)
     for path in find_files(arguments.files).paths if arguments.files else []:
         if any(path.samefile(other) for other in labelled):
             warnings.warn(
@@ -107,17 +78,18 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             )
     outputs = list(arguments.output or ())
     for path in outputs:
-        _check_format(path, arguments)
+        _check_output(path, arguments)
     if arguments.name is not None and all(map(_is_picture, outputs)):
         raise ArgumentError("--as needs -o: it names a column of the written rows", hint=f"add -o {ROWS_EXAMPLE}")
-    io.check_outputs([(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)], [*sources, *labelled])
+    outputs_and_examples = [(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)]
+    io.check_outputs(outputs_and_examples, [*io.source_files(arguments), *labelled])
 
 
 def _is_picture(path: str) -> bool:
     return Path(path).suffix.lower() in PICTURES
 
 
-def _check_format(path: str, arguments: argparse.Namespace) -> None:
+def _check_output(path: str, arguments: argparse.Namespace) -> None:
     """Raise if the extension is unknown, or if the column to be written exists."""
     if _is_picture(path):
         require("matplotlib", extra="plots")
@@ -138,68 +110,38 @@ def _check_format(path: str, arguments: argparse.Namespace) -> None:
 
 
 def _action_column(arguments: argparse.Namespace) -> str:
-    return ACTION_COLUMN if arguments.name is None else str(arguments.name[0])
+    return "action" if arguments.name is None else str(arguments.name[0])
 
 
-# Rows
-
-
-def _read_rows(arguments: argparse.Namespace) -> tuple[Table, Table | None]:
-    """Read the rows to decide on, and the labelled rows."""
-    table = _read(arguments, arguments.files, arguments.sql, None)
-    if arguments.labelled is None:
-        return table, None
-    with _about("labelled rows"):
-        return table, _read(arguments, arguments.labelled, None, arguments.outcome)
-
-
-def _read(arguments: argparse.Namespace, paths: Sequence[str], sql: str | None, outcome_name: str | None) -> Table:
-    """Read and validate the needed columns."""
-    rows = io.InputRows(arguments, paths, sql)
-    prediction = rows.find_all(arguments.prediction, "prediction")
-    if len(prediction) != 1:
-        raise ArgumentError(
-            f"--prediction must name one column; got {len(prediction)}: {', '.join(prediction[:6])}",
-            hint="name the column with the probability of the positive outcome",
-        )
-    by = rows.find_all(arguments.by, "segment column")
-    outcome = rows.find_optional(outcome_name, "outcome")
-    weight = rows.find_optional(arguments.weight, "weight")
-    text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in by]
-    data = rows.read([*prediction, outcome, weight, *by], text, outcome)
-    with _without_other_tasks(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", IdentifierWarning)  # an error below
-        table = read(
-            data, outcome=outcome, prediction=prediction[0], weight=weight, features=by, task="binary", categorical=text,
-            unlabelled=arguments.unlabelled,
-        )  # fmt: skip
-    for name, reason in table.left_out.items():
-        raise ColumnError(f"column {name!r} cannot form segments: {reason}", hint="leave it out of --by")
+def _read(arguments: argparse.Namespace, paths: Sequence[str], sql: str | None = None, outcome: str | None = None) -> Table:
+    """Read and validate the needed columns of the rows to decide on or, with an outcome, of the labelled rows."""
+    try:
+        rows = io.InputRows(arguments, paths, sql)
+        prediction = rows.find_all(arguments.prediction, "prediction")
+        if len(prediction) != 1:
+            raise ArgumentError(
+                f"--prediction must name one column; got {len(prediction)}: {', '.join(prediction[:6])}",
+                hint="name the column with the probability of the positive outcome",
+            )
+        by = rows.find_all(arguments.by, "segment column")
+        outcome = rows.find_optional(outcome, "outcome")
+        weight = rows.find_optional(arguments.weight, "weight")
+        text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in by]
+        data = rows.read([*prediction, outcome, weight, *by], text, outcome)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentifierWarning)  # an error below
+            table = read(
+                data, outcome=outcome, prediction=prediction[0], weight=weight, features=by, task="binary",
+                categorical=text, unlabelled=arguments.unlabelled,
+            )  # fmt: skip
+        for name, reason in table.left_out.items():
+            raise ColumnError(f"column {name!r} cannot form segments: {reason}", hint="leave it out of --by")
+    except TrueupError as error:
+        if "task" in error.settings:  # another task is no remedy here
+            error = type(error)(error.message, hint="a decision needs probabilities, and outcomes that are 0 or 1")
+        error.message = error.message if outcome is None else f"labelled rows: {error.message}"
+        raise error from None
     return table
-
-
-@contextlib.contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Prefix the message of an error."""
-    try:
-        yield
-    except TrueupError as error:
-        error.message = f"{what}: {error.message}"
-        raise
-
-
-@contextlib.contextmanager
-def _without_other_tasks() -> Iterator[None]:
-    """Replace hints that suggest another task: a decision needs probabilities and binary outcomes."""
-    try:
-        yield
-    except TrueupError as error:
-        if "task" in error.settings or "task=" in (error.hint or ""):
-            raise type(error)(error.message, hint="a decision needs probabilities, and outcomes that are 0 or 1") from error
-        raise
-
-
-# Output
 
 
 def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace) -> str:

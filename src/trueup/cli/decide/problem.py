@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trueup._validate import check_number
 from trueup.decisions.evaluate import ACT, DecisionProblem
 from trueup.decisions.rules import Action, as_actions
 from trueup.errors import ArgumentError
@@ -25,62 +26,39 @@ def parse_problem(arguments: argparse.Namespace) -> DecisionProblem:
     error_costs = arguments.action is None
     actions: tuple[Action, ...]
     if error_costs:
-        _check_error_costs(costs)
-        _check_threshold(arguments.threshold)
+        _check_error_costs(costs, arguments.threshold)
         actions = as_actions(costs)
     else:
-        if costs:
-            raise ArgumentError(
-                f"--action and --cost-{next(iter(costs))} cannot be combined", hint="describe every action with --action"
-            )
-        if arguments.threshold is not None:
-            raise ArgumentError(
-                "--threshold needs --cost-fn and --cost-fp", hint="leave it out: the cheapest rule is computed"
-            )
         actions = tuple(map(_parse_action, arguments.action))
         if len(actions) < 2:
-            raise ArgumentError(
-                "--action must be given at least twice; got one",
-                hint="doing nothing is an action too: --action pass:500,0",
-            )
+            hint = "doing nothing is an action too: --action pass:500,0"
+            raise ArgumentError("--action must be given at least twice; got one", hint=hint)
     fixed = _parse_by_action(arguments.fixed_cost, "--fixed-cost", actions, error_costs=error_costs)
     actions = as_actions([replace(action, fixed=fixed.get(action.name, 0.0)) for action in actions])
     capacity = _parse_by_action(arguments.capacity, "--capacity", actions, error_costs=error_costs)
     return DecisionProblem(actions, error_costs, arguments.threshold, capacity)
 
 
-def _check_error_costs(costs: dict[str, float]) -> None:
+def _check_error_costs(costs: dict[str, float], threshold: float | None) -> None:
     if not costs:
         raise ArgumentError("no costs were given", hint=COSTS_HINT)
     for name in ("fn", "fp"):
         if name not in costs:
             raise ArgumentError(f"--cost-{name} is missing", hint=COSTS_HINT)
-        if costs[name] < 0:
-            raise ArgumentError(
-                f"--cost-{name} is the cost of an error and must be at least 0; got {costs[name]:g}",
-                hint="a gain is a negative cost of a correct decision: --cost-tp -50",
-            )
+        hint = "a gain is a negative cost of a correct decision: --cost-tp -50"
+        check_number(f"cost_{name}", costs[name], 0, hint=hint)
+    for name in ("tp", "tn"):
+        check_number(f"cost_{name}", costs.get(name), optional=True)
     if not any(costs.values()):
         raise ArgumentError("all costs are 0, so there is nothing to decide", hint=COSTS_HINT)
-
-
-def _check_threshold(threshold: float | None) -> None:
-    if threshold is not None and not 0 <= threshold <= 1:
-        percent = f"for {threshold:g}% write --threshold {threshold / 100:g}; " if 1 < threshold <= 100 else ""
-        raise ArgumentError(
-            f"--threshold must lie in [0, 1]; got {threshold:g}",
-            hint=f"{percent}--threshold 0.2 acts where the score is 0.2 or more",
-        )
+    hint = "--threshold 0.2 acts where the score is 0.2 or more"
+    if threshold is not None and 1 < threshold <= 100:
+        hint = f"for {threshold:g}% write --threshold {threshold / 100:g}; {hint}"
+    check_number("threshold", threshold, 0, 1, optional=True, hint=hint)
 
 
 def _parse_action(text: str) -> Action:
-    """Parse NAME:X,Y.
-
-    Examples
-    --------
-    >>> _parse_action("grant:100,-10")
-    Action(name='grant', positive=100.0, negative=-10.0, fixed=0.0)
-    """
+    """Parse NAME:X,Y."""
     name, _, costs = text.rpartition(":")
     try:
         positive, negative = map(float, costs.split(","))

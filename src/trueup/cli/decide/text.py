@@ -1,27 +1,25 @@
-"""A decision as text and as data: the rule, its cost and alternatives, segments, and what the figures rest on."""
+"""The output of `trueup decide`: rule, cost, alternatives, segments and notes."""
 
 from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.audits.text import number, shorten
 from trueup.cli.decide.problem import action_phrase, describe_problem
-from trueup.cli.next_steps import correction_steps
 from trueup.cli.tables import TextTable
-from trueup.data.frame import to_jsonable
 from trueup.decisions.evaluate import ACT, dominated_actions, threshold_of
+from trueup.metrics.result import to_plain
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
-    from trueup.data.table import Table
     from trueup.decisions import ExpectedCost, Rule
-    from trueup.decisions.evaluate import DecisionProblem, RuleEvaluation, Segmentation, SegmentCosts
+    from trueup.decisions.evaluate import RuleEvaluation, SegmentCosts
 
 MAX_BAR_WIDTH = 30
 MIN_READABLE, MAX_READABLE = 1e-9, 1e15  # between these, amounts are written without an exponent
@@ -29,15 +27,7 @@ DIGITS, DIGITS_PER_ROW = 3, 4
 
 
 class AmountFormat:
-    """Format amounts with as many decimals as the largest of them needs.
-
-    Examples
-    --------
-    >>> AmountFormat([12345.6, 20])(1234.56), AmountFormat([0.0321])(0.0321), AmountFormat([5.0])(-0.001)
-    ('1,235', '0.0321', '0.00')
-    >>> AmountFormat([2e20])(1.5e20), AmountFormat([33.74], 4)(33.74), AmountFormat([1.0])(math.nan)
-    ('1.5e+20', '33.74', '')
-    """
+    """Formats amounts with as many decimals as the largest of them needs; NaN becomes an empty text."""
 
     def __init__(self, amounts: Iterable[float], digits: int = DIGITS) -> None:
         largest = max((abs(amount) for amount in amounts), default=1.0) or 1.0
@@ -45,7 +35,7 @@ class AmountFormat:
         self._readable = MIN_READABLE <= largest < MAX_READABLE
 
     def __call__(self, value: float) -> str:
-        """Format an amount; NaN becomes an empty text."""
+        """Format an amount."""
         if math.isnan(value):
             return ""
         if not self._readable:
@@ -57,11 +47,255 @@ class AmountFormat:
         return f"{self(cost.low)} to {self(cost.high)}"
 
 
-def _amount_format(evaluation: RuleEvaluation) -> AmountFormat:
-    cost = evaluation.cost
-    if cost.target == "population":
-        return AmountFormat([cost.estimate or cost.high], DIGITS_PER_ROW)
-    return AmountFormat([cost.high, cost.low, *(other.cost.estimate for other in evaluation.alternatives)])
+class DecisionText:
+    """Texts and tables of an evaluated rule."""
+
+    def __init__(self, evaluation: RuleEvaluation) -> None:
+        self.evaluation, self.problem, self.cost = evaluation, evaluation.problem, evaluation.cost
+        self.level = f"{100 * self.cost.level:g}%"
+        if self.cost.target == "population":
+            self.amount = AmountFormat([self.cost.estimate or self.cost.high], DIGITS_PER_ROW)
+        else:
+            others = (other.cost.estimate for other in evaluation.alternatives)
+            self.amount = AmountFormat([self.cost.high, self.cost.low, *others])
+
+    def page(self, top: int) -> list[str | TextTable]:
+        """Return all results as sentences and tables."""
+        blocks: list[Sequence[str | TextTable]] = [
+            [self._alternatives()],
+            self._confusion() if self.problem.error_costs else self._shares(),
+            self._cost_curve(),
+            *(self._segments(segments, top) for segments in self.evaluation.segments if top),
+            [*self._action_notes(), *self._labelled_notes(), *self._row_notes()],
+        ]
+        return [*self._head(), *(part for block in blocks if block for part in ("", *block))]
+
+    def line(self) -> str:
+        """Return the rule and its cost on one line."""
+        return f"{self._rule_sentence()}: {self._cost_sentence()}"
+
+    def _cost_sentence(self) -> str:
+        unit = "expected cost" if self.cost.target == "rows" else "expected cost per row"
+        return f"{unit} {self.amount(self.cost.estimate)}, {self.level} interval {self.amount.interval(self.cost)}"
+
+    def _rule_sentence(self) -> str:
+        rule, prediction = self.evaluation.rule, self.evaluation.prediction
+        if len(rule.actions) == 1:
+            name = rule.actions[0].name
+            if not self.problem.error_costs:
+                return f"{name}: every row"
+            return "act on every row" if name == ACT else "act on no row"
+        shown = [ACT] if self.problem.error_costs else [action.name for action in rule.actions]
+        ranges = zip(rule.actions, rule.edges[:-1], rule.edges[1:], strict=True)
+        return "; ".join(
+            f"{action.name} where {prediction} is {_score_range(low, high)}"
+            for action, low, high in ranges
+            if action.name in shown
+        )
+
+    def _rule_name(self, rule: Rule) -> str:
+        if not self.problem.error_costs:
+            return f"{rule.actions[0].name}: every row" if len(rule.actions) == 1 else "cheapest rule"
+        if len(rule.actions) == 1:
+            return "every row" if rule.actions[0].name == ACT else "no row"
+        return f"{self.evaluation.prediction} {'>=' if rule.actions[1].name == ACT else '<'} {rule.edges[1]:.4g}"
+
+    def _head(self) -> list[str]:
+        cost, amount = self.cost, self.amount
+        rows = f"{_rows(cost.rows)} rows{' by weight' if self.evaluation.table.weight is not None else ''}"
+        taken = {share.action: share.rows for share in cost.shares}
+        count = f"{_rows(taken.get(ACT, 0.0))} of {rows}" if self.problem.error_costs else rows
+        exceeded = [most for name, most in self.problem.capacity.items() if taken.get(name, 0.0) > most]
+        over = "" if self.evaluation.fits else f", above the capacity of {_rows(exceeded[0])}"
+        widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.half_widths.items())
+        change = f"{'raise' if cost.correction >= 0 else 'lower'} the estimate by {amount(abs(cost.correction))}"
+        evidence = f"; {cost.evidence} {change}"
+        if not cost.evidence:
+            evidence = " and assumes calibrated scores; pass --labelled to correct for miscalibration"
+        return [
+            f"{self._rule_sentence()}: {count}{over}",
+            self._cost_sentence(),
+            describe_problem(self.problem),
+            f"the interval covers {widths}{evidence}",
+        ]
+
+    def _alternatives(self) -> TextTable:
+        evaluation, amount = self.evaluation, self.amount
+        error_costs, interval = self.problem.error_costs, f"{self.level} interval"
+        rules: list[tuple[Rule, ExpectedCost, bool, ExpectedCost | None]] = [(evaluation.rule, self.cost, True, None)]
+        rules += [(other.rule, other.cost, other.fits, other.saving) for other in evaluation.alternatives]
+        rows: list[tuple[str, ...]] = []
+        for rule, cost, fits, saving in rules:
+            acted = sum(share.rows for share in cost.shares if share.action == ACT)
+            first = [
+                self._rule_name(rule) + ("" if fits else " (above capacity)"),
+                *([_rows(acted)] if error_costs else []),
+            ]
+            saved = ["", ""] if saving is None else [amount(saving.estimate), amount.interval(saving)]
+            rows.append((*first, amount(cost.estimate), amount.interval(cost), *saved))
+        names = ("act on", "rows") if error_costs else ("rule",)
+        return TextTable((*names, "cost", interval, "rule saves", interval), rows, ("rows", "interval"))
+
+    def _shares(self) -> list[str | TextTable]:
+        shares, edges = self.cost.shares, self.evaluation.rule.edges
+        amount = self.amount if self.cost.target == "rows" else AmountFormat([abs(share.cost) for share in shares])
+        rows: list[tuple[str, ...]] = [
+            (share.action, _score_range(low, high), _rows(share.rows), f"{share.positives:,.0f}", amount(share.cost))
+            for share, low, high in zip(shares, edges[:-1], edges[1:], strict=True)
+        ]
+        table = TextTable(("action", "scores", "rows", "positives", "cost"), rows)
+        return ["expected per action, before any correction", table]
+
+    def _confusion(self) -> list[str | TextTable]:
+        confusion = self.evaluation.confusion
+        if confusion is None:
+            return []
+        counts = {
+            "true positives": confusion.tp, "false negatives (misses)": confusion.fn,
+            "false positives (false alarms)": confusion.fp, "true negatives": confusion.tn,
+        }  # fmt: skip
+        write = (lambda value: f"{value:,.0f}") if confusion.target == "rows" else number
+        rows: list[tuple[str, ...]] = [(name, *map(write, values)) for name, values in counts.items()]
+        for name, values in (("recall", confusion.recall), ("precision", confusion.precision)):
+            if not any(map(math.isnan, values)):
+                rows.append((name, *(f"{100 * value:.1f}%" for value in values)))
+        head = "expected rows" if confusion.target == "rows" else "expected share of the population"
+        return [TextTable((head, "estimate", "low", "high"), rows)]
+
+    def _cost_curve(self) -> list[str | TextTable]:
+        points = self.evaluation.cost_curve
+        if not points:
+            return []
+        origin = min(0.0, *(point.cost for point in points))
+        longest = (max(point.cost for point in points) - origin) or 1.0
+        marks = {self.problem.threshold: "given"}
+        marks[threshold_of(self.evaluation.best.rule)] = "best before correction" if self.cost.evidence else "best"
+        rows: list[tuple[str, ...]] = []
+        for threshold, acted, cost, fits in points:
+            name = "every row" if threshold == 0 else "no row" if math.isinf(threshold) else f"{threshold:.4g}"
+            name += f"  <- {marks[threshold]}" if threshold in marks else ""
+            bar = _bar((cost - origin) / longest) if fits else "above capacity"
+            rows.append((name, _rows(acted), self.amount(cost), bar))
+        return [TextTable(("threshold", "rows", "cost", ""), rows, ("rows",), bars=True)]
+
+    def _segments(self, segments: SegmentCosts, top: int) -> list[str | TextTable]:
+        """Return the table of one segmentation, the largest costs first and the sum last."""
+        error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
+        actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
+        ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
+        labelled_rows, without = segments.segmentation.labelled_rows, set(segments.without_labelled)
+        shown = [(f"{name} *" if name in without else name, cost, labelled_rows[name]) for name, cost in ordered[:top]]
+        if labelled:
+            shown.append((f"sum of segments{' *' if without else ''}", segments.total, sum(labelled_rows.values())))
+        rows: list[tuple[str, ...]] = []
+        for name, cost, count in shown:
+            taken = {share.action: share.rows for share in cost.shares}
+            cells = [_rows(cost.rows), *(_rows(taken.get(action, 0.0)) for action in actions)]
+            cells += [self.amount(value) for value in (cost.estimate, cost.low, cost.high)]
+            rows.append((name, *cells, *([f"{count:,}"] if labelled else [])))
+        acted = ["acted on"] if error_costs else [shorten(action) for action in actions]
+        names = ("segment", "rows", *acted, "cost", f"low, {self.level}", f"high, {self.level}")
+        table = TextTable((*names, *(["labelled"] if labelled else [])), rows, ("labelled", "rows"))
+        lines: list[str | TextTable] = [table]
+        hidden = [name in without for name, _ in ordered[top:]]
+        if hidden:
+            suffix = f", {sum(hidden):,} of them without labelled rows" if any(hidden) else ""
+            lines.append(f"{len(hidden):,} more{suffix}: --top {len(ordered)}")
+        if without:
+            lines.append("* without labelled rows: not corrected, and without an interval")
+        return lines
+
+    def _action_notes(self) -> Iterator[str]:
+        problem = self.problem
+        dominated = dominated_actions(problem.actions)
+        for name in dominated:
+            yield f"{action_phrase(problem, name)} is never worthwhile: another action costs less at every score"
+        if problem.error_costs:
+            return
+        limits = ["capacities"] if problem.capacity else []
+        limits += ["fixed costs"] if any(action.fixed for action in problem.actions) else []
+        reason = f"given these scores, {' and '.join(limits)}" if limits else "no score lies where it is cheapest"
+        used = {share.action for share in self.cost.shares if share.rows}
+        for action in problem.actions:
+            if action.name not in used and action.name not in dominated:
+                yield f"no row gets {action.name}: {reason}"
+
+    def _labelled_notes(self) -> Iterator[str]:
+        evaluation, labelled = self.evaluation, self.evaluation.labelled
+        if labelled is None:
+            return
+        assert labelled.outcome is not None
+        columns = (labelled.outcome, labelled.prediction)
+        observed, expected = (100 * float(np.average(column, weights=labelled.weight)) for column in columns)
+        weighted = "" if labelled.weight is None else " by weight"
+        verdict = "the scores are miscalibrated" if evaluation.miscalibrated else "no significant miscalibration"
+        yield (
+            f"{len(labelled):,} labelled rows: {observed:.3g}% positive{weighted}, {expected:.3g}% expected; {verdict} "
+            f"(p = {number(evaluation.p_value, 2)})"
+        )
+        if evaluation.reversed_scores:
+            yield (
+                f"higher scores go with fewer positives (AUC {evaluation.auc:.3g} on the labelled rows): check whether the "
+                "outcome is inverted"
+            )
+        yield (
+            f"the score distribution {'differs from' if evaluation.shifted else 'matches'} that of the labelled rows "
+            f"(largest difference of distribution functions {self.cost.distance:.3f})"
+        )
+        if labelled.unlabelled:
+            yield f"{labelled.unlabelled:,} labelled rows without an outcome were dropped"
+
+    def _row_notes(self) -> Iterator[str]:
+        tables = (self.evaluation.table, self.evaluation.labelled)
+        weightless = sum(table.weightless for table in tables if table is not None)
+        if weightless:
+            yield f"{weightless:,} rows of weight 0 were dropped"
+        if any(action.fixed for action in self.evaluation.rule.actions):
+            if self.cost.target == "population":
+                yield "the cost per row does not include fixed costs"
+            elif self.evaluation.segments:
+                yield "fixed costs are part of the total, but of no segment"
+
+    def data(self) -> dict[str, Any]:
+        """Return all results as plain data."""
+        evaluation, rule = self.evaluation, self.evaluation.rule
+        data: dict[str, Any] = {
+            "rule": self._rule_sentence(),
+            "threshold": rule.edges[1] if len(rule.actions) == 2 else None,
+            "alternatives": [{**other._asdict(), "rule": self._rule_name(other.rule)} for other in evaluation.alternatives],
+            "by_segment": {name: cost for segments in evaluation.segments for name, cost in segments.costs.items()},
+            "segment_sums": {
+                " & ".join(segments.segmentation.by): replace(segments.total, by_segment={})
+                for segments in evaluation.segments
+            },
+            "without_labelled_rows": [name for segments in evaluation.segments for name in segments.without_labelled],
+            "labelled": None,
+        }
+        if evaluation.labelled is not None:
+            names = ("calibration", "p_value", "miscalibrated", "shifted", "auc", "reversed_scores")
+            data["labelled"] = {
+                "rows": len(evaluation.labelled),
+                "distance": self.cost.distance,
+                **{name: getattr(evaluation, name) for name in names},
+            }
+        shown = {name: getattr(evaluation, name) for name in ("fits", "cost", "confusion", "cost_curve", "best")}
+        plain: dict[str, Any] = to_plain({**data, **shown})
+        return plain
+
+    def notes(self) -> Iterator[str]:
+        """Describe rows, segments, rule and interval for --verbose."""
+        evaluation, cost, labelled = self.evaluation, self.cost, self.evaluation.labelled
+        yield f"rows: {len(evaluation.table):,}, score {evaluation.prediction}"
+        if labelled is None:
+            yield "no labelled rows: the scores are assumed to be calibrated"
+        else:
+            yield f"labelled rows: {len(labelled):,}; they change the cost by {cost.correction:+.6g}"
+        for segments in evaluation.segments:
+            segmentation = segments.segmentation
+            yield f"segments by {' x '.join(segmentation.by)}: {len(segmentation.names):,}"
+        yield f"rule: {'given by --threshold' if self.problem.threshold is not None else 'the cheapest by the scores'}"
+        widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())
+        yield f"interval at {self.level}, for {cost.target}: {widths}"
 
 
 def _rows(count: float) -> str:
@@ -69,163 +303,10 @@ def _rows(count: float) -> str:
     return f"{round(count, 1):,.10g}"
 
 
-def _level(evaluation: RuleEvaluation) -> str:
-    return f"{100 * evaluation.cost.level:g}%"
-
-
-def _unit(evaluation: RuleEvaluation) -> str:
-    return "expected cost" if evaluation.cost.target == "rows" else "expected cost per row"
-
-
-# Rules
-
-
-def rule_sentence(evaluation: RuleEvaluation) -> str:
-    """Describe the rule in a sentence."""
-    rule, prediction = evaluation.rule, evaluation.prediction
-    if len(rule.actions) == 1:
-        name = rule.actions[0].name
-        if not evaluation.problem.error_costs:
-            return f"{name}: every row"
-        return "act on every row" if name == ACT else "act on no row"
-    if evaluation.problem.error_costs:
-        acting = next(index for index, action in enumerate(rule.actions) if action.name == ACT)
-        return f"act where {prediction} {_condition(*rule.edges[acting : acting + 2])}"
-    parts = zip(rule.actions, rule.edges[:-1], rule.edges[1:], strict=True)
-    return "; ".join(f"{action.name} where {prediction} {_condition(low, high)}" for action, low, high in parts)
-
-
-def _condition(low: float, high: float) -> str:
+def _score_range(low: float, high: float) -> str:
     if low == -math.inf:
-        return f"is below {high:.4g}"
-    return f"is {low:.4g} or more" if high == math.inf else f"is {low:.4g} to below {high:.4g}"
-
-
-def rule_name(evaluation: RuleEvaluation, rule: Rule) -> str:
-    """Name a rule in a table."""
-    if not evaluation.problem.error_costs:
-        return f"{rule.actions[0].name}: every row" if len(rule.actions) == 1 else "cheapest rule"
-    if len(rule.actions) == 1:
-        return "every row" if rule.actions[0].name == ACT else "no row"
-    sign = ">=" if rule.actions[1].name == ACT else "<"
-    return f"{evaluation.prediction} {sign} {rule.edges[1]:.4g}"
-
-
-# The page
-
-
-def decision_line(evaluation: RuleEvaluation) -> str:
-    """Return the rule and its cost on one line."""
-    return f"{rule_sentence(evaluation)}: {_cost_line(evaluation, _amount_format(evaluation))}"
-
-
-def _cost_line(evaluation: RuleEvaluation, amount: AmountFormat) -> str:
-    cost = evaluation.cost
-    return f"{_unit(evaluation)} {amount(cost.estimate)}, {_level(evaluation)} interval {amount.interval(cost)}"
-
-
-def decision_page(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str | TextTable]:
-    """Return all results as sentences and tables."""
-    amount = _amount_format(evaluation)
-    blocks: list[Sequence[str | TextTable]] = [
-        [_alternatives_table(evaluation, amount)],
-        _confusion_table(evaluation) if evaluation.problem.error_costs else _shares_table(evaluation, amount),
-        _cost_curve_table(evaluation, amount),
-        *(_segment_table(evaluation, costs, amount, arguments.top) for costs in evaluation.segments if arguments.top),
-        [*_action_notes(evaluation), *_labelled_notes(evaluation), *_row_notes(evaluation)],
-        correction_steps(evaluation, arguments),
-    ]
-    return [*_head(evaluation, amount), *(part for block in blocks if block for part in ("", *block))]
-
-
-def _head(evaluation: RuleEvaluation, amount: AmountFormat) -> list[str]:
-    cost, problem = evaluation.cost, evaluation.problem
-    rows = f"{_rows(cost.rows)} rows{' by weight' if evaluation.table.weight is not None else ''}"
-    taken = {share.action: share.rows for share in cost.shares}
-    count = f"{_rows(taken.get(ACT, 0.0))} of {rows}" if problem.error_costs else rows
-    exceeded = [most for name, most in problem.capacity.items() if taken.get(name, 0.0) > most]
-    over = "" if evaluation.fits else f", above the capacity of {_rows(exceeded[0])}"
-    widths = " and ".join(f"{name} (±{amount(half)})" for name, half in cost.half_widths.items())
-    lines = [
-        f"{rule_sentence(evaluation)}: {count}{over}",
-        _cost_line(evaluation, amount),
-        describe_problem(problem),
-    ]
-    if not cost.evidence:
-        return [
-            *lines,
-            f"the interval covers {widths} and assumes calibrated scores; pass --labelled to correct for miscalibration",
-        ]
-    change = f"{'raise' if cost.correction >= 0 else 'lower'} the estimate by {amount(abs(cost.correction))}"
-    return [*lines, f"the interval covers {widths}; {cost.evidence} {change}"]
-
-
-def _alternatives_table(evaluation: RuleEvaluation, amount: AmountFormat) -> TextTable:
-    error_costs, interval = evaluation.problem.error_costs, f"{_level(evaluation)} interval"
-    rules: list[tuple[Rule, ExpectedCost, bool, ExpectedCost | None]] = [(evaluation.rule, evaluation.cost, True, None)]
-    rules += [(other.rule, other.cost, other.fits, other.saving) for other in evaluation.alternatives]
-    rows: list[tuple[str, ...]] = []
-    for rule, cost, fits, saving in rules:
-        acted = sum(share.rows for share in cost.shares if share.action == ACT)
-        name = rule_name(evaluation, rule) + ("" if fits else " (above capacity)")
-        saved = ("", "") if saving is None else (amount(saving.estimate), amount.interval(saving))
-        rows.append((
-            name, *([_rows(acted)] if error_costs else []), amount(cost.estimate), amount.interval(cost), *saved
-        ))  # fmt: skip
-    first = ("act on", "rows") if error_costs else ("rule",)
-    return TextTable((*first, "cost", interval, "rule saves", interval), rows, ("rows", "interval"))
-
-
-def _shares_table(evaluation: RuleEvaluation, amount: AmountFormat) -> list[str | TextTable]:
-    rule, shares = evaluation.rule, evaluation.cost.shares
-    total = amount if evaluation.cost.target == "rows" else AmountFormat([abs(share.cost) for share in shares])
-    rows: list[tuple[str, ...]] = [
-        (share.action, _condition(low, high)[3:], _rows(share.rows), f"{share.positives:,.0f}", total(share.cost))
-        for share, low, high in zip(shares, rule.edges[:-1], rule.edges[1:], strict=True)
-    ]
-    return [
-        "expected per action, before any correction",
-        TextTable(("action", "scores", "rows", "positives", "cost"), rows),
-    ]
-
-
-def _confusion_table(evaluation: RuleEvaluation) -> list[str | TextTable]:
-    confusion = evaluation.confusion
-    if confusion is None:
-        return []
-    counts = (
-        ("true positives", confusion.tp),
-        ("false negatives (misses)", confusion.fn),
-        ("false positives (false alarms)", confusion.fp),
-        ("true negatives", confusion.tn),
-    )
-    write = (lambda value: f"{value:,.0f}") if confusion.target == "rows" else number
-    rows: list[tuple[str, ...]] = [(name, *map(write, values)) for name, values in counts]
-    rows += [
-        (name, *(f"{100 * value:.1f}%" for value in values))
-        for name, values in (("recall", confusion.recall), ("precision", confusion.precision))
-        if not any(map(math.isnan, values))
-    ]
-    head = "expected rows" if confusion.target == "rows" else "expected share of the population"
-    return [TextTable((head, "estimate", "low", "high"), rows)]
-
-
-def _cost_curve_table(evaluation: RuleEvaluation, amount: AmountFormat) -> list[str | TextTable]:
-    """Draw the cost of thresholds as bars and mark the best one."""
-    if not evaluation.cost_curve:
-        return []
-    costs = [point.cost for point in evaluation.cost_curve]
-    origin = min(0.0, *costs)
-    longest = (max(costs) - origin) or 1.0
-    best = threshold_of(evaluation.best.rule)
-    best_mark = "best before correction" if evaluation.cost.evidence else "best"
-    rows: list[tuple[str, ...]] = []
-    for threshold, acted, cost, fits in evaluation.cost_curve:
-        mark = best_mark if threshold == best else "given" if threshold == evaluation.problem.threshold else ""
-        name = "every row" if threshold == 0 else "no row" if math.isinf(threshold) else f"{threshold:.4g}"
-        bar = _bar((cost - origin) / longest) if fits else "above capacity"
-        rows.append((f"{name}{f'  <- {mark}' if mark else ''}", _rows(acted), amount(cost), bar))
-    return [TextTable(("threshold", "rows", "cost", ""), rows, ("rows",), bars=True)]
+        return f"below {high:.4g}"
+    return f"{low:.4g} or more" if high == math.inf else f"{low:.4g} to below {high:.4g}"
 
 
 def _bar(share: float) -> str:
@@ -237,166 +318,3 @@ def _bar(share: float) -> str:
     except UnicodeEncodeError:
         return "#" * math.ceil(MAX_BAR_WIDTH * share)
     return bar
-
-
-def _segment_table(
-    evaluation: RuleEvaluation, segments: SegmentCosts, amount: AmountFormat, top: int
-) -> list[str | TextTable]:
-    """Return the table of one segmentation, the largest costs first and the sum last."""
-    problem, level = evaluation.problem, _level(evaluation)
-    actions = [ACT] if problem.error_costs else [action.name for action in evaluation.rule.actions]
-    ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
-    labelled_rows, has_labelled = segments.segmentation.labelled_rows, evaluation.labelled is not None
-    without = set(segments.without_labelled)
-    shown = [(f"{name} *" if name in without else name, cost, labelled_rows[name]) for name, cost in ordered[:top]]
-    if has_labelled:
-        shown.append((f"sum of segments{' *' if without else ''}", segments.total, sum(labelled_rows.values())))
-    rows: list[tuple[str, ...]] = []
-    for name, cost, labelled in shown:
-        taken = {share.action: share.rows for share in cost.shares}
-        cells = [_rows(cost.rows), *(_rows(taken.get(action, 0.0)) for action in actions)]
-        cells += [amount(value) for value in (cost.estimate, cost.low, cost.high)]
-        rows.append((name, *cells, *([f"{labelled:,}"] if has_labelled else [])))
-    acted = ["acted on"] if problem.error_costs else [shorten(action) for action in actions]
-    names = ("segment", "rows", *acted, "cost", f"low, {level}", f"high, {level}")
-    lines: list[str | TextTable] = [
-        TextTable((*names, *(["labelled"] if has_labelled else [])), rows, ("labelled", "rows"))
-    ]
-    hidden = ordered[top:]
-    if hidden:
-        count = sum(name in without for name, _ in hidden)
-        suffix = f", {count:,} of them without labelled rows" if count else ""
-        lines.append(f"{len(hidden):,} more{suffix}: --top {len(ordered)}")
-    if without:
-        lines.append("* without labelled rows: not corrected, and without an interval")
-    return lines
-
-
-# Notes
-
-
-def _action_notes(evaluation: RuleEvaluation) -> Iterator[str]:
-    problem = evaluation.problem
-    dominated = dominated_actions(problem.actions)
-    for name in dominated:
-        yield f"{action_phrase(problem, name)} is never worthwhile: another action costs less at every score"
-    if problem.error_costs:
-        return
-    limits = ["capacities"] if problem.capacity else []
-    limits += ["fixed costs"] if any(action.fixed for action in problem.actions) else []
-    reason = f"given these scores, {' and '.join(limits)}" if limits else "no score lies where it is cheapest"
-    used = {share.action for share in evaluation.cost.shares if share.rows}
-    for action in problem.actions:
-        if action.name not in used and action.name not in dominated:
-            yield f"no row gets {action.name}: {reason}"
-
-
-def _labelled_notes(evaluation: RuleEvaluation) -> Iterator[str]:
-    labelled = evaluation.labelled
-    if labelled is None:
-        return
-    assert labelled.outcome is not None
-    observed, expected = (
-        100 * float(np.average(column, weights=labelled.weight)) for column in (labelled.outcome, labelled.prediction)
-    )
-    weighted = "" if labelled.weight is None else " by weight"
-    verdict = "the scores are miscalibrated" if evaluation.miscalibrated else "no significant miscalibration"
-    yield (
-        f"{len(labelled):,} labelled rows: {observed:.3g}% positive{weighted}, {expected:.3g}% expected; {verdict} "
-        f"(p = {number(evaluation.p_value, 2)})"
-    )
-    if evaluation.reversed_scores:
-        yield (
-            f"higher scores go with fewer positives (AUC {evaluation.auc:.3g} on the labelled rows): check whether the "
-            "outcome is inverted"
-        )
-    compared = "differs from" if evaluation.shifted else "matches"
-    yield (
-        f"the score distribution {compared} that of the labelled rows (largest difference of distribution functions "
-        f"{evaluation.cost.distance:.3f})"
-    )
-    if labelled.unlabelled:
-        yield f"{labelled.unlabelled:,} labelled rows without an outcome were dropped"
-
-
-def _row_notes(evaluation: RuleEvaluation) -> Iterator[str]:
-    labelled = evaluation.labelled
-    weightless = evaluation.table.weightless + (0 if labelled is None else labelled.weightless)
-    if weightless:
-        yield f"{weightless:,} rows of weight 0 were dropped"
-    if any(action.fixed for action in evaluation.rule.actions):
-        if evaluation.cost.target == "population":
-            yield "the cost per row does not include fixed costs"
-        elif evaluation.segments:
-            yield "fixed costs are part of the total, but of no segment"
-
-
-def input_notes(
-    table: Table, labelled: Table | None, segmentations: Sequence[Segmentation], problem: DecisionProblem
-) -> Iterator[str]:
-    """Describe the rows, costs and segments for --verbose."""
-    yield f"rows: {len(table):,}, score {table.schema.prediction[0]}"
-    yield f"costs: {describe_problem(problem)}"
-    if labelled is None:
-        yield "no labelled rows: the scores are assumed to be calibrated"
-    else:
-        yield f"labelled rows: {len(labelled):,}; they correct the cost and widen its interval"
-    for segmentation in segmentations:
-        empty = sum(not rows for rows in segmentation.labelled_rows.values()) if labelled is not None else 0
-        without = f", {empty:,} of them without labelled rows" if empty else ""
-        yield f"segments by {' x '.join(segmentation.by)}: {len(segmentation.names):,}{without}"
-
-
-def result_notes(evaluation: RuleEvaluation) -> Iterator[str]:
-    """Describe the choice of the rule and its interval for --verbose."""
-    cost = evaluation.cost
-    yield f"rule: {'given by --threshold' if evaluation.problem.threshold is not None else 'the cheapest by the scores'}"
-    yield f"within the capacities: {'yes' if evaluation.fits else 'no'}"
-    widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())
-    yield f"interval at {_level(evaluation)}, for {cost.target}: {widths}"
-    if cost.evidence:
-        yield f"correction from {cost.evidence}: {cost.correction:+.6g}"
-
-
-# Data
-
-
-def decision_data(evaluation: RuleEvaluation) -> dict[str, Any]:
-    """Return all results as plain data."""
-    labelled = None
-    if evaluation.labelled is not None and evaluation.calibration is not None:
-        labelled = {
-            "rows": len(evaluation.labelled),
-            "calibration": evaluation.calibration.to_dict(),
-            "p_value": evaluation.p_value,
-            "miscalibrated": evaluation.miscalibrated,
-            "shifted": evaluation.shifted,
-            "distance": evaluation.cost.distance,
-            "auc": to_jsonable(evaluation.auc),
-            "reversed": evaluation.reversed_scores,
-        }
-    return {
-        "rule": rule_sentence(evaluation),
-        "threshold": to_jsonable(evaluation.rule.edges[1]) if len(evaluation.rule.actions) == 2 else None,
-        "fits": evaluation.fits,
-        "cost": evaluation.cost.to_dict(),
-        "alternatives": [
-            {
-                "rule": rule_name(evaluation, other.rule),
-                "fits": other.fits,
-                "cost": other.cost.to_dict(),
-                "saving": {name: getattr(other.saving, name) for name in ("estimate", "low", "high", "level")},
-            }
-            for other in evaluation.alternatives
-        ],
-        "confusion": None if evaluation.confusion is None else evaluation.confusion.to_dict(),
-        "cost_curve": [to_jsonable(point._asdict()) for point in evaluation.cost_curve],
-        "best": evaluation.best.to_dict(),
-        "by_segment": {name: cost.to_dict() for segments in evaluation.segments for name, cost in segments.costs.items()},
-        "segment_sums": {
-            " & ".join(segments.segmentation.by): segments.total.to_dict() | {"by_segment": {}}
-            for segments in evaluation.segments
-        },
-        "without_labelled_rows": [name for segments in evaluation.segments for name in segments.without_labelled],
-        "labelled": labelled,
-    }
