@@ -53,7 +53,7 @@ class Case:
     plain : mapping
         Parameters that hold out no rows. The held-out rows depend on the content of the rows, and the gain a round needs
         depends on their number: laws that change either are laws of the method without held-out rows.
-    refused : mapping
+    invalid : mapping
         Parameter to invalid values.
     """
 
@@ -62,7 +62,7 @@ class Case:
     order: float = 0.0
     counts: float = 0.0
     plain: Mapping[str, Any] = field(default_factory=dict)
-    refused: Mapping[str, list[Any]] = field(default_factory=dict)
+    invalid: Mapping[str, list[Any]] = field(default_factory=dict)
 
     @property
     def prediction(self) -> list[str]:
@@ -509,7 +509,7 @@ def law_a_grid_search_and_a_pipeline_run(case):
 
 def law_invalid_parameters_are_rejected(case):
     data = rows(case.task, 60)
-    for name, values in case.refused.items():
+    for name, values in case.invalid.items():
         for value in values:
             with pytest.raises(ArgumentError, match=name.split("_")[0]):
                 fit(case, data, **{name: value})

@@ -30,10 +30,10 @@ from trueup.metrics.levelsets import discretize, k2
 
 # ------------------------------------------------------------------ the laws
 
-WHOLE = [0, -1, 1.5, "3", True]
-REFUSED = {
-    "depth": [*WHOLE, 11, None], "levels": [*WHOLE, None], "min_rows": [*WHOLE, None], "bins": [*WHOLE, 1, 100_000, None],
-    "rounds": WHOLE, "threads": WHOLE, "random_state": [-1, 1.5, None, True],
+NOT_COUNTS = [0, -1, 1.5, "3", True]
+INVALID = {
+    "depth": [*NOT_COUNTS, 11, None], "levels": [*NOT_COUNTS, None], "min_rows": [*NOT_COUNTS, None], "bins": [*NOT_COUNTS, 1, 100_000, None],
+    "rounds": NOT_COUNTS, "threads": NOT_COUNTS, "random_state": [-1, 1.5, None, True],
     "learning_rate": [0.0, -0.1, 1.1, "fast", float("nan"), True, None], "l2": [-1, None, float("nan"), "x"],
     "gate": [-1, "no", float("nan"), True], "alpha": [0, -0.1, "x", 1e-9, True], "bound": [0, -1, None, "x"],
     "spacing": ["even", None, 1], "learner": ["forest", None, 3, Ridge], "limits": [(1,), (2, 1), "ab", 3, (0, float("inf")), (-1.7e308, 1.7e308)],
@@ -49,7 +49,7 @@ def lsboost(**own):
 
 FIXED = {"order": 1e-12, "counts": 0.1, "plain": {"stopping": None, "rounds": 3}}
 CASES = {
-    "default": Case(lsboost(), **FIXED, refused=REFUSED),
+    "default": Case(lsboost(), **FIXED, invalid=INVALID),
     "on a grid": Case(lsboost(spacing="equal", levels=12, stopping=None, min_rows=20), **FIXED),
     "linear": Case(lsboost(learner="linear", stopping=tu.CrossValidation(3), gate=None), **FIXED | {"order": 1e-9}),
     "regression": Case(
