@@ -15,12 +15,14 @@ from trueup.errors import ArgumentError
 from trueup.reports.model import (
     SIGMA_MEANING,
     STATE_MEANING,
-    AuditView,
     Cell,
     CurveView,
     Name,
     Section,
     TableView,
+    audit_metrics,
+    audit_settings,
+    brier_terms,
     column,
     column_names,
     count_cell,
@@ -75,21 +77,20 @@ def compared_step(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything a page shows of several audits; ``findings`` has per table row the finding of each audit."""
+    """What a page shows of several audits together.
+
+    ``findings`` has per table row the finding of each audit; ``settings`` has one entry if they are the same for all.
+    """
 
     headline: str
     summary: str
     step: NextStep
-    audits: tuple[AuditView, ...]
+    overall: tuple[CurveView, ...]
     pairs: tuple[tuple[Name, tuple[CurveView, ...]], ...]
     metrics: tuple[tuple[str, tuple[str, ...], str], ...]
     table: TableView
     findings: tuple[Sequence[Finding | None], ...]
-
-    @property
-    def same_settings(self) -> bool:
-        """Whether all audits have the same settings, so that the page shows them once."""
-        return all(view.settings == self.audits[0].settings for view in self.audits)
+    settings: Mapping[str, tuple[tuple[str, str], ...]]
 
 
 def compare(
@@ -106,18 +107,21 @@ def compare(
     }
     probabilities = all(result.schema.task != "regression" for result in results)
     axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
-    views = tuple(AuditView(result, vocabulary, name, axis) for name, result in audits.items())
     headline, summary = _sentences(audits, vocabulary)
+    settings = {name: audit_settings(result, vocabulary) for name, result in audits.items()}
     return Comparison(
         headline=headline,
         summary=summary,
         step=compared_step(audits, vocabulary, training_rows=training_rows),
-        audits=views,
+        overall=tuple(
+            view_curve(result, result.overall, vocabulary, axis, large=True, name=name) for name, result in audits.items()
+        ),
+        settings={"": next(iter(settings.values()))} if len(set(settings.values())) == 1 else settings,
         pairs=tuple(
             (Name.of(_segment(pair)), _curves(audits, pair, vocabulary, probabilities=probabilities))
             for pair in _pairs_to_plot(results, findings.values())
         ),
-        metrics=_metrics(views),
+        metrics=_metrics(results, vocabulary),
         table=_table(audits, findings, ranks, vocabulary),
         findings=tuple(findings.values()),
     )
@@ -164,9 +168,11 @@ def _curves(
     )
 
 
-def _metrics(views: Sequence[AuditView]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+def _metrics(results: Sequence[Audit], vocabulary: Vocabulary) -> tuple[tuple[str, tuple[str, ...], str], ...]:
     """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
-    tables = [{item.name: item for item in (*view.metrics, *view.brier[1:3])} for view in views]
+    tables = [
+        {item.name: item for item in (*audit_metrics(result, vocabulary), *brier_terms(result)[1:3])} for result in results
+    ]
     meanings = {name: item.detail for table in tables for name, item in table.items()}
     return tuple(
         (name, tuple(table[name].value.lstrip("−+ ") if name in table else "-" for table in tables), meaning)

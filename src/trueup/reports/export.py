@@ -11,16 +11,15 @@ from trueup._validate import check_integer
 from trueup.audits.result import COLUMNS
 from trueup.audits.text import describe_error, shorten
 from trueup.data.frame import to_jsonable
-from trueup.reports.compare import Comparison
-from trueup.reports.model import Section
+from trueup.reports.model import Section, audit_metrics, brier_terms, key_figures
 from trueup.reports.page import build_page, name_audits
-from trueup.reports.text import count_segments, verdict_statement
+from trueup.reports.text import audit_notes, count_segments, next_step, provenance, verdict_statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from trueup.audits.result import Audit
-    from trueup.reports.model import AuditView, Cell
+    from trueup.reports.model import Cell
     from trueup.reports.profiles.profile import Profile, Vocabulary
     from trueup.reports.text import NextStep
 
@@ -54,21 +53,23 @@ def markdown(
     check_integer("top", top, 0)
     page = build_page(results, title=title, profile=profile, fix=fix, max_rows=top)
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
-    views = page.view.audits if isinstance(page.view, Comparison) else (page.view,)
-    verdicts = [_verdict(audit, vocabulary) for audit in page.audits.values()]
-    if isinstance(page.view, Comparison):
-        verdicts = [f"- {code(name)}: {verdict}" for name, verdict in zip(page.audits, verdicts, strict=True)]
-        verdicts = ["\n".join(verdicts), prose(f"{page.view.headline}. {page.view.summary}")]
-    parts = [f"## {prose(page.title)}", *verdicts, _step(page.view.step), _figures(views)]
+    parts = [_verdict(audit, vocabulary) for audit in page.audits.values()]
+    step = next_step(last, vocabulary)
+    if page.comparison is not None:
+        verdicts = [f"- {code(name)}: {verdict}" for name, verdict in zip(page.audits, parts, strict=True)]
+        parts = ["\n".join(verdicts), prose(f"{page.comparison.headline}. {page.comparison.summary}")]
+        step = page.comparison.step
+    parts = [f"## {prose(page.title)}", *parts, _step(step), _figures(page.audits, vocabulary)]
     if page.table.rows:
         parts += _section(Section(f"Worst {vocabulary.segments}", "", page.table), top)
     for section in page.sections:
         parts += _section(section)
     for section in page.fix:
         parts += _section(section, MAX_CORRECTIONS)
-    parts += _limits(views[-1], last, vocabulary)
+    parts += _limits(last, vocabulary)
     items = [
-        f"{prose(label)} {code(text, 400) if is_code else prose(text)}" for label, text, is_code in views[-1].provenance
+        f"{prose(label)} {code(text, 400) if is_code else prose(text)}"
+        for label, text, is_code in provenance(last, vocabulary)
     ]
     items.append(prose(f"at least {last.settings.min_rows:,} {vocabulary.rows} per {vocabulary.segment}"))
     parts.append(f"<sub>{' · '.join(items)}</sub>")
@@ -112,15 +113,18 @@ def _step(step: NextStep) -> str:
     return f"{prose(step.text)} {code(step.code, 400)}" + (f", {prose(step.after)}" if step.after else "")
 
 
-def _figures(views: Sequence[AuditView]) -> str:
+def _figures(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> str:
     """Return a table of key figures and metrics, with a column per audit."""
     columns = [
-        {figure.name: figure.value + f" ({figure.detail})" * bool(figure.detail) for figure in view.figures}
-        | {item.name: item.value.lstrip("−+ ") for item in (*view.metrics, *view.brier[1:3])}
-        for view in views
+        {
+            figure.name: figure.value + f" ({figure.detail})" * bool(figure.detail)
+            for figure in key_figures(audit, vocabulary)
+        }
+        | {item.name: item.value.lstrip("−+ ") for item in (*audit_metrics(audit, vocabulary), *brier_terms(audit)[1:3])}
+        for audit in audits.values()
     ]
     labels = dict.fromkeys(label for column in columns for label in column)
-    headings = ["", *(code(view.name) if view.name else "all rows" for view in views)]
+    headings = ["", *(code(name) if name else "all rows" for name in audits)]
     return _table(headings, ([prose(label), *(column.get(label, "-") for column in columns)] for label in labels))
 
 
@@ -148,8 +152,8 @@ def _cell(cell: Cell) -> str:
     return f"**{prose(cell.text)}**" if cell.state == "flagged" else prose(cell.text)
 
 
-def _limits(view: AuditView, audit: Audit, vocabulary: Vocabulary) -> list[str]:
-    lines = [prose(note) for note in view.notes]
+def _limits(audit: Audit, vocabulary: Vocabulary) -> list[str]:
+    lines = [prose(note) for note in audit_notes(audit, vocabulary)]
     untested = len(audit) - audit.tested
     if untested:
         lines.append(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,16 +13,11 @@ from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten
 from trueup.reports import plots
 from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import (
-    NextStep,
     audit_notes,
     count_text,
-    detectable_shifts,
     interval_text,
     nearest_integer,
-    next_step,
     percent,
-    provenance,
-    summarize,
     summary_of,
 )
 
@@ -315,190 +309,133 @@ def signed(value: float) -> str:
 # One audit
 
 
-@dataclass(frozen=True)
-class AuditView:
-    """What a page shows of one audit, except the table of segments; ``axis`` is shared with other audits of the page."""
+def audit_state(audit: Audit) -> str:
+    """Return the key of `VERDICTS` for an audit."""
+    return "untested" if not audit.tested else "flagged" if audit.miscalibrated else "passed"
 
-    audit: Audit
-    vocabulary: Vocabulary = DEFAULT_VOCABULARY
-    name: str = ""
-    axis: plots.Axis | None = None
 
-    @property
-    def state(self) -> str:
-        """The key of `VERDICTS`."""
-        return "untested" if not self.audit.tested else "flagged" if self.audit.miscalibrated else "passed"
+def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+    """Return the size of the audit and of the errors."""
+    overall, rows, segments = audit.overall, vocabulary.rows, vocabulary.segments
+    mean = "mean outcome" if vocabulary.observed == DEFAULT_VOCABULARY.observed else vocabulary.observed
+    difference = Figure(f"observed - expected, all {rows}", signed(overall.bias))
+    if math.isfinite(overall.ratio) and overall.expected > 0:
+        interval = f"{percent(1 - audit.settings.alpha)} interval {interval_text(overall.ratio_low, overall.ratio_high)}"
+        difference = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval)
+    evidence = Figure("strongest evidence", "none")
+    if not math.isnan(audit.worst_sigma):
+        evidence = Figure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
+    weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
+    return (
+        Figure(rows, f"{audit.rows:,}", weight),
+        Figure(f"{segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
+        Figure(f"{segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
+        evidence,
+        difference,
+        Figure(
+            f"{mean}, all {rows}",
+            number(overall.observed, 4),
+            f"{vocabulary.expected} {number(overall.expected, 4)}",
+        ),
+    )
 
-    @property
-    def verdict(self) -> str:
-        """The verdict in two or three words."""
-        return VERDICTS[self.state]
 
-    @property
-    def summary(self) -> str:
-        """The result in two sentences."""
-        return summarize(self.audit, self.vocabulary)
+def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[CurveView]:
+    """Return the reliability curves of the worst segments."""
+    findings = audit.worst(min(MAX_CURVES + 1, audit.tested))
+    shown = [finding for finding in findings if finding.segment != audit.overall.segment]
+    return [view_curve(audit, finding, vocabulary) for finding in shown[:MAX_CURVES]]
 
-    @property
-    def step(self) -> NextStep:
-        """The recommended next step."""
-        return next_step(self.audit, self.vocabulary)
 
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """Size of the audit and of the errors."""
-        audit, overall, rows, segments = self.audit, self.audit.overall, self.vocabulary.rows, self.vocabulary.segments
-        mean = "mean outcome" if self.vocabulary.observed == DEFAULT_VOCABULARY.observed else self.vocabulary.observed
-        difference = Figure(f"observed - expected, all {rows}", signed(overall.bias))
-        if math.isfinite(overall.ratio) and overall.expected > 0:
-            interval = (
-                f"{percent(1 - audit.settings.alpha)} interval {interval_text(overall.ratio_low, overall.ratio_high)}"
-            )
-            difference = Figure(f"observed/expected, all {rows}", number(overall.ratio), interval)
-        evidence = Figure("strongest evidence", "none")
-        if not math.isnan(audit.worst_sigma):
-            evidence = Figure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
-        weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
-        return (
-            Figure(rows, f"{audit.rows:,}", weight),
-            Figure(f"{segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
-            Figure(f"{segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
-            evidence,
-            difference,
-            Figure(
-                f"{mean}, all {rows}",
-                number(overall.observed, 4),
-                f"{self.vocabulary.expected} {number(overall.expected, 4)}",
-            ),
+def audit_metrics(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+    """Return metrics of all rows that are defined for these outcomes, with 95% confidence intervals where known."""
+    summary = summary_of(audit)
+    scores = {} if summary is None else summary.scores
+    metrics = []
+    for key, (name, meaning) in METRICS.items():
+        value, half = scores.get(key, math.nan), 1.96 * scores.get(f"{key}_se", math.nan)
+        text = number(value, 4)
+        if half > 0 and math.isfinite(half):
+            decimals = min(max(1 - math.floor(math.log10(half)), 0), 12)
+            text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
+        metrics += [Figure(name, text, meaning)] if math.isfinite(value) else []
+    if math.isfinite(audit.mce_absolute):
+        meaning = f"largest sigma of all {vocabulary.segments}, in the units of the score; lower is better"
+        metrics.append(Figure(MULTICALIBRATION_ERROR, number(audit.mce_absolute, 4), meaning))
+    return tuple(metrics)
+
+
+def brier_terms(audit: Audit) -> tuple[BrierTerm, ...]:
+    """Decompose the Brier score: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
+    summary = summary_of(audit)
+    names = ("uncertainty", "discrimination", "miscalibration", "brier")
+    values = [math.nan if summary is None else summary.scores.get(name, math.nan) for name in names]
+    if not all(map(math.isfinite, values)):
+        return ()
+    uncertainty, discrimination, miscalibration, brier = values
+    remainder = uncertainty - discrimination
+    longest = max(uncertainty, brier) or 1.0
+    terms = (
+        ("uncertainty", uncertainty, "", "the score of always predicting the mean", 0.0, "plain"),
+        ("discrimination", discrimination, "− ", "gain from ranking rows by risk", remainder, "gain"),
+        ("miscalibration", miscalibration, "+ ", "loss that recalibration can remove", remainder, "loss"),
+        ("Brier score", brier, "= ", "total", 0.0, "total"),
+    )
+    scale = 100 / longest
+    return tuple(
+        BrierTerm(
+            name,
+            sign + number(value, 4),
+            meaning,
+            round(scale * max(start, 0.0), 2),
+            round(scale * max(value, 0.0), 2),
+            kind,
         )
+        for name, value, sign, meaning, start, kind in terms
+    )
 
-    @cached_property
-    def overall(self) -> CurveView:
-        """The overall reliability curve."""
-        return view_curve(self.audit, self.audit.overall, self.vocabulary, self.axis, large=True)
 
-    @cached_property
-    def path(self) -> plots.PathPlot | None:
-        """The cumulative differences."""
-        return plots.plot_path(self.audit, self.vocabulary)
+def shown_notes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
+    """Return the notes of the audit, shortened."""
+    notes = [shorten(note, 400) for note in audit_notes(audit, vocabulary)]
+    more = len(notes) - MAX_NOTES
+    return [*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else [])]
 
-    @property
-    def worst(self) -> list[CurveView]:
-        """Reliability curves of the worst segments."""
-        findings = self.audit.worst(min(MAX_CURVES + 1, self.audit.tested))
-        shown = [finding for finding in findings if finding.segment != self.audit.overall.segment]
-        return [view_curve(self.audit, finding, self.vocabulary) for finding in shown[:MAX_CURVES]]
 
-    @cached_property
-    def metrics(self) -> tuple[Figure, ...]:
-        """Metrics of all rows that are defined for these outcomes, with 95% confidence intervals where known."""
-        summary = summary_of(self.audit)
-        scores = {} if summary is None else summary.scores
-        metrics = []
-        for key, (name, meaning) in METRICS.items():
-            value, half = scores.get(key, math.nan), 1.96 * scores.get(f"{key}_se", math.nan)
-            text = number(value, 4)
-            if half > 0 and math.isfinite(half):
-                decimals = min(max(1 - math.floor(math.log10(half)), 0), 12)
-                text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
-            metrics += [Figure(name, text, meaning)] if math.isfinite(value) else []
-        if math.isfinite(self.audit.mce_absolute):
-            meaning = f"largest sigma of all {self.vocabulary.segments}, in the units of the score; lower is better"
-            metrics.append(Figure(MULTICALIBRATION_ERROR, number(self.audit.mce_absolute, 4), meaning))
-        return tuple(metrics)
+def untested_segments(audit: Audit) -> list[tuple[Name, str]]:
+    """Return names of segments that were listed but not tested, and why."""
+    ranks = range(audit.tested, min(audit.tested + MAX_UNTESTED, len(audit)))
+    return [(Name.of(finding.segment), finding.note) for finding in map(audit.finding, ranks)]
 
-    @cached_property
-    def brier(self) -> tuple[BrierTerm, ...]:
-        """Decomposition: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
-        summary = summary_of(self.audit)
-        names = ("uncertainty", "discrimination", "miscalibration", "brier")
-        values = [math.nan if summary is None else summary.scores.get(name, math.nan) for name in names]
-        if not all(map(math.isfinite, values)):
-            return ()
-        uncertainty, discrimination, miscalibration, brier = values
-        remainder = uncertainty - discrimination
-        longest = max(uncertainty, brier) or 1.0
-        terms = (
-            ("uncertainty", uncertainty, "", "the score of always predicting the mean", 0.0, "plain"),
-            ("discrimination", discrimination, "− ", "gain from ranking rows by risk", remainder, "gain"),
-            ("miscalibration", miscalibration, "+ ", "loss that recalibration can remove", remainder, "loss"),
-            ("Brier score", brier, "= ", "total", 0.0, "total"),
-        )
-        scale = 100 / longest
-        return tuple(
-            BrierTerm(
-                name,
-                sign + number(value, 4),
-                meaning,
-                round(scale * max(start, 0.0), 2),
-                round(scale * max(value, 0.0), 2),
-                kind,
-            )
-            for name, value, sign, meaning, start, kind in terms
-        )
 
-    @cached_property
-    def map(self) -> tuple[list[Name], list[list[MapCell | None]], int] | None:
-        """The map of columns against columns."""
-        return map_columns(self.audit, self.vocabulary)
+def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str], ...]:
+    """Return roles and settings of the audit."""
+    schema, settings = audit.schema, audit.settings
 
-    @property
-    def detectable(self) -> tuple[str, ...]:
-        """Which errors would have been detected."""
-        return detectable_shifts(self.audit, self.vocabulary)
+    def listed(names: Iterable[str], default: str = "none") -> str:
+        names = list(names)
+        more = len(names) - MAX_LISTED_NAMES
+        shown = ", ".join(shorten(name, 60) for name in names[:MAX_LISTED_NAMES])
+        return shown + (f" and {more:,} more" if more > 0 else "") or default
 
-    @property
-    def notes(self) -> list[str]:
-        """Notes of the audit."""
-        notes = [shorten(note, 400) for note in audit_notes(self.audit, self.vocabulary)]
-        more = len(notes) - MAX_NOTES
-        return [*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else [])]
-
-    @property
-    def untested(self) -> list[tuple[Name, str]]:
-        """Names of segments that were listed but not tested, and why."""
-        ranks = range(self.audit.tested, min(self.audit.tested + MAX_UNTESTED, len(self.audit)))
-        return [(Name.of(finding.segment), finding.note) for finding in map(self.audit.finding, ranks)]
-
-    @property
-    def more_untested(self) -> int:
-        """Number of untested segments that are not listed."""
-        return len(self.audit) - self.audit.tested - len(self.untested)
-
-    @cached_property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Roles and settings of the audit."""
-        schema, settings, vocabulary = self.audit.schema, self.audit.settings, self.vocabulary
-
-        def listed(names: Iterable[str], default: str = "none") -> str:
-            names = list(names)
-            more = len(names) - MAX_LISTED_NAMES
-            shown = ", ".join(shorten(name, 60) for name in names[:MAX_LISTED_NAMES])
-            return shown + (f" and {more:,} more" if more > 0 else "") or default
-
-        categorical = (feature.name for feature in schema.features if feature.kind == "categorical")
-        items = [
-            ("task", schema.task),
-            ("outcome", shorten(schema.outcome or "passed as values", 60)),
-            ("prediction", listed(schema.prediction)),
-            ("classes", listed(schema.classes, "")),
-            ("weight", shorten(schema.weight or "none", 60)),
-            (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features)),
-            ("categorical columns", listed(categorical)),
-            (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
-            (f"minimum {vocabulary.rows} per {vocabulary.segment}", f"{settings.min_rows:,}"),
-            ("significance level (alpha)", f"{settings.alpha:g}"),
-            ("p-values adjusted by", ADJUSTMENTS[settings.adjust]),
-            ("draws", f"{settings.draws:,}" if settings.draws else ""),
-            ("seed", str(settings.random_state) if settings.draws else ""),
-            (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
-        ]
-        return tuple((label, value) for label, value in items if value)
-
-    @property
-    def provenance(self) -> tuple[tuple[str, str, bool], ...]:
-        """What is needed to reproduce the audit."""
-        return provenance(self.audit, self.vocabulary)
+    categorical = (feature.name for feature in schema.features if feature.kind == "categorical")
+    items = [
+        ("task", schema.task),
+        ("outcome", shorten(schema.outcome or "passed as values", 60)),
+        ("prediction", listed(schema.prediction)),
+        ("classes", listed(schema.classes, "")),
+        ("weight", shorten(schema.weight or "none", 60)),
+        (f"columns that form {vocabulary.segments}", listed(feature.name for feature in schema.features)),
+        ("categorical columns", listed(categorical)),
+        (f"maximum columns per {vocabulary.segment}", str(settings.depth)),
+        (f"minimum {vocabulary.rows} per {vocabulary.segment}", f"{settings.min_rows:,}"),
+        ("significance level (alpha)", f"{settings.alpha:g}"),
+        ("p-values adjusted by", ADJUSTMENTS[settings.adjust]),
+        ("draws", f"{settings.draws:,}" if settings.draws else ""),
+        ("seed", str(settings.random_state) if settings.draws else ""),
+        (f"maximum number of {vocabulary.segments}", f"{settings.max_cells:,}"),
+    ]
+    return tuple((label, value) for label, value in items if value)
 
 
 # Segments

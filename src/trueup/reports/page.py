@@ -17,8 +17,9 @@ import trueup
 from trueup.audits.result import Audit
 from trueup.audits.text import number, shorten
 from trueup.errors import ArgumentError
+from trueup.reports import model, plots, text
 from trueup.reports.compare import Comparison, compare, fix_sections, looks_like_training_data
-from trueup.reports.model import STATES, AuditView, view_table
+from trueup.reports.model import view_table
 from trueup.reports.plots import axis_labels
 from trueup.reports.profiles.profile import Profile, load_profile
 from trueup.reports.profiles.sections import build_sections
@@ -26,10 +27,9 @@ from trueup.reports.text import count_text, interval_text, page_subject, percent
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from trueup._types import FloatArray
     from trueup.audits.result import Finding
     from trueup.reports.model import Section, TableView
 
@@ -126,7 +126,7 @@ def name_audits(results: Audit | Sequence[Audit] | Mapping[str, Audit]) -> dict[
 
 @dataclass(frozen=True)
 class Page:
-    """The contents of a page or a summary: ``view`` of one audit with its ``table``, or of several.
+    """The contents of a page or a summary: audits, the comparison of several, and the table of segments.
 
     ``findings`` has per row of the table the finding of each audit; ``sections`` of a profile are those of the last audit.
     """
@@ -134,7 +134,7 @@ class Page:
     title: str
     audits: Mapping[str, Audit]
     profile: Profile
-    view: AuditView | Comparison
+    comparison: Comparison | None
     table: TableView
     findings: Sequence[Sequence[Finding | None]]
     sections: tuple[Section, ...]
@@ -158,22 +158,21 @@ def build_page(
         )
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     vocabulary = profile.vocabulary
-    # First, since the views below make an audit release its rows.
+    # First, since what follows makes an audit release its rows.
     training_rows = fix is not None and looks_like_training_data(fix, audits)
     fix_parts = fix_sections(fix, audits, vocabulary, training_rows=training_rows)
     sections = build_sections(audits[-1], profile)
-    view: AuditView | Comparison
+    comparison = None
     if len(audits) > 1:
-        view = compare(named, vocabulary, training_rows=training_rows, max_rows=max_rows)
-        table, findings = view.table, view.findings
+        comparison = compare(named, vocabulary, training_rows=training_rows, max_rows=max_rows)
+        table, findings = comparison.table, comparison.findings
         sections = tuple(replace(part, title=f"{part.title}: {list(named)[-1]}") for part in sections)
         default_title = f"{profile.title}, compared" if profile.name != "general" else "Calibration audits compared"
     else:
-        view, default_title = AuditView(audits[0], vocabulary), profile.title
-        table = view_table(audits[0], vocabulary, max_rows)
+        default_title, table = profile.title, view_table(audits[0], vocabulary, max_rows)
         findings = tuple([finding] for finding in audits[0].worst(len(table.rows)))
     title = shorten(default_title if title is None else str(title), MAX_TITLE_LENGTH)
-    return Page(title, named, profile, view, table, findings, sections, fix_parts)
+    return Page(title, named, profile, comparison, table, findings, sections, fix_parts)
 
 
 def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: Any) -> str:
@@ -191,10 +190,12 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: An
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
     script = environment.get_template("script.html.j2").render()
     alpha = percent(last.settings.alpha)
-    template = "audit.html.j2" if isinstance(page.view, AuditView) else "compare.html.j2"
+    template = "audit.html.j2" if page.comparison is None else "compare.html.j2"
     return environment.get_template(template).render(
         title=page.title,
-        page=page.view,
+        audits=page.audits,
+        audit=last,
+        page=page.comparison,
         table=page.table,
         sections=page.sections,
         fix=page.fix,
@@ -204,7 +205,9 @@ def render(results: Audit | Sequence[Audit] | Mapping[str, Audit], **options: An
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         subject=page_subject(page.audits.values(), vocabulary),
         vocabulary=vocabulary,
-        states=STATES,
+        model=model,
+        plots=plots,
+        text=text,
         axes=axis_labels(vocabulary),
         regression=last.schema.task == "regression",
         alpha=alpha,
@@ -223,59 +226,56 @@ def _row_details(page: Page) -> str:
     """Return the figures and curves behind each table row as JSON."""
     audits, vocabulary = list(page.audits.values()), page.profile.vocabulary
     regression = any(audit.schema.task == "regression" for audit in audits)
-    counts = [] if regression else [f"{vocabulary.outcomes}, observed", f"{vocabulary.outcomes}, expected"]
-    labels = [
-        vocabulary.rows, *counts, vocabulary.observed, vocabulary.expected, "observed/expected",
-        f"{percent(1 - audits[0].settings.alpha)} interval", "sigma", "p-value", "adjusted p", "detectable", "note",
-    ]  # fmt: skip
+
+    def shift(finding: Finding) -> str:
+        largest = math.inf if regression else max(finding.expected, 1 - finding.expected)  # a rate lies in [0, 1]
+        text = f"a shift of {number(finding.mde, 2)} or more" if finding.mde <= largest else "no shift"
+        return "" if math.isnan(finding.mde) else text
+
+    counts: dict[str, Callable[[Finding], str]] = {
+        f"{vocabulary.outcomes}, observed": lambda f: count_text(f.weight * f.observed),
+        f"{vocabulary.outcomes}, expected": lambda f: count_text(f.weight * f.expected),
+    }
+    figures: list[tuple[str, Callable[[Finding], str]]] = [
+        (vocabulary.rows, lambda f: f"{f.n:,}"),
+        *([] if regression else counts.items()),
+        (vocabulary.observed, lambda f: number(f.observed, 4)),
+        (vocabulary.expected, lambda f: number(f.expected, 4)),
+        ("observed/expected", lambda f: number(f.ratio)),
+        (f"{percent(1 - audits[0].settings.alpha)} interval", lambda f: interval_text(f.ratio_low, f.ratio_high)),
+        ("sigma", lambda f: number(f.sigma)),
+        ("p-value", lambda f: number(f.p_value, 2)),
+        ("adjusted p", lambda f: number(f.p_adjusted, 2)),
+        ("detectable", shift),
+        ("note", lambda f: shorten(f.note, 200)),
+    ]
     details = {
         "names": [name if len(audits) > 1 else "" for name in page.audits],
         "regression": regression,
         "axes": axis_labels(vocabulary),
         "segments": vocabulary.segments,
-        "labels": labels,
+        "labels": [label for label, _ in figures],
         "rows": [
-            [None if f is None else [_detail_figures(f, regression=regression), _detail_curve(f)] for f in row]
+            [None if f is None else [[value(f) for _, value in figures], _rounded_curve(f)] for f in row]
             for row in page.findings
         ],
     }
-    return safe_json(details)
+    return json.dumps(details, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
 
 
-def safe_json(value: Any) -> str:
-    r"""Return JSON that can stand in a script element of a page: ASCII, without <, > and &."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
-
-
-def _detail_figures(finding: Finding, *, regression: bool) -> list[str]:
-    sums = [] if regression else [count_text(finding.weight * mean) for mean in (finding.observed, finding.expected)]
-    largest_shift = math.inf if regression else max(finding.expected, 1 - finding.expected)  # a rate lies in [0, 1]
-    shift = f"a shift of {number(finding.mde, 2)} or more" if finding.mde <= largest_shift else "no shift"
-    return [
-        f"{finding.n:,}", *sums, number(finding.observed, 4), number(finding.expected, 4), number(finding.ratio),
-        interval_text(finding.ratio_low, finding.ratio_high), number(finding.sigma), number(finding.p_value, 2),
-        number(finding.p_adjusted, 2), "" if math.isnan(finding.mde) else shift, shorten(finding.note, 200),
-    ]  # fmt: skip
-
-
-def _detail_curve(finding: Finding) -> list[list[float | None]] | None:
+def _rounded_curve(finding: Finding) -> list[list[float | None]] | None:
     """Return predicted, observed, interval ends and rows per bin; None if no curve was kept, [] if it has no bins."""
     curve = finding.curve
-    if curve is None:
-        return None
-    if not len(curve):
-        return []
-    digits = _digits(np.concatenate([curve.predicted, curve.observed]))
-
-    def rounded(values: FloatArray) -> list[float | None]:
-        return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
-
+    if curve is None or not len(curve):
+        return None if curve is None else []
+    # Four significant digits, and more for large values that lie close together.
+    means = np.concatenate([curve.predicted, curve.observed])
+    means = means[np.isfinite(means)]
+    span = float(np.ptp(means)) if len(means) else 0.0
+    extra = math.floor(math.log10(float(np.abs(means).max()) / span)) if span > 0 else 0
+    digits = min(4 + max(extra, 0), 16)
     columns = (curve.predicted, curve.observed, curve.low, curve.high)
-    return [*(rounded(column) for column in columns), curve.rows.tolist()]
-
-
-def _digits(values: FloatArray) -> int:
-    """Return the significant digits that a plot needs: four, and more for large values that lie close together."""
-    known = values[np.isfinite(values)]
-    span = float(np.ptp(known)) if len(known) else 0.0
-    return min(4 + max(math.floor(math.log10(float(np.abs(known).max()) / span)), 0), 16) if span > 0 else 4
+    rounded = (
+        [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in column.tolist()] for column in columns
+    )
+    return [*rounded, curve.rows.tolist()]

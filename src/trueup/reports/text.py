@@ -301,12 +301,6 @@ def page_subject(audits: Iterable[Audit], vocabulary: Vocabulary = DEFAULT_VOCAB
     return (*([files] if files else []), *count)
 
 
-def repeat_code(audit: Audit) -> str:
-    """Return the command or the Python call that repeats an audit."""
-    source = audit.source
-    return source.command if source is not None and source.command else audit_code(audit)
-
-
 def provenance(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tuple[tuple[str, str, bool], ...]:
     """List what is needed to reproduce an audit: label, text, and whether the text is code."""
     excluded = [f"{audit.unlabelled:,} without an outcome"] if audit.unlabelled else []
@@ -316,7 +310,7 @@ def provenance(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tup
         (vocabulary.rows, rows, False),
         ("columns", f"{len(audit.schema.features):,} that form {vocabulary.segments}", False),
     ]
-    files = audit.source.files if audit.source is not None else ()
+    files, command = (audit.source.files, audit.source.command) if audit.source is not None else ((), "")
     for name, size, digest in files[:MAX_FILES]:
         items += [("file", f"{shorten(name, 120)} ({size:,} bytes)", False), ("SHA-256", digest, True)]
     if len(files) > MAX_FILES:
@@ -327,7 +321,7 @@ def provenance(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> tup
     versions = f"trueup {trueup.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
     return (
         *items,
-        ("reproduce with", shorten(repeat_code(audit), 2000), True),
+        ("reproduce with", shorten(command or audit_code(audit), 2000), True),
         ("seed", str(audit.settings.random_state), False),
         ("versions", versions, False),
     )
