@@ -13,7 +13,7 @@ from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.binning import cut_by_mass
 from trueup.calibrators.explain import find_corrections
 from trueup.calibrators.lore.map import MAX_BINS, MAX_GAMMA, MIN_GAMMA, LocalMap, confidence_of, even_edges
-from trueup.calibrators.lore.selection import RESET, SHIFT, CandidateGrid, MapSelector, place_rows, pool_rows
+from trueup.calibrators.lore.selection import RESET, SHIFT, MapSelector, place_rows, pool_rows
 from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding, place_all
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import History, Holdout, Round
@@ -225,7 +225,9 @@ class LoRe(Calibrator):
         pooled = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, pooled)
         distinct = table.take(pooled.first)
-        selector = MapSelector(embedding, self._score_edges(distinct, pooled), self._grid(embedding), self.threads)
+        selector = MapSelector(
+            embedding, self._score_edges(distinct, pooled), *self._candidate_values(embedding), self.threads
+        )
         placed = place_rows(distinct, embedding, selector.edges)
         leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT
         if leave_one_out:
@@ -262,7 +264,8 @@ class LoRe(Calibrator):
         score, place = np.unique(confidence_of(distinct.prediction)[0] + 0.0, return_inverse=True)
         return cut_by_mass(score, np.bincount(place.ravel(), pooled.weight).astype(np.float64), bins)[0]
 
-    def _grid(self, embedding: Embedding) -> CandidateGrid:
+    def _candidate_values(self, embedding: Embedding) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+        """Return the gammas, shrinkages and moves to try."""
         auto = isinstance(self.gamma, str)
         gammas: tuple[float, ...] = GAMMAS if auto else (float(self.gamma),)
         if auto and isinstance(embedding, GroupSpace):
@@ -273,7 +276,7 @@ class LoRe(Calibrator):
         if not isinstance(self.shrinkage, str):
             shrinkages = (float(self.shrinkage),)
         moves = (RESET, SHIFT) if auto else (RESET,)
-        return CandidateGrid(gammas, shrinkages, moves if self.move == "auto" else (self.move,))
+        return gammas, shrinkages, moves if self.move == "auto" else (self.move,)
 
     def _history(self, selection: Selection, rows: str, *, kept: bool) -> History:
         chosen = selection.chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +30,7 @@ from trueup.kernels.laplace.equal import as_bytes
 from trueup.kernels.losses import log_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.lore.spaces import Embedding
@@ -184,22 +185,6 @@ class LocalCandidate(NamedTuple):
     loss: float
 
 
-@dataclass(frozen=True)
-class CandidateGrid:
-    """The candidates: every combination of these values."""
-
-    gammas: tuple[float, ...]
-    shrinkages: tuple[float, ...]
-    moves: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[tuple[int, float, str]]:
-        """Iterate over candidates, the smoother first: of two that tie, the first is chosen."""
-        for number in sorted(range(len(self.gammas)), key=lambda number: -self.gammas[number]):
-            for m in sorted(self.shrinkages, reverse=True):
-                for move in self.moves:
-                    yield number, m, move
-
-
 @dataclass(frozen=True, eq=False)
 class Selection:
     """All candidates, the best of them, and whether it is significantly better than no correction.
@@ -216,11 +201,16 @@ class Selection:
     scores: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
 class MapSelector:
-    """Evaluates the candidates of a grid in one embedding and one set of bins."""
+    """Evaluates every combination of gammas, shrinkages and moves in one embedding and one set of bins."""
 
-    def __init__(self, embedding: Embedding, edges: FloatArray, grid: CandidateGrid, threads: int | None) -> None:
-        self.embedding, self.edges, self.grid, self.threads = embedding, edges, grid, threads
+    embedding: Embedding
+    edges: FloatArray
+    gammas: tuple[float, ...]
+    shrinkages: tuple[float, ...]
+    moves: tuple[str, ...]
+    threads: int | None
 
     def build(self, placed: PlacedRows, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Return the map of all rows."""
@@ -250,7 +240,7 @@ class MapSelector:
         whole_bin = _sum_cells(placed.bin[:, None].astype(np.float64), rows, left_out, sizes).rest
         occupied = cells.rest[:, 0] > 0  # by other rows at the same point
         found = self._empty_sums(len(rows))
-        finite = [number for number, gamma in enumerate(self.grid.gammas) if not math.isinf(gamma)]
+        finite = [number for number, gamma in enumerate(self.gammas) if not math.isinf(gamma)]
         if finite:
             scales = self._scales(finite, placed.points.shape[1])
             numbers = np.unique(key[cells.first], return_inverse=True)[1].ravel()
@@ -275,10 +265,10 @@ class MapSelector:
         rows = len(held.hit)
         found = self._empty_sums(rows)
         for infinite in (False, True):
-            chosen = [number for number, gamma in enumerate(self.grid.gammas) if math.isinf(gamma) == infinite]
+            chosen = [number for number, gamma in enumerate(self.gammas) if math.isinf(gamma) == infinite]
             if not chosen:
                 continue
-            gamma = self.grid.gammas[chosen[0]]
+            gamma = self.gammas[chosen[0]]
             by_hits, by_residuals = (self.build(placed, pooled.weight, gamma, 0.0, move) for move in (RESET, SHIFT))
             near = by_hits.neighbours
             scales = self._scales(chosen, near.points.shape[1])
@@ -290,11 +280,11 @@ class MapSelector:
         return self._select(found, held, held_pooled, sides[1])
 
     def _empty_sums(self, rows: int) -> NeighbourSums:
-        gammas = len(self.grid.gammas)
+        gammas = len(self.gammas)
         return NeighbourSums(np.zeros((gammas, rows, 3)), np.ones((gammas, rows)))
 
     def _scales(self, numbers: Sequence[int], dimensions: int) -> FloatArray:
-        return np.array([scale_of(self.grid.gammas[number], dimensions) for number in numbers])
+        return np.array([scale_of(self.gammas[number], dimensions) for number in numbers])
 
     def _select(self, sums: NeighbourSums, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
         """Find the lowest loss, and compare it with that of the base score row by row.
@@ -305,13 +295,15 @@ class MapSelector:
         before = float(np.average(base, weights=weight))
         candidates: list[LocalCandidate] = []
         lowest, best, best_losses, best_rates = math.inf, 0, base, placed.confidence
-        for number, m, move in self.grid:
+        # The smoother first: of two that tie, the first is chosen.
+        numbers = sorted(range(len(self.gammas)), key=lambda number: -self.gammas[number])
+        for number, m, move in itertools.product(numbers, sorted(self.shrinkages, reverse=True), self.moves):
             rates = sums.rates(number, placed.confidence, m, shifts=move == SHIFT)
             losses = placed.losses(rates)
             loss = float(np.average(losses, weights=weight))
             if loss < lowest * (1 - TIE) or not candidates:
                 lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
-            candidates.append(LocalCandidate(self.grid.gammas[number], m, move, loss))
+            candidates.append(LocalCandidate(self.gammas[number], m, move, loss))
         rows = pooled.rows
         gain, error, effective_rows = paired_gain(np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows))
         kept = gain > required_gain(LATER_ROUND_ERRORS, error, effective_rows, before)
