@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,8 +17,8 @@ from hypothesis import strategies as st
 
 import trueup as tu
 from trueup.audits import family, partitions, spill
-from trueup.audits.partitions import sorted_chunks
-from trueup.audits.spill import ScoreSpill, record_dtype, score_edges, spill_ranges
+from trueup.audits.partitions import score_edges, split_by_score
+from trueup.audits.spill import SpilledRecords
 from trueup.audits.summary import MAX_POOL_ENTRIES, Pool
 from trueup.data import chunks
 from trueup.data.scan import parse_memory
@@ -293,9 +295,9 @@ def test_tables_of_cells_beyond_the_room_are_made_one_after_the_other(files, sma
     monkeypatch.setattr(family, "BYTES_PER_TALLY", 10**6)
     monkeypatch.setattr(family, "BYTES_PER_COUNT", 10**6)
     seen = []
-    map_reduce = partitions.SpilledRows.map_reduce
+    map_reduce = partitions.PartitionedRows.map_reduce
     monkeypatch.setattr(
-        partitions.SpilledRows, "map_reduce", lambda self, *given: (seen.append(given), map_reduce(self, *given))[1]
+        partitions.PartitionedRows, "map_reduce", lambda self, *given: (seen.append(given), map_reduce(self, *given))[1]
     )
     given = {"by": BY, "depth": 3, "min_rows": 100, **ROLES}
     found = tu.audit(tu.scan(files / "all.parquet"), **given)
@@ -374,14 +376,14 @@ def test_a_full_disk_is_told_and_leaves_the_input_alone(files, tmp_path):
 
 SLOW = """
 import sys, time
-from trueup.audits.spill import ScoreSpill
+from trueup.audits.spill import SpilledRecords
 from trueup.cli import main
-add = ScoreSpill.add
+write = SpilledRecords.write
 def slow(self, rows):
-    add(self, rows)
+    write(self, rows)
     print("spilled", flush=True)
     time.sleep(30)
-ScoreSpill.add = slow
+SpilledRecords.write = slow
 sys.exit(main(["audit", sys.argv[1], "--outcome", "outcome", "--prediction", "prediction", "--by", "region", "--memory", "1GB",
                "--spill", sys.argv[2], "-o", sys.argv[3]]))
 """
@@ -403,78 +405,53 @@ def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
 # The rows on disk
 
 
+def records_of(spilled, dtype):
+    """Return the scores of every partition."""
+    read = spilled.map_reduce(lambda blobs, number: [(number, np.frombuffer(blobs[0], dtype)["p"].copy())], operator.add)
+    return [scores for _, scores in read]
+
+
 @settings(max_examples=40)
 @given(
     scores=st.lists(
         st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.50001, 0.9, 1.0]) | st.floats(0, 1), min_size=1, max_size=120
     ),
-    most=st.integers(8, 60),
+    ranges=st.integers(1, 20),
     seen=st.integers(1, 40),
 )
-def test_rows_come_back_in_the_order_of_their_scores(tmp_path_factory, scores, most, seen):
-    """Whatever scores the ranges were chosen by."""
-    folder = tmp_path_factory.mktemp("spill")
+def test_no_score_is_in_two_ranges_whatever_sample_they_were_chosen_by(scores, ranges, seen):
     p = np.array(scores)
-    record = record_dtype([3], weighted=False, discrete=True)
-    spilled = ScoreSpill(folder, record, score_edges(p[:seen], spill_ranges(len(p), most)), most)
-    for start in range(0, len(p), 7):
-        rows = np.zeros(len(p[start : start + 7]), record)
-        rows["p"], rows["c0"] = p[start : start + 7], np.arange(start, start + len(rows)) % 3
-        spilled.add(rows)
-    spilled.finish()
-    read = [list(sorted_chunks(spilled.read(number), None, real=False, threads=1)) for number in filled(spilled)]
-    assert not any(low[-1].rows.p[-1] >= high[0].rows.p[0] for low, high in itertools.pairwise(read))
-    parts = [part for some in read for part in some]
-    assert all(len(part.rows) <= most for part in parts)
-    back = np.concatenate([part.rows.p for part in parts])
-    np.testing.assert_array_equal(back, np.sort(p))
-    for some in read:
-        scores, steps = (np.concatenate([getattr(part.rows, name) for part in some]) for name in ("p", "step"))
-        np.testing.assert_array_equal(np.diff(steps), np.diff(scores) > 0)
-    for value in np.unique(p):
-        kept = np.concatenate([part.codes[0][part.rows.p == value] for part in parts])
-        assert sorted(kept) == sorted(np.flatnonzero(p == value) % 3)
+    records = np.zeros(len(p), [("p", "f8"), ("c0", "u1")])
+    records["p"], records["c0"] = p, np.arange(len(p))
+    parts = [part for _, part in split_by_score(records, score_edges(p[:seen], ranges))]
+    assert not any(low["p"].max() >= high["p"].min() for low, high in itertools.pairwise(parts))
+    assert sorted(np.concatenate(parts).tolist()) == sorted(records.tolist())
 
 
-def filled(spilled):
-    return np.flatnonzero(spilled.counts)
+def test_a_frequent_score_has_a_range_of_its_own():
+    sample = np.concatenate([np.linspace(0, 1, 101), np.full(100, 0.5)])
+    edges = score_edges(sample, 4)
+    assert edges.tolist() == [0.5, np.nextafter(0.5, 1)]
+    assert score_edges(np.linspace(0, 1, 101), 4).tolist() == [0.25, 0.5, 0.75]
 
 
 def test_few_files_are_open_however_many_ranges_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "MAX_FILES", 4)
+    monkeypatch.setattr(spill, "MAX_OPEN_FILES", 2)
     p = np.random.default_rng(0).random(3_000)
-    record = record_dtype([], weighted=False, discrete=True)
-    spilled = ScoreSpill(tmp_path, record, score_edges(p, spill_ranges(len(p), 50)), 50, max_open_files=2)
-    assert len(spilled.counts) == 4
-    for start in range(0, 3_000, 100):
-        rows = np.zeros(100, record)
-        rows["p"] = p[start : start + 100]
-        spilled.add(rows)
-        assert len(spilled._open) <= 2
-    spilled.finish()
-    assert {path.name for path in tmp_path.iterdir()} == {f"range-{at}" for at in range(4)}
-    parts = [
-        part for number in filled(spilled) for part in sorted_chunks(spilled.read(number), None, real=False, threads=1)
-    ]
-    assert max(len(part.rows) for part in parts) <= 50
-    np.testing.assert_array_equal(np.concatenate([part.rows.p for part in parts]), np.sort(p))
-
-
-def test_a_disk_that_fills_up_while_a_range_is_cut_again_is_told(tmp_path, monkeypatch):
-    record = record_dtype([], weighted=False, discrete=True)
-    spilled = ScoreSpill(tmp_path, record, np.empty(0), 50)
-    rows = np.zeros(200, record)
-    rows["p"] = np.linspace(0, 1, 200)
-    spilled.add(rows)
+    dtype = np.dtype([("p", "f8")])
+    edges = score_edges(p, 60)
+    spilled = SpilledRecords(tmp_path, dtype.itemsize, 60)
+    for start in range(0, 3_000, 500):
+        rows = p[start : start + 500].astype(dtype)
+        spilled.write({number: part.tobytes() for number, part in split_by_score(rows, edges)})
+        assert len(list(Path("/proc/self/fd").iterdir())) < 60
+    spilled.flush()
+    assert len(list(tmp_path.iterdir())) == 60
+    np.testing.assert_array_equal(np.concatenate([np.sort(some) for some in records_of(spilled, dtype)]), np.sort(p))
     spilled.close()
-
-    def full(self, number):
-        yield rows[:10]
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(ScoreSpill, "read", full)
-    with pytest.raises(FileError, match="No space left on device"):
-        spilled.finish()
+    (tmp_path / "range-7").write_bytes(b"")
+    with pytest.raises(FileError, match="range-7 has lost rows"):
+        records_of(spilled, dtype)
 
 
 def test_sums_of_neighbours_never_part_a_score_and_keep_every_sum(monkeypatch):

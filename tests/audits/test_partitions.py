@@ -107,7 +107,7 @@ def test_results_larger_than_a_driver_holds_take_several_passes(loans, listed, m
 
 
 def test_many_rows_of_one_score_are_read_in_chunks(loans, listed, monkeypatch):
-    monkeypatch.setattr(partitions, "MAX_CHUNK_ROWS", 70)
+    monkeypatch.setattr(partitions, "MAX_TIED_ROWS", 70)
     for case in ("few scores", "real"):
         assert_same(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
     constant = loans.assign(prediction=0.1)

@@ -279,7 +279,7 @@ def test_levels_that_lean_the_same_way_are_found_together():
         found.append(regret(data, features=[]))
     together = [one for one in found if one.miscalibrated and not one.rejected]
     assert together  # in some samples no single level would have told
-    assert "0 of 10 score levels at 5% (Holm), but all together by p = " in together[0].verdict
+    assert "0 of 10 score levels at 5% (Holm), but all together p = " in together[0].verdict
 
 
 def test_missing_numbers_dates_and_categories_are_named():

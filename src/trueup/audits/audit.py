@@ -10,7 +10,7 @@ from trueup.audits.family import find_families
 from trueup.audits.findings import compute_findings
 from trueup.audits.grid import SegmentColumns, fit_binners, plan_grid, segment_codes
 from trueup.audits.partitions import MemoryRows, partition_by_score, target_labels
-from trueup.audits.result import Audit, AuditedData, AuditSettings
+from trueup.audits.result import Audit, AuditSettings
 from trueup.audits.summary import LazySummary, summarise
 from trueup.cluster.partitions import engine_of, open_partitions
 from trueup.data.frame import read
@@ -113,16 +113,34 @@ def audit(
     >>> tu.audit(data, outcome="outcome", prediction="prediction", by=["region", "product", "age"]).miscalibrated
     False
     """
-    settings = AuditSettings(depth, min_rows, alpha, adjust, max_cells, draws if adjust == "max" else 0, random_state)
-    _check(settings, draws, threads)
-    settings = settings.plain()
+    hint = "2 combines two columns, 3 three: more would leave too few rows per segment"
+    check_integer("depth", depth, 1, 3, hint=hint)
+    check_integer("min_rows", min_rows, 1)
+    check_fraction("alpha", alpha, hint="0.05 is a test at 5%")
+    check_choice("adjust", adjust, ("holm", "max", "bh", "by"))
+    check_integer("max_cells", max_cells, 1)
+    check_integer("draws", draws, 1, 1_000_000)
+    check_integer("random_state", random_state, 0)
+    check_integer("threads", threads, 1, optional=True)
+    if adjust == "max":
+        inference.check_draws(alpha, draws)
+    used_draws = int(draws) if adjust == "max" else 0
+    settings = AuditSettings(
+        int(depth), int(min_rows), float(alpha), str(adjust), int(max_cells), used_draws, int(random_state)
+    )
     workers = Workers(threads, progress)
     if engine_of(data) is not None:
-        for role, value in (("outcome", outcome), ("prediction", prediction)):
-            if value is None:
-                hint = f"name its column: {{{role}}}"
-                raise ArgumentError(f"an audit needs the {role}", hint, parameter=role, settings={role: "..."})
-        _check_out_of_memory(segments, adjust)
+        if outcome is None:
+            raise _no_outcome()
+        if prediction is None:
+            hint, example = "name its column: {prediction}", {"prediction": "p"}
+            raise ArgumentError("an audit needs the prediction", hint, parameter="prediction", settings=example)
+        if segments is not None:
+            hint = "make them columns of the data"
+            raise ArgumentError("segments as arrays need rows in memory", hint, parameter="segments")
+        if adjust == "max":
+            reason = "draws the outcomes of all rows many times over, and needs them in memory"
+            raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
         with open_partitions(
             data, outcome=outcome, prediction=prediction, weight=weight, features=by, task=task, categorical=categorical,
             unlabelled=unlabelled, classes=classes,
@@ -139,43 +157,16 @@ def audit(
             categorical=categorical, unlabelled=unlabelled, classes=classes,  # type: ignore[arg-type]
         )  # fmt: skip
     if table.outcome is None:
-        raise ArgumentError(
-            "an audit needs the outcome", hint="name its column: {outcome}", parameter="outcome", settings={"outcome": "y"}
-        )
+        raise _no_outcome()
     if adjust == "max" and table.schema.task == "regression":
-        raise ArgumentError(
-            "adjust='max' draws outcomes from predicted probabilities, and cannot be used for real outcomes",
-            hint="use {adjust}", parameter="adjust", settings={"adjust": "holm"},
-        )  # fmt: skip
+        reason = "draws outcomes from predicted probabilities, and cannot be used for real outcomes"
+        raise ArgumentError(f"adjust='max' {reason}", "use {adjust}", parameter="adjust", settings={"adjust": "holm"})
     return _audit_table(table, bins, segments, settings, workers)
 
 
-def _check(settings: AuditSettings, draws: int, threads: int | None) -> None:
-    """Raise for parameters outside their range."""
-    hint = "2 combines two columns, 3 three: more would leave too few rows per segment"
-    check_integer("depth", settings.depth, 1, 3, hint=hint)
-    check_integer("min_rows", settings.min_rows, 1)
-    check_integer("max_cells", settings.max_cells, 1)
-    check_integer("draws", draws, 1, 1_000_000)
-    check_integer("random_state", settings.random_state, 0)
-    check_integer("threads", threads, 1, optional=True)
-    check_fraction("alpha", settings.alpha, hint="0.05 is a test at 5%")
-    check_choice("adjust", settings.adjust, ("holm", "max", "bh", "by"))
-    if settings.adjust == "max":
-        inference.check_draws(settings.alpha, draws)
-
-
-def _check_out_of_memory(segments: object, adjust: str) -> None:
-    """Raise for parameters that need rows in memory."""
-    if segments is not None:
-        raise ArgumentError(
-            "segments as arrays need rows in memory", hint="make them columns of the data", parameter="segments"
-        )
-    if adjust == "max":
-        raise ArgumentError(
-            "adjust='max' draws the outcomes of all rows many times over, and needs them in memory",
-            hint="use {adjust}", parameter="adjust", settings={"adjust": "holm"},
-        )  # fmt: skip
+def _no_outcome() -> ArgumentError:
+    hint, example = "name its column: {outcome}", {"outcome": "y"}
+    return ArgumentError("an audit needs the outcome", hint, parameter="outcome", settings=example)
 
 
 def _audit_table(
@@ -192,8 +183,10 @@ def _audit_table(
     rows = MemoryRows.from_table(table, codes, grid, workers.threads)
     families, _ = find_families(rows, grid, workers)
     findings = compute_findings(rows, families, settings, workers, table)
-    data = AuditedData(table.schema, len(table), table.unlabelled, table.weightless, table.left_out)
-    audit = Audit.build(data, columns, grid, families, settings, findings)
+    audit = Audit.build(
+        columns, grid, families, findings, settings=settings, schema=table.schema, rows=len(table),
+        unlabelled=table.unlabelled, weightless=table.weightless, left_out=table.left_out,
+    )  # fmt: skip
     return audit.with_summary(LazySummary(rows.chunks[0].rows, audit.overall.curve, settings.alpha))
 
 
@@ -211,7 +204,9 @@ def _audit_partitions(
         families, pool = find_families(rows, grid, workers)
         assert pool is not None
         findings = compute_findings(rows, families, settings, workers)
-    data = AuditedData(schema, seen.rows, seen.unlabelled, seen.weightless, table.left_out)
-    audit = Audit.build(data, columns, grid, families, settings, findings)
+    audit = Audit.build(
+        columns, grid, families, findings, settings=settings, schema=schema, rows=seen.rows, unlabelled=seen.unlabelled,
+        weightless=seen.weightless, left_out=table.left_out,
+    )  # fmt: skip
     summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, fingerprint=facts.fingerprint)
     return audit.with_summary(summary)

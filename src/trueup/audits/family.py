@@ -19,7 +19,7 @@ from trueup.kernels.tally import Cells, RunningTally, Tally, assign, cross, find
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from trueup._types import BoolArray, Int32Array, IntArray
     from trueup.audits.grid import SegmentGrid
@@ -80,68 +80,6 @@ class SegmentFamily:
         return columns, codes
 
 
-def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
-    """Find and tally the segments of every target; return also the pooled rows of the first, unless they are in memory."""
-    if isinstance(rows, MemoryRows):
-        blocks = [_tally_in_memory(chunk, workers) for chunk in rows.chunks]
-        pool = None
-    else:
-        blocks, pool = _tally_partitions(rows, grid)
-    families = [SegmentFamily(label, rows.real, own) for label, own in zip(rows.targets, blocks, strict=True)]
-    return families, pool
-
-
-# Rows in memory: cells are found and tallied in one call per combination
-
-
-def _tally_in_memory(chunk: SortedChunk, workers: Workers) -> list[SegmentBlock]:
-    grid = chunk.grid
-    jobs: list[Callable[[], list[SegmentBlock]]] = [partial(_tally_overall, chunk)]
-    jobs += [partial(_tally_column, chunk, column) for column in range(len(grid.counts))]
-    jobs += [partial(_tally_pair, chunk, pair, thirds) for pair, thirds in grid.pairs.items()]
-    chunk.zeros, chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
-    return list(itertools.chain.from_iterable(workers.map(lambda job: job(), jobs)))
-
-
-def _tally_overall(chunk: SortedChunk) -> list[SegmentBlock]:
-    cells = Cells(np.zeros(1, np.int64), np.array([len(chunk.rows)], np.int32))
-    return [SegmentBlock((), np.empty((1, 0), np.int32), tally(chunk.rows, chunk.zeros, chunk.zeros, (1, 1), cells))]
-
-
-def _tally_column(chunk: SortedChunk, column: int) -> list[SegmentBlock]:
-    counts = chunk.grid.counts[column]
-    levels, thin = chunk.grid.listed_levels(column)
-    cells = Cells(levels, counts[levels].astype(np.int32))
-    sums = tally(chunk.rows, chunk.zeros, chunk.codes[column], (1, len(counts)), cells)
-    return [SegmentBlock((column,), levels[:, None].astype(np.int32), sums, thin)]
-
-
-def _tally_pair(chunk: SortedChunk, pair: tuple[int, int], thirds: Sequence[int]) -> list[SegmentBlock]:
-    """Cross two columns, and the segments found with each of some third columns."""
-    kept, codes, min_rows = chunk.grid.kept, chunk.kept_codes, chunk.grid.min_rows
-    first, second = pair
-    combination = Combination.of_pair(chunk.grid, pair)
-    cells, sums = cross(chunk.rows, codes[first], codes[second], combination.shape, min_rows)
-    combination = replace(combination, cells=cells)
-    blocks = [SegmentBlock(pair, combination.segments(), sums, cells.thin)]
-    if thirds:
-        parent = assign(codes[first], codes[second], combination.shape, cells.numbers)
-        for third in thirds:
-            triple = Combination((*pair, third), blocks[0].codes, kept[third])
-            cells, sums = cross(chunk.rows, parent, codes[third], triple.shape, min_rows)
-            triple = replace(triple, cells=cells)
-            blocks.append(SegmentBlock(triple.columns, triple.segments(), sums, cells.thin))
-    return [_in_column_order(block) for block in blocks]
-
-
-def _in_column_order(block: SegmentBlock) -> SegmentBlock:
-    order = sorted(range(len(block.columns)), key=lambda position: block.columns[position])
-    return replace(block, columns=tuple(block.columns[position] for position in order), codes=block.codes[:, order])
-
-
-# Rows in partitions: the tallies of partitions are added
-
-
 @dataclass(frozen=True, eq=False)
 class Combination:
     """The cells of one combination of columns; ``cells`` are those to tally, once they are known.
@@ -156,12 +94,6 @@ class Combination:
     cells: Cells | None = None
     fixed: bool = False
 
-    @classmethod
-    def of_pair(cls, grid: SegmentGrid, pair: tuple[int, int]) -> Combination:
-        """Cross two columns."""
-        first, second = pair
-        return cls(pair, grid.kept[first][:, None].astype(np.int32), grid.kept[second])
-
     @property
     def shape(self) -> tuple[int, int]:
         """Number of parents and of levels."""
@@ -172,13 +104,8 @@ class Combination:
         """Number of cells."""
         return len(self.parents) * len(self.levels)
 
-    def with_all_cells(self) -> Combination:
-        """Return the combination with all its cells to tally."""
-        numbers = np.arange(self.size)
-        return replace(self, cells=Cells(numbers, np.zeros(len(numbers), np.int64)))
-
     def segments(self) -> Int32Array:
-        """Return the codes of every cell, one array row each."""
+        """Return the codes of every cell to tally, one array row each."""
         assert self.cells is not None
         codes = np.empty((len(self.cells), len(self.columns)), np.int32)
         if self.columns:
@@ -186,8 +113,58 @@ class Combination:
             codes[:, -1] = self.levels[self.cells.numbers % self.shape[1]]
         return codes
 
+    def block(self, sums: Tally, keep: BoolArray | None = None, thin: int | None = None) -> SegmentBlock:
+        """Return the segments with their tally; columns are in the order of the data."""
+        assert self.cells is not None
+        order = sorted(range(len(self.columns)), key=lambda position: self.columns[position])
+        codes = self.segments()[:, order]
+        if keep is not None and not keep.all():
+            sums, codes = sums.take(np.flatnonzero(keep)), codes[keep]
+        columns = tuple(self.columns[position] for position in order)
+        return SegmentBlock(columns, codes, sums, self.cells.thin if thin is None else thin)
+
 
 Group = list[Combination]  # one combination of at most two columns, then those of three that its segments are crossed for
+
+
+def find_families(rows: AuditRows, grid: SegmentGrid, workers: Workers) -> tuple[list[SegmentFamily], Pool | None]:
+    """Find and tally the segments of every target; return also the pooled rows of the first, unless they are in memory."""
+    fixed = [[combination] for combination in _fixed_combinations(rows.rows, grid)]
+    pairs = [Combination(pair, _as_parents(grid, pair[0]), grid.kept[pair[1]]) for pair in grid.pairs]
+    pool = None
+    if isinstance(rows, MemoryRows):
+        groups = fixed + [[pair, *_cross(pair, pair.parents[:0], grid)] for pair in pairs]
+        blocks = []
+        for chunk in rows.chunks:
+            chunk.zeros, chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
+            found = workers.map(partial(_tally_in_memory, chunk), groups)
+            blocks.append(list(itertools.chain.from_iterable(found)))
+    else:
+        blocks, pool = _tally_partitions(rows, grid, fixed + _with_cells(pairs, rows, grid))
+    families = [SegmentFamily(label, rows.real, own) for label, own in zip(rows.targets, blocks, strict=True)]
+    return families, pool
+
+
+def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
+    """Return the combinations of no column and of one, whose cells are known."""
+    nothing = np.empty((1, 0), np.int32)
+    cells = Cells(np.zeros(1, np.int64), np.array([rows]))
+    fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
+    for column, counts in enumerate(grid.counts):
+        levels, thin = grid.listed_levels(column)
+        cells = Cells(levels, counts[levels], thin)
+        fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
+    return fixed
+
+
+def _as_parents(grid: SegmentGrid, column: int) -> Int32Array:
+    return grid.kept[column][:, None].astype(np.int32)
+
+
+def _cross(pair: Combination, parents: Int32Array, grid: SegmentGrid) -> list[Combination]:
+    """Cross segments of a pair with each of its third columns."""
+    first, second = pair.columns
+    return [Combination((first, second, third), parents, grid.kept[third]) for third in grid.pairs[first, second]]
 
 
 def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int32Array]]:
@@ -204,150 +181,59 @@ def _cell_codes(group: Group, chunk: SortedChunk) -> list[tuple[Int32Array, Int3
     return located
 
 
-@dataclass(frozen=True, eq=False)
-class _CountPass:
-    """Counts the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
-
-    groups: list[Group]
-
-    def __call__(self, partition: ScorePartition) -> list[CellCounts]:
-        totals: list[CellCounts] = []
-        for chunk in partition.chunks if partition.target == 0 else ():
-            chunk.kept_codes  # noqa: B018  # computed here, once, and not by every thread at the same time
-            counts = Workers(chunk.threads).map(partial(self._count, chunk), self.groups)
-            flat = list(itertools.chain.from_iterable(counts))
-            totals = _add_counts(totals, flat) if totals else flat
-        return totals
-
-    @staticmethod
-    def _count(chunk: SortedChunk, group: Group) -> list[CellCounts]:
-        found = []
-        for combination, (parent, code) in zip(group, _cell_codes(group, chunk), strict=True):
-            if combination.cells is None:
-                cells = find_cells(parent, code, combination.shape, 1)
-                found.append((cells.numbers, np.asarray(cells.rows, np.int64)))
-        return found
+def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
+    """Find and tally the cells of a group, in one kernel call per combination."""
+    head, *triples = group
+    parent, code = _cell_codes([head], chunk)[0]
+    if head.cells is not None:
+        return [head.block(tally(chunk.rows, parent, code, head.shape, head.cells))]
+    cells, sums = cross(chunk.rows, parent, code, head.shape, chunk.grid.min_rows)
+    head = replace(head, cells=cells)
+    blocks = [head.block(sums)]
+    triples = [replace(triple, parents=head.segments()) for triple in triples]
+    for triple, (parent, code) in zip(triples, _cell_codes([head, *triples], chunk)[1:], strict=True):
+        cells, sums = cross(chunk.rows, parent, code, triple.shape, chunk.grid.min_rows)
+        blocks.append(replace(triple, cells=cells).block(sums))
+    return blocks
 
 
-def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCounts]:
-    total = []
-    for a, b in zip(one, other, strict=True):
-        numbers, place = np.unique(np.append(a[0], b[0]), return_inverse=True)
-        rows = np.zeros(len(numbers), np.int64)
-        rows[place[: len(a[0])]] = a[1]
-        rows[place[len(a[0]) :]] += b[1]
-        total.append((numbers, rows))
-    return total
+# Rows in partitions: the tallies of partitions are added
 
 
-@dataclass(frozen=True, eq=False)
-class _TallyPass:
-    """Tallies the cells of combinations; pools the rows of the first target, where ``pool_rows`` says how many in all."""
-
-    groups: list[Group]
-    weighted: bool
-    pool_rows: int
-
-    def __call__(self, partition: ScorePartition) -> tuple[list[Tally], Pool | None]:
-        tallies: list[list[RunningTally]] = []
-        pools = []
-        for chunk in partition.chunks:
-            real = chunk.rows.real
-            if not tallies:
-                tallies = [[_running_tally(one, real=real) for one in group] for group in self.groups]
-            chunk.zeros, chunk.kept_codes  # noqa: B018
-            Workers(chunk.threads).map(partial(self._advance, chunk), list(zip(self.groups, tallies, strict=True)))
-            if self.pool_rows and partition.target == 0:
-                pools.append(Pool.of(chunk.rows, self.pool_rows))
-        finished = [one.finish(weighted=self.weighted) for group in tallies for one in group]
-        return finished, Pool.join(pools) if pools else None
-
-    @staticmethod
-    def _advance(chunk: SortedChunk, job: tuple[Group, list[RunningTally]]) -> None:
-        group, tallies = job
-        for running, (parent, code) in zip(tallies, _cell_codes(group, chunk), strict=True):
-            if len(running.numbers):
-                running.advance(chunk.rows, parent, code)
-
-
-def _running_tally(combination: Combination, *, real: bool) -> RunningTally:
-    assert combination.cells is not None
-    return RunningTally(combination.shape, combination.cells.numbers, real=real)
-
-
-def _add_tallies(
-    one: tuple[list[Tally], Pool | None], other: tuple[list[Tally], Pool | None]
-) -> tuple[list[Tally], Pool | None]:
-    pools = [pool for _, pool in (one, other) if pool is not None]
-    return [a + b for a, b in zip(one[0], other[0], strict=True)], Pool.join(pools) if pools else None
-
-
-def _tally_partitions(rows: AuditRows, grid: SegmentGrid) -> tuple[list[list[SegmentBlock]], Pool | None]:
-    """Tally the segments of every target over partitions: the cells with enough rows are the same for all targets."""
-    groups = _with_cells(rows, grid)
-    groups = [*([one] for one in _fixed_combinations(rows.rows, grid)), *groups]
-    sizes = [[BYTES_PER_TALLY * len(one.cells) for one in group if one.cells is not None] for group in groups]
-    tallies: list[list[Tally]] = [[] for _ in rows.targets]
-    pool = None
-    for some in _batches(groups, [sum(size) for size in sizes], rows.max_result_bytes):
-        first = pool is None
-        results = rows.map_reduce(_TallyPass(some, rows.weighted, rows.rows if first else 0), _add_tallies)
-        pool = results[0][1] if first else pool
-        for own, (more, _) in zip(tallies, results, strict=True):
-            own += more
-    return [_blocks(groups, own, grid) for own in tallies], pool
-
-
-def _fixed_combinations(rows: int, grid: SegmentGrid) -> list[Combination]:
-    """Return the combinations of no column and of one, whose cells are known."""
-    nothing = np.empty((1, 0), np.int32)
-    cells = Cells(np.zeros(1, np.int64), np.array([rows]))
-    fixed = [Combination((), nothing, np.zeros(1, np.int64), cells, fixed=True)]
-    for column, counts in enumerate(grid.counts):
-        levels, thin = grid.listed_levels(column)
-        cells = Cells(levels, counts[levels], thin)
-        fixed.append(Combination((column,), nothing, np.arange(len(counts)), cells, fixed=True))
-    return fixed
-
-
-def _with_cells(rows: AuditRows, grid: SegmentGrid) -> list[Group]:
+def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]:
     """Return the combinations of two and three columns with the cells to tally: all of them, unless there are many."""
-    pairs, thirds = [Combination.of_pair(grid, pair) for pair in grid.pairs], list(grid.pairs.values())
-    sizes = [pair.size * (1 + sum(len(grid.kept[third]) for third in own)) for pair, own in zip(pairs, thirds, strict=True)]
+    sizes = [pair.size * (1 + sum(len(triple.levels) for triple in _cross(pair, pair.parents, grid))) for pair in pairs]
     if sum(sizes) <= MAX_UNCOUNTED_CELLS:
-        groups = []
-        for pair, own in zip(pairs, thirds, strict=True):
-            head = pair.with_all_cells()
-            triples = [Combination((*head.columns, third), head.segments(), grid.kept[third]) for third in own]
-            groups.append([head, *(triple.with_all_cells() for triple in triples)])
-        return groups
+        complete = map(_with_all_cells, pairs)
+        return [[pair, *map(_with_all_cells, _cross(pair, pair.segments(), grid))] for pair in complete]
     counted = _count_cells([[pair] for pair in pairs], rows, grid)
-    groups = []
-    for (head,), own in zip(counted, thirds, strict=True):
-        triples = [Combination((*head.columns, third), head.segments(), grid.kept[third]) for third in own]
-        groups.append([head, *triples])
-    return _count_cells(groups, rows, grid)
+    return _count_cells([[pair, *_cross(pair, pair.segments(), grid)] for (pair,) in counted], rows, grid)
+
+
+def _with_all_cells(combination: Combination) -> Combination:
+    numbers = np.arange(combination.size)
+    return replace(combination, cells=Cells(numbers, np.zeros(len(numbers), np.int64)))
 
 
 def _count_cells(groups: list[Group], rows: AuditRows, grid: SegmentGrid) -> list[Group]:
-    """Find the cells with enough rows, where they are not known."""
-    unknown = [[min(one.size, rows.rows) for one in group if one.cells is None] for group in groups]
-    todo = [position for position, sizes in enumerate(unknown) if sizes]
-    done = list(groups)
-    for batch in _batches(todo, [BYTES_PER_COUNT * sum(unknown[at]) for at in todo], rows.max_result_bytes):
-        (counts, *_) = rows.map_reduce(_CountPass([groups[at] for at in batch]), _add_counts)
-        found = iter(counts)
-        for at in batch:
-            done[at] = [one if one.cells is not None else _keep_cells(one, *next(found), grid) for one in groups[at]]
-    return done
+    """Find the cells with enough rows of the combinations whose cells are not known."""
+    sizes = [BYTES_PER_COUNT * sum(min(one.size, rows.rows) for one in group if one.cells is None) for group in groups]
+    known: list[Group] = []
+    for batch in batches(groups, sizes, rows.max_result_bytes):
+        counts = iter(rows.map_reduce(_CountPass(batch), _add_counts)[0]) if any(sizes) else iter(())
+        for group in batch:
+            known.append([])
+            for combination in group:
+                if combination.cells is None:
+                    numbers, count = next(counts)
+                    keep = count >= grid.min_rows
+                    cells = Cells(numbers[keep], count[keep], int(len(keep) - keep.sum()))
+                    combination = replace(combination, cells=cells)
+                known[-1].append(combination)
+    return known
 
 
-def _keep_cells(combination: Combination, numbers: IntArray, rows: IntArray, grid: SegmentGrid) -> Combination:
-    keep = rows >= grid.min_rows
-    return replace(combination, cells=Cells(numbers[keep], rows[keep], int(len(keep) - keep.sum())))
-
-
-def _batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[list[T]]:
+def batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[list[T]]:
     """Divide items into batches of at most ``budget`` bytes; a larger item is a batch of its own."""
     batches: list[list[T]] = []
     total = 0
@@ -360,25 +246,106 @@ def _batches(items: Sequence[T], sizes: Sequence[int], budget: float) -> list[li
     return batches
 
 
-def _blocks(groups: list[Group], tallies: list[Tally], grid: SegmentGrid) -> list[SegmentBlock]:
-    """Name the segments, and leave out cells without enough rows."""
+@dataclass(frozen=True, eq=False)
+class _CountPass:
+    """Counts the rows of every cell of the combinations whose cells are not known: they are the same for all targets."""
+
+    groups: list[Group]
+
+    def __call__(self, partition: ScorePartition) -> list[CellCounts]:
+        totals: list[CellCounts] = []
+        for chunk in partition.chunks if partition.target == 0 else ():
+            chunk.kept_codes  # noqa: B018
+            counts = Workers(chunk.threads).map(partial(self._count, chunk), self.groups)
+            flat = list(itertools.chain.from_iterable(counts))
+            totals = _add_counts(totals, flat) if totals else flat
+        return totals
+
+    @staticmethod
+    def _count(chunk: SortedChunk, group: Group) -> list[CellCounts]:
+        counts = []
+        for combination, (parent, code) in zip(group, _cell_codes(group, chunk), strict=True):
+            if combination.cells is None:
+                cells = find_cells(parent, code, combination.shape, 1)
+                counts.append((cells.numbers, np.asarray(cells.rows, np.int64)))
+        return counts
+
+
+def _add_counts(one: list[CellCounts], other: list[CellCounts]) -> list[CellCounts]:
+    total = []
+    for a, b in zip(one, other, strict=True):
+        numbers, place = np.unique(np.append(a[0], b[0]), return_inverse=True)
+        total.append((numbers, np.bincount(place, np.append(a[1], b[1]), len(numbers)).astype(np.int64)))
+    return total
+
+
+def _tally_partitions(
+    rows: AuditRows, grid: SegmentGrid, groups: list[Group]
+) -> tuple[list[list[SegmentBlock]], Pool | None]:
+    """Tally the segments of every target over partitions; pool the rows of the first."""
+    sizes = [BYTES_PER_TALLY * sum(len(one.cells) for one in group if one.cells is not None) for group in groups]
+    tallies: list[list[Tally]] = [[] for _ in rows.targets]
+    pool = None
+    for batch in batches(groups, sizes, rows.max_result_bytes):
+        work = _TallyPass(batch, rows.real, rows.weighted, rows.rows if pool is None else 0)
+        results = rows.map_reduce(work, _add_tallies)
+        pool = results[0][1] or pool
+        for own, (more, _) in zip(tallies, results, strict=True):
+            own += more
+    return [_blocks(groups, own, grid.min_rows) for own in tallies], pool
+
+
+@dataclass(frozen=True, eq=False)
+class _TallyPass:
+    """Tallies the cells of combinations; pools the rows of the first target, where ``pool_rows`` says how many in all."""
+
+    groups: list[Group]
+    real: bool
+    weighted: bool
+    pool_rows: int
+
+    def __call__(self, partition: ScorePartition) -> tuple[list[Tally], Pool | None]:
+        tallies = [[RunningTally(one.shape, one.cells, real=self.real) for one in group] for group in self.groups]  # type: ignore[arg-type]
+        pools = []
+        for chunk in partition.chunks:
+            chunk.zeros, chunk.kept_codes  # noqa: B018
+            Workers(chunk.threads).map(partial(self._advance, chunk), list(zip(self.groups, tallies, strict=True)))
+            if self.pool_rows and partition.target == 0:
+                pools.append(Pool.of(chunk.rows, self.pool_rows))
+        finished = [one.finish(weighted=self.weighted) for group in tallies for one in group]
+        return finished, Pool.join(pools) if pools else None
+
+    @staticmethod
+    def _advance(chunk: SortedChunk, job: tuple[Group, list[RunningTally]]) -> None:
+        group, tallies = job
+        for running, (parent, code) in zip(tallies, _cell_codes(group, chunk), strict=True):
+            if len(running.cells):
+                running.advance(chunk.rows, parent, code)
+
+
+def _add_tallies(
+    one: tuple[list[Tally], Pool | None], other: tuple[list[Tally], Pool | None]
+) -> tuple[list[Tally], Pool | None]:
+    pools = [pool for _, pool in (one, other) if pool is not None]
+    return [a + b for a, b in zip(one[0], other[0], strict=True)], Pool.join(pools) if pools else None
+
+
+def _blocks(groups: list[Group], tallies: list[Tally], min_rows: int) -> list[SegmentBlock]:
+    """Return the segments of all combinations, without cells that have too few rows."""
     blocks, remaining = [], iter(tallies)
     for group in groups:
         enough: BoolArray | None = None  # which cells of the pair have enough rows
         for combination in group:
+            sums = next(remaining)
+            if combination.fixed:
+                blocks.append(combination.block(sums))
+                continue
             assert combination.cells is not None
-            cells, sums, codes = combination.cells, next(remaining), combination.segments()
-            thin = cells.thin
-            if not combination.fixed:
-                keep = sums.rows >= grid.min_rows
-                thin_cells = (sums.rows > 0) & ~keep
-                if enough is None:
-                    enough = keep
-                else:
-                    parent = enough[cells.numbers // combination.shape[1]]
-                    keep, thin_cells = keep & parent, thin_cells & parent
-                thin += int(thin_cells.sum())
-                if not keep.all():
-                    sums, codes = sums.take(np.flatnonzero(keep)), codes[keep]
-            blocks.append(_in_column_order(SegmentBlock(combination.columns, codes, sums, thin)))
+            keep, thin = sums.rows >= min_rows, (sums.rows > 0) & (sums.rows < min_rows)
+            if enough is None:
+                enough = keep
+            else:
+                parent = enough[combination.cells.numbers // combination.shape[1]]
+                keep, thin = keep & parent, thin & parent
+            blocks.append(combination.block(sums, keep, combination.cells.thin + int(thin.sum())))
     return blocks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.audits.family import batches
 from trueup.audits.partitions import MemoryRows
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
@@ -184,7 +185,8 @@ def _refine_pvalues(
         which = np.flatnonzero(doubtful[starts[target] : starts[target + 1]])
         tally = family.take(which)
         small = tally.rows <= rows.max_held_rows
-        for group in _groups(which[small], tally.rows[small], rows.max_held_rows):
+        for batch in batches(which[small].tolist(), tally.rows[small].tolist(), rows.max_held_rows):
+            group = np.array(batch)
             scores = rows.map_reduce(_ScorePass(target, *_keys(family, group)), _add_scores)[target]
             refined = workers.map(partial(_refined_pvalue, family.take(group), scores), range(len(group)))
             p[starts[target] + group] = refined
@@ -194,16 +196,6 @@ def _refined_pvalue(tally: Tally, scores: SegmentScores, segment: int) -> float:
     p, w = (np.concatenate(part) for part in zip(*scores[segment], strict=True))
     rise, v, k3 = (tally.state[segment, column] for column in (sums.RISE, sums.VARIANCE, sums.SKEW))
     return tails.refined_tail(p, w, tally.span[segment], rise, v, k3)
-
-
-def _groups(which: IntArray, rows: IntArray, max_rows: float) -> list[IntArray]:
-    """Divide segments into groups of at most ``max_rows`` rows."""
-    starts, total = [], 0
-    for position, more in enumerate(rows.tolist()):
-        total = total + more if total + more <= max_rows else more
-        if total == more and position:
-            starts.append(position)
-    return np.split(which, starts) if len(which) else []
 
 
 def _keys(family: SegmentFamily, which: IntArray) -> tuple[Int32Array, Int32Array]:

@@ -7,7 +7,7 @@ import difflib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,20 +46,6 @@ class AuditSettings:
     max_cells: int
     draws: int
     random_state: int
-
-    def plain(self) -> AuditSettings:
-        """Return the same settings with Python numbers instead of NumPy's."""
-        return AuditSettings(*(getattr(v, "item", lambda v=v: v)() for v in dataclasses.astuple(self)))
-
-
-class AuditedData(NamedTuple):
-    """The schema of the audited rows, how many there are, how many were set aside, and which columns were left out."""
-
-    schema: Schema
-    rows: int
-    unlabelled: int
-    weightless: int
-    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -212,10 +198,10 @@ class Audit:
 
     @classmethod
     def build(
-        cls, data: AuditedData, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily],
-        settings: AuditSettings, findings: RankedFindings,
+        cls, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily], findings: RankedFindings,
+        **facts: Any,
     ) -> Audit:  # fmt: skip
-        """Return an audit without a summary."""
+        """Return an audit without a summary; ``facts`` are its other attributes."""
         keys = [family.keys for family in families]
         target = np.repeat(np.arange(len(families), dtype=np.int16), [len(family) for family in families])
         for column in findings.columns.values():
@@ -231,16 +217,11 @@ class Audit:
                 tuple(family.label for family in families),
             ),
             curves=findings.curves,
-            schema=data.schema,
-            settings=settings,
-            rows=data.rows,
-            unlabelled=data.unlabelled,
-            weightless=data.weightless,
             thin=sum(block.thin for family in families for block in family.blocks),
             dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.plan.dropped),
-            left_out=data.left_out,
             global_sigma=float(noise(overall)[0] / overall.weight[0]),
             prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
+            **facts,
         )
 
     def with_summary(self, summary: AuditSummary | LazySummary) -> Audit:

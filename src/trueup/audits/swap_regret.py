@@ -26,7 +26,7 @@ from trueup.learners.level_regression import level_edges
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.audits.witness import WitnessSearch
@@ -48,7 +48,7 @@ def swap_regret(
     outcome: Any = None,
     prediction: Any = None,
     features: Sequence[Hashable] | Hashable | None = None,
-    learner: str | Callable[[], Any] = "tree",
+    learner: Any = "tree",
     depth: int = 2,
     levels: int = 10,
     held_out: float = 0.5,
@@ -128,9 +128,21 @@ def swap_regret(
     >>> found.miscalibrated
     True
     """
-    settings = SwapSettings(str(learner), levels, held_out, min_rows, alpha, random_state)
-    _check(settings, depth, bins, threads, learner)
-    settings = settings.plain()
+    check_integer("depth", depth, 1, 3)
+    check_integer("bins", bins, 2, 65_000)
+    check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
+    check_integer("levels", levels, 1, 10_000)
+    check_integer("min_rows", min_rows, 1, MAX_INTEGER)
+    check_integer("random_state", random_state, 0, MAX_INTEGER)
+    check_fraction("alpha", alpha)
+    check_fraction("held_out", held_out)
+    if isinstance(learner, str):
+        check_choice("learner", learner, ("tree", "linear"))
+    elif not callable(learner) and not _is_regressor(learner):
+        message = f"learner must be 'tree', 'linear', a regressor or a callable that returns one; got {learner!r}"
+        hint = "pass an instance, such as DecisionTreeRegressor(max_depth=2)"
+        raise ArgumentError(message, hint, parameter="learner")
+    settings = SwapSettings(str(learner), int(levels), float(held_out), int(min_rows), float(alpha), int(random_state))
     table = read(
         data, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task, categorical=categorical,
         unlabelled=unlabelled,  # type: ignore[arg-type]
@@ -155,26 +167,6 @@ def swap_regret(
     shift[~tested[rows.level]] = 0.0
     evaluation = _Evaluation(own, rows, held, search, shift, tested, replace(settings, learner=search.name))
     return evaluation.result(table, order)
-
-
-def _check(settings: SwapSettings, depth: int, bins: int, threads: int | None, learner: object) -> None:
-    """Raise for parameters outside their range."""
-    check_integer("depth", depth, 1, 3)
-    check_integer("bins", bins, 2, 65_000)
-    check_integer("threads", threads, 1, MAX_INTEGER, optional=True)
-    check_integer("levels", settings.levels, 1, 10_000)
-    check_integer("min_rows", settings.min_rows, 1, MAX_INTEGER)
-    check_integer("random_state", settings.random_state, 0, MAX_INTEGER)
-    check_fraction("alpha", settings.alpha)
-    check_fraction("held_out", settings.held_out)
-    if isinstance(learner, str):
-        check_choice("learner", learner, ("tree", "linear"))
-    elif not callable(learner) and not _is_regressor(learner):
-        raise ArgumentError(
-            f"learner must be 'tree', 'linear', a regressor or a callable that returns one; got {learner!r}",
-            hint="pass an instance, such as DecisionTreeRegressor(max_depth=2)",
-            parameter="learner",
-        )
 
 
 def _split(table: Table, settings: SwapSettings) -> tuple[IntArray, BoolArray]:

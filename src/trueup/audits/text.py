@@ -170,28 +170,35 @@ def _shown(audit: Audit, count: int) -> list[Finding]:
 
 
 def audit_html(audit: Audit, count: int = 10) -> str:
-    """Return the same for a notebook: inline styles alone, readable on light and dark backgrounds."""
+    """Return the same for a notebook."""
+    shown = _shown(audit, count)
+    rejected = [finding.testable and finding.p_adjusted <= audit.settings.alpha for finding in shown]
+    return html_page(audit.verdict, headings(audit), table_rows(shown), rejected, notes(audit))
+
+
+def html_page(
+    title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], rejected: list[bool], remarks: list[str]
+) -> str:
+    """Return a table with inline styles alone, readable on light and dark backgrounds."""
     cell = "padding:3px 9px;border-bottom:1px solid rgba(128,128,128,.3);background:none;color:inherit;text-align:{}"
     left, right = (f' style="{cell.format(side)}"' for side in ("left", "right;white-space:nowrap"))
     head = "".join(
-        f"<th scope=col{right if column else left}>{html.escape(name)}</th>" for column, name in enumerate(headings(audit))
+        f"<th scope=col{right if column else left}>{html.escape(name)}</th>" for column, name in enumerate(heads)
     )
-    shown = _shown(audit, count)
     body = []
-    for finding, row in zip(shown, table_rows(shown), strict=True):
-        rejected = finding.testable and finding.p_adjusted <= audit.settings.alpha
-        name = f"<bdi>{html.escape(shorten(row[0], 200))}</bdi>"
-        cells = [html.escape(shorten(text, 200)) for text in row[1:-1]]
-        last = f"<b>{html.escape(row[-1])} (rejected)</b>" if rejected else html.escape(row[-1])
+    for row, is_rejected in zip(rows, rejected, strict=True):
+        name, *cells = (html.escape(shorten(text, 200)) for text in row)
+        if is_rejected:
+            cells[-1] = f"<b>{cells[-1]} (rejected)</b>"
         body.append(
-            f'<tr><th scope=row{left[:-1]};font-weight:normal">{name}</th>'
-            + "".join(f"<td{right}>{text}</td>" for text in (*cells, last))
+            f'<tr><th scope=row{left[:-1]};font-weight:normal"><bdi>{name}</bdi></th>'
+            + "".join(f"<td{right}>{text}</td>" for text in cells)
             + "</tr>"
         )
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes(audit))
+    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
     below = f"<ul>{items}</ul>" if items else ""
     return (
-        f'<div><p><strong>{html.escape(audit.verdict)}</strong></p><div style="overflow-x:auto">'
+        f'<div><p><strong>{html.escape(title)}</strong></p><div style="overflow-x:auto">'
         f'<table style="border-collapse:collapse;color:inherit;font-variant-numeric:tabular-nums">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{below}</div>"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trueup.audits.text import aligned_lines, excluded_lines, number, shorten
+from trueup.audits.text import aligned_lines, excluded_lines, html_page, number, shorten
 from trueup.data.bins import format_date
 from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError
@@ -252,10 +251,6 @@ class SwapSettings:
     alpha: float
     random_state: int
 
-    def plain(self) -> SwapSettings:
-        """Return the same settings with Python numbers instead of NumPy's."""
-        return SwapSettings(*(getattr(v, "item", lambda v=v: v)() for v in dataclasses.astuple(self)))
-
 
 @dataclass(frozen=True)
 class Witness:
@@ -398,7 +393,18 @@ class SwapRegret:
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
-        return _verdict(self)
+        learner, alpha = self.settings.learner, self.settings.alpha
+        if not self.tested:
+            return "nothing could be tested: no score level has enough training rows and held-out rows"
+        level = f"{alpha:.3g}" if alpha < 0.001 else f"{100 * alpha:g}%"
+        family = f"{self.rejected} of {self.tested} score level{'' if self.tested == 1 else 's'} at {level} (Holm)"
+        overall = f"all together p = {number(self.p_value, 2)}"
+        if not self.miscalibrated:
+            return f"nothing found against {learner}: {family}, {overall}"
+        if not self.rejected:
+            return f"miscalibrated against {learner}: {family}, but {overall}"
+        worst = self.witnesses[0]
+        return f"miscalibrated against {learner}: {family}, worst at scores {worst.level}: {shorten(worst.rule, 200)}"
 
     def to_frame(self, like: Any = None) -> Any:
         """Return all levels together and then every level as a frame of the library that ``like`` comes from."""
@@ -421,25 +427,14 @@ class SwapRegret:
         }
 
     def __repr__(self) -> str:
-        return _page(self)
+        rows = [HEADINGS, *map(_cells, (self.overall, *self.witnesses))]
+        rows = [(*row[:-1], shorten(row[-1], MAX_RULE_WIDTH)) for row in rows]
+        lines = aligned_lines(rows, left=(0, len(HEADINGS) - 1))
+        return "\n".join([self.verdict, "", *lines, "", *_notes(self)]).rstrip()
 
     def _repr_html_(self) -> str:
-        return _html(self)
-
-
-def _verdict(result: SwapRegret) -> str:
-    settings = result.settings
-    if not result.tested:
-        return "nothing could be tested: no score level has enough training rows and held-out rows"
-    level = f"{settings.alpha:.3g}" if settings.alpha < 0.001 else f"{100 * settings.alpha:g}%"
-    family = f"{result.rejected} of {result.tested} score level{'' if result.tested == 1 else 's'} at {level} (Holm)"
-    if not result.miscalibrated:
-        return f"nothing found against {settings.learner}: {family}, all together p = {number(result.p_value, 2)}"
-    start = f"miscalibrated against {settings.learner}: {family}"
-    if not result.rejected:
-        return f"{start}, but all together by p = {number(result.p_value, 2)}"
-    worst = result.witnesses[0]
-    return f"{start}, worst at scores {worst.level}: {shorten(worst.rule, 200)}"
+        rows = list(map(_cells, (self.overall, *self.witnesses)))
+        return html_page(self.verdict, HEADINGS, rows, [False] * len(rows), _notes(self))
 
 
 def _notes(result: SwapRegret) -> list[str]:
@@ -472,29 +467,8 @@ def _cells(witness: Witness) -> tuple[str, ...]:
     return (
         witness.level,
         f"{witness.rows_held:,}",
-        number(witness.observed),
-        number(witness.predicted),
-        number(witness.gain, 2),
-        number(witness.violation, 2),
+        *(number(value) for value in (witness.observed, witness.predicted)),
+        *(number(value, 2) for value in (witness.gain, witness.violation)),
         number(witness.p_adjusted, 2) if witness.tested else "not tested",
         witness.rule,
-    )
-
-
-def _page(result: SwapRegret) -> str:
-    rows = [HEADINGS, *(_cells(witness) for witness in (result.overall, *result.witnesses))]
-    lines = aligned_lines([(*row[:-1], shorten(row[-1], MAX_RULE_WIDTH)) for row in rows], left=(0, len(HEADINGS) - 1))
-    return "\n".join([result.verdict, "", *lines, "", *_notes(result)]).rstrip()
-
-
-def _html(result: SwapRegret) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shorten(cell, 200))}</td>" for cell in _cells(witness)) + "</tr>"
-        for witness in (result.overall, *result.witnesses)
-    )
-    below = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(result))
-    return (
-        f"<div><p><strong>{html.escape(result.verdict)}</strong></p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{below}</ul></div>"
     )

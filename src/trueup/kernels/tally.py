@@ -226,14 +226,14 @@ class RunningTally:
     A score may go on from one chunk to the next, with the same step number.
     """
 
-    def __init__(self, shape: tuple[int, int], numbers: NDArray[np.int64], *, real: bool) -> None:
-        self.shape, self.numbers, self.real = shape, numbers, real
-        self.rows = np.zeros(len(numbers), np.int64)
-        self.state, self.weights = np.zeros((len(numbers), 15 if real else 8)), np.zeros((len(numbers), 2))
+    def __init__(self, shape: tuple[int, int], cells: Cells, *, real: bool) -> None:
+        self.shape, self.cells, self.real = shape, cells, real
+        self.rows = np.zeros(len(cells), np.int64)
+        self.state, self.weights = np.zeros((len(cells), 15 if real else 8)), np.zeros((len(cells), 2))
 
     def advance(self, rows: SortedRows, parent: Ints, code: Ints) -> None:
         """Add the rows of the next chunk."""
-        parent, code, width, slot = _slots(parent, code, self.shape, self.numbers)
+        parent, code, width, slot = _slots(parent, code, self.shape, self.cells.numbers)
         sums.count_rows(parent, code, width, slot, self.rows)
         w = rows.w if len(rows.w) else None
         advance = sums.advance_real if self.real else sums.advance
