@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trueup.kernels.trees import KINDS, Forest
+from trueup.kernels.trees import ARRAY_TYPES, Forest
 
 GRID = np.array([-np.inf, -1.5, -1.0, 0.0, 0.0, 0.5, 0.5, 2.0, 1e300, np.inf])  # some twice: thresholds repeat
 
@@ -17,7 +17,7 @@ def make_forest(random, levels, outputs=1, trees=8, most=2, depth=3):
         chosen = random.choice(len(kinds), min(most, len(kinds)), replace=False)
         parts["output"].append(tree % outputs)
         parts["root"].append(_grow(random, parts, kinds, chosen, depth if random.random() > 0.1 else 0))
-    return Forest(**{name: np.array(part, KINDS.get(name, np.int32)) for name, part in parts.items()})
+    return Forest(**{name: np.array(part, ARRAY_TYPES.get(name, np.int32)) for name, part in parts.items()})
 
 
 def _grow(random, parts, kinds, chosen, depth):

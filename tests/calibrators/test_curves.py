@@ -9,7 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 import trueup as tu
 from checks import CLASSES, rows
 from trueup.errors import ArgumentError, DataError, OneClassWarning
-from trueup.kernels.pooling import pool
+from trueup.kernels.fitting import pool_scores
 from trueup.metrics.binned import bins as bins_of
 
 METHODS = {
@@ -423,7 +423,7 @@ def test_pooled_sums_are_exactly_rounded():
     random = np.random.default_rng(3)
     for n in (40, 5000):  # by sorting, and by a table of scores
         p, y, w = np.round(random.random(n), 1), random.random(n), 10.0 ** random.uniform(-8, 8, n)
-        found = pool(p, y, w)
+        found = pool_scores(p, y, w)
         unit = np.ldexp(1.0, int(np.frexp(max(w[p == one].sum() for one in p))[1]))
         for at, level in enumerate(found.score):
             exact = [(Fraction(a), Fraction(b)) for a, b in zip(w[p == level], y[p == level], strict=True)]
@@ -435,7 +435,7 @@ def test_pooling_paths_agree():
     random = np.random.default_rng(4)
     p = np.round(random.random(3000), 2)
     y = (random.random(3000) < p).astype(float)
-    ways = [pool(p, y, None), pool(p, y, np.ones(3000)), pool(p, y, None, np.zeros(3000, np.int32), 1)]
+    ways = [pool_scores(p, y, None), pool_scores(p, y, np.ones(3000)), pool_scores(p, y, None, np.zeros(3000, np.int32), 1)]
     for other in ways[1:]:
         for name in ("at", "score", "weight", "total"):
             np.testing.assert_array_equal(getattr(ways[0], name), getattr(other, name))

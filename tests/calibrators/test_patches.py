@@ -20,7 +20,7 @@ from trueup.data.frame import read_like
 from trueup.data.schema import Feature
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
-from trueup.kernels.patches import shift_to
+from trueup.kernels.patches import find_shift
 
 COLUMNS = ["country", "age", "new"]
 
@@ -522,7 +522,7 @@ def test_invalid_parameters_are_rejected(given, message):
 )  # fmt: skip
 def test_logit_shift_reaches_the_target_mean(F, target, seed):
     F, weight = np.array(F), np.random.default_rng(seed).uniform(0.1, 5, len(F))
-    shift = shift_to(F, weight, target)
+    shift = find_shift(F, weight, target)
     found = np.average(expit(F + shift), weights=weight)
     assert found == pytest.approx(target, rel=1e-9)
 

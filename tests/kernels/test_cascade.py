@@ -57,7 +57,7 @@ def test_tables_and_walked_trees_give_the_same_scores(levels, seed):
     X, P = make_rows(random, levels, 40), random.normal(size=(40, 2))
     with pytest.MonkeyPatch.context() as patch:
         tables = build(stages, levels, 2, 2, IDENTITY)
-        patch.setattr(kernel, "MOST_CELLS", -1)
+        patch.setattr(kernel, "MAX_CELLS", -1)
         walked = build(stages, levels, 2, 2, IDENTITY)
     assert (tables.collapsed, walked.collapsed) == (4, 0)
     np.testing.assert_allclose(_score(tables, X, P), _score(walked, X, P), atol=1e-12, rtol=1e-12)
@@ -81,7 +81,7 @@ def test_all_tables_together_stay_within_the_bound(monkeypatch):
     random = np.random.default_rng(1)
     forest = make_forest(random, [-1, 5])
     cells = len(build([Stage(0, 1.0, forest)], [-1, 5], 1, 1, LOGIT).values)
-    monkeypatch.setattr(kernel, "MOST_CELLS", 2 * cells)
+    monkeypatch.setattr(kernel, "MAX_CELLS", 2 * cells)
     program = build([Stage(0, 1.0, forest)] * 3, [-1, 5], 1, 1, LOGIT)
     assert program.collapsed == 2
     assert len(program.values) == 2 * cells

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.errors import MissingPackageError, TrueupError, TrueupWarning
-from trueup.kernels.laplace import EXACT, Sources, cuda, nvrtc, summing, sums, tiles
-from trueup.kernels.laplace import rows as laid_rows
+from trueup.kernels.laplace import EXACT, Sources, cuda, summing, sums, tiles
 from trueup.metrics import lce, lce_curve, local_errors, mean_lce, mlce
 
 CLOSE = 1e-6  # the promise: of the sum of the sizes of all terms
@@ -103,7 +102,7 @@ def test_the_nearest_row_decides_where_all_are_far():
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_more_rows_than_a_bin_is_summed_pair_by_pair(d, monkeypatch):
-    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
     points, columns, number = rows(4, 700, d, bins=2)
     scales = np.array([1 / d, 20 / d, 1e5])
     for own in (True, False):
@@ -113,7 +112,7 @@ def test_more_rows_than_a_bin_is_summed_pair_by_pair(d, monkeypatch):
 
 @pytest.mark.parametrize("d", [1, 2, 3, 6])
 def test_what_a_point_gets_depends_on_it_alone(d, monkeypatch):
-    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
     points, columns, number = rows(2, 600, d, bins=2)
     targets, _, places = rows(3, 90, d, bins=3)
     scales = np.array([0.0, 1 / d, 1e4])
@@ -128,7 +127,7 @@ def test_what_a_point_gets_depends_on_it_alone(d, monkeypatch):
 
 @pytest.mark.parametrize("d", [1, 2, 3, 20])
 def test_the_number_of_threads_changes_no_bit(d, monkeypatch):
-    monkeypatch.setattr(laid_rows, "CLEVER", (0, 1, 100, 100))
+    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
     points, columns, number = rows(5, 900, d, bins=3)
     one, many = (sums(points, columns, number, np.array([1 / d]), own=False, threads=t) for t in (1, 4))
     assert (one.total == many.total).all()
@@ -256,7 +255,7 @@ def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
             is_available = staticmethod(lambda: False)
 
     monkeypatch.setitem(sys.modules, "torch", Torch)
-    with pytest.warns(TrueupWarning, match="no graphics card"):
+    with pytest.warns(TrueupWarning, match="torch finds no GPU"):
         found = sums(*given, device="cuda")
     assert (found.total == sums(*given).total).all()
     for measure in (lce, mlce, mean_lce, local_errors, lce_curve):
@@ -269,7 +268,7 @@ def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
 def test_the_card_sums_as_the_processor_does():
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'trueup[gpu]'")
     if not torch.cuda.is_available():
-        pytest.skip("there is no graphics card")
+        pytest.skip("there is no GPU")
     for d in (2, 50, 200):
         points, columns, number = rows(13, 1500, d, bins=4)
         scales = np.array([0.0, 1 / (d * 0.4), 1 / d])
@@ -371,14 +370,14 @@ class Compiler:
 
 
 @pytest.mark.parametrize(("compiler", "said"), [
-    (Compiler(create=5), "refused the program with error 5"),
+    (Compiler(create=5), "rejected the program with error 5"),
     (Compiler(compiled=6), "failed with error 6: a mistake"),
 ])  # fmt: skip
 def test_what_cannot_be_compiled_for_a_card_is_told(compiler, said, monkeypatch):
-    monkeypatch.setattr(nvrtc, "_library", lambda: compiler)
+    monkeypatch.setattr(cuda, "_library", lambda: compiler)
     with pytest.raises(TrueupError, match=said) as error:
-        nvrtc.compile_source("void f() {}", "sm_90")
-    assert "needs no card" in str(error.value)
+        cuda.compile_source("void f() {}", "sm_90")
+    assert "needs no GPU" in str(error.value)
 
 
 def test_a_driver_that_refuses_is_told(monkeypatch):
@@ -389,9 +388,9 @@ def test_a_driver_that_refuses_is_told(monkeypatch):
         def cuModuleLoadData(self, *given):  # noqa: N802
             return 209
 
-    monkeypatch.setattr(nvrtc.ctypes, "CDLL", Driver)
-    with pytest.raises(TrueupError, match="refused cuModuleLoadData with error 209"):
-        nvrtc.Kernel(b"", "sums")
+    monkeypatch.setattr(cuda.ctypes, "CDLL", Driver)
+    with pytest.raises(TrueupError, match="GPU driver failed in cuModuleLoadData with error 209"):
+        cuda.GpuKernel(b"", "sums")
 
 
 def test_no_runtime_compiler_is_told(monkeypatch):
@@ -403,7 +402,7 @@ def test_no_runtime_compiler_is_told(monkeypatch):
         raise OSError(name)
 
     monkeypatch.setitem(sys.modules, "torch", Torch)
-    monkeypatch.setattr(nvrtc.ctypes, "CDLL", none)
+    monkeypatch.setattr(cuda.ctypes, "CDLL", none)
     with pytest.raises(TrueupError, match="NVRTC") as error:
-        nvrtc._library.__wrapped__()
+        cuda._library.__wrapped__()
     assert "CUDA build of torch" in str(error.value)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twins
-from trueup.kernels.laplace import halves, line, orders, quarters
+from trueup.kernels.laplace import halves, line
 from trueup.kernels.threads import Workers
 
 SCALES = [0.0, 1e-300, 0.3, 4.0, 60.0, 3e3, 1e9, 1e300]
@@ -155,7 +155,7 @@ def test_what_a_target_gets_does_not_depend_on_the_order_of_the_targets(d):
 def small_pieces(monkeypatch):
     """Cut the work as if some hundred rows were many."""
     monkeypatch.setattr(halves, "SPLIT", 300)
-    monkeypatch.setattr(orders, "ENOUGH", 200)
+    monkeypatch.setattr(line, "ENOUGH", 200)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -197,9 +197,9 @@ def test_no_rows_or_no_targets_give_nothing(d):
 
 @given(st.floats(0.0, 800.0))
 def test_the_decay_is_the_exponential(u):
-    assert quarters._decay(u) == pytest.approx(math.exp(-u), rel=4e-15, abs=5e-308)
+    assert halves._decay(u) == pytest.approx(math.exp(-u), rel=4e-15, abs=5e-308)
 
 
 def test_the_decay_of_nothing_is_one_and_of_infinity_nothing():
-    assert quarters._decay(0.0) == 1.0
-    assert quarters._decay(math.inf) == 0.0
+    assert halves._decay(0.0) == 1.0
+    assert halves._decay(math.inf) == 0.0

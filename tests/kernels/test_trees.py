@@ -99,7 +99,7 @@ def _chain(tests, values):
         "words": words,
         "value": values,
     }
-    return Forest(**{name: np.array(part, kernel.KINDS.get(name, np.int32)) for name, part in parts.items()})
+    return Forest(**{name: np.array(part, kernel.ARRAY_TYPES.get(name, np.int32)) for name, part in parts.items()})
 
 
 @given(LEVELS, SEEDS)
@@ -181,9 +181,9 @@ def test_huge_vocabularies_take_little_memory_and_too_many_cells_are_given_up_in
 def test_places_beyond_the_bound_are_given_up(monkeypatch):
     forest = _chain([(0, 1.0), (1, 2.0)], [1.0, 2.0, 4.0])
     bins = find_bins(forest, [-1, -1])
-    monkeypatch.setattr(kernel, "MOST_PLACES", 6)
+    monkeypatch.setattr(kernel, "MAX_PLACES", 6)
     assert collapse(forest, bins) is not None
-    monkeypatch.setattr(kernel, "MOST_PLACES", 5)
+    monkeypatch.setattr(kernel, "MAX_PLACES", 5)
     assert collapse(forest, bins) is None
 
 

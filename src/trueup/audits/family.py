@@ -15,7 +15,7 @@ import numpy as np
 
 from trueup.audits.partitions import MemoryRows
 from trueup.audits.summary import Pool
-from trueup.kernels.tally import Cells, RunningTally, Tally, assign, cross, find_cells, join, tally
+from trueup.kernels.tally import Cells, RunningTally, Tally, assign, concatenate_tallies, cross, find_cells, tally
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SegmentFamily:
         owner = np.searchsorted(self.starts, which, side="right") - 1
         order = np.argsort(owner, kind="stable")
         parts = [self.blocks[at].tally.take(which[owner == at] - self.starts[at]) for at in np.unique(owner)]
-        return join(parts or [self.blocks[0].tally.take(which)]).take(np.argsort(order, kind="stable"))
+        return concatenate_tallies(parts or [self.blocks[0].tally.take(which)]).take(np.argsort(order, kind="stable"))
 
     @cached_property
     def keys(self) -> tuple[Int32Array, Int32Array]:

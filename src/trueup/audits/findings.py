@@ -14,7 +14,7 @@ from trueup.audits.partitions import MemoryRows
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.sorting import argsort
-from trueup.kernels.tally import join
+from trueup.kernels.tally import concatenate_tallies
 from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 from trueup.metrics.reliability import curves_from_sums
@@ -111,7 +111,7 @@ def segment_numbers(family: SegmentFamily, alpha: float, level: float, workers: 
     ``alpha`` is the level of the interval, ``level`` that of the test of one segment.
     """
     if family.real:
-        columns = _real_numbers(join([block.tally for block in family.blocks]), alpha, level)
+        columns = _real_numbers(concatenate_tallies([block.tally for block in family.blocks]), alpha, level)
         return np.vstack([columns[name] for name in tails.FINDINGS])
     out = np.empty((len(tails.FINDINGS), len(family)))
     quantiles = inference.range_quantile(level), inference.range_quantile(level, inflated=True)

@@ -23,7 +23,7 @@ from trueup.calibrators.stopping import (
 )
 from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters
 
@@ -544,5 +544,5 @@ def _take(weight: FloatArray | None, rows: IntArray) -> FloatArray | None:
 
 
 def _log_loss(y: FloatArray, p: FloatArray) -> FloatArray:
-    inside = np.clip(p, SMALLEST, 1 - SMALLEST)
+    inside = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.asarray(-(y * np.log(inside) + (1 - y) * np.log1p(-inside)))

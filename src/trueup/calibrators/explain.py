@@ -14,8 +14,8 @@ from trueup.calibrators.losses import apply_link
 from trueup.data.columns import format_number
 from trueup.data.frame import frame_like
 from trueup.data.segments import segment_column
-from trueup.kernels.binning import digitize, order_statistics
-from trueup.kernels.levels import NONE, advance
+from trueup.kernels.levels import NO_LEARNER, advance
+from trueup.kernels.sorting import digitize, order_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -471,7 +471,7 @@ def explain_levels(
             f = (start - found.scale.offset) / found.scale.unit
         edges = found.edges[found.edges_at[at] : found.edges_at[at + 1]]
         which = int(found.learner[found.edges_at[at] + at + np.searchsorted(edges, f)])
-        if which == NONE:
+        if which == NO_LEARNER:
             continue
         path, leaf = _path(forest, int(forest.root[which]), row)
         condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup.cluster.communicator import SINGLE_PROCESS
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
@@ -88,8 +88,8 @@ def apply_link(prediction: FloatArray, link: str) -> FloatArray:
     if link == "identity":
         return p.astype(np.float64)
     if link == "softmax":
-        return np.log(np.maximum(p, SMALLEST))
-    p = np.clip(p, SMALLEST, 1 - SMALLEST)
+        return np.log(np.maximum(p, MIN_PROBABILITY))
+    p = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 

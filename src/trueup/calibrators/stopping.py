@@ -12,7 +12,7 @@ from trueup._validate import check_fraction, check_integer
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError
-from trueup.kernels.losses import spread
+from trueup.kernels.losses import deviation_moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -251,10 +251,10 @@ def paired_gain(
     total, weight_squares = map(float, communicator.all_reduce_sum(sums))
     rows = total**2 / weight_squares
     contiguous = np.ascontiguousarray(difference)
-    moments = spread(contiguous, w, gain)
+    moments = deviation_moments(contiguous, w, gain)
     largest = float(communicator.all_reduce_max(moments[:1])[0])
     if largest > moments[0]:
-        moments = spread(contiguous, w, gain, largest)
+        moments = deviation_moments(contiguous, w, gain, largest)
     squares, fourth = map(float, communicator.all_reduce_sum(moments[1:]))
     if largest == 0:
         return gain, 0.0 if rows > 1 else float("inf"), rows

@@ -33,7 +33,7 @@ from trueup.calibrators.curves.scaling import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.splits import MIN_ROWS, scale_weights
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -367,7 +367,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         fitted, rows, scores = self._cross_fit(X, labels, code.astype(np.float64), weight, reader, params)
         curve = None
         # A logistic curve for margins, and for probabilities of 0 of what then occurred.
-        if reader.method == "decision_function" or (scores[np.arange(len(scores)), code[rows]] <= SMALLEST).any():
+        if reader.method == "decision_function" or (scores[np.arange(len(scores)), code[rows]] <= MIN_PROBABILITY).any():
             w = None if weight is None else weight[rows]
             curve = fit_margin_curve(_margins(scores), code[rows], w, len(classes))
             scores = curve(_margins(scores))

@@ -12,7 +12,7 @@ import numpy as np
 from trueup._validate import check_choice, check_integer
 from trueup.data.columns import days_of, format_number
 from trueup.errors import ArgumentError
-from trueup.kernels.binning import digitize, order_statistics
+from trueup.kernels.sorting import digitize, order_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

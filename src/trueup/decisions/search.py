@@ -14,7 +14,7 @@ from trueup._validate import check_number
 from trueup.decisions.inputs import is_number, read_unlabelled
 from trueup.decisions.rules import BestRule, Points, Rule, Share, as_actions
 from trueup.errors import ArgumentError
-from trueup.kernels.deciding import extend_runs
+from trueup.kernels.rules import extend_runs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

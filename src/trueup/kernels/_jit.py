@@ -1,4 +1,4 @@
-"""The one decorator of the kernels: compiled on first use, free of the interpreter's lock, kept on disk where possible."""
+"""The decorator of the kernels: compiled on first use, without the global interpreter lock, cached on disk if possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = ["jit"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 PACKING = "SLP_VECTORIZE"  # numba's own name for it, set when the environment is read
@@ -23,8 +22,8 @@ _compiling = threading.RLock()
 def jit(function: F) -> F:
     """Compile a kernel with numba.
 
-    No fast-math: the order of additions is part of the result. Where no cache directory can be written, numba refuses
-    to cache; the kernel is then compiled anew in each process.
+    No fast-math: the order of additions is part of the result. Without a writable cache directory, kernels are compiled in
+    each process.
     """
     try:
         kernel = numba.njit(function, nogil=True, cache=True, error_model="numpy")
@@ -44,7 +43,7 @@ def jit(function: F) -> F:
 def _packing() -> Iterator[None]:
     """Let LLVM pack neighbouring additions into one instruction, for our own kernels only.
 
-    The lanes are added as they would have been one by one: the result is the same to the last bit, a fifth sooner.
+    Lanes are added in the same order: the result is the same to the last bit, a fifth sooner.
     """
     with _compiling:
         before = getattr(config, PACKING)

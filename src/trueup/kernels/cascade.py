@@ -1,8 +1,8 @@
-"""Score rows through a whole cascade of forests in one compiled call.
+"""Score rows through a cascade of forests in one compiled call.
 
-A cascade starts at the link of the prediction, F, and each stage makes it ``theta * (F + sum of trees(features, F))``.
-A model may hold several cascades: each keeps its own F, and the mean of all of them is the answer. Stages that were
-collapsed are looked up in pair tables; the others are walked tree by tree.
+A cascade starts at the link of the prediction, F, and each stage sets it to ``theta * (F + sum of trees(features, F))``. A
+model may have several cascades, whose mean is returned. Collapsed stages are looked up in pair tables; the trees of others
+are walked.
 """
 
 from __future__ import annotations
@@ -14,25 +14,18 @@ import numpy as np
 from numba import uint64
 
 from trueup.kernels._jit import jit
-from trueup.kernels.trees import MOST_CELLS, NUMERIC, Bins, Forest, PairTables, collapse, find_bins, join_forests
+from trueup.kernels.trees import MAX_CELLS, NUMERIC, Forest, ForestBins, PairTables, collapse, find_bins, join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray, Int32Array, IntArray, UInt8Array, UInt32Array
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-    Words = NDArray[np.uint32]
-    Flags = NDArray[np.uint8]
-
-__all__ = ["IDENTITY", "LOGIT", "SMALLEST", "SOFTMAX", "Program", "Stage", "build", "score"]
 
 IDENTITY, LOGIT, SOFTMAX = 0, 1, 2
-SMALLEST = 1e-6  # probabilities nearer to 0 or 1 than this are taken for it before the logit
-ROWS = 256  # rows that go through the stages together: their bins stay in the nearest cache
-FEW = 16  # rows that are not worth the detour of going together
+MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
+ROWS = 256  # rows that are scored together: their bins stay in the nearest cache
+FEW = 16  # fewer rows are not vectorised
 
 
 class Stage(NamedTuple):
@@ -43,44 +36,39 @@ class Stage(NamedTuple):
     forest: Forest
 
 
-class Program(NamedTuple):
-    """Everything the scorer reads, as flat arrays."""
+class CascadeProgram(NamedTuple):
+    """All inputs of the scorer, as flat arrays."""
 
-    sizes: Longs  # features, outputs, cascades, stages, link
-    categorical: Flags
-    cuts_at: Longs  # of features, then of the prediction columns of every stage
-    cuts: Floats
-    classes_at: Longs  # a categorical feature has one class for each level and, first, one for missing or unseen
-    classes: Ints
-    cascade: Longs
-    theta: Floats
-    tables_at: Longs
-    table: Longs  # a, b, output, start, rows and columns of each table
-    places: Ints
-    values: Floats
-    trees_at: Longs
-    tree: Ints  # root and output of each tree
-    node: Ints  # feature, left, right, where missing goes, where the words are and how many
-    threshold: Floats
-    words: Words
-    leaf: Floats
+    sizes: IntArray  # features, outputs, cascades, stages, link
+    categorical: UInt8Array
+    cuts_at: IntArray  # of features, then of the prediction columns of every stage
+    cuts: FloatArray
+    classes_at: IntArray  # a categorical feature has one class for each level and, first, one for missing or unseen
+    classes: Int32Array
+    cascade: IntArray
+    theta: FloatArray
+    tables_at: IntArray
+    table: IntArray  # a, b, output, start, rows and columns of each table
+    places: Int32Array
+    values: FloatArray
+    trees_at: IntArray
+    tree: Int32Array  # root and output of each tree
+    node: Int32Array  # feature, left, right, where missing goes, where the words are and how many
+    threshold: FloatArray
+    words: UInt32Array
+    leaf: FloatArray
 
     @property
     def collapsed(self) -> int:
-        """Count the stages that need no walk."""
+        """The number of stages without trees to walk."""
         return int((np.diff(self.trees_at) == 0).sum())
 
 
-def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> Program:
-    """Lay out the stages for the scorer, collapsing what can be collapsed while all tables together are within bounds.
+def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades: int, link: int) -> CascadeProgram:
+    """Lay out the stages for the scorer, collapsing stages while the tables stay within bounds.
 
-    Parameters
-    ----------
-    stages : sequence of Stage
-        In the order in which they run. Features are numbered, the prediction columns last.
-    levels : sequence of int
-        How many levels each feature has, -1 for a number.
-    outputs, cascades, link : int
+    Stages are in the order of execution; features are numbered, prediction columns last. ``levels`` is the number of levels
+    of each feature, -1 for a number.
     """
     features = len(levels)
     shared = find_bins(join_forests([stage.forest for stage in stages]), [*levels, *[NUMERIC] * outputs])
@@ -90,8 +78,8 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
         read = range(features, features + outputs)
         own = [np.unique(stage.forest.threshold[stage.forest.feature == at]) for at in read]
         cuts += own
-        bins = Bins(shared.categorical, (*shared.cuts[:features], *own), shared.classes)
-        found = collapse(stage.forest, bins, MOST_CELLS - tables.cells)
+        bins = ForestBins(shared.categorical, (*shared.cuts[:features], *own), shared.classes)
+        found = collapse(stage.forest, bins, MAX_CELLS - tables.cells)
         if found is None:
             trees.append(stage.forest)
         else:
@@ -100,7 +88,7 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
         trees_at.append(sum(map(len, trees)))
     walked, classes = join_forests(trees), shared.classes[:features]
     node = (walked.feature, walked.left, walked.right, walked.missing_left, walked.words_at, walked.words_in)
-    return Program(
+    return CascadeProgram(
         np.array([features, outputs, cascades, len(stages), link], np.int64),
         shared.categorical[:features].astype(np.uint8),
         _starts(cuts), np.concatenate([np.zeros(0), *cuts]),
@@ -114,13 +102,13 @@ def build(stages: Sequence[Stage], levels: Sequence[int], outputs: int, cascades
 
 
 class _Joined:
-    """The tables of several stages, one after the other."""
+    """The tables of several stages, concatenated."""
 
     def __init__(self) -> None:
         self.count = self.cells = self._length = 0
-        self.table: list[Longs] = [np.zeros((0, 6), np.int64)]
-        self.places: list[Ints] = [np.zeros(0, np.int32)]
-        self.values: list[Floats] = [np.zeros(0)]
+        self.table: list[IntArray] = [np.zeros((0, 6), np.int64)]
+        self.places: list[Int32Array] = [np.zeros(0, np.int32)]
+        self.values: list[FloatArray] = [np.zeros(0)]
 
     def add(self, found: PairTables) -> None:
         rows, columns = found.rows_at + self._length, found.columns_at + self._length
@@ -132,18 +120,18 @@ class _Joined:
         self._length += len(found.places)
 
 
-def _starts(pieces: Sequence[Floats] | Sequence[Ints]) -> Longs:
+def _starts(pieces: Sequence[FloatArray] | Sequence[Int32Array]) -> IntArray:
     return np.cumsum([0, *map(len, pieces)], dtype=np.int64)
 
 
 @jit
 def _code(value: float, classes: int) -> int:
-    """Give 1 + the code of a category; 0 where it is missing or beyond the known ones, whatever its size."""
+    """Return 1 + the code of a category; 0 if it is missing or unseen."""
     return int(value) + 1 if 0.0 <= value < classes - 1 else 0
 
 
 @jit
-def _bin_one(value: float, cuts: Floats, low: int, high: int) -> int:
+def _bin_one(value: float, cuts: FloatArray, low: int, high: int) -> int:
     """Count the cuts below a value; NaN is one beyond the last bin."""
     if math.isnan(value):
         return high - low + 1
@@ -156,8 +144,8 @@ def _bin_one(value: float, cuts: Floats, low: int, high: int) -> int:
 
 
 @jit
-def _bin(x: Floats, cuts: Floats, low: int, high: int, bins: Ints) -> None:
-    """Do `_bin_one` for many rows: each step of the search is the same for all, so that several rows go together."""
+def _bin(x: FloatArray, cuts: FloatArray, low: int, high: int, bins: Int32Array) -> None:
+    """Bin many rows as `_bin_one` does: the steps of the search are the same for all, so that they are vectorised."""
     if len(x) < FEW:
         for i in range(len(x)):
             bins[i] = _bin_one(x[i], cuts, low, high)
@@ -176,8 +164,8 @@ def _bin(x: Floats, cuts: Floats, low: int, high: int, bins: Ints) -> None:
 
 @jit
 def _bin_features(
-    X: Floats, start: int, rows: int, categorical: Flags, cuts_at: Longs, cuts: Floats, classes_at: Longs, classes: Ints,
-    bins: Ints,
+    X: FloatArray, start: int, rows: int, categorical: UInt8Array, cuts_at: IntArray, cuts: FloatArray,
+    classes_at: IntArray, classes: Int32Array, bins: Int32Array,
 ) -> None:  # fmt: skip
     for j in range(len(X)):
         x, b = X[j][start : start + rows], bins[j]
@@ -191,9 +179,10 @@ def _bin_features(
 
 @jit
 def _walk(
-    here: int, X: Floats, at: int, F: Floats, i: int, classes_at: Longs, node: Ints, threshold: Floats, words: Words
-) -> int:
-    """Follow one row down one tree; give its leaf."""
+    here: int, X: FloatArray, at: int, F: FloatArray, i: int, classes_at: IntArray, node: Int32Array,
+    threshold: FloatArray, words: UInt32Array,
+) -> int:  # fmt: skip
+    """Return the leaf of one row in one tree."""
     features = len(X)
     while here >= 0:
         feature = node[here, 0]
@@ -211,21 +200,21 @@ def _walk(
 
 
 @jit
-def _enter(P: Floats, start: int, rows: int, link: int, F: Floats) -> None:
-    """Take the predictions to the scale of the trees."""
+def _enter(P: FloatArray, start: int, rows: int, link: int, F: FloatArray) -> None:
+    """Apply the link to predictions."""
     for c in range(len(F)):
         for i in range(rows):
             p = P[start + i, c]
             if link == LOGIT:
-                p = min(max(p, SMALLEST), 1.0 - SMALLEST)
+                p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
                 p = math.log(p) - math.log1p(-p)
             elif link == SOFTMAX:
-                p = math.log(max(p, SMALLEST))
+                p = math.log(max(p, MIN_PROBABILITY))
             F[c, i] = p
 
 
 @jit
-def _softmax(F: Floats, i: int, out: Floats) -> None:
+def _softmax(F: FloatArray, i: int, out: FloatArray) -> None:
     top = F[0, i]
     for c in range(1, len(out)):
         top = max(top, F[c, i])
@@ -238,8 +227,8 @@ def _softmax(F: Floats, i: int, out: Floats) -> None:
 
 
 @jit
-def _leave(F: Floats, start: int, rows: int, link: int, out: Floats) -> None:
-    """Take the sums back to the scale of the predictions."""
+def _leave(F: FloatArray, start: int, rows: int, link: int, out: FloatArray) -> None:
+    """Apply the inverse link."""
     for i in range(rows):
         if link == SOFTMAX:
             _softmax(F, i, out[start + i])
@@ -254,9 +243,10 @@ def _leave(F: Floats, start: int, rows: int, link: int, out: Floats) -> None:
 
 @jit
 def _look_up(
-    first: int, last: int, table: Longs, places: Ints, values: Floats, bins: Ints, rows: int, added: Floats
-) -> None:
-    """Add one table after another to the sums of all rows."""
+    first: int, last: int, table: IntArray, places: Int32Array, values: FloatArray, bins: Int32Array, rows: int,
+    added: FloatArray,
+) -> None:  # fmt: skip
+    """Add the values of each table to the sums of all rows."""
     for t in range(first, last):
         a, b, c = bins[table[t, 0]], bins[table[t, 1]], added[table[t, 2]]
         begin, across, down = table[t, 3], table[t, 4], table[t, 5]
@@ -265,16 +255,16 @@ def _look_up(
 
 
 @jit
-def _step(F: Floats, added: Floats, rows: int, theta: float) -> None:
-    """End a stage."""
+def _step(F: FloatArray, added: FloatArray, rows: int, theta: float) -> None:
+    """Complete a stage."""
     for c in range(len(F)):
         for i in range(rows):
             F[c, i] = theta * (F[c, i] + added[c, i])
 
 
 @jit
-def _mean(F: Floats, rows: int) -> None:
-    """Put the mean of all cascades into the first."""
+def _mean(F: FloatArray, rows: int) -> None:
+    """Store the mean of all cascades in the first."""
     for c in range(F.shape[1]):
         for i in range(rows):
             total = F[0, c, i]
@@ -285,9 +275,10 @@ def _mean(F: Floats, rows: int) -> None:
 
 @jit
 def score(
-    sizes: Longs, categorical: Flags, cuts_at: Longs, cuts: Floats, classes_at: Longs, classes: Ints, cascade: Longs,
-    theta: Floats, tables_at: Longs, table: Longs, places: Ints, values: Floats, trees_at: Longs, tree: Ints, node: Ints,
-    threshold: Floats, words: Words, leaf: Floats, X: Floats, P: Floats, out: Floats,
+    sizes: IntArray, categorical: UInt8Array, cuts_at: IntArray, cuts: FloatArray, classes_at: IntArray,
+    classes: Int32Array, cascade: IntArray, theta: FloatArray, tables_at: IntArray, table: IntArray, places: Int32Array,
+    values: FloatArray, trees_at: IntArray, tree: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array,
+    leaf: FloatArray, X: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """Score rows: X (features, rows) with codes as numbers, P (rows, outputs)."""
     features, outputs = sizes[0], sizes[1]

@@ -1,10 +1,9 @@
 """Running sums per segment over rows in score order.
 
-Rows come sorted by score, once. A combination of columns gives each row a cell, ``parent * width + code`` (a negative
-part leaves the row out), and ``slot`` gives each cell its segment, or -1; its last entry is for rows left out. Every
-segment advances its own cumulative differences as its rows pass by; rows of equal score (one ``step``) move it once. The
-plain NumPy twins that define these kernels are in the tests. Unsigned indices save the test for a negative one, which
-NumPy's rules would ask for.
+Rows are sorted by score once. A combination of columns assigns each row a cell, ``parent * width + code`` (negative values
+exclude a row), and ``slot`` assigns each cell its segment, or -1; its last entry is for excluded rows. Every segment
+advances its cumulative differences as its rows pass; rows of equal score (one ``step``) advance it once. Unsigned indices
+avoid the test for negative ones. The NumPy twins in the tests define these kernels.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from numba import int64, uint64
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray, Int32Array, IntArray
 
-    Ints = NDArray[np.int32]
-    Floats = NDArray[np.float64]
 
 # Columns of the state, one cache line a segment: sums, then the path of the cumulative differences.
 CUM, EXPECTED, VARIANCE, SKEW, HIGH, LOW, RISE, STEP = range(8)
@@ -35,12 +32,11 @@ CURVE_ROWS, CURVE_WEIGHT, CURVE_WEIGHT2, CURVE_EXPECTED, CURVE_RESIDUAL, CURVE_R
 
 @jit
 def find_dense(
-    parent: Ints, code: Ints, height: int, width: int, min_rows: int
-) -> tuple[NDArray[np.int64], Ints, int, Ints]:
-    """Find the cells with rows enough: their numbers, their rows, how many others had rows, and the slot of every cell.
+    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int
+) -> tuple[IntArray, Int32Array, int, Int32Array]:
+    """Find the cells with enough rows: their numbers, rows, the number of others with rows, and the slot of every cell.
 
-    A negative parent or code leaves a row out. The other rows, where they are neither few nor nearly all, get a slot of
-    their own beyond the last: to sum them up is quicker than to guess which they are.
+    Other rows, if they are neither few nor nearly all, get a slot beyond the last: summing them is faster than branching.
     """
     size = height * width
     # Rows left out are counted in eight places by turns: one place would have to wait for itself. The sign is a mask of
@@ -75,22 +71,22 @@ def find_dense(
 
 
 @jit
-def look_up(parent: Ints, code: Ints, width: int, slot: Ints, out: Ints) -> None:
-    """Write the segment of each row, -1 where it is in none."""
+def look_up(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, out: Int32Array) -> None:
+    """Write the segment of each row, -1 for none."""
     for i in range(parent.size):
         out[i] = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
 
 
 @jit
 def advance(
-    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
-    state: Floats, sums: Floats,
+    parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
+    w: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over some rows, whose scores lie not below those before: binary outcomes.
+    """Advance the state of every segment over rows whose scores are not below those before: binary outcomes.
 
-    ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent from an earlier point) takes in the cumulative
-    difference when the next step begins, so that tied scores count as one; `close` takes in the last. ``w`` is None where
-    every weight is 1: the kernel is then compiled without the branch.
+    ``e`` is w (y - p). The path (HIGH, LOW and RISE, the largest ascent) includes the cumulative difference when the next
+    step begins, so that tied scores count as one; `close` includes the last. ``w`` is None if every weight is 1: the kernel
+    is then compiled without the branch.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -121,8 +117,8 @@ def advance(
 
 
 @jit
-def close(state: Floats) -> None:
-    """Let the path of every segment take in its last step: binary outcomes."""
+def close(state: FloatArray) -> None:
+    """Include the last step in the path of every segment: binary outcomes."""
     for k in range(state.shape[0]):
         s = state[k]
         s[LOW] = min(s[LOW], s[CUM])
@@ -131,8 +127,8 @@ def close(state: Floats) -> None:
 
 
 @jit
-def _close_step(s: Floats) -> None:
-    """End the step under way of one segment with real outcomes."""
+def _close_step(s: FloatArray) -> None:
+    """End the current step of one segment with real outcomes."""
     s[R_LOW] = min(s[R_LOW], s[R_CUM])
     s[R_HIGH] = max(s[R_HIGH], s[R_CUM])
     variance = s[R_SS] / s[R_COUNT]
@@ -153,13 +149,13 @@ def _close_step(s: Floats) -> None:
 
 @jit
 def advance_real(
-    parent: Ints, code: Ints, width: int, slot: Ints, step: Ints, e: Floats, p: Floats, w: Floats | None,
-    state: Floats, sums: Floats,
+    parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray,
+    w: FloatArray | None, state: FloatArray, sums: FloatArray,
 ) -> None:  # fmt: skip
-    """Advance the state of every segment over some rows, whose scores lie not below those before: real outcomes.
+    """Advance the state of every segment over rows whose scores are not below those before: real outcomes.
 
-    Beside the path it keeps what the variance by successive differences needs: per step the mean and the sum of squares
-    about it of e, over all steps the sum of squares within and the squared jumps between neighbours.
+    Also keeps the sums for the variance by successive differences: per step the mean and the sum of squares of e, over all
+    steps the sum of squares within steps and the squared jumps between neighbours.
     """
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -184,15 +180,15 @@ def advance_real(
 
 
 @jit
-def close_real(state: Floats) -> None:
-    """End the step under way of every segment: real outcomes."""
+def close_real(state: FloatArray) -> None:
+    """End the current step of every segment: real outcomes."""
     for k in range(state.shape[0]):
         if state[k, R_COUNT] > 0:
             _close_step(state[k])
 
 
 @jit
-def count_rows(parent: Ints, code: Ints, width: int, slot: Ints, rows: NDArray[np.int64]) -> None:
+def count_rows(parent: Int32Array, code: Int32Array, width: int, slot: Int32Array, rows: IntArray) -> None:
     """Add the rows of every segment to ``rows``."""
     for i in range(parent.size):
         k = slot[uint64(slot.size - 1 if (parent[i] | code[i]) < 0 else parent[i] * width + code[i])]
@@ -202,10 +198,10 @@ def count_rows(parent: Ints, code: Ints, width: int, slot: Ints, rows: NDArray[n
 
 @jit
 def cross(
-    parent: Ints, code: Ints, height: int, width: int, min_rows: int,
-    step: Ints, e: Floats, p: Floats, w: Floats | None,
-) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
-    """Find the cells of a combination and sum them up, binary outcomes; one call, so that threads never wait."""
+    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None,
+) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
+    """Find the cells of a combination and sum them, binary outcomes; one call, so that threads do not wait."""
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, 8))
     sums = np.zeros((numbers.size + 1, 2))
@@ -217,10 +213,10 @@ def cross(
 
 @jit
 def cross_real(
-    parent: Ints, code: Ints, height: int, width: int, min_rows: int,
-    step: Ints, e: Floats, p: Floats, w: Floats | None,
-) -> tuple[NDArray[np.int64], Ints, int, Floats, Floats]:  # fmt: skip
-    """Find the cells of a combination and sum them up, real outcomes."""
+    parent: Int32Array, code: Int32Array, height: int, width: int, min_rows: int,
+    step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray | None,
+) -> tuple[IntArray, Int32Array, int, FloatArray, FloatArray]:  # fmt: skip
+    """Find the cells of a combination and sum them, real outcomes."""
     numbers, rows, thin, slot = find_dense(parent, code, height, width, min_rows)
     state = np.zeros((numbers.size + 1, 15))
     sums = np.zeros((numbers.size + 1, 2))
@@ -231,10 +227,10 @@ def cross_real(
 
 
 @jit
-def group_rows(codes: Ints, start: Ints, order: Ints) -> None:
+def group_rows(codes: Int32Array, start: Int32Array, order: Int32Array) -> None:
     """List the rows of each level of a column, in score order: those of level k are order[start[k] : start[k + 1]].
 
-    ``start`` comes as zeros, one more than levels; rows of code -1 are in no list.
+    ``start`` is zero on entry, with one more entry than levels; rows of code -1 are not listed.
     """
     for i in range(codes.size):
         if codes[i] >= 0:
@@ -251,12 +247,15 @@ def group_rows(codes: Ints, start: Ints, order: Ints) -> None:
 
 
 @jit
-def rows_of(columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, first: Ints, out: Ints) -> int:
-    """Write the rows of one segment, in score order; give their number.
+def rows_of(
+    columns: Int32Array, wanted: Int32Array, codes: Int32Array, order: Int32Array, start: Int32Array, first: Int32Array,
+    out: Int32Array,
+) -> int:  # fmt: skip
+    """Write the rows of one segment, in score order; return their number.
 
-    ``columns`` and ``wanted`` are its columns (-1 beyond its depth) and codes; ``codes`` and ``order`` have a row a
-    column, and ``start`` has the starts of all columns one after the other, those of column c from ``first[c]`` on. The
-    rows of its rarest level are looked through.
+    ``columns`` and ``wanted`` are its columns (-1 beyond its depth) and codes; ``codes`` and ``order`` have one row per
+    column, and ``start`` has the starts of all columns, those of column c from ``first[c]`` on. The rows of its rarest
+    level are searched.
     """
     if columns[0] < 0:
         for i in range(codes.shape[1]):
@@ -285,8 +284,10 @@ def rows_of(columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, 
 
 
 @jit
-def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: Floats, work: Floats) -> None:
-    """Follow the path of every segment for several draws of the outcomes.
+def draw_paths(
+    at: Int32Array, ids: Int32Array, step: Int32Array, e: FloatArray, span: FloatArray, rise: FloatArray, work: FloatArray
+) -> None:
+    """Compute the path of every segment for several draws of the outcomes.
 
     ``at`` and ``ids`` are collected rows, ``e`` is (draws, rows); ``span`` and ``rise`` (draws, segments) are written;
     ``work`` is (segments, 5) scratch.
@@ -313,12 +314,13 @@ def draw_paths(at: Ints, ids: Ints, step: Ints, e: Floats, span: Floats, rise: F
 
 @jit
 def curve(
-    at: Ints, step: Ints, e: Floats, p: Floats, w: Floats, total: float, bins: int, out: Floats, carried: Floats
-) -> None:
-    """Sum up equal-mass bins of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
+    at: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: float, bins: int,
+    out: FloatArray, carried: FloatArray,
+) -> None:  # fmt: skip
+    """Sum bins of equal weight of the scores of one segment, whose rows are ``at``; rows of equal score stay together.
 
-    ``total`` is the weight of the segment; ``out`` is (bins or more, 6) and comes as zeros. ``carried`` has what rows of
-    lower scores leave to know: their weight, the last step and its bin; at first 0, -1 and 0.
+    ``total`` is the weight of the segment; ``out`` (bins or more, 6) is zero on entry. ``carried`` has the weight of rows
+    of lower scores, the last step and its bin: 0, -1 and 0 at first.
     """
     weighted = w.size > 0
     seen = carried[0]
@@ -344,10 +346,11 @@ def curve(
 
 @jit
 def curves(
-    share: int, shares: int, columns: Ints, wanted: Ints, codes: Ints, order: Ints, start: Ints, first: Ints,
-    step: Ints, e: Floats, p: Floats, w: Floats, total: Floats, bins: Ints, out: Floats, carried: Floats,
+    share: int, shares: int, columns: Int32Array, wanted: Int32Array, codes: Int32Array, order: Int32Array,
+    start: Int32Array, first: Int32Array, step: Int32Array, e: FloatArray, p: FloatArray, w: FloatArray, total: FloatArray,
+    bins: Int32Array, out: FloatArray, carried: FloatArray,
 ) -> None:  # fmt: skip
-    """Sum up the curves of every ``shares``-th segment, from number ``share`` on: a thread's part of the work."""
+    """Sum the curves of every ``shares``-th segment, from number ``share`` on: the work of one thread."""
     room = np.empty(codes.shape[1], np.int32)
     for k in range(share, total.size, shares):
         found = rows_of(columns[k], wanted[k], codes, order, start, first, room)

@@ -1,24 +1,23 @@
-"""Fit curves of the score to sums at each distinct score: all that log loss and squared error ask of the rows.
+"""Pool rows at equal scores, and fit curves of the score to the sums: log loss and squared error depend on nothing else.
 
-Segments (the whole, groups, classes) lie one after the other; each is fitted on its own, in one compiled call.
+Sums are computed with twice the precision of a float, so that they do not depend on the order of rows.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trueup.kernels._jit import jit
+from trueup.kernels.curves import count_below
+from trueup.kernels.sorting import argsort
+from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Longs = NDArray[np.int64]
-
-__all__ = ["fit_lines", "fit_logistic", "fit_powers"]
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
 
 MOST_STEPS = 100
 HALVINGS = 40
@@ -30,10 +29,10 @@ ENOUGH = 1e-11  # of the weight: a step that lowers the loss by less is the last
 
 
 @jit
-def fit_lines(at: Longs, x: Floats, weight: Floats, total: Floats, out: Floats) -> None:
-    """Fit a straight line to each segment by least squares; where all scores are alike, or all but, the slope is 1.
+def fit_lines(at: IntArray, x: FloatArray, weight: FloatArray, total: FloatArray, out: FloatArray) -> None:
+    """Fit a line to each segment by least squares; the slope is 1 if all scores are equal, or nearly so.
 
-    ``out`` (segments, 2) takes slope and intercept.
+    ``out`` (segments, 2) receives slope and intercept.
     """
     for k in range(len(out)):
         mass, mean_x, mean_y = 0.0, 0.0, 0.0
@@ -55,8 +54,10 @@ def fit_lines(at: Longs, x: Floats, weight: Floats, total: Floats, out: Floats) 
 
 
 @jit
-def _derive(X: Floats, weight: Floats, total: Floats, theta: Floats, slope: Floats, bend: Floats) -> float:
-    """Give the log loss at some coefficients, with its first and second derivatives."""
+def _derive(
+    X: FloatArray, weight: FloatArray, total: FloatArray, theta: FloatArray, slope: FloatArray, bend: FloatArray
+) -> float:
+    """Compute the log loss at some coefficients, with its first and second derivatives."""
     d = len(theta)
     slope[:] = 0.0
     bend[:] = 0.0
@@ -77,8 +78,8 @@ def _derive(X: Floats, weight: Floats, total: Floats, theta: Floats, slope: Floa
 
 
 @jit
-def _solve(bend: Floats, slope: Floats, free: NDArray[np.bool_], step: Floats) -> None:
-    """Solve for Newton's step in the free coefficients, by Cholesky's method with a ridge."""
+def _solve(bend: FloatArray, slope: FloatArray, free: BoolArray, step: FloatArray) -> None:
+    """Compute the Newton step of the free coefficients by a Cholesky decomposition with a ridge."""
     d = len(slope)
     L = np.zeros((d, d))
     z = np.zeros(d)
@@ -108,9 +109,10 @@ def _solve(bend: Floats, slope: Floats, free: NDArray[np.bool_], step: Floats) -
 
 @jit
 def _aim(
-    theta: Floats, low: Floats, high: Floats, slope: Floats, bend: Floats, free: NDArray[np.bool_], step: Floats
-) -> float:
-    """Find Newton's step in the coefficients that no bound holds; give how far the loss would fall along it."""
+    theta: FloatArray, low: FloatArray, high: FloatArray, slope: FloatArray, bend: FloatArray, free: BoolArray,
+    step: FloatArray,
+) -> float:  # fmt: skip
+    """Compute the Newton step of the coefficients that are not at a bound; return the decrease of the loss along it."""
     for j in range(len(theta)):
         held = (theta[j] <= low[j] and slope[j] > 0) or (theta[j] >= high[j] and slope[j] < 0) or low[j] == high[j]
         free[j] = not held
@@ -131,17 +133,19 @@ def _aim(
 
 @jit
 def _within(x: float, low: float, high: float) -> float:
-    """Keep a coefficient within its bounds, and put it on one that it all but reaches."""
+    """Clip a coefficient to its bounds, and set it to a bound that it nearly reaches."""
     if x - low < SNAP:
         return low
     return high if high - x < SNAP else x
 
 
 @jit
-def _longest(X: Floats, theta: Floats, low: Floats, high: Floats, step: Floats, trusted: float) -> float:
-    """Say how much of a step to try: up to the first bound, and no farther than the curvature can be trusted.
+def _longest(
+    X: FloatArray, theta: FloatArray, low: FloatArray, high: FloatArray, step: FloatArray, trusted: float
+) -> float:
+    """Return the share of a step to try: up to the first bound, and while the curvature can be trusted.
 
-    ``trusted`` is how far the logit of a row may move.
+    ``trusted`` is the largest change of the logit of a row.
     """
     size, reach = 1.0, 0.0
     for j in range(len(theta)):
@@ -157,8 +161,10 @@ def _longest(X: Floats, theta: Floats, low: Floats, high: Floats, step: Floats, 
 
 
 @jit
-def _descend(X: Floats, weight: Floats, total: Floats, low: Floats, high: Floats, theta: Floats) -> None:
-    """Minimise log loss within bounds: Newton's method on the coefficients that no bound holds, with a line search.
+def _descend(
+    X: FloatArray, weight: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray, theta: FloatArray
+) -> None:
+    """Minimise log loss within bounds: Newton's method on the coefficients that are not at a bound, with a line search.
 
     Bertsekas (1982), "Projected Newton methods for optimization problems with simple constraints", SIAM Journal on Control
     and Optimization 20(2).
@@ -191,8 +197,10 @@ def _descend(X: Floats, weight: Floats, total: Floats, low: Floats, high: Floats
 
 
 @jit
-def fit_logistic(at: Longs, X: Floats, weight: Floats, total: Floats, low: Floats, high: Floats, theta: Floats) -> None:
-    """Fit each segment by maximum likelihood, from the coefficients in ``theta`` (segments, d), within its own bounds."""
+def fit_logistic(
+    at: IntArray, X: FloatArray, weight: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray, theta: FloatArray
+) -> None:
+    """Fit each segment by maximum likelihood within its bounds, starting from ``theta`` (segments, d)."""
     for k in range(len(theta)):
         rows = slice(at[k], at[k + 1])
         if at[k + 1] > at[k]:
@@ -200,8 +208,8 @@ def fit_logistic(at: Longs, X: Floats, weight: Floats, total: Floats, low: Float
 
 
 @jit
-def _power(F: Floats, target: Floats, weight: Floats, factor: float) -> tuple[float, float]:
-    """Give the first and second derivative of the log loss of classes in the factor of their log scores."""
+def _power(F: FloatArray, target: FloatArray, weight: FloatArray, factor: float) -> tuple[float, float]:
+    """Compute the derivatives of the log loss of classes with respect to the factor of their log scores."""
     slope, bend = 0.0, 0.0
     for i in range(len(F)):
         top = F[i].max() * factor
@@ -218,11 +226,13 @@ def _power(F: Floats, target: Floats, weight: Floats, factor: float) -> tuple[fl
 
 
 @jit
-def fit_powers(at: Longs, F: Floats, target: Floats, weight: Floats, low: float, high: float, out: Floats) -> None:
+def fit_powers(
+    at: IntArray, F: FloatArray, target: FloatArray, weight: FloatArray, low: float, high: float, out: FloatArray
+) -> None:
     """Fit one factor of the log scores (rows, classes) of each segment by maximum likelihood, within bounds.
 
-    ``target`` is what each row would have for the mean of its log scores: weight times the log score of its class. The
-    loss is convex: Newton's method, halving the bracket where a step leaves it.
+    ``target`` is weight times the log score of the class of each row. The loss is convex: Newton's method, with bisection
+    if a step leaves the bracket.
     """
     for k in range(len(out)):
         rows = slice(at[k], at[k + 1])
@@ -240,3 +250,187 @@ def fit_powers(at: Longs, F: Floats, target: Floats, weight: Floats, low: float,
             if done:
                 break
         out[k] = factor
+
+
+SPLIT = 2.0**27 + 1.0  # splits a float into two halves of its digits
+FIRST_ROWS = 1000  # to judge whether there are few distinct scores
+
+
+@dataclass(frozen=True, eq=False)
+class PooledScores:
+    """Sums at each distinct score of each segment, scores ascending."""
+
+    at: IntArray  # the start of each segment
+    score: FloatArray
+    weight: FloatArray  # in units of a power of two, so that the largest is near 1
+    total: FloatArray  # of weight times outcome
+
+    def __len__(self) -> int:
+        return len(self.at) - 1
+
+
+def pool_scores(
+    p: FloatArray, y: FloatArray, w: FloatArray | None, code: Int32Array | None = None, segments: int = 1
+) -> PooledScores:
+    """Sum rows of equal score within each segment; the result does not depend on the order of rows, to the last bit.
+
+    ``code`` is the segment of each row; weights ``w`` are positive.
+    """
+    at, score, weight, total = np.zeros(segments + 1, np.int64), np.empty(len(p)), np.empty(len(p)), np.empty(len(p))
+    if code is None and _few_scores(p):
+        levels, place = _number(p)
+        many = len(levels)
+        _pool_places(place, y, np.empty(0) if w is None else w, weight[:many], total[:many])
+        score[:many], at[1] = levels + 0.0, many
+    elif code is None and w is None and ((y == 0) | (y == 1)).all():
+        some, none = Workers(2).map(lambda of: np.sort(p[y == of]), (1.0, 0.0))
+        many = _merge(none, some, score, weight, total)
+        at[1] = many
+    else:
+        order = argsort(p)
+        if code is not None:
+            order = order[np.argsort(code[order], kind="stable")]
+        codes = np.empty(0, np.int32) if code is None else code[order]
+        many = _pool(codes, p[order], y[order], np.empty(0) if w is None else w[order], at, score, weight, total)
+    exponent = -int(np.frexp(weight[:many].max())[1]) if many else 0
+    return PooledScores(at, score[:many], np.ldexp(weight[:many], exponent), np.ldexp(total[:many], exponent))
+
+
+def _few_scores(p: FloatArray) -> bool:
+    """Return whether rows share their scores with many others, judging by the first rows."""
+    return len(p) > 2 * FIRST_ROWS and len(np.unique(p[:FIRST_ROWS])) < FIRST_ROWS // 2
+
+
+def _number(p: FloatArray) -> tuple[FloatArray, Int32Array]:
+    """Return the distinct scores and the index of the score of each row, without sorting all rows."""
+    levels, place = np.unique(p[: 20 * FIRST_ROWS]), np.empty(len(p), np.int32)
+    count_below(levels, p, place)
+    strange = p[levels[np.minimum(place, len(levels) - 1)] != p]
+    if len(strange):
+        levels = np.union1d(levels, strange)
+        count_below(levels, p, place)
+    return levels, place
+
+
+@jit
+def _merge(none: FloatArray, some: FloatArray, score: FloatArray, weight: FloatArray, total: FloatArray) -> int:
+    """Count rows of outcome 0 and 1 at each distinct score, from the sorted scores of both."""
+    i, j, many = 0, 0, 0
+    while i < len(none) or j < len(some):
+        here = some[j] if i == len(none) or (j < len(some) and some[j] < none[i]) else none[i]
+        rows, hits = 0, 0
+        while i < len(none) and none[i] == here:
+            i += 1
+            rows += 1
+        while j < len(some) and some[j] == here:
+            j += 1
+            hits += 1
+        score[many], weight[many], total[many] = here + 0.0, rows + hits, hits
+        many += 1
+    return many
+
+
+@jit
+def _add(high: float, low: float, x: float) -> tuple[float, float]:
+    """Add a number to a sum of twice the precision (Knuth 1997, section 4.2.2, theorem B)."""
+    s = high + x
+    back = s - high
+    low += (high - (s - back)) + (x - back)
+    return s, low
+
+
+@jit
+def _product(a: float, b: float) -> tuple[float, float]:
+    """Return a product and its rounding error (Dekker 1971)."""
+    product = a * b
+    c = SPLIT * a
+    a_high = c - (c - a)
+    c = SPLIT * b
+    b_high = c - (c - b)
+    a_low, b_low = a - a_high, b - b_high
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+@jit
+def _pool(
+    code: Int32Array, p: FloatArray, y: FloatArray, w: FloatArray, at: IntArray, score: FloatArray, weight: FloatArray,
+    total: FloatArray,
+) -> int:  # fmt: skip
+    """Sum runs of equal code and score, with twice the precision of a float; return their number."""
+    i, many, segment = 0, 0, 0
+    while i < len(p):
+        here = code[i] if len(code) else 0
+        while segment < here:
+            segment += 1
+            at[segment] = many
+        level = p[i] + 0.0
+        mass, mass_rest, hits, hits_rest = 0.0, 0.0, 0.0, 0.0
+        while i < len(p) and p[i] == level and (len(code) == 0 or code[i] == here):
+            w_i = w[i] if len(w) else 1.0
+            mass, mass_rest = _add(mass, mass_rest, w_i)
+            product, rest = _product(w_i, y[i])
+            hits, hits_rest = _add(hits, hits_rest, product)
+            hits_rest += rest
+            i += 1
+        score[many], weight[many], total[many] = level, mass + mass_rest, hits + hits_rest
+        many += 1
+    while segment < len(at) - 1:
+        segment += 1
+        at[segment] = many
+    return many
+
+
+@jit
+def _pool_places(place: Int32Array, y: FloatArray, w: FloatArray, weight: FloatArray, total: FloatArray) -> None:
+    """Sum rows in any order by the index of their score, as `_pool` does."""
+    rest = np.zeros((len(weight), 2))
+    weight[:] = 0.0
+    total[:] = 0.0
+    for i in range(len(place)):
+        k = place[i]
+        w_i = w[i] if len(w) else 1.0
+        weight[k], rest[k, 0] = _add(weight[k], rest[k, 0], w_i)
+        product, lost = _product(w_i, y[i])
+        total[k], rest[k, 1] = _add(total[k], rest[k, 1], product)
+        rest[k, 1] += lost
+    for k in range(len(weight)):
+        weight[k] += rest[k, 0]
+        total[k] += rest[k, 1]
+
+
+@jit
+def effective_rows(code: Int32Array, w: FloatArray, out: FloatArray) -> None:
+    """Compute the effective sample size of each group, (sum w)^2 / sum w^2, independently of the order of rows."""
+    sums = np.zeros((len(out), 4))
+    for i in range(len(w)):
+        s = sums[code[i]] if len(code) else sums[0]
+        s[0], s[1] = _add(s[0], s[1], w[i])
+        s[2], s[3] = _add(s[2], s[3], w[i] * w[i])
+    for k in range(len(out)):
+        total, squares = sums[k, 0] + sums[k, 1], sums[k, 2] + sums[k, 3]
+        out[k] = total * total / squares if squares > 0 else 0.0
+
+
+@jit
+def pool_adjacent_violators(total: FloatArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Pool adjacent violators until the means ascend; return the start of each block, and its mean.
+
+    Takes the weighted sums and the weights at each distinct score: sums of integers are exact. Ayer, Brunk, Ewing, Reid and
+    Silverman (1955), "An empirical distribution function for sampling with incomplete information", Annals of Mathematical
+    Statistics 26(4).
+    """
+    first = np.empty(total.size, np.int64)
+    mean = np.empty(total.size)
+    sums = np.empty(total.size)
+    masses = np.empty(total.size)
+    blocks = 0
+    for i in range(total.size):
+        begin, s, w = i, total[i], weight[i]
+        while blocks > 0 and mean[blocks - 1] >= s / w:
+            blocks -= 1
+            begin = first[blocks]
+            s += sums[blocks]
+            w += masses[blocks]
+        first[blocks], mean[blocks], sums[blocks], masses[blocks] = begin, s / w, s, w
+        blocks += 1
+    return first[:blocks].copy(), mean[:blocks].copy()

@@ -1,8 +1,8 @@
-"""One small tree for every level set of a score, all of them grown together; and the scorer that walks them.
+"""One small tree per level set of a score, all grown together; and the scorer that walks them.
 
-A tree is laid out as a heap: node k has children 2k + 1 and 2k + 2, and is a leaf where its feature is -1. Features are
-bins: 0 is missing, a number has the bin of how many cuts lie below it plus 1, a category its code plus 1. The plain NumPy
-twin that defines the growth is in the tests.
+A tree is laid out as a heap: node k has children 2k + 1 and 2k + 2, and is a leaf if its feature is -1. Features are bins:
+0 is missing, a number has 1 + the number of cuts below it, a category 1 + its code. The NumPy twin in the tests defines the
+growth.
 """
 
 from __future__ import annotations
@@ -15,30 +15,18 @@ import numpy as np
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray, Int32Array, IntArray, UInt8Array, UInt16Array, UInt32Array
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-    Bins = NDArray[np.uint16]
-    Flags = NDArray[np.uint8]
-    Words = NDArray[np.uint32]
 
-__all__ = [
-    "NONE", "LevelProgram", "advance_all", "end_levels", "grow_levels", "order_by_level", "read_lines", "start_levels",
-    "step_levels",
-    "walk_levels",
-]  # fmt: skip
-
-BETTER = 1.0 + 1e-9  # a split must beat the one before it by more than rounding, so that the order of rows does not matter
-NONE = -(2**31)  # no learner for this level
-DUST = 1e-12  # of the weight of a node: a smaller rest is rounding, and holds no row
+BETTER = 1.0 + 1e-9  # a split must be better by more than rounding, so that the order of rows does not matter
+NO_LEARNER = -(2**31)  # no learner for this level
+DUST = 1e-12  # of the weight of a node: a smaller remainder is rounding
 LEAST = 1e-12  # of the sum of squares of a node: a smaller drop is rounding
 
 
 @jit
-def order_by_level(level: Ints, rows: Longs, levels: int) -> tuple[Longs, Longs]:
-    """Sort rows by their level, in their own order within it: the rows, and where each level begins."""
+def order_by_level(level: Int32Array, rows: IntArray, levels: int) -> tuple[IntArray, IntArray]:
+    """Sort rows by level, in their own order within it; return the rows, and the start of each level."""
     starts = np.zeros(levels + 1, np.int64)
     for i in range(len(rows)):
         starts[level[rows[i]] + 1] += 1
@@ -55,9 +43,9 @@ def order_by_level(level: Ints, rows: Longs, levels: int) -> tuple[Longs, Longs]
 
 @jit
 def _best_cut(
-    mass: Floats, total: Floats, bins: int, W: float, S: float, least: float, l2: float, best: float
+    mass: FloatArray, total: FloatArray, bins: int, W: float, S: float, least: float, l2: float, best: float
 ) -> tuple[float, int, int]:
-    """Find the cut of a number: the drop of squared error, the last bin on the left, and whether missing goes left."""
+    """Find the best cut of a number: drop of squared error, last bin on the left, and side of missing values."""
     found, side = -1, 0
     for missing_left in range(2 if mass[0] > 0.0 else 1):
         w, s = (mass[0], total[0]) if missing_left == 1 else (0.0, 0.0)
@@ -77,9 +65,9 @@ def _best_cut(
 
 @jit
 def _best_category(
-    mass: Floats, total: Floats, bins: int, W: float, S: float, least: float, l2: float, best: float
+    mass: FloatArray, total: FloatArray, bins: int, W: float, S: float, least: float, l2: float, best: float
 ) -> tuple[float, int, int]:
-    """Find the category that is best set apart from all others; 0 is missing."""
+    """Find the best split of one category (0 is missing) against all others."""
     found = -1
     for b in range(bins):
         w, s = mass[b], total[b]
@@ -99,8 +87,8 @@ def _goes_left(code: int, cut: int, missing_left: int, categorical: int) -> bool
 
 
 @jit
-def _split(rows: Longs, spare: Longs, codes: Bins, cut: int, missing_left: int, categorical: int) -> int:
-    """Put the rows that go left first, each side in its own order; give how many these are."""
+def _split(rows: IntArray, spare: IntArray, codes: UInt16Array, cut: int, missing_left: int, categorical: int) -> int:
+    """Move the rows that go left to the front, each side in its own order; return their number."""
     left = right = 0
     for i in range(len(rows)):
         if _goes_left(codes[rows[i]], cut, missing_left, categorical):
@@ -114,8 +102,8 @@ def _split(rows: Longs, spare: Longs, codes: Bins, cut: int, missing_left: int, 
 
 
 @jit
-def _sums(own: Longs, target: Floats, weight: Floats) -> tuple[float, float, float]:
-    """Add up weights, targets and their squares."""
+def _sums(own: IntArray, target: FloatArray, weight: FloatArray) -> tuple[float, float, float]:
+    """Sum weights, targets and squared targets."""
     W = S = Q = 0.0
     for i in range(len(own)):
         w, t = weight[own[i]], target[own[i]]
@@ -127,10 +115,10 @@ def _sums(own: Longs, target: Floats, weight: Floats) -> tuple[float, float, flo
 
 @jit
 def _best_split(
-    own: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats, weight: Floats, W: float, S: float,
-    least: float, l2: float, best: float, mass: Floats, total: Floats,
+    own: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray, weight: FloatArray,
+    W: float, S: float, least: float, l2: float, best: float, mass: FloatArray, total: FloatArray,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Find the best split of a node: its feature (-1 for none), the cut, and the way of the missing."""
+    """Find the best split of a node: feature (-1 for none), cut, and side of missing values."""
     feature, cut, side = -1, 0, 0
     for f in range(len(counts)):
         bins = counts[f]
@@ -152,10 +140,11 @@ def _best_split(
 
 @jit
 def _grow_one(
-    rows: Longs, spare: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats, weight: Floats,
-    least: float, l2: float, mass: Floats, total: Floats, feature: Ints, cut: Ints, side: Flags, value: Floats,
+    rows: IntArray, spare: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array, target: FloatArray,
+    weight: FloatArray, least: float, l2: float, mass: FloatArray, total: FloatArray, feature: Int32Array, cut: Int32Array,
+    side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the tree of one level; rows are put into another order."""
+    """Grow the tree of one level; rows are reordered."""
     nodes = len(value)
     low, high = np.zeros(nodes, np.int64), np.full(nodes, -1, np.int64)
     high[0] = len(rows)
@@ -168,7 +157,7 @@ def _grow_one(
         if W + l2 <= 0.0:
             continue
         value[k] = S / (W + l2)
-        if 2 * k + 2 >= nodes or Q <= 0.0 or len(own) == 1:  # one row cannot be cut, however many bins there are
+        if 2 * k + 2 >= nodes or Q <= 0.0 or len(own) == 1:  # one row cannot be split
             continue
         floor = S * S / (W + l2) + LEAST * Q
         f, at, way = _best_split(own, codes, counts, categorical, target, weight, W, S, least, l2, floor, mass, total)
@@ -181,13 +170,14 @@ def _grow_one(
 
 @jit
 def grow_levels(
-    levels: Longs, order: Longs, starts: Longs, codes: Bins, counts: Longs, categorical: Flags, target: Floats,
-    weight: Floats, least: float, l2: float, feature: Ints, cut: Ints, side: Flags, value: Floats,
+    levels: IntArray, order: IntArray, starts: IntArray, codes: UInt16Array, counts: IntArray, categorical: UInt8Array,
+    target: FloatArray, weight: FloatArray, least: float, l2: float, feature: Int32Array, cut: Int32Array,
+    side: UInt8Array, value: FloatArray,
 ) -> None:  # fmt: skip
-    """Grow the trees of some levels: features (levels, nodes), cuts, ways of the missing, and values of all nodes.
+    """Grow the trees of some levels: features (levels, nodes), cuts, sides of missing values, and values of all nodes.
 
     ``least`` is the smallest weight of a leaf; ``l2`` shrinks leaves; with both 0 a tree of depth 1 is the exact least
-    squares fit among all that set apart one value or cut one number. ``order`` is put into another order.
+    squares fit among all splits of one value or cut. ``order`` is reordered.
     """
     longest = 0
     for v in levels:
@@ -206,10 +196,10 @@ def grow_levels(
 
 @jit
 def walk_levels(
-    start: int, end: int, level: Ints, codes: Bins, categorical: Flags, feature: Ints, cut: Ints, side: Flags,
-    value: Floats, out: Floats,
+    start: int, end: int, level: Int32Array, codes: UInt16Array, categorical: UInt8Array, feature: Int32Array,
+    cut: Int32Array, side: UInt8Array, value: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Give rows from start to end the value of their leaf in the tree of their level."""
+    """Write the leaf value of rows from start to end in the tree of their level."""
     for i in range(start, end):
         v, k = level[i], 0
         while feature[v, k] >= 0:
@@ -219,7 +209,7 @@ def walk_levels(
 
 
 @jit
-def _level_of(f: float, edges: Floats, low: int, high: int) -> int:
+def _level_of(f: float, edges: FloatArray, low: int, high: int) -> int:
     """Count the edges below a score."""
     first, last = low, high
     while first < last:
@@ -232,8 +222,10 @@ def _level_of(f: float, edges: Floats, low: int, high: int) -> int:
 
 
 @jit
-def _leaf_of(here: int, X: Floats, at: int, levels: Longs, node: Ints, threshold: Floats, words: Words) -> int:
-    """Follow one row down one tree of a forest; give its leaf."""
+def _leaf_of(
+    here: int, X: FloatArray, at: int, levels: IntArray, node: Int32Array, threshold: FloatArray, words: UInt32Array
+) -> int:
+    """Return the leaf of one row in one tree of a forest."""
     while here >= 0:
         feature = node[here, 0]
         value = X[feature, at]
@@ -250,8 +242,11 @@ def _leaf_of(here: int, X: Floats, at: int, levels: Longs, node: Ints, threshold
 
 
 @jit
-def _line(at: int, X: Floats, i: int, levels: Longs, place: Longs, centre: Floats, scale: Floats, slopes: Floats) -> float:
-    """Read a linear function at one row: the constant, then feature by feature."""
+def _line(
+    at: int, X: FloatArray, i: int, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
+    slopes: FloatArray,
+) -> float:  # fmt: skip
+    """Evaluate a linear function at one row: the constant, then feature by feature."""
     found = float(slopes[at, 0])
     for f in range(len(levels)):
         value, p = X[f, i], place[f]
@@ -266,19 +261,20 @@ def _line(at: int, X: Floats, i: int, levels: Longs, place: Longs, centre: Float
 
 @jit
 def read_lines(
-    which: Ints, X: Floats, levels: Longs, place: Longs, centre: Floats, scale: Floats, slopes: Floats, out: Floats
-) -> None:
-    """Read for every row the line it is given."""
+    which: Int32Array, X: FloatArray, levels: IntArray, place: IntArray, centre: FloatArray, scale: FloatArray,
+    slopes: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """Evaluate the assigned line of every row."""
     for i in range(len(which)):
         out[i] = _line(which[i], X, i, levels, place, centre, scale, slopes)
 
 
 @jit
 def advance(f: float, value: float, rate: float, grid: int, low: float, high: float, hold: float) -> float:
-    """Move one score by what the learner of its level adds, keep it in range, round it to the grid (ties down)."""
+    """Add the value of a learner to one score, clip it, and round it to the grid (ties down)."""
     moved = f + rate * value
     if math.isnan(moved):
-        return f  # slopes beyond all bounds say nothing
+        return f  # slopes that overflow
     moved = min(max(moved, low + hold * (f - low)), high - hold * (high - f))
     moved = min(max(moved, low), high)
     if grid > 0:
@@ -288,37 +284,37 @@ def advance(f: float, value: float, rate: float, grid: int, low: float, high: fl
 
 @jit
 def advance_all(
-    F: Floats, value: Floats, kept: Flags, level: Ints, rate: float, grid: int, low: float, high: float,
-    hold: float, out: Floats,
+    F: FloatArray, value: FloatArray, kept: UInt8Array, level: Int32Array, rate: float, grid: int, low: float, high: float,
+    hold: float, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Move every score whose level has a learner."""
+    """Advance every score whose level has a learner."""
     for i in range(len(F)):
         out[i] = advance(F[i], value[i], rate, grid, low, high, hold) if kept[level[i]] else F[i]
 
 
 class LevelProgram(NamedTuple):
-    """Rounds laid out for the scorer: what `step_levels` takes first."""
+    """Rounds laid out for the scorer: the first arguments of `step_levels`."""
 
-    sizes: Longs
-    bounds: Floats
-    levels: Longs
-    edges_at: Longs
-    edges: Floats
-    learner_at: Longs
-    learner: Ints
-    node: Ints
-    threshold: Floats
-    words: Words
-    leaf: Floats
-    place: Longs
-    centre: Floats
-    scale: Floats
-    slopes: Floats
+    sizes: IntArray
+    bounds: FloatArray
+    levels: IntArray
+    edges_at: IntArray
+    edges: FloatArray
+    learner_at: IntArray
+    learner: Int32Array
+    node: Int32Array
+    threshold: FloatArray
+    words: UInt32Array
+    leaf: FloatArray
+    place: IntArray
+    centre: FloatArray
+    scale: FloatArray
+    slopes: FloatArray
 
 
 @jit
-def start_levels(sizes: Longs, bounds: Floats, P: Floats, F: Floats) -> None:
-    """Take predictions to where every model begins."""
+def start_levels(sizes: IntArray, bounds: FloatArray, P: FloatArray, F: FloatArray) -> None:
+    """Compute the start of every model from the predictions."""
     for i in range(len(P)):
         begin = min(max(bounds[5] if sizes[4] else (P[i] - bounds[3]) / bounds[4], bounds[0]), bounds[1])
         if sizes[2] > 0:
@@ -329,11 +325,11 @@ def start_levels(sizes: Longs, bounds: Floats, P: Floats, F: Floats) -> None:
 
 @jit
 def step_levels(
-    sizes: Longs, bounds: Floats, levels: Longs, edges_at: Longs, edges: Floats, learner_at: Longs, learner: Ints,
-    node: Ints, threshold: Floats, words: Words, leaf: Floats, place: Longs, centre: Floats, scale: Floats,
-    slopes: Floats, t: int, X: Floats, F: Floats,
+    sizes: IntArray, bounds: FloatArray, levels: IntArray, edges_at: IntArray, edges: FloatArray, learner_at: IntArray,
+    learner: Int32Array, node: Int32Array, threshold: FloatArray, words: UInt32Array, leaf: FloatArray, place: IntArray,
+    centre: FloatArray, scale: FloatArray, slopes: FloatArray, t: int, X: FloatArray, F: FloatArray,
 ) -> None:  # fmt: skip
-    """Move the scores F (models, rows) by round t of every model.
+    """Advance the scores F (models, rows) by round t of every model.
 
     ``sizes`` is (models, rounds, grid, linear, has a start); ``bounds`` is (lowest, highest, rate, offset, unit, start,
     hold). Round t of model m has edges and learners at m * rounds + t; a learner is a root of the forest, or a line.
@@ -342,7 +338,7 @@ def step_levels(
         at = m * sizes[1] + t
         for i in range(F.shape[1]):
             which = learner[learner_at[at] + _level_of(F[m, i], edges, edges_at[at], edges_at[at + 1])]
-            if which == NONE:
+            if which == NO_LEARNER:
                 continue
             if sizes[3]:
                 value = _line(which, X, i, levels, place, centre, scale, slopes)
@@ -352,8 +348,8 @@ def step_levels(
 
 
 @jit
-def end_levels(bounds: Floats, F: Floats, out: Floats) -> None:
-    """Give the mean of the models, in the unit of the outcome."""
+def end_levels(bounds: FloatArray, F: FloatArray, out: FloatArray) -> None:
+    """Compute the mean of the models, in the unit of the outcome."""
     for i in range(len(out)):
         total = 0.0
         for m in range(len(F)):

@@ -1,4 +1,4 @@
-"""Losses row by row, and how far they differ."""
+"""Log losses of rows, and moments of deviations."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["log_losses", "spread"]
+    from trueup._types import FloatArray
 
 
 @jit
-def log_losses(y: Floats, p: Floats, smallest: float, out: Floats) -> None:
-    """Give the log loss of each row, where 0 and 1 count as ``smallest`` from the end."""
+def log_losses(y: FloatArray, p: FloatArray, smallest: float, out: FloatArray) -> None:
+    """Compute the log loss of each row; probabilities are clipped to ``smallest`` from 0 and 1."""
     for i in range(len(y)):
         q = min(max(p[i], smallest), 1.0 - smallest)
         loss = 0.0
@@ -30,11 +25,13 @@ def log_losses(y: Floats, p: Floats, smallest: float, out: Floats) -> None:
 
 
 @jit
-def spread(difference: Floats, weight: Floats, mean: float, least: float = 0.0) -> tuple[float, float, float]:
-    """Give the largest weighted deviation from a mean, and the sums of squares and of fourth powers of all over it.
+def deviation_moments(
+    difference: FloatArray, weight: FloatArray, mean: float, least: float = 0.0
+) -> tuple[float, float, float]:
+    """Return the largest weighted deviation from a mean, and the sums of squares and fourth powers relative to it.
 
-    No weights are weights of 1. The largest is taken out of the powers, which would overflow for the largest of numbers;
-    it is no smaller than ``least``, the largest of rows that are elsewhere.
+    Empty weights are weights of 1. The largest is at least ``least``, that of rows elsewhere; dividing by it prevents
+    overflow.
     """
     largest = least
     for i in range(len(difference)):

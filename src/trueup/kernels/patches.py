@@ -1,6 +1,6 @@
-"""Score rows through a list of patches, and add up the cells that patches are looked for in.
+"""Score rows through a list of patches, and sum the cells in which patches are searched.
 
-A patch moves the rows of one group whose score, as the patches before it have left it, lies in one cell.
+A patch shifts the rows of one group whose score, after the patches before it, lies in one cell.
 """
 
 from __future__ import annotations
@@ -11,36 +11,30 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-
-__all__ = ["Program", "moved", "score", "shift_to", "tally", "to_logits"]
+    from trueup._types import FloatArray, Int32Array, IntArray
 
 
-class Program(NamedTuple):
-    """Everything the scorer reads, as flat arrays."""
+class PatchProgram(NamedTuple):
+    """All inputs of the scorer, as flat arrays."""
 
-    levels: Longs  # how many levels a feature has; -1 for a number
-    edges_at: Longs  # where the edges of each feature begin, and where the last ones end
-    edges: Floats
-    feature: Longs  # (patches, 2): the features of the conditions, -1 for none
-    code: Longs  # (patches, 2): the group of that feature
-    low: Floats
-    high: Floats
-    shift: Floats
+    levels: IntArray  # how many levels a feature has; -1 for a number
+    edges_at: IntArray  # where the edges of each feature begin, and where the last ones end
+    edges: FloatArray
+    feature: IntArray  # (patches, 2): the features of the conditions, -1 for none
+    code: IntArray  # (patches, 2): the group of that feature
+    low: FloatArray
+    high: FloatArray
+    shift: FloatArray
     logit: bool
-    bounds: Floats  # lowest and highest score; infinite where there are none
+    bounds: FloatArray  # lowest and highest score; infinite where there are none
 
 
 @jit
-def moved(values: Floats, shift: float, bounds: Floats) -> Floats:
-    """Move scores by a patch, within bounds."""
+def shift_scores(values: FloatArray, shift: float, bounds: FloatArray) -> FloatArray:
+    """Shift scores by a patch, within bounds."""
     out = np.empty(values.size)
     for i in range(values.size):
         out[i] = min(max(values[i] + shift, bounds[0]), bounds[1])
@@ -49,13 +43,13 @@ def moved(values: Floats, shift: float, bounds: Floats) -> Floats:
 
 @jit
 def _to_logit(p: float) -> float:
-    p = min(max(p, SMALLEST), 1.0 - SMALLEST)
+    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return math.log(p) - math.log1p(-p)
 
 
 @jit
-def to_logits(values: Floats) -> Floats:
-    """Take probabilities to logits exactly as the scorer does: a row on the edge of a cell must stay on its side."""
+def to_logits(values: FloatArray) -> FloatArray:
+    """Compute logits exactly as the scorer does, so that rows on the edge of a cell stay on their side."""
     out = np.empty(values.size)
     for i in range(values.size):
         out[i] = _to_logit(values[i])
@@ -63,8 +57,8 @@ def to_logits(values: Floats) -> Floats:
 
 
 @jit
-def _group(value: float, levels: int, edges: Floats, start: int, stop: int) -> int:
-    """Give a value its group: its code, or how many edges are at most it; the last is that of missing and unseen."""
+def _group(value: float, levels: int, edges: FloatArray, start: int, stop: int) -> int:
+    """Return the group of a value: its code, or the number of edges at most it; the last is for missing and unseen."""
     if levels >= 0:
         return int(value) if 0 <= value < levels else levels
     if math.isnan(value):
@@ -81,21 +75,21 @@ def _group(value: float, levels: int, edges: Floats, start: int, stop: int) -> i
 
 @jit
 def score(
-    levels: Longs,
-    edges_at: Longs,
-    edges: Floats,
-    feature: Longs,
-    code: Longs,
-    low: Floats,
-    high: Floats,
-    shift: Floats,
+    levels: IntArray,
+    edges_at: IntArray,
+    edges: FloatArray,
+    feature: IntArray,
+    code: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    shift: FloatArray,
     logit: bool,  # noqa: FBT001  (a kernel takes no names)
-    bounds: Floats,
-    X: Floats,
-    P: Floats,
-    out: Floats,
+    bounds: FloatArray,
+    X: FloatArray,
+    P: FloatArray,
+    out: FloatArray,
 ) -> None:
-    """Score rows, X of shape (features, rows); a row that no patch is for keeps its score to the last bit."""
+    """Score rows, X of shape (features, rows); rows without a patch keep their score to the last bit."""
     own = np.empty(levels.size, np.int64)
     for i in range(P.size):
         for j in range(levels.size):
@@ -121,20 +115,13 @@ def score(
 
 @jit
 def tally(
-    groups: Ints,
-    rows: Longs,
-    level: Ints,
-    levels: int,
-    weight: Floats,
-    residual: Floats,
-    square: Floats,
-    null: Floats,
-    out: Floats,
-) -> None:
-    """Add weights, residuals, their squares and their variances to cells, (cells, 4), in the order of the rows.
+    groups: Int32Array, rows: IntArray, level: Int32Array, levels: int, weight: FloatArray, residual: FloatArray,
+    square: FloatArray, null: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """Add weights, residuals, their squares and their variances to cells (cells, 4), in the order of the rows.
 
-    ``groups`` is (sets of columns, all rows): the group of each row in each set, -1 for none that counts. What follows
-    ``rows`` is of those rows alone.
+    ``groups`` (sets of columns, all rows) is the group of each row in each set, -1 for none; the arrays after ``rows`` are
+    of those rows alone.
     """
     for s in range(groups.shape[0]):
         for i in range(rows.size):
@@ -148,11 +135,8 @@ def tally(
 
 
 @jit
-def shift_to(F: Floats, weight: Floats, target: float) -> float:
-    """Find the shift of logits that gives them a mean probability: Newton's steps, or halving where they leave the bracket.
-
-    The target lies between 0 and 1, both excluded.
-    """
+def find_shift(F: FloatArray, weight: FloatArray, target: float) -> float:
+    """Find the shift of logits that gives a mean probability between 0 and 1: Newton steps, or bisection."""
     total, least, most = 0.0, np.inf, -np.inf
     for i in range(F.size):
         total += weight[i]

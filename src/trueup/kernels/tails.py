@@ -1,4 +1,4 @@
-"""Tail probabilities of the cumulative-difference statistics, one segment at a time, right far below 1e-16."""
+"""Tail probabilities of the cumulative-difference statistics per segment, accurate far below 1e-16."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray
 
-    Floats = NDArray[np.float64]
 
 SQRT_HALF = math.sqrt(0.5)
 SYMMETRIC = 1e-9  # a skewness below this is rounding: its sign would depend on the order of the rows
@@ -22,8 +20,8 @@ FINDINGS = (
 
 @jit
 def range_tail(x: float) -> float:
-    """Give P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
-    if not x >= 0.3:  # the complement is below 1e-22 there (and NaN is nobody's rejection)
+    """Compute P(range of Brownian motion on [0, 1] > x) = 8 sum_k (-1)^(k-1) k Q(kx) (Feller 1951)."""
+    if not x >= 0.3:  # the complement is below 1e-22 there (and NaN does not reject)
         return 1.0
     total = 0.0
     sign = 1.0
@@ -38,7 +36,7 @@ def range_tail(x: float) -> float:
 
 @jit
 def mad_tail(x: float) -> float:
-    """Give P(largest modulus of Brownian motion on [0, 1] > x) = 4 sum_k (-1)^k Q((2k+1)x)."""
+    """Compute P(largest modulus of Brownian motion on [0, 1] > x) = 4 sum_k (-1)^k Q((2k+1)x)."""
     if not x >= 0.15:
         return 1.0
     total = 0.0
@@ -54,7 +52,7 @@ def mad_tail(x: float) -> float:
 
 @jit
 def signed_root(x: float, v: float, b: float) -> float:
-    """Give the deviation r of a sum with variance v and largest upward jump b at height x.
+    """Compute the deviation r of a sum with variance v and largest upward jump b at height x.
 
     r^2 = 2 (v/b^2) ((1+u) ln(1+u) - u) with u = b x / v: the exponent of Bennett's inequality, as if the sum were a
     Poisson count in units of b. b = 0 is the normal case x / sqrt(v).
@@ -71,7 +69,7 @@ def signed_root(x: float, v: float, b: float) -> float:
 
 @jit
 def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
-    """Give the range tail at r, times r/4 beyond 4 where the sum is skewed towards its extreme."""
+    """Compute the range tail at r, times r/4 beyond 4 if the sum is skewed towards its extreme."""
     tail = range_tail(r)
     if skewed and r > 4.0 and tail > 0.0:
         tail *= r / 4.0
@@ -80,7 +78,7 @@ def inflated_tail(r: float, skewed: bool) -> float:  # noqa: FBT001
 
 @jit
 def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
-    """Give the default p-value of a segment: its range ``x`` = W R, ``rise`` its largest ascent."""
+    """Compute the default p-value of a segment: its range ``x`` = W R, ``rise`` its largest ascent."""
     if x <= 0.0:
         return 1.0
     if v <= 0.0:
@@ -93,22 +91,22 @@ def segment_tail(x: float, rise: float, v: float, k3: float) -> float:
 
 
 @jit
-def segment_tails(span: Floats, rise: Floats, v: Floats, k3: Floats, out: Floats) -> None:
-    """Write the default p-value of each segment."""
+def segment_tails(span: FloatArray, rise: FloatArray, v: FloatArray, k3: FloatArray, out: FloatArray) -> None:
+    """Compute the default p-value of each segment."""
     for k in range(span.size):
         out[k] = segment_tail(span[k], rise[k], v[k], k3[k])
 
 
 @jit
-def range_tails(x: Floats, out: Floats) -> None:
-    """Write the range tail at each of several points."""
+def range_tails(x: FloatArray, out: FloatArray) -> None:
+    """Compute the range tail at each of several points."""
     for k in range(x.size):
         out[k] = range_tail(x[k])
 
 
 @jit
 def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
-    """Give the smallest range x whose default p-value is at most a level, in the harder direction.
+    """Compute the smallest range x whose default p-value is at most a level, in the harder direction.
 
     ``plain`` and ``skewed`` are the deviations r at which the two forms of the tail reach the level.
     """
@@ -132,13 +130,13 @@ def detectable(v: float, k3: float, plain: float, skewed: float) -> float:
 
 @jit
 def findings(
-    sums: Floats, state: Floats, z: float, plain: float, skewed: float, power: float, start: int, out: Floats
+    sums: FloatArray, state: FloatArray, z: float, plain: float, skewed: float, power: float, start: int, out: FloatArray
 ) -> None:
-    """Write the eleven numbers of each segment with binary outcomes, one row a number, in the order of FINDINGS.
+    """Write the eleven numbers of each segment with binary outcomes, one row per number, in the order of FINDINGS.
 
-    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.cumulative.tally` (whose
-    first columns are named there), and theirs are the columns of ``out`` from ``start`` on; z is the normal quantile of
-    the interval, ``power`` that of the detectable shift.
+    ``sums`` are the weights and squared weights, ``state`` the running sums of `trueup.kernels.cumulative`, and segments
+    are the columns of ``out`` from ``start`` on; z is the normal quantile of the interval, ``power`` that of the detectable
+    shift.
     """
     for at in range(state.shape[0]):
         w, w2 = sums[at, 0], sums[at, 1]
@@ -169,10 +167,10 @@ def findings(
 
 
 @jit
-def _tilt(p: Floats, w: Floats, s: float, l: float) -> tuple[float, float, float]:  # noqa: E741
-    """Give the cumulant function of sum s w (y - p) at l, and its first two derivatives.
+def _tilt(p: FloatArray, w: FloatArray, s: float, l: float) -> tuple[float, float, float]:  # noqa: E741
+    """Compute the cumulant function of sum s w (y - p) at l, and its first two derivatives.
 
-    A row gives ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (q = 1 - p, t to -t), so that
+    A row adds ln(1 - p + p e^t) - t p with t = l s w. For t > 0 the outcomes are swapped (q = 1 - p, t to -t), so that
     no exponential grows and no two large numbers are subtracted.
     """
     value = 0.0
@@ -200,11 +198,11 @@ def _tilt(p: Floats, w: Floats, s: float, l: float) -> tuple[float, float, float
 
 
 @jit
-def saddlepoint(p: Floats, w: Floats, x: float, s: float) -> float:
-    """Give r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant function of sum s w (y - p).
+def saddlepoint(p: FloatArray, w: FloatArray, x: float, s: float) -> float:
+    """Compute r = sqrt(2 sup_{l>0} [l x - K(l)]), K the exact cumulant function of sum s w (y - p).
 
-    Where x is all that can happen, the supremum is met only in the limit: past ``most`` nothing more is gained. What
-    cannot happen at all, a prediction of 0 or 1 having been contradicted, has r infinite.
+    If x is the largest possible value, the supremum is reached only in the limit: past ``most`` nothing is gained. For an
+    impossible value, a contradicted prediction of 0 or 1, r is infinite.
     """
     possible = 0.0
     for i in range(p.size):
@@ -237,8 +235,8 @@ def saddlepoint(p: Floats, w: Floats, x: float, s: float) -> float:
 
 
 @jit
-def refined_tail(p: Floats, w: Floats, x: float, rise: float, v: float, k3: float) -> float:
-    """Give the refined p-value of one segment, from the scores and weights of its rows."""
+def refined_tail(p: FloatArray, w: FloatArray, x: float, rise: float, v: float, k3: float) -> float:
+    """Compute the refined p-value of one segment, from the scores and weights of its rows."""
     s = 1.0 if rise >= x * (1.0 - 1e-9) else -1.0
     r = saddlepoint(p, w, x, s)
     if s * k3 * x >= -SYMMETRIC * v * v:

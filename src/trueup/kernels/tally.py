@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,41 +13,33 @@ from trueup.kernels.sorting import argsort
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
 
-    Ints = NDArray[np.int32]
-    Floats = NDArray[np.float64]
 
 DENSE_CELLS = 1 << 22  # up to here a table of all cells is cheaper than sorting the rows' cells
 
 
 @dataclass(frozen=True, eq=False)
 class SortedRows:
-    """Outcome and score of every row, in the order of the scores.
+    """Outcome and score of every row, in score order.
 
-    ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty where every
-    weight is 1, and ``real`` says that the outcomes are not probabilities.
+    ``order`` sorts the input, ``step`` numbers the distinct scores, ``e`` is w (y - p), ``w`` is empty if every weight is
+    1, and ``real`` is true if outcomes are not probabilities.
     """
 
-    order: NDArray[np.int64]
-    step: Ints
-    e: Floats
-    p: Floats
-    w: Floats
+    order: IntArray
+    step: Int32Array
+    e: FloatArray
+    p: FloatArray
+    w: FloatArray
     real: bool
 
     def __len__(self) -> int:
         return len(self.order)
 
 
-def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> SortedRows:
-    """Sort rows by score.
-
-    Examples
-    --------
-    >>> sort_rows(np.array([1., 0., 1.]), np.array([.5, .2, .5]), None, real=False).step
-    array([0, 1, 1], dtype=int32)
-    """
+def sort_rows(y: FloatArray, p: FloatArray, w: FloatArray | None, *, real: bool) -> SortedRows:
+    """Sort rows by score."""
     order = argsort(p)
     scores = p[order]
     step = np.zeros(len(p), np.int32)
@@ -61,24 +53,18 @@ def sort_rows(y: Floats, p: Floats, w: Floats | None, *, real: bool) -> SortedRo
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells ``parent * width + code`` with rows enough, ascending, their rows, and how many had too few."""
+    """The cells ``parent * width + code`` with enough rows, ascending, their rows, and the number of cells with too few."""
 
-    numbers: NDArray[np.int64]
-    rows: NDArray[Any]
+    numbers: IntArray
+    rows: AnyArray
     thin: int = 0
 
     def __len__(self) -> int:
         return len(self.numbers)
 
 
-def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> Cells:
-    """Find the cells that have at least ``min_rows`` rows; a negative parent or code leaves a row out.
-
-    Examples
-    --------
-    >>> find_cells(np.array([0, 0, 1], np.int32), np.array([1, 1, -1], np.int32), (2, 2), 1)
-    Cells(numbers=array([1]), rows=array([2], dtype=int32), thin=0)
-    """
+def find_cells(parent: Int32Array, code: Int32Array, shape: tuple[int, int], min_rows: int) -> Cells:
+    """Find the cells with at least ``min_rows`` rows; a negative parent or code excludes a row."""
     height, width = shape
     if _dense(shape, len(parent)):
         numbers, rows, thin, _ = sums.find_dense(parent, code, height, width, min_rows)
@@ -89,21 +75,15 @@ def find_cells(parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) 
     return Cells(numbers[keep], counts[keep].astype(np.int32), int(len(keep) - keep.sum()))
 
 
-def slots(size: int, numbers: NDArray[np.int64]) -> Ints:
-    """Make the table that gives each cell its place in ``numbers``, -1 elsewhere; the last entry is for rows left out."""
+def slots(size: int, numbers: IntArray) -> Int32Array:
+    """Return the index of each cell in ``numbers``, -1 elsewhere; the last entry is for excluded rows."""
     slot = np.full(size + 1, -1, np.int32)
     slot[numbers] = np.arange(len(numbers), dtype=np.int32)
     return slot
 
 
-def assign(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np.int64]) -> Ints:
-    """Say for each row which of the ascending cells it is in, -1 for none.
-
-    Examples
-    --------
-    >>> assign(np.array([0, 0, 1], np.int32), np.array([1, 0, -1], np.int32), (2, 2), np.array([1]))
-    array([ 0, -1, -1], dtype=int32)
-    """
+def assign(parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers: IntArray) -> Int32Array:
+    """Return the index of the cell of each row, -1 for none."""
     height, width = shape
     if _dense(shape, len(parent)):
         out = np.empty(len(parent), np.int32)
@@ -125,50 +105,50 @@ def _dense(shape: tuple[int, int], rows: int) -> bool:
 class Tally:
     """Running sums of some segments over rows in score order.
 
-    The tallies of two parts add (``first + second``) where every score of the second lies above every score of the
-    first. The columns of ``state`` are named in `trueup.kernels.cumulative`.
+    Two tallies add (``first + second``) if every score of the second lies above every score of the first. The columns of
+    ``state`` are named in `trueup.kernels.cumulative`.
     """
 
-    rows: NDArray[np.int64]
-    state: Floats
-    weights: Floats
+    rows: IntArray
+    state: FloatArray
+    weights: FloatArray
     real: bool
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def weight(self) -> Floats:
+    def weight(self) -> FloatArray:
         """Total weight of each segment."""
         return self.weights[:, sums.WEIGHT]
 
     @property
-    def residual(self) -> Floats:
+    def residual(self) -> FloatArray:
         """Sum of w (y - p)."""
         return self.state[:, sums.CUM]
 
     @property
-    def expected(self) -> Floats:
+    def expected(self) -> FloatArray:
         """Sum of w p."""
         return self.state[:, sums.EXPECTED]
 
     @property
-    def span(self) -> Floats:
+    def span(self) -> FloatArray:
         """Largest minus smallest cumulative difference, C_0 = 0 included: W times ECCE-R."""
-        span: Floats = self.state[:, sums.HIGH] - self.state[:, sums.LOW]
+        span: FloatArray = self.state[:, sums.HIGH] - self.state[:, sums.LOW]
         return span
 
     @property
-    def reach(self) -> Floats:
+    def reach(self) -> FloatArray:
         """Largest modulus of the cumulative difference: W times ECCE-MAD."""
         return np.maximum(self.state[:, sums.HIGH], -self.state[:, sums.LOW])
 
-    def take(self, which: NDArray[np.int64]) -> Tally:
-        """Keep some segments."""
+    def take(self, which: IntArray) -> Tally:
+        """Return the tally of some segments."""
         return Tally(self.rows[which], self.state[which], self.weights[which], self.real)
 
     def __add__(self, other: Tally) -> Tally:
-        """Add the tally of rows whose scores all lie above mine."""
+        """Add the tally of rows whose scores all lie above these."""
         a, b = self.state, other.state
         out = a + b
         start = a[:, sums.CUM]
@@ -182,14 +162,14 @@ class Tally:
         return Tally(self.rows + other.rows, out, self.weights + other.weights, self.real)
 
 
-def join(tallies: Sequence[Tally]) -> Tally:
-    """Put the segments of several tallies one after the other."""
+def concatenate_tallies(tallies: Sequence[Tally]) -> Tally:
+    """Concatenate the segments of several tallies."""
     rows, state, weights = (np.concatenate([getattr(t, name) for t in tallies]) for name in ("rows", "state", "weights"))
     return Tally(rows, state, weights, tallies[0].real)
 
 
-def _join_steps(a: Floats, b: Floats, out: Floats) -> None:
-    """Join the successive differences of two parts: one more jump where they meet."""
+def _join_steps(a: FloatArray, b: FloatArray, out: FloatArray) -> None:
+    """Join the successive differences of two tallies: one more jump where they meet."""
     some_a, some_b = a[:, sums.R_STEPS] > 0, b[:, sums.R_STEPS] > 0
     jump = a[:, sums.R_LAST_MEAN] - b[:, sums.R_FIRST_MEAN]
     meeting = a[:, sums.R_LAST_VAR] + b[:, sums.R_FIRST_VAR] + jump**2
@@ -200,7 +180,9 @@ def _join_steps(a: Floats, b: Floats, out: Floats) -> None:
         out[:, column] = np.where(some_b, b[:, column], a[:, column])
 
 
-def _slots(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np.int64]) -> tuple[Ints, Ints, int, Ints]:
+def _slots(
+    parent: Int32Array, code: Int32Array, shape: tuple[int, int], numbers: IntArray
+) -> tuple[Int32Array, Int32Array, int, Int32Array]:
     """Return parent, code, width and slots as the kernels of `cumulative` take them."""
     height, width = shape
     if _dense(shape, len(parent)):
@@ -209,8 +191,8 @@ def _slots(parent: Ints, code: Ints, shape: tuple[int, int], numbers: NDArray[np
     return segment, segment, 0, slots(len(numbers), np.arange(len(numbers)))
 
 
-def tally(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], cells: Cells) -> Tally:
-    """Run over the rows once and sum up every segment among the cells ``parent * width + code``."""
+def tally(rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], cells: Cells) -> Tally:
+    """Sum every segment among the cells ``parent * width + code`` in one pass over the rows."""
     parent, code, width, slot = _slots(parent, code, shape, cells.numbers)
     weights = np.zeros((len(cells), 2))
     state = np.zeros((len(cells), 15 if rows.real else 8))
@@ -223,7 +205,7 @@ def tally(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], ce
 class RunningTally:
     """The tally of the cells ``parent * width + code`` over chunks of rows in ascending score order.
 
-    A score may go on from one chunk to the next, with the same step number.
+    A score may continue from one chunk to the next, with the same step number.
     """
 
     def __init__(self, shape: tuple[int, int], cells: Cells, *, real: bool) -> None:
@@ -231,7 +213,7 @@ class RunningTally:
         self.rows = np.zeros(len(cells), np.int64)
         self.state, self.weights = np.zeros((len(cells), 15 if real else 8)), np.zeros((len(cells), 2))
 
-    def advance(self, rows: SortedRows, parent: Ints, code: Ints) -> None:
+    def advance(self, rows: SortedRows, parent: Int32Array, code: Int32Array) -> None:
         """Add the rows of the next chunk."""
         parent, code, width, slot = _slots(parent, code, self.shape, self.cells.numbers)
         sums.count_rows(parent, code, width, slot, self.rows)
@@ -247,8 +229,10 @@ class RunningTally:
         return Tally(self.rows, self.state, self.weights, self.real)
 
 
-def cross(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], min_rows: int) -> tuple[Cells, Tally]:
-    """Find the cells ``parent * width + code`` that have rows enough, and sum them up."""
+def cross(
+    rows: SortedRows, parent: Int32Array, code: Int32Array, shape: tuple[int, int], min_rows: int
+) -> tuple[Cells, Tally]:
+    """Find the cells ``parent * width + code`` with enough rows, and sum them."""
     if not _dense(shape, len(parent)):
         cells = find_cells(parent, code, shape, min_rows)
         return cells, tally(rows, parent, code, shape, cells)
@@ -259,8 +243,8 @@ def cross(rows: SortedRows, parent: Ints, code: Ints, shape: tuple[int, int], mi
     return cells, _finish(rows, cells, state, weights)
 
 
-def _finish(rows: SortedRows, cells: Cells, state: Floats, weights: Floats) -> Tally:
-    """Put a tally together; where every weight is 1, the number of rows is the weight."""
+def _finish(rows: SortedRows, cells: Cells, state: FloatArray, weights: FloatArray) -> Tally:
+    """Build a tally; without weights, the number of rows is the weight."""
     if not len(rows.w):
         weights[:] = cells.rows[:, None]
     return Tally(cells.rows.astype(np.int64), state, weights, rows.real)

@@ -1,4 +1,4 @@
-"""Threads for kernels that let go of the interpreter's lock."""
+"""Threads for kernels that release the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["Workers", "cores"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Workers:
-    """Threads, with an optional report of progress.
+    """Threads, by default one per core.
 
-    Parameters
-    ----------
-    threads : int, optional
-        As many as there are cores by default.
-    progress : callable, optional
-        Told how many items are done, and how many there are.
-    begin : callable, optional
-        What each thread does before its first item of every call.
+    ``progress`` is called with the numbers of completed items and of all items; ``begin`` runs in each thread before its
+    first item of every call.
     """
 
     def __init__(
@@ -38,7 +31,7 @@ class Workers:
         self.begin = begin
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Do the work for every item; the results come in the order of the items."""
+        """Return the result of ``work`` for each item, in their order."""
         if self.threads == 1 or len(items) < 2:
             if self.begin is not None:
                 self.begin()
@@ -54,5 +47,5 @@ class Workers:
 
 
 def cores() -> int:
-    """Count the cores this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,14 +1,14 @@
-"""Forests as plain arrays, and their exact collapse into one table for each pair of features.
+"""Forests as arrays, and their exact collapse into one table per pair of features.
 
-A node sends a row left where its number is at most the threshold, or its category is in the node's set; a missing number
-goes where the node says. Where no leaf of a forest tests more than two features, the sum of all its trees is a sum over
-pairs of features of one table each: a leaf adds its value to every cell its conditions allow, whatever their number.
+A node sends a row left if its number is at most the threshold, or its category is in the set of the node; missing numbers
+follow ``missing_left``. If no leaf of a forest tests more than two features, the sum of its trees equals a sum over pairs
+of features of one table each: a leaf adds its value to every cell that satisfies its conditions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,76 +17,52 @@ from trueup.kernels._jit import jit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt8Array, UInt32Array
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-    Words = NDArray[np.uint32]
-    Flags = NDArray[np.uint8]
 
-__all__ = ["DEEPEST", "MOST_CELLS", "NUMERIC", "Bins", "Forest", "PairTables", "collapse", "find_bins", "join_forests"]
-
-MOST_CELLS = MOST_PLACES = 1 << 22  # 32 MiB of float64 and 16 MiB of int32; beyond them trees are walked
-MOST_WORK = 1 << 32  # additions of leaves to cells
-DEEPEST = 64  # no tree is deeper
+MAX_CELLS = MAX_PLACES = 1 << 22  # 32 MiB of float64 and 16 MiB of int32; otherwise trees are walked
+MAX_WORK = 1 << 32  # additions of leaves to cells
+MAX_DEPTH = 64  # of all trees
 NUMERIC = -1
-KINDS = {"threshold": np.float64, "value": np.float64, "missing_left": np.uint8, "words": np.uint32}  # all others int32
+ARRAY_TYPES = {
+    "threshold": np.float64,
+    "value": np.float64,
+    "missing_left": np.uint8,
+    "words": np.uint32,
+}  # all others int32
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees as arrays; every node and every leaf belongs to one tree.
+    """Trees as arrays; every node and every leaf belongs to one tree."""
 
-    Attributes
-    ----------
-    root : ndarray of int32, one a tree
-        Where the tree begins: a node, or the complement (~) of a leaf.
-    output : ndarray of int32, one a tree
-        Which output (class) the tree adds to.
-    feature : ndarray of int32, one a node
-    threshold : ndarray of float64, one a node
-        A number at most this goes left.
-    left, right : ndarray of int32, one a node
-        A node, or the complement (~) of a leaf.
-    missing_left : ndarray of uint8, one a node
-        Whether a missing number goes left.
-    words_at : ndarray of int32, one a node
-        Where the set of a categorical node begins among the words; -1 for a numeric node.
-    words_in : ndarray of int32, one a node
-        How many words the set has.
-    words : ndarray of uint32
-        Sets of categories, bit code + 1 (bit 0 is missing or unseen); what is in the set goes left.
-    value : ndarray of float64, one a leaf
-    """
-
-    root: Ints
-    output: Ints
-    feature: Ints
-    threshold: Floats
-    left: Ints
-    right: Ints
-    missing_left: Flags
-    words_at: Ints
-    words_in: Ints
-    words: Words
-    value: Floats
+    root: Int32Array  # per tree: a node, or the complement (~) of a leaf
+    output: Int32Array  # per tree: the output (class) it adds to
+    feature: Int32Array
+    threshold: FloatArray
+    left: Int32Array  # a node, or the complement (~) of a leaf
+    right: Int32Array
+    missing_left: UInt8Array
+    words_at: Int32Array  # start of the set of a categorical node among the words; -1 for a numeric node
+    words_in: Int32Array  # number of words of the set
+    words: UInt32Array  # sets of categories that go left: bit code + 1, bit 0 for missing or unseen
+    value: FloatArray  # per leaf
 
     def __len__(self) -> int:
         return len(self.root)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays by name."""
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the arrays by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def scaled(self, by: float) -> Forest:
-        """Multiply every leaf."""
+        """Multiply the value of every leaf."""
         return Forest(**{**self.arrays(), "value": self.value * by})
 
 
 def join_forests(forests: Sequence[Forest]) -> Forest:
-    """Put the trees of several forests into one; their sum is the sum of the sums."""
-    parts: dict[str, list[NDArray[Any]]] = {field.name: [] for field in fields(Forest)}
+    """Concatenate the trees of several forests."""
+    parts: dict[str, list[AnyArray]] = {field.name: [] for field in fields(Forest)}
     nodes = leaves = words = 0
     for forest in forests:
         for name, array in forest.arrays().items():
@@ -96,20 +72,20 @@ def join_forests(forests: Sequence[Forest]) -> Forest:
                 array = np.where(array >= 0, array + words, array).astype(np.int32)
             parts[name].append(array)
         nodes, leaves, words = nodes + len(forest.feature), leaves + len(forest.value), words + len(forest.words)
-    return Forest(**{name: np.concatenate([np.zeros(0, KINDS.get(name, np.int32)), *parts[name]]) for name in parts})
+    return Forest(**{name: np.concatenate([np.zeros(0, ARRAY_TYPES.get(name, np.int32)), *parts[name]]) for name in parts})
 
 
 @dataclass(frozen=True, eq=False)
-class Bins:
-    """How values become bins, feature by feature: by ascending cuts, or by the class of a category.
+class ForestBins:
+    """Bins of each feature: ascending cuts of a number, or classes of categories.
 
-    A number's bin is how many cuts lie below it; one more bin than that is for a missing number. ``classes`` has the bin
-    of code + 1, so that entry 0 is for missing or unseen; its bins are numbered without a gap.
+    The bin of a number is the number of cuts below it; missing numbers have one more bin. ``classes`` has the bin of code +
+    1, so that entry 0 is for missing or unseen categories.
     """
 
-    categorical: NDArray[np.bool_]
-    cuts: tuple[Floats, ...]
-    classes: tuple[Ints, ...]
+    categorical: BoolArray
+    cuts: tuple[FloatArray, ...]
+    classes: tuple[Int32Array, ...]
 
     def count(self, feature: int) -> int:
         """Count the bins of a feature."""
@@ -118,8 +94,8 @@ class Bins:
         return len(self.cuts[feature]) + 2
 
 
-def find_bins(forest: Forest, levels: Sequence[int]) -> Bins:
-    """Find the bins that tell apart whatever the forest tells apart; ``levels`` is -1 for a number."""
+def find_bins(forest: Forest, levels: Sequence[int]) -> ForestBins:
+    """Find the coarsest bins that distinguish whatever the forest distinguishes; ``levels`` is -1 for a number."""
     cuts, classes = [], []
     for at, count in enumerate(levels):
         nodes = np.flatnonzero(forest.feature == at)
@@ -127,7 +103,7 @@ def find_bins(forest: Forest, levels: Sequence[int]) -> Bins:
         classes.append(np.zeros(0 if count == NUMERIC else count + 1, np.int32))
         if count != NUMERIC:
             _tell_apart(nodes, forest.words_at, forest.words_in, forest.words, classes[at])
-    return Bins(np.array([count != NUMERIC for count in levels], bool), tuple(cuts), tuple(classes))
+    return ForestBins(np.array([count != NUMERIC for count in levels], bool), tuple(cuts), tuple(classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,33 +111,25 @@ class PairTables:
     """The sum of a forest, as tables.
 
     Table k adds ``values[start[k] + rows[bin of a[k]] + columns[bin of b[k]]]`` to output ``output[k]``, where ``rows`` and
-    ``columns`` are the pieces of ``places`` that begin at ``rows_at[k]`` and ``columns_at[k]``. Where b is a, the columns
-    are all 0.
+    ``columns`` are the parts of ``places`` that begin at ``rows_at[k]`` and ``columns_at[k]``. If b is a, the columns are
+    all 0.
     """
 
-    a: Ints
-    b: Ints
-    output: Ints
-    rows_at: Longs
-    columns_at: Longs
-    places: Ints
-    start: Longs
-    values: Floats
+    a: Int32Array
+    b: Int32Array
+    output: Int32Array
+    rows_at: IntArray
+    columns_at: IntArray
+    places: Int32Array
+    start: IntArray
+    values: FloatArray
 
 
-def collapse(forest: Forest, bins: Bins, most_cells: int = MOST_CELLS) -> PairTables | None:
-    """Collapse a forest into pair tables; None where a leaf tests three features, or the tables would be too large.
+def collapse(forest: Forest, bins: ForestBins, most_cells: int = MAX_CELLS) -> PairTables | None:
+    """Collapse a forest into pair tables; None if a leaf tests three features, or the tables would be too large.
 
-    Bins that no leaf of a table tells apart share a place in it. Nothing is allocated before its size is known to be
-    within bounds.
-
-    Parameters
-    ----------
-    forest : Forest
-    bins : Bins
-        At least as fine as what the forest tells apart.
-    most_cells : int
-        The bound on the cells of all tables together.
+    ``bins`` are at least as fine as what the forest distinguishes. Bins that no leaf of a table distinguishes share an
+    index in it. Sizes are checked before anything is allocated.
     """
     paths, flat = _find_paths(forest), _flatten(bins)
     tested = np.empty((len(forest.value), 3), np.int32)
@@ -171,14 +139,14 @@ def collapse(forest: Forest, bins: Bins, most_cells: int = MOST_CELLS) -> PairTa
     # What tests nothing reads feature 0, or the other feature of the pair: its places are then all 0.
     reads = np.where(pairs < 0, np.maximum(pairs[:, :1], 0), pairs)
     lengths = flat.counts[reads[:, :2]]
-    if lengths.sum() > MOST_PLACES:
+    if lengths.sum() > MAX_PLACES:
         return None
     at = (np.cumsum(lengths) - lengths.ravel()).reshape(-1, 2)
     tables = _Tables(pairs, table_of, at, np.zeros(int(lengths.sum()), np.int32), np.ones((len(pairs), 2), np.int64))
     _mark(paths, flat, tables)
     _settle(flat, tables)
     cells = tables.wide.prod(axis=1)
-    if cells.sum() > min(most_cells, np.iinfo(np.int32).max) or cells[table_of].sum() > MOST_WORK:
+    if cells.sum() > min(most_cells, np.iinfo(np.int32).max) or cells[table_of].sum() > MAX_WORK:
         return None
     start, values = np.cumsum(cells) - cells, np.zeros(int(cells.sum()))
     _fill(paths, flat, tables, forest.value, start, np.empty((2, int(tables.wide.max(initial=1))), np.uint8), values)
@@ -191,39 +159,36 @@ def collapse(forest: Forest, bins: Bins, most_cells: int = MOST_CELLS) -> PairTa
 class _Paths(NamedTuple):
     """What leads to every node and, after the nodes, to every leaf: parent, side (1 is left), output of a root."""
 
-    feature: Ints
-    threshold: Floats
-    missing_left: Flags
-    words_at: Ints
-    words_in: Ints
-    words: Words
-    parent: Ints
-    side: Flags
-    output: Ints
+    feature: Int32Array
+    threshold: FloatArray
+    missing_left: UInt8Array
+    words_at: Int32Array
+    words_in: Int32Array
+    words: UInt32Array
+    parent: Int32Array
+    side: UInt8Array
+    output: Int32Array
 
 
 class _Flat(NamedTuple):
-    """Bins as flat arrays, with one category for each class to try."""
+    """Bins as flat arrays, with one category per class to try."""
 
-    categorical: Flags
-    counts: Longs
-    cuts_at: Longs
-    cuts: Floats
-    codes_at: Longs
-    codes: Longs
+    categorical: UInt8Array
+    counts: IntArray
+    cuts_at: IntArray
+    cuts: FloatArray
+    codes_at: IntArray
+    codes: IntArray
 
 
 class _Tables(NamedTuple):
-    """Tables in the making: features and output, the table of each leaf, and the places of bins on both sides.
+    """Tables under construction: features, output, the table of each leaf, indices of bins on both sides, their number."""
 
-    ``wide`` is how many places a side has; those of rows are not yet multiplied by the columns.
-    """
-
-    pairs: Ints
-    table_of: Ints
-    at: Longs
-    places: Ints
-    wide: Longs
+    pairs: Int32Array
+    table_of: Int32Array
+    at: IntArray
+    places: Int32Array
+    wide: IntArray
 
 
 def _find_paths(forest: Forest) -> _Paths:
@@ -237,7 +202,7 @@ def _find_paths(forest: Forest) -> _Paths:
     return _Paths(forest.feature, forest.threshold, forest.missing_left, *sets, parent, side, output)
 
 
-def _flatten(bins: Bins) -> _Flat:
+def _flatten(bins: ForestBins) -> _Flat:
     tried = [np.unique(found, return_index=True)[1] for found in bins.classes]
     counts = [bins.count(feature) for feature in range(len(bins.categorical))]
     return _Flat(
@@ -247,8 +212,8 @@ def _flatten(bins: Bins) -> _Flat:
     )  # fmt: skip
 
 
-def _choose_tables(tested: Ints) -> tuple[Ints, Ints]:
-    """Give each leaf a table: its pair's; a leaf of fewer features joins a pair that has them, where there is one."""
+def _choose_tables(tested: Int32Array) -> tuple[Int32Array, Int32Array]:
+    """Assign a table to each leaf: that of its pair; a leaf of fewer features joins a pair that contains them."""
     pairs, found = np.unique(tested, axis=0, return_inverse=True)
     home = np.arange(len(pairs))
     first: dict[tuple[int, int], int] = {}
@@ -264,15 +229,15 @@ def _choose_tables(tested: Ints) -> tuple[Ints, Ints]:
 
 
 @jit
-def _in_set(words: Words, at: int, many: int, code: int) -> bool:
-    """Say whether a category (code + 1) is in a set."""
+def _in_set(words: UInt32Array, at: int, many: int, code: int) -> bool:
+    """Return whether a category (code + 1) is in a set."""
     word = code >> 5
     return word < many and (words[at + word] >> np.uint32(code & 31)) & np.uint32(1) == np.uint32(1)
 
 
 @jit
-def _split(labels: Ints, groups: int, codes: Longs, words: Words, at: int, many: int) -> int:
-    """Split every group of labels into what is in a set and what is not; give the number of groups."""
+def _split(labels: Int32Array, groups: int, codes: IntArray, words: UInt32Array, at: int, many: int) -> int:
+    """Split every group of labels by membership in a set; return the number of groups."""
     size, inside, fresh = np.zeros(groups, np.int64), np.zeros(groups, np.int64), np.zeros(groups, np.int32)
     for i in range(len(labels)):
         size[labels[i]] += 1
@@ -288,8 +253,10 @@ def _split(labels: Ints, groups: int, codes: Longs, words: Words, at: int, many:
 
 
 @jit
-def _tell_apart(nodes: Longs, words_at: Ints, words_in: Ints, words: Words, labels: Ints) -> None:
-    """Give the same label to the categories that no node tells apart."""
+def _tell_apart(
+    nodes: IntArray, words_at: Int32Array, words_in: Int32Array, words: UInt32Array, labels: Int32Array
+) -> None:
+    """Assign the same label to categories that no node distinguishes."""
     groups = 1
     codes = np.arange(len(labels))
     for node in nodes:
@@ -297,8 +264,8 @@ def _tell_apart(nodes: Longs, words_at: Ints, words_in: Ints, words: Words, labe
 
 
 @jit
-def _features_of_leaves(paths: _Paths, tested: Ints) -> bool:
-    """Write the two features each leaf tests, ascending and -1 for none, and its output; False where one tests more."""
+def _features_of_leaves(paths: _Paths, tested: Int32Array) -> bool:
+    """Write the features that each leaf tests, ascending and -1 for none, and its output; False if one tests three."""
     for leaf in range(len(tested)):
         a, b = -1, -1
         top = len(paths.feature) + leaf
@@ -320,13 +287,13 @@ def _features_of_leaves(paths: _Paths, tested: Ints) -> bool:
 
 @jit
 def _cut(flat: _Flat, feature: int, threshold: float) -> int:
-    """Give the number of a threshold among the cuts of its feature."""
+    """Return the index of a threshold among the cuts of its feature."""
     return int(np.searchsorted(flat.cuts[flat.cuts_at[feature] : flat.cuts_at[feature + 1]], threshold))
 
 
 @jit
 def _mark(paths: _Paths, flat: _Flat, tables: _Tables) -> None:
-    """Mark the bins where a place begins: above each cut that a leaf of the table uses; label classes told apart."""
+    """Mark the bins above each cut that a leaf of the table uses; label classes that it distinguishes."""
     for leaf in range(len(tables.table_of)):
         table = tables.table_of[leaf]
         node = paths.parent[len(paths.feature) + leaf]
@@ -346,7 +313,7 @@ def _mark(paths: _Paths, flat: _Flat, tables: _Tables) -> None:
 
 @jit
 def _settle(flat: _Flat, tables: _Tables) -> None:
-    """Number the places of numeric features from the marks; missing has a place of its own."""
+    """Number the indices of numeric features from the marks; missing values have an index of their own."""
     for table in range(len(tables.pairs)):
         for which in range(2):
             feature = tables.pairs[table, which]
@@ -360,8 +327,8 @@ def _settle(flat: _Flat, tables: _Tables) -> None:
 
 
 @jit
-def _narrow(paths: _Paths, flat: _Flat, places: Ints, wide: int, node: int, side: int, allowed: Flags) -> None:
-    """Take away the places that a node sends to the other side."""
+def _narrow(paths: _Paths, flat: _Flat, places: Int32Array, wide: int, node: int, side: int, allowed: UInt8Array) -> None:
+    """Exclude the indices that a node sends to the other side."""
     feature = paths.feature[node]
     if flat.categorical[feature]:
         for class_ in range(flat.counts[feature]):
@@ -378,8 +345,10 @@ def _narrow(paths: _Paths, flat: _Flat, places: Ints, wide: int, node: int, side
 
 
 @jit
-def _fill(paths: _Paths, flat: _Flat, tables: _Tables, value: Floats, start: Longs, allowed: Flags, values: Floats) -> None:
-    """Add every leaf's value to the cells its conditions allow; ``allowed`` is room to work in."""
+def _fill(
+    paths: _Paths, flat: _Flat, tables: _Tables, value: FloatArray, start: IntArray, allowed: UInt8Array, values: FloatArray
+) -> None:
+    """Add each leaf's value to the cells that satisfy its conditions; ``allowed`` is scratch space."""
     for leaf in range(len(value)):
         table = tables.table_of[leaf]
         rows, columns = tables.wide[table]

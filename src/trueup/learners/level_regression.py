@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.errors import ArgumentError, TrueupError
-from trueup.kernels.binning import order_statistics
 from trueup.kernels.levels import grow_levels, order_by_level, read_lines, walk_levels
-from trueup.kernels.trees import KINDS, Forest
+from trueup.kernels.sorting import order_statistics
+from trueup.kernels.trees import ARRAY_TYPES, Forest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +184,7 @@ def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
         "words": words,
         "value": trees.value[leaf],
     }
-    return Forest(**{name: np.asarray(array).astype(KINDS.get(name, np.int32)) for name, array in arrays.items()})
+    return Forest(**{name: np.asarray(array).astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True, eq=False)

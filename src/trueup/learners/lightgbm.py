@@ -19,7 +19,7 @@ import numpy as np
 from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
 
 from trueup.errors import TrueupError
-from trueup.kernels.trees import DEEPEST, KINDS, Forest, join_forests
+from trueup.kernels.trees import ARRAY_TYPES, MAX_DEPTH, Forest, join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ class GrowthParameters:
         """Return the parameters of LightGBM for this many features after the prediction columns."""
         parameters = {
             "objective": OBJECTIVES[self.loss], "metric": METRICS[self.loss], "boost_from_average": False, "verbosity": -1,
-            "max_depth": min(self.depth or DEEPEST, DEEPEST), "num_leaves": self.leaves,
+            "max_depth": min(self.depth or MAX_DEPTH, MAX_DEPTH), "num_leaves": self.leaves,
             "learning_rate": self.learning_rate, "feature_fraction": self.feature_fraction, "lambda_l2": self.l2,
             "min_sum_hessian_in_leaf": max(self.min_hessian, 1e-3), "min_data_in_leaf": 1, "max_cat_to_onehot": MAX_ONE_HOT,
             "seed": self.seed, "deterministic": True, "force_col_wise": True,
@@ -279,7 +279,7 @@ def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> 
         arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
         arrays["output"] = np.array([index % outputs])
         arrays["value"] = _numbers(lines, "leaf_value", np.float64)
-        forests.append(Forest(**{name: array.astype(KINDS.get(name, np.int32)) for name, array in arrays.items()}))
+        forests.append(Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()}))
     return join_forests(forests)
 
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from trueup._validate import check_choice, check_integer
 from trueup.errors import ArgumentError
-from trueup.kernels.binning import digitize
-from trueup.kernels.sorting import argsort
+from trueup.kernels.sorting import argsort, digitize
 from trueup.metrics.groups import GroupErrors, by_group
 from trueup.metrics.inputs import validate_class_scores, validate_scores
 from trueup.metrics.result import Result

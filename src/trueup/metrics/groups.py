@@ -12,7 +12,7 @@ from trueup._validate import check_integer
 from trueup.data.frame import frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
-from trueup.kernels.tally import Cells, join, sort_rows, tally
+from trueup.kernels.tally import Cells, concatenate_tallies, sort_rows, tally
 from trueup.metrics.inputs import as_labels, encode_labels, validate_indicators, validate_scores
 from trueup.metrics.levelsets import discretize, k1
 
@@ -193,7 +193,9 @@ def multicalibration_error(
     if indicators is None:
         tallied = _tally(rows, codes[kept], len(names))
     else:
-        tallied = join([_tally(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T])
+        tallied = concatenate_tallies(
+            [_tally(rows, np.where(column[kept], 0, -1).astype(np.int32), 1) for column in indicators.T]
+        )
     used = np.flatnonzero(tallied.rows > 0)
     if not len(used):
         raise DataError("every group is empty", hint="at least one row must be in a group")

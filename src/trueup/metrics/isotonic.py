@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trueup.kernels.pav import pool_adjacent_violators
-from trueup.kernels.pooling import pool
-from trueup.kernels.scores import interpolate
+from trueup.kernels.curves import interpolate
+from trueup.kernels.fitting import pool_adjacent_violators, pool_scores
 from trueup.metrics.inputs import validate_array, validate_columns
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def isotonic(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None = None) -> Iso
     outcome, score, mass = validate_columns(y, p, weight, LARGEST)
     mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))  # a power of two, so that no digit is lost; at most 1
     counts = mass > SMALLEST_WEIGHT
-    pooled = pool(score[counts], outcome[counts], None if weight is None else mass[counts])
+    pooled = pool_scores(score[counts], outcome[counts], None if weight is None else mass[counts])
     fit = IsotonicFit(np.empty(0), *find_knots(pooled.score, pooled.total, pooled.weight))
     return replace(fit, fitted=fit.predict(score))
 

@@ -15,9 +15,9 @@ from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.splits import are_row_counts, collect_held_out
 from trueup.calibrators.stopping import CrossValidation, History, Round, choose_rounds, evaluation_rows
 from trueup.errors import ArgumentError
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.fitting import effective_rows, pool_scores
 from trueup.kernels.losses import log_losses
-from trueup.kernels.pooling import effective_rows, pool
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.stopping import Split, Stopping
     from trueup.data.schema import Task
     from trueup.data.table import Table
-    from trueup.kernels.pooling import Pooled
+    from trueup.kernels.fitting import PooledScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,10 @@ class CurveData:
         """The number of prediction columns."""
         return int(self.prediction.shape[1])
 
-    def pooled(self, output: int) -> Pooled:
+    def pooled(self, output: int) -> PooledScores:
         """Sum the rows of equal score; for several classes, one class against the rest."""
         y = self.outcome if self.outputs == 1 else (self.outcome == output).astype(np.float64)
-        return pool(np.ascontiguousarray(self.prediction[:, output]), y, self.weight, self.group, len(self.sizes))
+        return pool_scores(np.ascontiguousarray(self.prediction[:, output]), y, self.weight, self.group, len(self.sizes))
 
 
 def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
@@ -171,7 +171,7 @@ class ScoreCalibrator(SingleMapCalibrator):
         )
 
     @abstractmethod
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:
         """Fit a curve per group of one class."""
 
     def _curves(self) -> ScoreCurves | None:
@@ -200,7 +200,7 @@ def _row_losses(loss: TaskLoss, y: FloatArray, scores: FloatArray) -> FloatArray
 
     def evaluate_chunk(start: int) -> None:
         rows = slice(start, start + CHUNK)
-        log_losses(y[rows], scores[rows], SMALLEST, out[rows])
+        log_losses(y[rows], scores[rows], MIN_PROBABILITY, out[rows])
 
     Workers().map(evaluate_chunk, range(0, len(y), CHUNK))
     return out

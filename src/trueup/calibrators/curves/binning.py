@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
-    from trueup.kernels.pooling import Pooled
+    from trueup.kernels.fitting import PooledScores
 
 
 MAX_BINS = 100_000
@@ -89,7 +89,7 @@ class Isotonic(ScoreCalibrator):
         """The value at each knot."""
         return self._pieces(1)
 
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
         return ScoreCurves.of_pieces(
             "knots", [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
         )
@@ -184,13 +184,13 @@ class Histogram(ScoreCalibrator):
         check_integer("bins", self.bins, 1, MAX_BINS)
         check_choice("strategy", self.strategy, ("mass", "width"))
 
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
         fit = _fit_equal_mass if self.strategy == "mass" else _fit_equal_width
         real = task == "regression"
         return ScoreCurves.of_pieces("steps", [fit(*group, int(self.bins), real=real) for group in _groups(pooled)])
 
 
-def _groups(pooled: Pooled) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+def _groups(pooled: PooledScores) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
     """Iterate over groups: their distinct scores, the weight and the sum of outcomes at each."""
     for start, end in zip(pooled.at[:-1].tolist(), pooled.at[1:].tolist(), strict=True):
         yield pooled.score[start:end], pooled.weight[start:end], pooled.total[start:end]

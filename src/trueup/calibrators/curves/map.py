@@ -13,8 +13,8 @@ from trueup.calibrators.explain import Contribution, explain_change
 from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.losses import apply_link, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
-from trueup.kernels.cascade import SMALLEST
-from trueup.kernels.scores import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
+from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -230,14 +230,16 @@ class ScoreMap(Map):
         if piecewise or (curves.form == "logit" and curves.outputs > 1):
             text = _piece_text(curves.form, curves.piece(output)[0], p, name) if piecewise else f"curve of {name}"
             if curves.outputs > 1:
-                change = math.log(max(self._evaluate_output(output, p), SMALLEST)) - math.log(max(p, SMALLEST))
+                change = math.log(max(self._evaluate_output(output, p), MIN_PROBABILITY)) - math.log(
+                    max(p, MIN_PROBABILITY)
+                )
             return [(text, change)]
         a, b, c = curves.coefficients[0].tolist()
         if curves.form == "line":
             return [(f"slope {a:.4g}", (a - 1) * p), ("intercept", c)]
         if curves.form == "softmax":
-            return [(f"temperature {1 / a:.4g}", (a - 1) * math.log(max(p, SMALLEST)))]
-        p = min(max(p, SMALLEST), 1 - SMALLEST)
+            return [(f"temperature {1 / a:.4g}", (a - 1) * math.log(max(p, MIN_PROBABILITY)))]
+        p = min(max(p, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
         intercept = [("intercept", c)] if c else []
         if a == b:
             return [(f"slope {a:.4g} of the logit", (a - 1) * (math.log(p) - math.log1p(-p))), *intercept]

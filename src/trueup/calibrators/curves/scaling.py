@@ -15,14 +15,14 @@ import numpy as np
 from trueup.calibrators.curves.base import ScoreCalibrator
 from trueup.calibrators.curves.map import ScoreCurves
 from trueup.calibrators.losses import apply_link
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.curves.base import CurveData
     from trueup.data.schema import Task
-    from trueup.kernels.pooling import Pooled
+    from trueup.kernels.fitting import PooledScores
 
 
 PRIOR_ROWS = 1.0
@@ -30,10 +30,10 @@ MAX_SLOPE = 100.0
 
 
 def _fit_coefficients(
-    pooled: Pooled, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
+    pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
 ) -> FloatArray:
     """Fit logistic coefficients of some columns per group; if all scores are equal, only the intercept is fitted."""
-    p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
+    p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
     weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
     theta = np.tile(np.array(start), (len(pooled), 1))
@@ -109,7 +109,7 @@ class Platt(ScoreCalibrator):
         """The constant added to the logit, or to a real prediction; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:
         if task == "regression":
             fitted = np.empty((len(pooled), 2))
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
@@ -180,7 +180,7 @@ class Temperature(ScoreCalibrator):
     def _fit_curves(self, data: CurveData) -> ScoreCurves:
         return super()._fit_curves(data) if data.outputs == 1 else _fit_temperatures(data)
 
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
         factor = _fit_coefficients(pooled, sizes, [apply_link(pooled.score, "logit")[:, 0]], [1 / MAX_SLOPE], [1.0])[:, 0]
         return ScoreCurves.of_coefficients(
             "logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))])
@@ -198,7 +198,7 @@ def _fit_temperatures(data: CurveData) -> ScoreCurves:
     mass = np.add.reduceat(w[order], first)
     mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))
     rows = order[first]
-    P = np.maximum(data.prediction[rows], SMALLEST)
+    P = np.maximum(data.prediction[rows], MIN_PROBABILITY)
     F = np.log(P)
     prior_mean = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
     prior = (PRIOR_ROWS / np.maximum(data.sizes, PRIOR_ROWS))[group[rows]]
@@ -276,8 +276,8 @@ class Beta(ScoreCalibrator):
         """The intercept; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: Pooled, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
-        p = np.clip(pooled.score, SMALLEST, 1 - SMALLEST)
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
         coefficients = _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
         return ScoreCurves.of_coefficients("logit", len(pooled), 1, coefficients)

@@ -24,9 +24,9 @@ from trueup.calibrators.lore.map import (
 from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace
 from trueup.calibrators.stopping import LATER_ROUND_ERRORS, paired_gain, required_gain
 from trueup.data.folds import MAX_DUPLICATES
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.laplace import sums
-from trueup.kernels.laplace.equal import as_bytes
+from trueup.kernels.laplace.summing import as_bytes
 from trueup.kernels.losses import log_losses
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class PlacedRows:
     def losses(self, rate: FloatArray) -> FloatArray:
         """Return the log loss of every row with these confidences."""
         out = np.empty(len(rate))
-        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), SMALLEST, out)
+        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), MIN_PROBABILITY, out)
         return out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, unpack_forests
-from trueup.kernels.levels import NONE, LevelProgram, end_levels, start_levels, step_levels
+from trueup.kernels.levels import NO_LEARNER, LevelProgram, end_levels, start_levels, step_levels
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class LevelSets(Map):
     @property
     def fitted(self) -> int:
         """Return the number of trees or lines of all rounds and models."""
-        return int((self.learner != NONE).sum())
+        return int((self.learner != NO_LEARNER).sum())
 
     @cached_property
     def program(self) -> LevelProgram:
@@ -106,8 +106,8 @@ class LevelSets(Map):
             no_trees = (np.zeros((0, 6), np.int32), np.zeros(0), np.zeros(0, np.uint32), np.zeros(0))
             return LevelProgram(*common, self.learner, *no_trees, lines.place, lines.centre, lines.scale, lines.slopes)
         forest = self.learners
-        roots = np.append(forest.root, NONE).astype(np.int32)
-        root = roots[np.where(self.learner == NONE, len(forest.root), self.learner)]
+        roots = np.append(forest.root, NO_LEARNER).astype(np.int32)
+        root = roots[np.where(self.learner == NO_LEARNER, len(forest.root), self.learner)]
         node = (forest.feature, forest.left, forest.right, forest.missing_left, forest.words_at, forest.words_in)
         nodes = np.ascontiguousarray(np.column_stack(node), np.int32)
         no_lines = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 1)))
@@ -206,7 +206,7 @@ class LevelSets(Map):
             learners = unpack_forests([entry["forest"]], blobs, schema.levels, 1)[0]
             require(bool((learners.feature < len(schema.levels)).all()), "a tree tests the prediction")
             count = len(learners)
-        require(np.array_equal(learner[learner != NONE], np.arange(count)), "its learners do not match its levels")
+        require(np.array_equal(learner[learner != NO_LEARNER], np.arange(count)), "its learners do not match its levels")
         scale = _unpack_scale(entry["scale"], schema)
         return cls(scale, schema.levels, models, rounds, edges_at, edges, learner, learners)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.calibrators.lsboost.levelsets import LevelSets, LineSlopes, ScoreScale
 from trueup.calibrators.stopping import choose_rounds, paired_gain
-from trueup.kernels.levels import NONE, advance_all
+from trueup.kernels.levels import NO_LEARNER, advance_all
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import join_forests
 from trueup.learners.level_regression import (
@@ -228,7 +228,7 @@ def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...])
     steps = [step for model in models for step in model.rounds[:rounds]]
     edges = [step.edges for step in steps]
     kept = np.concatenate([np.zeros(0, bool), *(step.kept for step in steps)])
-    learner_index = np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
+    learner_index = np.where(kept, np.cumsum(kept) - 1, NO_LEARNER).astype(np.int32)
     learners: Any
     learner = models[0].learner
     if isinstance(learner, LineLearner):

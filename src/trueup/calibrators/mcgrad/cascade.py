@@ -10,9 +10,9 @@ import numpy as np
 
 from trueup.calibrators.losses import THETA_BOUNDS, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, require
-from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, Program, Stage, build, score
+from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, CascadeProgram, Stage, build, score
 from trueup.kernels.threads import Workers
-from trueup.kernels.trees import DEEPEST, Forest, join_forests
+from trueup.kernels.trees import MAX_DEPTH, Forest, join_forests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ class Cascade(Map):
         return len(self.program.values) if self.rounds else 0
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> CascadeProgram:
         """Compile the rounds for the scorer; the cascades of a single round are joined into one sum of trees."""
         if len(self.rounds) == 1:
             only = self.rounds[0]
@@ -206,10 +206,10 @@ def _check_forest(forest: Forest, place: str, levels: tuple[int, ...], outputs: 
     for child in (forest.left, forest.right):
         require(bool(((child < 0) | (child > parents)).all()), f"{place} has a tree with a cycle")
     front = forest.root[forest.root >= 0]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         children = np.concatenate([forest.left[front], forest.right[front]])
         front = children[children >= 0]
-    require(not len(front), f"{place} has a tree deeper than {DEEPEST}")
+    require(not len(front), f"{place} has a tree deeper than {MAX_DEPTH}")
     is_categorical = np.array([*(level >= 0 for level in levels), *[False] * outputs], bool)
     known = (forest.feature >= 0) & (forest.feature < len(is_categorical))
     require(bool(known.all()), f"{place} tests a feature that does not exist")

@@ -12,7 +12,7 @@ import numpy as np
 from trueup.calibrators.explain import CLIPPED, Contribution, explain_change, shorten
 from trueup.calibrators.map import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
 from trueup.data.frame import frame_like, to_jsonable
-from trueup.kernels.patches import Program, moved, score, to_logits
+from trueup.kernels.patches import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class PatchMap(Map):
         return PatchList(self.patches, "logit" if self.link == "logit" else "prediction")
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> PatchProgram:
         """The patches as arrays for the scoring kernel."""
         conditions = np.full((len(self.patches), MAX_CONDITIONS, 2), -1, np.int64)
         for number, patch in enumerate(self.patches):
@@ -178,7 +178,7 @@ class PatchMap(Map):
         )
         if self.link == "logit":  # score ranges are stored as probabilities
             low, high = (np.where(np.isinf(ends), ends, to_logits(ends)) for ends in (low, high))
-        return Program(
+        return PatchProgram(
             np.array(self.levels, np.int64), np.cumsum([0, *map(len, self.edges)]).astype(np.int64),
             np.concatenate([np.empty(0), *self.edges]), np.ascontiguousarray(conditions[:, :, 0]),
             np.ascontiguousarray(conditions[:, :, 1]), low, high, shift,
@@ -224,7 +224,7 @@ class PatchMap(Map):
             if low <= value[0] < high and all(self._group(at, row[at]) == code for at, code in patch.conditions):
                 cell = "" if patch.score_range == "any" else f" & {schema.prediction[0]} {patch.score_range}"
                 contributions.append(Contribution(f"{patch.group}{cell} (patch {number})", patch.shift))
-                value = moved(value, patch.shift, program.bounds)
+                value = shift_scores(value, patch.shift, program.bounds)
         clipped = float(value[0] - start[0]) - sum(term.change for term in contributions)
         if self.clip is not None and abs(clipped) > 1e-12:
             contributions.append(Contribution(CLIPPED.format(*self.clip), clipped))

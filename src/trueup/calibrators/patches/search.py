@@ -16,9 +16,9 @@ from trueup.calibrators.groups import combine_codes, split_number
 from trueup.calibrators.losses import apply_link
 from trueup.calibrators.patches.map import ALL_ROWS, Patch
 from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, Round, paired_gain, required_gain
-from trueup.kernels.binning import digitize
-from trueup.kernels.cascade import SMALLEST
-from trueup.kernels.patches import moved, shift_to, tally, to_logits
+from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.patches import find_shift, shift_scores, tally, to_logits
+from trueup.kernels.sorting import digitize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -199,7 +199,7 @@ class PatchSearch:
                 self.end = "rounds" if failed < MAX_REJECTED * self.settings.patience else "patience"
                 break
             patch, inside = self._propose(cell)
-            after = moved(self.value[inside], patch.shift, self.settings.bounds)
+            after = shift_scores(self.value[inside], patch.shift, self.settings.bounds)
             validation = self._validate(cell) if self.settings.validated else None
             if (after == self.value[inside]).all() or (validation is not None and not validation.kept):
                 self.closed[cell] = True
@@ -303,7 +303,7 @@ class PatchSearch:
         if self.settings.link == "identity":
             return gap * self.unit
         target = float((w * p).sum() / total) + gap
-        return float(shift_to(value, w, min(max(target, SMALLEST), 1 - SMALLEST)))
+        return float(find_shift(value, w, min(max(target, MIN_PROBABILITY), 1 - MIN_PROBABILITY)))
 
     def _apply(self, patch: Patch, inside: IntArray, after: FloatArray, validation: _Validation | None) -> None:
         changed_rows = inside[after != self.value[inside]]
@@ -326,7 +326,7 @@ class PatchSearch:
         else:
             self.losses, gain, error = validation.losses, validation.gain, validation.error
             for state, (rows, shift) in zip(self.states, validation.shifts, strict=True):
-                state[rows] = moved(state[rows], shift, self.settings.bounds)
+                state[rows] = shift_scores(state[rows], shift, self.settings.bounds)
             loss = self._mean_loss(self.losses)
         self.rounds.append(Round(len(self.patches), 0, 1.0, loss, gain, error, kept=True))
 
@@ -342,7 +342,7 @@ class PatchSearch:
             shift = self._shift(state[own], own, w[own], w[own] ** 2) if len(own) else 0.0
             shifts.append((inside, shift))
             old = state[held]
-            new = moved(old, shift, self.settings.bounds)
+            new = shift_scores(old, shift, self.settings.bounds)
             losses[held] = self._row_losses(self.rows.y[held], new)
             # The gain of a row is linear in its outcome, with this slope.
             slope = self._to_logit(new) - self._to_logit(old) if self.loss.name == "log" else 2 * (new - old)

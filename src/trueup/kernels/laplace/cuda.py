@@ -1,65 +1,131 @@
-"""Sums over all pairs of rows of a bin on a graphics card: float32 coordinates, sums in float64.
-
-Coordinates are counted from the middle of the rows, so that float32 loses little of a distance; where it would lose too
-much (`fine_enough`) the processor does the work. Tiles are added in any order: the last bits of a sum are not fixed.
-"""
+"""Sums over all pairs of rows on a GPU, in tiles; CUDA is compiled by NVRTC, which comes with torch."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import warnings
+from functools import cache
+from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._optional import require
-from trueup.errors import TrueupWarning
-from trueup.kernels.laplace.nvrtc import build
+from trueup.errors import TrueupError, TrueupWarning
 from trueup.kernels.laplace.tiles import LOG2E, unit_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+MOST_SHARED = 8  # the driver's number of the attribute for the maximum dynamic shared memory
+CPU_HINT = 'device="cpu" needs no GPU'
+VERSIONS = ("13", "12", "11.2")
 
-__all__ = ["available", "fine_enough", "sum_among", "sum_at"]
+
+class GpuKernel:
+    """A function on the GPU, loaded from machine code."""
+
+    def __init__(self, image: bytes, name: str) -> None:
+        self._driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), image)
+        self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
+
+    def launch(self, blocks: int, threads: int, shared: int, stream: int, *values: Any) -> None:
+        """Launch it; values are ctypes numbers, addresses as c_void_p."""
+        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        size = (blocks, 1, 1, threads, 1, 1, shared)
+        grid = [ctypes.c_uint(number) for number in size]
+        self._call("cuFuncSetAttribute", self._function, MOST_SHARED, ctypes.c_int(shared))
+        self._call("cuLaunchKernel", self._function, *grid, ctypes.c_void_p(stream), addresses, None)
+
+    def _call(self, name: str, *values: Any) -> None:
+        if code := getattr(self._driver, name)(*values):
+            raise TrueupError(f"the GPU driver failed in {name} with error {code}", hint=CPU_HINT)
+
+
+@cache
+def build(file: str, name: str, architecture: str, device: int, *definitions: str) -> GpuKernel:  # noqa: ARG001
+    """Compile a file of this package for an architecture ("sm_90"), and load it on the current device, ``device``."""
+    source = resources.files(__package__).joinpath(file).read_text()
+    return GpuKernel(compile_source(source, architecture, *definitions), name)
+
+
+def compile_source(source: str, architecture: str, *definitions: str) -> bytes:
+    """Compile CUDA to machine code."""
+    library, program = _library(), ctypes.c_void_p()
+    options = [f"--gpu-architecture={architecture}", *(f"-D{one}" for one in definitions)]
+    listed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    if code := library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"trueup.cu", 0, None, None):
+        raise TrueupError(f"the CUDA runtime compiler rejected the program with error {code}", hint=CPU_HINT)
+    failed = library.nvrtcCompileProgram(program, len(options), listed)
+    what = "ProgramLog" if failed else "CUBIN"
+    size = ctypes.c_size_t()
+    getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    content = ctypes.create_string_buffer(size.value)
+    getattr(library, f"nvrtcGet{what}")(program, content)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    if failed:
+        log = content.value.decode(errors="replace")[:2000]
+        raise TrueupError(f"the CUDA runtime compiler failed with error {failed}: {log}", hint=CPU_HINT)
+    return content.raw
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Load the runtime compiler, from the system or from the packages that torch brings."""
+    # The version of torch first: a driver may be too old for what a newer compiler makes.
+    ours = str(getattr(require("torch", extra="gpu").version, "cuda", None) or "").split(".")[0]
+    names = [f"libnvrtc.so.{version}" for version in sorted(VERSIONS, key=lambda one: one.split(".")[0] != ours)]
+    places = [found for entry in sys.path for name in names for found in Path(entry).glob(f"nvidia/*/lib/{name}")]
+    windows = [found for entry in sys.path for found in Path(entry).glob("torch/lib/nvrtc64_*_0.dll")]
+    for name in [*names, *places, *windows]:
+        try:
+            return ctypes.CDLL(str(name))
+        except OSError:
+            continue
+    raise TrueupError("the CUDA runtime compiler (NVRTC) was not found", hint="install a CUDA build of torch")
+
 
 SIDE = 128  # rows of a tile
 RUN = 32  # tiles of a task
 THREADS = 256
 DEEPEST = 52  # dimensions of a chunk, at most
 RESERVED = 24 * 1024  # bytes of shared memory for all but coordinates
-SAMPLE = 10_000  # rows tell of the usual distance
-MOST_COLUMNS = 3  # as many as shared memory has room for
-FINE = 1e-6  # how far the roundings of a distance of the usual size may move a kernel's value, as a share
+SAMPLE = 10_000  # rows to estimate the typical distance
+MOST_COLUMNS = 3  # that fit in shared memory
+FINE = 1e-6  # the largest relative change of the kernel by rounding of a typical distance
 
 
 def available() -> bool:
-    """Say whether there is a card, and warn where there is none."""
+    """Return whether there is a GPU; warn if there is none."""
     torch = require("torch", extra="gpu")
     if torch.cuda.is_available():
         return True
     warnings.warn(
-        "device='cuda' was asked for, but torch finds no graphics card; the processor does the work instead",
+        "device='cuda' was requested, but torch finds no GPU; the CPU is used instead",
         TrueupWarning,
-        stacklevel=6,  # the caller of a measure
+        stacklevel=6,  # the caller of a metric
     )
     return False
 
 
-def fine_enough(points: Floats, middle: Floats, scale: float) -> bool:
-    """Say whether float32 will do at this scale: by the roundings of coordinates and of their sum, as chance has them."""
+def fine_enough(points: FloatArray, middle: FloatArray, scale: float) -> bool:
+    """Return whether float32 is accurate enough at this scale, by the expected rounding of coordinates and their sum."""
     some = points[:: max(1, len(points) // SAMPLE)]
     with np.errstate(over="ignore"):
         size = float(np.abs(some - middle).mean(axis=0).sum()) * scale
     return bool(2 * size * 2.0**-24 * (1 + math.sqrt(points.shape[1]) / 3) <= FINE)
 
 
-def sum_among(points: Floats, middle: Floats, columns: Floats, starts: Ints, scales: Floats) -> Floats:
-    """Sum the columns of all other rows of each row's bin, shape (scales, rows, columns), plainly: sums may vanish."""
+def sum_among(
+    points: FloatArray, middle: FloatArray, columns: FloatArray, starts: IntArray, scales: FloatArray
+) -> FloatArray:
+    """Sum the columns of all other rows of each row's bin, shape (scales, rows, columns); sums may underflow."""
     order, real, blocks = _pad(starts)
     tasks = _tasks([(one, one, stop) for start, stop in pairwise(blocks) for one in range(start, stop)])
     X = _upload(points, order, middle)
@@ -68,9 +134,10 @@ def sum_among(points: Floats, middle: Floats, columns: Floats, starts: Ints, sca
 
 
 def sum_at(
-    points: Floats, middle: Floats, columns: Floats, starts: Ints, targets: Floats, target_starts: Ints, scales: Floats
-) -> Floats:
-    """Sum the columns of each target's bin, shape (scales, targets, columns), plainly: sums may vanish."""
+    points: FloatArray, middle: FloatArray, columns: FloatArray, starts: IntArray, targets: FloatArray,
+    target_starts: IntArray, scales: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Sum the columns of each target's bin, shape (scales, targets, columns); sums may underflow."""
     order, real, blocks = _pad(starts)
     asked, there, places = _pad(target_starts)
     tasks = _tasks([
@@ -81,8 +148,8 @@ def sum_at(
     return _sums(X, _columns(columns * unit, order, real), Y, tasks, scales, there, among=False) / unit
 
 
-def _pad(starts: Ints) -> tuple[Ints, NDArray[np.bool_], list[int]]:
-    """Fill up the last tile of each bin: the row at each place, whether it is one, and the first tile of each bin."""
+def _pad(starts: IntArray) -> tuple[IntArray, BoolArray, list[int]]:
+    """Pad the last tile of each bin: the row at each place, whether it is one, and the first tile of each bin."""
     counts = np.diff(starts)
     tiles = -(-counts // SIDE)
     bins = np.repeat(np.arange(len(counts)), tiles * SIDE)
@@ -91,8 +158,8 @@ def _pad(starts: Ints) -> tuple[Ints, NDArray[np.bool_], list[int]]:
     return starts[bins] + np.where(real, within, 0), real, np.append(0, np.cumsum(tiles)).tolist()
 
 
-def _tasks(whole: list[tuple[int, int, int]]) -> NDArray[np.int32]:
-    """Cut what each tile's rows meet into runs."""
+def _tasks(whole: list[tuple[int, int, int]]) -> Int32Array:
+    """Split the tiles that each tile meets into runs."""
     given = np.array(whole, np.int32).reshape(-1, 3)
     runs = -(-(given[:, 2] - given[:, 1]) // RUN)
     of = np.repeat(np.arange(len(given)), runs)
@@ -100,22 +167,20 @@ def _tasks(whole: list[tuple[int, int, int]]) -> NDArray[np.int32]:
     return np.column_stack([given[of, 0], first, np.minimum(first + RUN, given[of, 2])]).astype(np.int32)
 
 
-def _upload(values: Floats, order: Ints, middle: Floats | float = 0.0) -> Any:
-    """Put rows on the card as (columns, places) of float32, counted from the middle."""
+def _upload(values: FloatArray, order: IntArray, middle: FloatArray | float = 0.0) -> Any:
+    """Copy rows to the GPU as (columns, places) of float32, relative to the middle."""
     torch = require("torch", extra="gpu")
     whole = torch.as_tensor(values).to("cuda") - torch.as_tensor(middle).to("cuda")
     return whole.T.to(torch.float32)[:, torch.as_tensor(order).to("cuda")].contiguous()
 
 
-def _columns(columns: Floats, order: Ints, real: NDArray[np.bool_]) -> Any:
+def _columns(columns: FloatArray, order: IntArray, real: BoolArray) -> Any:
     torch = require("torch", extra="gpu")
     return _upload(columns, order) * torch.as_tensor(real).to("cuda")
 
 
-def _sums(
-    X: Any, C: Any, Y: Any, tasks: NDArray[np.int32], scales: Floats, real: NDArray[np.bool_], *, among: bool
-) -> Floats:
-    """Run the tiles, a few columns at a time; give the sums at the places that hold a point, which come in order."""
+def _sums(X: Any, C: Any, Y: Any, tasks: Int32Array, scales: FloatArray, real: BoolArray, *, among: bool) -> FloatArray:
+    """Run the tiles, a few columns at a time; return the sums at the places that hold a point, in their order."""
     torch = require("torch", extra="gpu")
     major, minor = torch.cuda.get_device_capability()
     where = torch.as_tensor(tasks).to("cuda")
@@ -124,8 +189,8 @@ def _sums(
     parts = []
     for start in range(0, len(C), MOST_COLUMNS):
         some = C[start : start + MOST_COLUMNS].contiguous()
-        told = f"COLUMNS={len(some)}", f"AMONG={int(among)}", f"DEEP={deep}"
-        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *told)
+        definitions = f"COLUMNS={len(some)}", f"AMONG={int(among)}", f"DEEP={deep}"
+        kernel = build("tiles.cu", "sums", f"sm_{major}{minor}", torch.cuda.current_device(), *definitions)
         out = torch.zeros((len(scales), len(some), Y.shape[1]), dtype=torch.float64, device="cuda")
         addresses = [ctypes.c_void_p(one.data_ptr()) for one in (X, some, Y, where, factors, out)]
         sizes = ctypes.c_longlong(X.shape[1]), ctypes.c_longlong(Y.shape[1]), ctypes.c_int(len(X))
@@ -139,7 +204,7 @@ def _sums(
 
 
 def _chunk(dimensions: int, sums: int) -> int:
-    """Say how many dimensions are read at a time, so that two blocks of threads share a processor's memory."""
+    """Return the number of dimensions to read at a time, so that two blocks of threads share the memory of a processor."""
     torch = require("torch", extra="gpu")
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     memory = getattr(card, "shared_memory_per_multiprocessor", 100 * 1024)

@@ -1,36 +1,197 @@
-"""Choose how to sum: by the number of dimensions, of rows, by the scale and the device. No bit depends on the threads."""
+"""Sums of the kernel over the rows of a bin: equal rows are pooled, and the fastest exact method is chosen.
+
+Results do not depend on the number of threads, to the last bit.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trueup.kernels.laplace import cuda
-from trueup.kernels.laplace.equal import add_others, find_equal
-from trueup.kernels.laplace.rows import Rows
-from trueup.kernels.laplace.tiles import sum_among, sum_at
+from trueup.kernels._jit import jit
+from trueup.kernels.laplace import cuda, halves, line
+from trueup.kernels.laplace.tiles import Blocks, fine_enough, sum_among, sum_at
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from trueup._types import BoolArray, FloatArray, IntArray, UInt64Array
 
-__all__ = ["EXACT", "Sources", "Sums", "sums"]
+WORTH_POOLING = 0.9  # groups per row, at most
+MIX = np.uint64(0x9E3779B97F4A7C15)
+ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
+LEFT, RIGHT = np.uint64(29), np.uint64(32)
 
-EXACT = 1e-15  # what is left out may not move any ratio by more: a rounding error
-# Sums below this share of the largest weight are of distant rows: summed again, with care.
+
+class EqualRows(NamedTuple):
+    """Groups of equal rows: the first of each group, and the group of each row."""
+
+    first: IntArray
+    group: IntArray
+
+    def add_up(self, columns: FloatArray) -> FloatArray:
+        """Sum the rows of each group."""
+        return _add_up(columns, self.group, len(self.first))
+
+
+def add_others(columns: FloatArray, group: IntArray) -> FloatArray:
+    """Sum the other rows of each row's group; the first column holds weights.
+
+    A row is subtracted from the sum of its group, except one that outweighs all others, which would cancel too much.
+    """
+    many = int(group.max()) + 1
+    most = np.zeros(many)
+    np.maximum.at(most, group, columns[:, 0])
+    heavy = columns[:, 0] == most[group]
+    heavy &= (np.bincount(group, heavy, many) == 1)[group]
+    without = _add_up(np.where(heavy[:, None], 0.0, columns), group, many)[group]
+    return np.where(heavy[:, None], without, _add_up(columns, group, many)[group] - columns)
+
+
+def _add_up(columns: FloatArray, group: IntArray, many: int) -> FloatArray:
+    found = np.empty((many, columns.shape[1]))
+    for k in range(columns.shape[1]):
+        found[:, k] = np.bincount(group, columns[:, k], many)
+    return found
+
+
+def find_equal(points: FloatArray, bins: IntArray) -> EqualRows | None:
+    """Group rows of one bin and equal coordinates; None if too few are equal to be worth it."""
+    marks = np.empty(len(points), np.uint64)
+    _mark(points.view(np.uint64), bins, marks)
+    rising = np.sort(marks)
+    if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > WORTH_POOLING * len(points):
+        return None
+    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
+    of = first[group]
+    same = (bins[of] == bins) & (points[of] == points).all(axis=1)
+    return EqualRows(first, group) if same.all() else None  # different rows with the same hash: extremely rare
+
+
+def as_bytes(rows: FloatArray) -> NDArray[np.void]:
+    """View each row as one value, to be sorted and compared by its bytes: NaNs differ by their bits, and so does -0."""
+    whole = np.ascontiguousarray(rows)
+    return whole.view(np.dtype((np.void, whole.shape[1] * whole.itemsize))).ravel()
+
+
+@jit
+def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
+    """Hash the bits of each row."""
+    for i in range(len(out)):
+        mark = np.uint64(bins[i])
+        for k in range(words.shape[1]):
+            word = words[i, k]
+            mark = (mark ^ (ZERO if word == MINUS_ZERO else word)) * MIX
+            mark ^= (mark >> RIGHT) | (mark << LEFT)
+        out[i] = mark
+
+
+SCALES = 8  # in one pass over the distances
+EVEN = 2.0**40  # weights within this ratio, and their squares, are in the range of float32
+CLEVER = (0, 1, 4000, 4000)  # by dimensions: bins with more rows are summed by `line` or `halves`
+
+
+class BinnedRows:
+    """Rows in the order of their bins; the first column holds weights."""
+
+    def __init__(self, points: FloatArray, columns: FloatArray, numbers: IntArray, bins: int) -> None:
+        self.bins = bins
+        self.starts = np.append(0, np.cumsum(np.bincount(numbers, minlength=bins)))
+        self.sorted = bool((numbers[1:] >= numbers[:-1]).all())
+        if self.sorted:
+            self.order, self.points, self.columns = np.arange(len(numbers)), points, columns
+        else:
+            self.order = np.argsort(numbers, kind="stable")
+            self.points, self.columns = points[self.order], columns[self.order]
+        self.weight = self.columns[:, 0]
+
+    @cached_property
+    def numbers(self) -> IntArray:
+        """The bin of each row."""
+        return np.repeat(np.arange(self.bins), np.diff(self.starts))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The rows laid out for sums over all pairs."""
+        return Blocks(self.points, self.columns, self.starts)
+
+    @cached_property
+    def box(self) -> tuple[FloatArray, FloatArray]:
+        """The lowest and the highest corner of all rows."""
+        return self.points.min(axis=0), self.points.max(axis=0)
+
+    @property
+    def middle(self) -> FloatArray:
+        """The origin of coordinates on a GPU."""
+        return (self.box[0] + self.box[1]) / 2
+
+    @cached_property
+    def clever(self) -> bool:
+        """Whether there is a method that does not visit all pairs."""
+        d = self.points.shape[1]
+        return d < len(CLEVER) and int(np.diff(self.starts).max()) > CLEVER[d]
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether float32 has the range for all weights."""
+        return bool(self.weight.max() <= EVEN * self.weight.min())
+
+    @cached_property
+    def totals(self) -> FloatArray:
+        """The sums of the columns of each bin."""
+        found = np.zeros((self.bins, self.columns.shape[1]))
+        some = np.flatnonzero(np.diff(self.starts))
+        found[some] = np.add.reduceat(self.columns, self.starts[some], axis=0)
+        return found
+
+    def fine(self, scale: float) -> bool:
+        """Return whether distances may be integers at this scale."""
+        return fine_enough(self.box[1] - self.box[0], scale)
+
+    def on_card(self, scale: float) -> bool:
+        """Return whether float32 on a GPU is accurate enough at this scale."""
+        return cuda.fine_enough(self.points, self.middle, scale)
+
+    def parts(self, scales: FloatArray) -> Iterator[IntArray]:
+        """Group the scales: zero, those at which distances may be integers, and the others; at most 8 at once."""
+        fine = np.array([self.fine(float(scale)) for scale in scales], bool)
+        for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
+            chosen = np.flatnonzero(kind)
+            yield from (chosen[start : start + SCALES] for start in range(0, len(chosen), SCALES))
+
+    def cut(self, scale: float, tolerance: float) -> float:
+        """Return the distance beyond a point's nearest row at which rows no longer matter."""
+        ratio = self._spread - np.log(tolerance)
+        return float(min(ratio / scale, np.finfo(float).max))
+
+    @cached_property
+    def _spread(self) -> float:
+        return float(np.log(2 * self.weight.sum()) - np.log(self.weight.min()))
+
+    def low(
+        self, targets: FloatArray | None, target_starts: IntArray | None, scales: FloatArray, workers: Workers
+    ) -> FloatArray:
+        """Sum in one to three dimensions; sums may underflow."""
+        way = line if self.points.shape[1] == 1 else halves
+        given = (self.points, self.columns, self.starts, targets, target_starts)
+        return np.stack([way.sums(*given, float(scale), workers) for scale in scales])
+
+
+EXACT = 1e-15  # the largest change of a ratio by skipped rows: a rounding error
+# Sums below this share of the largest weight are of distant rows: summed again, relative to the nearest row.
 THIN = {"clever": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
-VANISHED = 88.0  # exp(-VANISHED) is nothing in float32
+VANISHED = 88.0  # exp(-VANISHED) is 0 in float32
 
 
-class Task(NamedTuple):
-    """What is asked, whatever the rows."""
+class SumTask(NamedTuple):
+    """What is computed, whatever the rows."""
 
-    scales: Floats
+    scales: FloatArray
     tolerance: float
     workers: Workers
     device: str
@@ -39,50 +200,28 @@ class Task(NamedTuple):
 class Sums(NamedTuple):
     """Sums at m points, for g scales and c columns: ``total * exp(-scale * shift)``.
 
-    ``shift`` is a distance, 0 wherever no sum comes near to vanishing; ratios of totals of one point and scale need not
-    know it. A point whose bin has no rows (or none but itself, where it does not count) has a total of 0.
+    ``shift`` is a distance, 0 unless a sum would nearly vanish; it cancels in ratios of totals of one point and scale. A
+    point whose bin has no other rows has a total of 0.
     """
 
-    total: Floats  # (g, m, c)
-    shift: Floats  # (g, m)
+    total: FloatArray  # (g, m, c)
+    shift: FloatArray  # (g, m)
 
 
 def sums(
-    points: Floats, columns: Floats, bins: Ints, scales: Floats, *,
-    at: tuple[Floats, Ints] | None = None, own: bool = True, tolerance: float = EXACT,
+    points: FloatArray, columns: FloatArray, bins: IntArray, scales: FloatArray, *,
+    at: tuple[FloatArray, IntArray] | None = None, own: bool = True, tolerance: float = EXACT,
     threads: int | None = None, device: str = "cpu",
 ) -> Sums:  # fmt: skip
-    """Sum the columns of each point's bin, weighed by the kernel.
+    """Sum the columns of each point's bin, weighted by the kernel exp(-scale * L1 distance).
 
-    Parameters
-    ----------
-    points : ndarray, shape (n, d), of float64
-        Finite.
-    columns : ndarray, shape (n, c), of float64
-        The first holds weights, above 0; the others anything finite.
-    bins : ndarray, shape (n,), of int64
-        Not negative.
-    scales : ndarray, shape (g,), of float64
-        Not negative; 1 / (d gamma).
-    at : (ndarray of shape (m, d), ndarray of shape (m,)), optional
-        Other points and their bins; by default the points themselves.
-    own : bool
-        Whether a row counts for itself (only without ``at``).
-    tolerance : float
-        How far a ratio of two totals may be off, as a share of the largest ratio of any row.
-    threads : int, optional
-        All cores by default. Their number changes no bit.
-    device : {"cpu", "cuda"}
-
-    Examples
-    --------
-    >>> found = sums(np.array([[0.0], [1.0]]), np.ones((2, 1)), np.zeros(2, np.int64), np.array([1.0]))
-    >>> found.total[0, :, 0].round(3), found.shift[0]
-    (array([1.368, 1.368]), array([0., 0.]))
+    The first column holds positive weights. ``at`` are other points and their bins, by default the points themselves;
+    ``own`` says whether a row then counts for itself. ``tolerance`` bounds the error of a ratio of two totals, relative to
+    the largest ratio of any row.
     """
     if device == "cuda" and not cuda.available():
         device = "cpu"
-    task = Task(scales, tolerance, Workers(threads), device)
+    task = SumTask(scales, tolerance, Workers(threads), device)
     if at is not None:
         return Sources(points, columns, bins)._ask(*at, task)
     found = _nothing(task, len(points), columns.shape[1])
@@ -91,43 +230,36 @@ def sums(
     return found
 
 
-def _nothing(task: Task, points: int, columns: int) -> Sums:
+def _nothing(task: SumTask, points: int, columns: int) -> Sums:
     return Sums(np.zeros((len(task.scales), points, columns)), np.zeros((len(task.scales), points)))
 
 
 class Sources:
-    """Rows that are laid out once to be asked about at many points; see `sums`.
+    """Rows that are laid out once for sums at many points; see `sums`."""
 
-    Examples
-    --------
-    >>> rows = Sources(np.array([[0.0], [1.0]]), np.ones((2, 1)), np.zeros(2, np.int64))
-    >>> rows.at(np.array([[0.5]]), np.array([0]), np.array([1.0])).total.round(3)
-    array([[[1.213]]])
-    """
-
-    def __init__(self, points: Floats, columns: Floats, bins: Ints) -> None:
+    def __init__(self, points: FloatArray, columns: FloatArray, bins: IntArray) -> None:
         self._columns = columns.shape[1]
-        self._rows: Rows | None = None
+        self._rows: BinnedRows | None = None
         if not len(points):
             return
         points = np.ascontiguousarray(points, np.float64)
         equal = find_equal(points, bins)
         if equal is not None:
             points, columns, bins = points[equal.first], equal.add_up(columns), bins[equal.first]
-        self._rows = Rows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
+        self._rows = BinnedRows(points, columns, bins, int(bins.max()) + 2)  # the last one has no rows
 
-    def at(self, points: Floats, bins: Ints, scales: Floats, threads: int | None = None) -> Sums:
-        """Sum at points; what a point gets depends on it alone."""
-        return self._ask(points, bins, Task(scales, EXACT, Workers(threads), "cpu"))
+    def at(self, points: FloatArray, bins: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
+        """Sum at points; the sums of a point depend on it alone."""
+        return self._ask(points, bins, SumTask(scales, EXACT, Workers(threads), "cpu"))
 
-    def _ask(self, points: Floats, bins: Ints, task: Task) -> Sums:
+    def _ask(self, points: FloatArray, bins: IntArray, task: SumTask) -> Sums:
         found, rows = _nothing(task, len(points), self._columns), self._rows
         if rows is None or not len(points):
             return found
         points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
         equal = find_equal(points, bins)
         first, group = (np.arange(len(points)),) * 2 if equal is None else equal
-        targets = Rows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
+        targets = BinnedRows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
         place = _places(targets)
         for chosen in rows.parts(task.scales):
             total, shift = _at(rows, targets, task.scales[chosen], task)
@@ -135,8 +267,8 @@ class Sources:
         return found
 
 
-def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: Sums, *, own: bool) -> None:
-    """Sum at the rows themselves; equal rows are met as one."""
+def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: SumTask, found: Sums, *, own: bool) -> None:
+    """Sum at the rows themselves; equal rows are pooled."""
     equal = find_equal(points, bins)
     if equal is None:
         first = group = np.arange(len(points))
@@ -144,7 +276,7 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
     else:
         (first, group), pooled = equal, equal.add_up(columns)
         count = np.bincount(group)
-    rows = Rows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
+    rows = BinnedRows(points if equal is None else points[first], pooled, bins[first], int(bins.max()) + 1)
     place = None if equal is None and rows.sorted else _places(rows)[group]
     # At distance 0 of a row: its whole group, or the others of it.
     here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
@@ -163,15 +295,15 @@ def _sum_among(points: Floats, columns: Floats, bins: Ints, task: Task, found: S
         found.shift[chosen] = np.where(together, 0.0, shift)
 
 
-def _places(rows: Rows) -> Ints:
-    """Give the place of each row among those in the order of their bins."""
+def _places(rows: BinnedRows) -> IntArray:
+    """Return the place of each row in the order of bins."""
     place = np.empty(len(rows.order), np.int64)
     place[rows.order] = np.arange(len(rows.order))
     return place
 
 
-def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
-    """Sum over all other rows of the bin; ``alone`` marks rows that no other row is equal to and that do not count."""
+def _others(rows: BinnedRows, alone: BoolArray, scales: FloatArray, task: SumTask) -> Sums:
+    """Sum over all other rows of the bin; ``alone`` marks rows without equal rows that do not count."""
     shift = np.zeros((len(scales), len(rows.points)))
     if not scales[0]:
         return Sums(add_others(rows.columns, rows.numbers)[None].repeat(len(scales), axis=0), shift)
@@ -191,10 +323,10 @@ def _others(rows: Rows, alone: Flags, scales: Floats, task: Task) -> Sums:
 
 
 def _mend(
-    rows: Rows, points: Floats, starts: Ints, which: Flags, thin: float, scales: Floats, task: Task, found: Sums,
-    *, skip: bool,
+    rows: BinnedRows, points: FloatArray, starts: IntArray, which: BoolArray, thin: float, scales: FloatArray,
+    task: SumTask, found: Sums, *, skip: bool,
 ) -> None:  # fmt: skip
-    """Sum again, from the nearest row on, where a sum all but vanished."""
+    """Sum again, relative to the nearest row, where a sum nearly vanished."""
     floor = thin * rows.weight.max() if np.isfinite(thin) else np.inf
     weak = which & (found.total[:, :, 0] < floor)
     at = np.flatnonzero(weak.any(axis=0))
@@ -212,7 +344,7 @@ def _mend(
         found.total[g, at[take]], found.shift[g, at[take]] = total[k, take], shift[take]
 
 
-def _at(rows: Rows, targets: Rows, scales: Floats, task: Task) -> Sums:
+def _at(rows: BinnedRows, targets: BinnedRows, scales: FloatArray, task: SumTask) -> Sums:
     many = len(targets.points)
     shift = np.zeros((len(scales), many))
     if not scales[0]:

@@ -1,7 +1,10 @@
-"""Sums over all pairs of rows of a bin, for any number of dimensions: how rows are laid out, measured and shared out.
+"""Sums over all pairs of rows of a bin, for any number of dimensions, one block of rows at a time.
 
-Rows of a bin are ordered by halving it along its widest side until a block is left, so that blocks are compact: two blocks
-whose boxes are too far apart to matter to any ratio are passed over. Memory is a constant number of copies of the rows.
+Rows of a bin are ordered by halving it along its widest side until a block is left, so that blocks are compact: blocks
+whose boxes are too far apart to matter to any ratio are skipped. Coordinates are integer multiples of a step, so that
+distances are exact sums in any order. With S the sum of a row's coordinates, |a - b|_1 = 2 sum max(a, b) - S_a - S_b;
+overflow on the way cancels, since integers are added modulo 2^32. If steps would be too coarse, coordinates are float64.
+Memory is a constant number of copies of the rows.
 """
 
 from __future__ import annotations
@@ -11,18 +14,315 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numba import float32, float64, int32, types
+from numba.extending import overload
 
-from trueup.kernels.laplace.pairs import BLOCK, TOGETHER, among, between
+from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from trueup._types import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
     from trueup.kernels.threads import Workers
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+BLOCK = 128  # rows of a block
+LANES = 16  # partial sums of a block: added lane by lane, then in float64
+TOGETHER = 4  # targets that share what is read of a block; also by how many the dimensions are padded
+# 2^-x for 0 <= x < 1: interpolated at seven Chebyshev nodes, off by less than 3e-9.
+_SERIES = np.polynomial.chebyshev.Chebyshev.interpolate(lambda x: 2.0**-x, 6, [0, 1])
+P0, P1, P2, P3, P4, P5, P6 = _SERIES.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
+FARTHEST = 127.0  # 2^-127 counts as nothing
+ROUNDED = 1 + 1e-12  # a row and its box may be as far away but for roundings: added up in different orders
+BIAS = 127
+MANTISSA = 23
 
-__all__ = ["Blocks", "sum_among", "sum_at"]
+
+@jit
+def _box_distance(low: AnyArray, high: AnyArray, one: int, other: int) -> float:
+    """Compute the L1 distance between the boxes of two blocks; low and high have shape (blocks, d)."""
+    far = 0.0
+    for k in range(low.shape[1]):
+        gap = max(low[one, k], low[other, k]) - min(high[one, k], high[other, k])
+        if gap > 0:
+            far += gap
+    return far
+
+
+@jit
+def _weigh(far: AnyArray, less: float, factor: float, bits: Int32Array, powers: Float32Array, near: Float32Array) -> None:
+    """Compute 2^-(factor * (far - less)), lane by lane. ``powers`` is ``bits`` viewed as float32."""
+    for s in range(BLOCK):
+        # In float64: the exponent of a distant row is as exact as that of a near one.
+        z = min((float64(far[s]) - less) * factor, FARTHEST)
+        whole = int32(z)
+        x = float32(z - whole)
+        near[s] = P0 + x * (P1 + x * (P2 + x * (P3 + x * (P4 + x * (P5 + x * P6)))))
+        bits[s] = int32(int32(BIAS) - whole) << int32(MANTISSA)
+    for s in range(BLOCK):
+        near[s] *= powers[s]
+
+
+@jit
+def _weigh_wide(far: AnyArray, less: float, factor: float, wide: FloatArray) -> None:
+    """Compute 2^-(factor * (far - less)) with the range of float64, one by one."""
+    for s in range(BLOCK):
+        wide[s] = 2.0 ** -((float64(far[s]) - less) * factor)
+
+
+@jit
+def _weigh_steps(
+    far: Int32Array, shift: Any, mask: Any, unit: Any, bits: Int32Array, powers: Float32Array, near: Float32Array
+) -> None:
+    """Compute 2^-(far * 2^-shift): a shift gives the integer part of the exponent."""
+    for s in range(BLOCK):
+        whole = min(far[s] >> shift, int32(BIAS))
+        x = float32(far[s] & mask) * unit
+        near[s] = P0 + x * (P1 + x * (P2 + x * (P3 + x * (P4 + x * (P5 + x * P6)))))
+        bits[s] = int32(int32(BIAS) - whole) << int32(MANTISSA)
+    for s in range(BLOCK):
+        near[s] *= powers[s]
+
+
+@jit
+def _far_among(Q: Int32Array, A: Int32Array, total: Int32Array, mine: Int32Array, i: int, far: Int32Array) -> None:
+    """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK), as integers."""
+    for s in range(BLOCK):
+        far[0, s] = 0
+        far[1, s] = 0
+        far[2, s] = 0
+        far[3, s] = 0
+    for k in range(0, Q.shape[0], TOGETHER):
+        a0, a1, a2, a3 = A[i, k], A[i, k + 1], A[i, k + 2], A[i, k + 3]
+        b0, b1, b2, b3 = A[i + 1, k], A[i + 1, k + 1], A[i + 1, k + 2], A[i + 1, k + 3]
+        c0, c1, c2, c3 = A[i + 2, k], A[i + 2, k + 1], A[i + 2, k + 2], A[i + 2, k + 3]
+        d0, d1, d2, d3 = A[i + 3, k], A[i + 3, k + 1], A[i + 3, k + 2], A[i + 3, k + 3]
+        for s in range(BLOCK):
+            q0, q1, q2, q3 = Q[k, s], Q[k + 1, s], Q[k + 2, s], Q[k + 3, s]
+            far[0, s] = int32(far[0, s] + int32(max(a0, q0)) + int32(max(a1, q1)) + int32(max(a2, q2)) + int32(max(a3, q3)))
+            far[1, s] = int32(far[1, s] + int32(max(b0, q0)) + int32(max(b1, q1)) + int32(max(b2, q2)) + int32(max(b3, q3)))
+            far[2, s] = int32(far[2, s] + int32(max(c0, q0)) + int32(max(c1, q1)) + int32(max(c2, q2)) + int32(max(c3, q3)))
+            far[3, s] = int32(far[3, s] + int32(max(d0, q0)) + int32(max(d1, q1)) + int32(max(d2, q2)) + int32(max(d3, q3)))
+    for t in range(TOGETHER):
+        less = mine[i + t]
+        for s in range(BLOCK):
+            far[t, s] = int32(2 * far[t, s] - less - total[s])
+
+
+@jit
+def among(
+    Q: Int32Array, A: Int32Array, mine: Int32Array, lanes: Float32Array, C: Float32Array, low: Int32Array, high: Int32Array,
+    rows: IntArray, factors: FloatArray, shift: int, reach: float, out: FloatArray,
+) -> None:  # fmt: skip
+    """Sum the columns of all other rows of a bin for every row of the paired blocks; each pair of rows is met once.
+
+    Q (blocks, d, BLOCK) and A (rows, d) are the coordinates, ``mine`` (rows,) their sums modulo 2^32; ``lanes`` (blocks, c,
+    BLOCK) and C (rows, c) the columns, 0 in padding; ``rows`` (r, 2) a block and the end of the blocks of its bin. The
+    kernel is 2^-(factor * distance); if ``shift`` is not negative, the one factor is 2^-shift. Blocks farther apart than
+    ``reach`` are skipped. ``out`` (g, c, rows) is added to.
+    """
+    c = C.shape[1]
+    far = np.empty((TOGETHER, BLOCK), np.int32)
+    bits = np.empty(BLOCK, np.int32)
+    powers = bits.view(np.float32)
+    near = np.empty((TOGETHER, BLOCK), np.float32)
+    back = np.empty((len(factors), c, BLOCK), np.float32)
+    bit, mask, unit = int32(shift), int32((1 << max(shift, 0)) - 1), float32(2.0**-shift)
+    for at in range(len(rows)):
+        one = rows[at, 0]
+        for other in range(one, rows[at, 1]):
+            if _box_distance(low, high, one, other) > reach:
+                continue
+            start = BLOCK * other
+            back[:] = 0
+            for i in range(BLOCK * one, BLOCK * (one + 1), TOGETHER):
+                _far_among(Q[other], A, mine[start : start + BLOCK], mine, i, far)
+                for g in range(len(factors)):
+                    for t in range(TOGETHER):
+                        if shift < 0:
+                            _weigh(far[t], 0.0, factors[g], bits, powers, near[t])
+                        else:
+                            _weigh_steps(far[t], bit, mask, unit, bits, powers, near[t])
+                        if one == other:
+                            near[t, i + t - start] = 0  # a row is not among the others
+                    _give(near, lanes[other], i, out[g])
+                    _give_back(near, C, i, back[g])
+            if one != other:
+                _add_back(back, start, out)
+
+
+@jit
+def _add_back(back: Float32Array, start: int, out: FloatArray) -> None:
+    for g in range(back.shape[0]):
+        for k in range(back.shape[1]):
+            for s in range(BLOCK):
+                out[g, k, start + s] += back[g, k, s]
+
+
+@jit
+def _give(near: Float32Array, lanes: Float32Array, i: int, out: FloatArray) -> None:
+    """Add the columns of a block to the sums of four rows."""
+    part = np.empty(LANES, np.float32)
+    for t in range(TOGETHER):
+        for k in range(lanes.shape[0]):
+            _add_lanes(near[t], lanes[k], part)
+            for s in range(8):
+                part[s] += part[s + 8]
+            for s in range(4):
+                part[s] += part[s + 4]
+            out[k, i + t] += (float64(part[0]) + float64(part[1])) + (float64(part[2]) + float64(part[3]))
+
+
+@jit
+def _add_lanes(near: AnyArray, column: AnyArray, part: AnyArray) -> None:
+    """Sum products, every sixteenth together."""
+    for s in range(LANES):
+        part[s] = (
+            ((near[s] * column[s] + near[s + 16] * column[s + 16])
+             + (near[s + 32] * column[s + 32] + near[s + 48] * column[s + 48]))
+            + ((near[s + 64] * column[s + 64] + near[s + 80] * column[s + 80])
+               + (near[s + 96] * column[s + 96] + near[s + 112] * column[s + 112]))
+        )  # fmt: skip
+
+
+@jit
+def _give_back(near: Float32Array, C: Float32Array, i: int, back: Float32Array) -> None:
+    """Add the columns of four rows to the sums of a block."""
+    for k in range(C.shape[1]):
+        c0, c1, c2, c3 = C[i, k], C[i + 1, k], C[i + 2, k], C[i + 3, k]
+        for s in range(BLOCK):
+            back[k, s] += (c0 * near[0, s] + c1 * near[1, s]) + (c2 * near[2, s] + c3 * near[3, s])
+
+
+@jit
+def _far_reals(Q: FloatArray, A: FloatArray, i: int, far: FloatArray) -> None:
+    """Compute the distances of rows i to i + 3 of A to a block of rows Q, shape (d, BLOCK)."""
+    for t in range(TOGETHER):
+        for s in range(BLOCK):
+            far[t, s] = 0
+        for k in range(0, Q.shape[0], TOGETHER):
+            a0, a1, a2, a3 = A[i + t, k], A[i + t, k + 1], A[i + t, k + 2], A[i + t, k + 3]
+            for s in range(BLOCK):
+                far[t, s] += (abs(a0 - Q[k, s]) + abs(a1 - Q[k + 1, s])) + (abs(a2 - Q[k + 2, s]) + abs(a3 - Q[k + 3, s]))
+
+
+def _measure(Q: Any, A: Any, total: Any, mine: Any, i: int, far: Any) -> None:
+    """Compute the distances of four rows to a block, in steps or in float64."""
+    raise NotImplementedError  # compiled code alone calls it
+
+
+@overload(_measure, strict=False)
+def _measure_compiled(Q: Any, A: Any, total: Any, mine: Any, i: Any, far: Any) -> Any:  # noqa: ARG001
+    if isinstance(Q.dtype, types.Integer):
+        return lambda Q, A, total, mine, i, far: _far_among(Q, A, total, mine, i, far)
+    return lambda Q, A, total, mine, i, far: _far_reals(Q, A, i, far)  # noqa: ARG005
+
+
+@jit
+def _boxes(A: AnyArray, i: int, low: AnyArray, high: AnyArray, first: int, last: int, apart: FloatArray) -> int:
+    """Compute the distance of a row to the box of each block; return the first of the nearest blocks."""
+    best = first
+    for b in range(first, last):
+        far = 0.0
+        for k in range(low.shape[1]):
+            gap = max(low[b, k] - A[i, k], A[i, k] - high[b, k])
+            if gap > 0:
+                far += gap
+        apart[b - first] = far
+        if far < apart[best - first]:
+            best = b
+    return best
+
+
+@jit
+def _hide(far: AnyArray, filled: int, skip: int, most: Any) -> Any:
+    """Move padding and the skipped row out of reach; return the smallest distance of the others."""
+    for s in range(filled, BLOCK):
+        far[s] = most
+    if 0 <= skip < BLOCK:
+        far[skip] = most
+    least = far[0]
+    for s in range(1, BLOCK):
+        least = min(least, far[s])
+    return least
+
+
+@jit
+def _collect(
+    far: AnyArray, skip: int, least: Any, less: AnyArray, lanes: FloatArray, factors: FloatArray, total: FloatArray,
+    even: int, bits: Int32Array, powers: Float32Array, near: Float32Array, wide: FloatArray, part: FloatArray,
+) -> None:  # fmt: skip
+    """Add a block to the sums of one row; distances count from ``less``, the smallest one so far."""
+    if least < less[0]:
+        for g in range(len(factors)):
+            shrunk = 2.0 ** -(float(less[0] - least) * factors[g])
+            for k in range(lanes.shape[0]):
+                total[g, k] *= shrunk
+        less[0] = least
+    for g in range(len(factors)):
+        if even:
+            _weigh(far, float64(less[0]), factors[g], bits, powers, near)
+        else:
+            _weigh_wide(far, float64(less[0]), factors[g], wide)
+        if 0 <= skip < BLOCK:
+            near[skip] = 0
+            wide[skip] = 0
+        for k in range(lanes.shape[0]):
+            if even:
+                _add_lanes(near, lanes[k], part)
+            else:
+                _add_lanes(wide, lanes[k], part)
+            for s in range(LANES):
+                total[g, k] += part[s]
+
+
+@jit
+def between(
+    Q: AnyArray, sums: AnyArray, lanes: FloatArray, filled: IntArray, low: AnyArray, high: AnyArray,
+    A: AnyArray, mine: AnyArray, skip: IntArray, tasks: IntArray, factors: FloatArray, cut: float, most: Any,
+    even: int, total: FloatArray, shift: AnyArray,
+) -> None:  # fmt: skip
+    """Sum the columns of the rows of a bin for other rows, the targets; the sums of a target depend on it alone.
+
+    Blocks of rows: coordinates Q (int32 or float64), their sums, columns, numbers of rows, and boxes. Targets: coordinates
+    A, their sums, and a place among the rows that does not count (-1 for none). ``tasks`` (t, 4) are first and last target,
+    in fours, and first and last block. Blocks farther than the nearest row by more than ``cut`` are skipped; ``most`` is a
+    distance out of reach. Unless ``even``, kernels are float64, since 2^-127 of a weight may matter. ``total`` (targets, g,
+    c) receives the sums times 2^(factor * shift), ``shift`` the smallest distance, or ``most`` if no row counts.
+    """
+    dtype = Q.dtype
+    far = np.empty((TOGETHER, BLOCK), dtype)
+    less = np.empty((TOGETHER, 1), dtype)
+    bits = np.empty(BLOCK, np.int32)
+    powers, near, part = bits.view(np.float32), np.empty(BLOCK, np.float32), np.empty(LANES)
+    wide, reach = np.empty(BLOCK), np.empty(TOGETHER)
+    for at in range(len(tasks)):
+        first, last = tasks[at, 2], tasks[at, 3]
+        apart = np.empty((TOGETHER, last - first))
+        for i in range(tasks[at, 0], tasks[at, 1], TOGETHER):
+            for t in range(TOGETHER):
+                b = _boxes(A, i + t, low, high, first, last, apart[t])
+                less[t, 0] = most
+                total[i + t] = 0
+                _measure(Q[b], A, sums[b], mine, i, far)
+                reach[t] = (cut + _hide(far[t], filled[b], skip[i + t] - BLOCK * b, most)) * ROUNDED
+            for b in range(first, last):
+                if _any_within(apart[:, b - first], reach):
+                    _measure(Q[b], A, sums[b], mine, i, far)
+                for t in range(TOGETHER):
+                    own = skip[i + t] - BLOCK * b
+                    least = _hide(far[t], filled[b], own, most) if apart[t, b - first] <= reach[t] else most
+                    if least < most:
+                        to = total[i + t]
+                        _collect(far[t], own, least, less[t], lanes[b], factors, to, even, bits, powers, near, wide, part)
+            for t in range(TOGETHER):
+                shift[i + t] = less[t, 0]
+
+
+@jit
+def _any_within(apart: FloatArray, reach: FloatArray) -> bool:
+    found = False
+    for t in range(TOGETHER):
+        found |= apart[t] <= reach[t]
+    return found
+
 
 STEPS = 2.0**31 - 2**16  # no distance is longer; the rest is room for rounding
 FINE = 7e-7  # how far three standard deviations of the rounding of a distance may move a kernel's value, as a share
@@ -33,37 +333,24 @@ COPIES = 2**28  # bytes of partial sums, at most, where there is a choice
 LOG2E = math.log2(math.e)
 
 
-class Laid(NamedTuple):
-    """Coordinates in whole steps or in float64: by row, by block, their sums modulo 2^32, and the boxes of the blocks."""
+class BlockCoordinates(NamedTuple):
+    """Coordinates in steps or in float64: by row, by block, their sums modulo 2^32, and the boxes of the blocks."""
 
-    rows: NDArray[Any]  # (places, d)
-    lanes: NDArray[Any]  # (blocks, d, BLOCK)
-    totals: NDArray[Any]  # (places,)
-    low: NDArray[Any]  # (blocks, d)
-    high: NDArray[Any]
+    rows: AnyArray  # (places, d)
+    lanes: AnyArray  # (blocks, d, BLOCK)
+    totals: AnyArray  # (places,)
+    low: AnyArray  # (blocks, d)
+    high: AnyArray
 
 
 class Blocks:
-    """Rows in blocks, each of one bin; laid out on first use, and kept.
+    """Rows in blocks, each of one bin; laid out on first use.
 
-    Parameters
-    ----------
-    points : ndarray, shape (n, d)
-    columns : ndarray, shape (n, c)
-    starts : ndarray, shape (bins + 1,)
-        Where the rows of each bin begin.
-
-    Attributes
-    ----------
-    order, real : ndarray, shape (places,)
-        The row at each place, and whether it is one: places that only fill a block repeat a row.
-    firsts : ndarray, shape (bins + 1,)
-        The first block of each bin.
-    points : ndarray, shape (places, d)
-        d is padded with zeros.
+    ``order`` and ``real`` (places,) are the row at each place, and whether it is one: padding repeats a row. ``firsts`` is
+    the first block of each bin; ``points`` (places, d) are padded with zeros.
     """
 
-    def __init__(self, points: Floats, columns: Floats, starts: Ints) -> None:
+    def __init__(self, points: FloatArray, columns: FloatArray, starts: IntArray) -> None:
         self.n, self.columns = len(points), columns
         some = np.flatnonzero(np.diff(starts))  # most of very many bins are empty
         bins = [_compact(points, np.arange(*starts[k : k + 2])) for k in some]
@@ -80,45 +367,45 @@ class Blocks:
         self.step = step_of(self.high - self.low)
 
     @cached_property
-    def steps(self) -> Laid:
-        """Lay out coordinates in whole steps."""
+    def steps(self) -> BlockCoordinates:
+        """The coordinates in steps."""
         return self.lay(self.in_steps(self.points, self.step))
 
     @cached_property
-    def reals(self) -> Laid:
-        """Lay out coordinates as they are."""
+    def reals(self) -> BlockCoordinates:
+        """The coordinates in float64."""
         return self.lay(self.points)
 
     @cached_property
-    def lanes(self) -> Floats:
-        """Give the columns, (blocks, c, BLOCK); 0 at places without a row."""
+    def lanes(self) -> FloatArray:
+        """The columns, (blocks, c, BLOCK); 0 in padding."""
         return _in_blocks(np.where(self.real[:, None], self.columns[self.order], 0))
 
     @cached_property
-    def filled(self) -> Ints:
-        """Count the rows of each block."""
+    def filled(self) -> IntArray:
+        """The number of rows of each block."""
         return np.asarray(self.real.reshape(-1, BLOCK).sum(axis=1))
 
     @cached_property
-    def place(self) -> Ints:
-        """Give the place of each row."""
+    def place(self) -> IntArray:
+        """The place of each row."""
         place = np.empty(self.n, np.int64)
         place[self.order[self.real]] = np.flatnonzero(self.real)
         return place
 
-    def in_steps(self, points: Floats, step: float) -> NDArray[np.int32]:
-        """Count coordinates in steps."""
-        found: NDArray[np.int32] = np.rint((points - self.low) / step).astype(np.int32)
+    def in_steps(self, points: FloatArray, step: float) -> Int32Array:
+        """Convert coordinates to steps."""
+        found: Int32Array = np.rint((points - self.low) / step).astype(np.int32)
         return found
 
-    def lay(self, rows: NDArray[Any]) -> Laid:
+    def lay(self, rows: AnyArray) -> BlockCoordinates:
         """Lay out coordinates."""
         cut = rows.reshape(-1, BLOCK, rows.shape[1])
         low, high = (np.ascontiguousarray(side) for side in (cut.min(axis=1), cut.max(axis=1)))
-        return Laid(rows, _in_blocks(rows), _totals(rows), low, high)
+        return BlockCoordinates(rows, _in_blocks(rows), _totals(rows), low, high)
 
 
-def _compact(points: Floats, rows: Ints) -> list[Ints]:
+def _compact(points: FloatArray, rows: IntArray) -> list[IntArray]:
     """Split rows into blocks along the widest side."""
     done, stack = [], [rows]
     while stack:
@@ -134,44 +421,44 @@ def _compact(points: Floats, rows: Ints) -> list[Ints]:
     return done
 
 
-def step_of(ranges: Floats) -> float:
-    """Give the step in which coordinates of such ranges are counted."""
+def step_of(ranges: FloatArray) -> float:
+    """Return the step for coordinates of such ranges."""
     return float(ranges.sum()) / STEPS or 1.0
 
 
-def fine_enough(ranges: Floats, scale: float) -> bool:
-    """Say whether coordinates of such ranges may be counted in whole steps at this scale."""
+def fine_enough(ranges: FloatArray, scale: float) -> bool:
+    """Return whether coordinates of such ranges may be integers at this scale."""
     return _error(step_of(ranges), scale, len(ranges)) <= FINE
 
 
 def _error(step: float, scale: float, d: int) -> float:
-    """Give three standard deviations of what the rounding of coordinates to steps adds to a distance times the scale.
+    """Compute three standard deviations of the rounding error of a distance times the scale.
 
-    On a grid of hundreds of dimensions roundings do not cancel: sums may then be off by a few millionths; their ratios,
-    in which what all distances share is gone, are not.
+    On a grid of hundreds of dimensions roundings do not cancel: sums may then be off by a few millionths; their ratios are
+    not.
     """
     return 3 * math.sqrt(d / 6) * step * scale
 
 
-def _in_blocks(values: NDArray[Any]) -> NDArray[Any]:
-    """Turn (places, k) into (blocks, k, BLOCK)."""
+def _in_blocks(values: AnyArray) -> AnyArray:
+    """Reshape (places, k) to (blocks, k, BLOCK)."""
     return np.ascontiguousarray(values.reshape(-1, BLOCK, values.shape[1]).transpose(0, 2, 1))
 
 
-def _totals(rows: NDArray[Any]) -> NDArray[Any]:
-    """Add up the coordinates of each row, modulo 2^32; real ones have no use for it."""
+def _totals(rows: AnyArray) -> AnyArray:
+    """Sum the coordinates of each row modulo 2^32; 0 for float64."""
     if rows.dtype != np.int32:
         return np.zeros(len(rows))
     return np.asarray(rows.sum(axis=1, dtype=np.int64).astype(np.int32))
 
 
-def unit_of(columns: Floats) -> float:
-    """Give a power of two that brings the largest number near 1: float32 has no room for very large ones."""
+def unit_of(columns: FloatArray) -> float:
+    """Return a power of two that scales the largest number to near 1, within the range of float32."""
     return 2.0 ** -math.frexp(float(np.abs(columns).max()))[1]
 
 
-def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) -> Floats:
-    """Sum the columns of all other rows of each row's bin, shape (scales, n, c), plainly: sums may vanish.
+def sum_among(blocks: Blocks, scales: FloatArray, reach: float, workers: Workers) -> FloatArray:
+    """Sum the columns of all other rows of each row's bin, shape (scales, n, c); sums may underflow.
 
     ``reach`` is the distance beyond which blocks of rows do not matter. Scales must be `fine_enough`.
     """
@@ -184,7 +471,7 @@ def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) ->
     factors = scales * step * LOG2E
     given = laid.lanes, laid.rows, laid.totals, _in_blocks(C), C, laid.low, laid.high
 
-    def work(part: Ints) -> Floats:
+    def work(part: IntArray) -> FloatArray:
         out = np.zeros(shape)
         among(*given, part, factors, shift, reach / step, out)
         return out
@@ -195,10 +482,10 @@ def sum_among(blocks: Blocks, scales: Floats, reach: float, workers: Workers) ->
     return np.asarray(found[:, :, blocks.place].transpose(0, 2, 1) / unit)
 
 
-def _binary_step(blocks: Blocks, scales: Floats) -> tuple[float, int]:
-    """Make the step a little longer, so that a distance times the one scale is its number of steps over a power of two.
+def _binary_step(blocks: Blocks, scales: FloatArray) -> tuple[float, int]:
+    """Lengthen the step so that a distance times the single scale is its number of steps over a power of two.
 
-    Gives the step and that power, -1 where there are several scales, or such steps would be too long.
+    Returns the step and that power, -1 if there are several scales, or such steps would be too long.
     """
     factor = float(scales[0]) * blocks.step * LOG2E
     shift = math.floor(-math.log2(factor)) if factor > 0 else 0
@@ -207,8 +494,8 @@ def _binary_step(blocks: Blocks, scales: Floats) -> tuple[float, int]:
     return (step, shift) if len(scales) == 1 and 0 < shift <= MOST_SHIFT and fine else (blocks.step, -1)
 
 
-def _shares(firsts: Ints, parts: int) -> list[Ints]:
-    """Share out the blocks, each with the last block of its bin, so that every part has as many pairs of blocks."""
+def _shares(firsts: IntArray, parts: int) -> list[IntArray]:
+    """Split the blocks, each with the last block of its bin, into parts with equal numbers of pairs of blocks."""
     stops = np.repeat(firsts[1:], np.diff(firsts))
     rows = np.column_stack([np.arange(len(stops)), stops])
     pairs = np.cumsum(stops - rows[:, 0])
@@ -217,14 +504,13 @@ def _shares(firsts: Ints, parts: int) -> list[Ints]:
 
 
 def sum_at(
-    blocks: Blocks, targets: Floats, target_starts: Ints, scales: Floats, cut: float, workers: Workers,
-    *, fine: bool, even: bool, skip: Ints | None = None,
-) -> tuple[Floats, Floats]:  # fmt: skip
+    blocks: Blocks, targets: FloatArray, target_starts: IntArray, scales: FloatArray, cut: float, workers: Workers,
+    *, fine: bool, even: bool, skip: IntArray | None = None,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Sum the columns of each target's bin: totals (scales, targets, columns) and shifts (targets,), see `Sums`.
 
-    Blocks of rows farther than a target's nearest row by more than ``cut`` are passed over. ``fine`` says that distances
-    may be whole numbers, ``even`` that weights are of one size, more or less. ``skip`` names a row that does not count for
-    each target.
+    Blocks of rows farther than the nearest row of a target by more than ``cut`` are skipped. ``fine``: distances may be
+    integers; ``even``: weights are of similar size; ``skip``: a row that does not count for each target.
     """
     d, low, high = targets.shape[1], blocks.low, blocks.high
     padded = np.zeros((len(targets), len(low)))
@@ -238,10 +524,10 @@ def sum_at(
 
 
 def _run(
-    blocks: Blocks, targets: NDArray[Any], target_starts: Ints, scales: Floats, cut: float, workers: Workers,
-    skip: Ints | None, *, even: bool,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Share the targets out, four at a time."""
+    blocks: Blocks, targets: AnyArray, target_starts: IntArray, scales: FloatArray, cut: float, workers: Workers,
+    skip: IntArray | None, *, even: bool,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Split the targets among threads, four at a time."""
     order, tasks = _fours(target_starts, blocks.firsts)
     A = np.ascontiguousarray(targets[order])
     laid, most = (blocks.steps, MOST_STEPS) if A.dtype == np.int32 else (blocks.reals, np.inf)
@@ -251,7 +537,7 @@ def _run(
     rows = laid.lanes, laid.totals.reshape(-1, BLOCK), blocks.lanes, blocks.filled, laid.low, laid.high
     given = *rows, A, _totals(A), left_out
 
-    def work(part: Ints) -> None:
+    def work(part: IntArray) -> None:
         between(*given, part, scales * LOG2E, cut, most, int(even), total, shift)
 
     if len(tasks):
@@ -262,8 +548,8 @@ def _run(
     return found.transpose(1, 0, 2), nearest
 
 
-def _fours(target_starts: Ints, block_starts: Ints) -> tuple[Ints, Ints]:
-    """List the targets of each bin in fours, the last one repeated, and what each four is to meet."""
+def _fours(target_starts: IntArray, block_starts: IntArray) -> tuple[IntArray, IntArray]:
+    """List the targets of each bin in fours, the last one repeated, and the blocks of each four."""
     order, tasks, done = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)], 0
     for k in np.flatnonzero((np.diff(target_starts) > 0) & (np.diff(block_starts) > 0)):
         start, stop = target_starts[k : k + 2].tolist()

@@ -11,7 +11,7 @@ import numpy as np
 from trueup._validate import check_choice, check_fraction, check_integer, check_number
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.laplace import EXACT, Sums, sums
-from trueup.kernels.laplace.equal import as_bytes
+from trueup.kernels.laplace.summing import as_bytes
 from trueup.metrics.binned import assign_bins
 from trueup.metrics.inputs import (
     as_labels,

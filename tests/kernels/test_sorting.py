@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.kernels import binning
+from trueup.kernels import sorting
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "few", "spike", "huge", "infinite"])
@@ -23,7 +23,7 @@ def test_order_statistics_are_those_of_a_sort(shape):
         "infinite": np.where(values > 3, np.inf, values),
     }[shape]
     ranks = np.array([0, 1, 5_999, 30_000, 59_999])
-    assert binning.order_statistics(values, ranks).tolist() == np.sort(values)[ranks].tolist()
+    assert sorting.order_statistics(values, ranks).tolist() == np.sort(values)[ranks].tolist()
 
 
 @given(
@@ -33,5 +33,5 @@ def test_order_statistics_are_those_of_a_sort(shape):
 def test_digitize_counts_the_edges_not_above_a_value(values, count):
     edges = np.linspace(-5, 5, count)
     out = np.empty(len(values), np.int32)
-    binning.digitize(np.array(values), edges, out)
+    sorting.digitize(np.array(values), edges, out)
     assert out.tolist() == [int(np.sum(edges <= v)) for v in values]

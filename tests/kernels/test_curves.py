@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trueup.kernels.losses import log_losses, spread
-from trueup.kernels.scores import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, find_places, interpolate, read_rows
+from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, count_below, interpolate, read_rows
+from trueup.kernels.losses import deviation_moments, log_losses
 
 NOBODY, NONE = np.zeros(0, np.int32), np.zeros((0, 3))
 
@@ -46,7 +46,7 @@ def test_pieces_are_read_as_numpy_reads_them(form):
             interpolate(x[0], value[0], p, out)
             assert out.tobytes() == found.tobytes()
         place = np.empty(len(p), np.int32)
-        find_places(x[0], p, place)
+        count_below(x[0], p, place)
         np.testing.assert_array_equal(place, np.searchsorted(x[0], p, side="left"))
 
 
@@ -94,8 +94,8 @@ def test_losses_and_their_spread_are_what_numpy_says():
     q = np.clip(p, 1e-6, 1 - 1e-6)
     np.testing.assert_allclose(out, -(y * np.log(q) + (1 - y) * np.log1p(-q)), rtol=1e-13)
     for w in (np.ones(0), random.uniform(0.1, 1, len(y))):
-        largest, squares, fourth = spread(out, w, 0.7)
+        largest, squares, fourth = deviation_moments(out, w, 0.7)
         u = np.abs(out - 0.7) * (w if len(w) else 1.0)
         assert largest == u.max()
         np.testing.assert_allclose([squares, fourth], [((u / largest) ** 2).sum(), ((u / largest) ** 4).sum()], rtol=1e-12)
-    assert spread(np.full(5, 0.7), np.ones(0), 0.7) == (0.0, 0.0, 0.0)
+    assert deviation_moments(np.full(5, 0.7), np.ones(0), 0.7) == (0.0, 0.0, 0.0)

@@ -1,7 +1,7 @@
-"""Read curves of the score: lines, logistic curves, knots and steps, of each row's group, in one compiled call.
+"""Evaluate curves of the score, per group of rows: lines, logistic curves, knots and steps.
 
-A row is read by the curve of the whole and, where it has a group, by the curve of its group; the answer lies between the
-two, nearer to its own by the share of the group. Several classes are read one by one and made to add up to 1.
+A row is evaluated by the pooled curve and, if it has a group, by the curve of its group; the result lies between the two,
+by the share of the group. Several classes are evaluated one by one and normalised to sum to 1.
 """
 
 from __future__ import annotations
@@ -13,27 +13,22 @@ import numpy as np
 from numba import uint64
 
 from trueup.kernels._jit import jit
-from trueup.kernels.cascade import SMALLEST
+from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from trueup._types import FloatArray, Int32Array, IntArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int32]
-    Longs = NDArray[np.int64]
-
-__all__ = ["KNOTS", "LINE", "LOGIT", "SOFTMAX", "STEPS", "find_places", "interpolate", "read_rows"]
 
 LINE, LOGIT, SOFTMAX, KNOTS, STEPS = 0, 1, 2, 3, 4
-ROWS = 256  # scores that are looked up together
-FEW = 16  # scores that are not worth the detour of going together
+ROWS = 256  # scores that are searched together
+FEW = 16  # fewer scores are not vectorised
 
 
 @jit
-def _count_below(x: Floats, low: int, high: int, p: float) -> int:
-    """Give the first place between low and high where x is not below p; high where it is everywhere."""
+def _count_below(x: FloatArray, low: int, high: int, p: float) -> int:
+    """Return the first index between low and high where x is not below p; high if there is none."""
     first, left = low, high - low
-    while left > 0:  # without a branch: the step is the same, whichever side p lies on
+    while left > 0:  # without a branch: the step is the same on both sides
         half = (left + 1) >> 1
         first += half if x[uint64(first + half - 1)] < p else 0
         left -= half
@@ -41,14 +36,14 @@ def _count_below(x: Floats, low: int, high: int, p: float) -> int:
 
 
 @jit
-def _between(x: Floats, value: Floats, low: int, high: int, p: float) -> float:
-    """Read knots: their values, straight lines between them, and the value at the nearer end outside."""
+def _between(x: FloatArray, value: FloatArray, low: int, high: int, p: float) -> float:
+    """Interpolate knots linearly; constant beyond the ends."""
     return _from(x, value, low, high, _count_below(x, low, high, p), p)
 
 
 @jit
-def _from(x: Floats, value: Floats, low: int, high: int, right: int, p: float) -> float:
-    """Read knots where the first that is not below the score is known."""
+def _from(x: FloatArray, value: FloatArray, low: int, high: int, right: int, p: float) -> float:
+    """Interpolate knots, given the first knot that is not below the score."""
     if right == high:
         return float(value[high - 1])
     if right == low or x[right] == p:
@@ -66,8 +61,10 @@ def _expit(f: float) -> float:
 
 
 @jit
-def _read(form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats, curve: int, p: float) -> float:
-    """Read one curve at one score."""
+def _read(
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, curve: int, p: float
+) -> float:
+    """Evaluate one curve at one score."""
     if form == KNOTS:
         return _between(x, value, at[curve], at[curve + 1], p)
     if form == STEPS:
@@ -75,20 +72,20 @@ def _read(form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats, c
     a, b, c = coefficient[curve, 0], coefficient[curve, 1], coefficient[curve, 2]
     if form == LINE:
         return float(a * p + c)
-    p = min(max(p, SMALLEST), 1.0 - SMALLEST)
+    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return _expit(a * math.log(p) - b * math.log1p(-p) + c)
 
 
 @jit
-def _softmax(factor: float, P: Floats, out: Floats) -> None:
-    """Make the probabilities of classes sharper or flatter: the powers of all of them, made to add up to 1."""
+def _softmax(factor: float, P: FloatArray, out: FloatArray) -> None:
+    """Raise the probabilities of classes to a power and normalise them."""
     top = P[0]
     for c in range(1, len(P)):
         top = max(top, P[c])
-    highest = math.log(max(top, SMALLEST))
+    highest = math.log(max(top, MIN_PROBABILITY))
     total = 0.0
     for c in range(len(P)):
-        out[c] = math.exp(factor * (math.log(max(P[c], SMALLEST)) - highest))
+        out[c] = math.exp(factor * (math.log(max(P[c], MIN_PROBABILITY)) - highest))
         total += out[c]
     for c in range(len(P)):
         out[c] /= total
@@ -96,9 +93,10 @@ def _softmax(factor: float, P: Floats, out: Floats) -> None:
 
 @jit
 def _row(
-    form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats, groups: int, group: int, P: Floats, out: Floats
-) -> None:
-    """Read one row by the curves of one group; curves are in the order of classes, and of groups within a class."""
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: int,
+    P: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """Evaluate one row by the curves of one group; curves are ordered by class, then by group."""
     if form == SOFTMAX:
         _softmax(coefficient[group, 0], P, out)
         return
@@ -115,8 +113,8 @@ def _row(
 
 
 @jit
-def _places(x: Floats, p: Floats, place: Ints) -> None:
-    """Count the knots below each score: each step of the search is the same for all, so that several go together."""
+def _places(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
+    """Count the knots below each score: the steps of the search are the same for all, so that they are vectorised."""
     place[: len(p)] = 0
     left = len(x)
     while left > 0:
@@ -127,15 +125,17 @@ def _places(x: Floats, p: Floats, place: Ints) -> None:
 
 
 @jit
-def find_places(x: Floats, p: Floats, place: Ints) -> None:
+def count_below(x: FloatArray, p: FloatArray, place: Int32Array) -> None:
     """Count the knots below each of many scores."""
     for start in range(0, len(p), ROWS):
         _places(x, p[start : start + ROWS], place[start : start + ROWS])
 
 
 @jit
-def _column(form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats, p: Floats, out: Floats) -> None:
-    """Read one curve at many scores."""
+def _column(
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray
+) -> None:
+    """Evaluate one curve at many scores."""
     if form < KNOTS or len(p) < FEW:
         for i in range(len(p)):
             out[i] = _read(form, coefficient, at, x, value, 0, p[i])
@@ -152,11 +152,11 @@ def _column(form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats,
 
 @jit
 def read_rows(
-    form: int, coefficient: Floats, at: Longs, x: Floats, value: Floats, groups: int, group: Ints, share: Floats,
-    P: Floats, out: Floats,
+    form: int, coefficient: FloatArray, at: IntArray, x: FloatArray, value: FloatArray, groups: int, group: Int32Array,
+    share: FloatArray, P: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    """Read rows: P (rows, outputs); ``group`` is empty where there are none, and 0 for a row of no group of its own."""
-    if P.shape[1] == 1 and len(group) == 0:  # the usual case, by a shorter way to the same numbers
+    """Evaluate rows: P (rows, outputs); ``group`` is empty if there are no groups, and 0 for a row without one."""
+    if P.shape[1] == 1 and len(group) == 0:  # the common case, by a faster way to the same numbers
         _column(form, coefficient, at, x, value, P[:, 0], out[:, 0])
         return
     own = np.empty(P.shape[1])
@@ -173,6 +173,6 @@ def read_rows(
 
 
 @jit
-def interpolate(x: Floats, value: Floats, p: Floats, out: Floats) -> None:
-    """Read one set of knots at many scores."""
+def interpolate(x: FloatArray, value: FloatArray, p: FloatArray, out: FloatArray) -> None:
+    """Interpolate one set of knots at many scores."""
     _column(KNOTS, np.empty((0, 3)), np.array([0, len(x)]), x, value, p, out)
