@@ -373,7 +373,7 @@ def test_parameters_and_roles_are_checked_before_rows_are_read(tmp_path, monkeyp
         tu.MCGrad("p", FEATURES, depth=0).fit(files, "y")
     with pytest.raises(ArgumentError, match="the outcome must be the name of a column"):
         tu.MCGrad("p", FEATURES).fit(files, np.zeros(N))
-    with pytest.raises(ArgumentError, match="the prediction must be the name of a column"):
+    with pytest.raises(ArgumentError, match="no prediction column was named"):
         tu.MCGrad().fit(files, "y")
 
 

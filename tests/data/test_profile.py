@@ -1,4 +1,4 @@
-"""What parts of the rows say adds up to what all rows would."""
+"""Profiles of partitions add up to the schema of all rows."""
 
 from __future__ import annotations
 
@@ -23,27 +23,30 @@ from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarni
 ROLES = {"outcome": "y", "prediction": "p"}
 
 
-def look(parts, **roles):
-    """Survey every part, by itself and as it arrives from elsewhere; add up; give the survey and its roles."""
-    settled = assign_roles([str(name) for name in names_of(parts[0])], **roles)
-    return sum_of(parts, settled), settled
+def profile_partitions(partitions, **roles):
+    """Profile every partition, pickled as between machines; return the sum of the profiles and the roles."""
+    assigned = assign_roles([str(name) for name in column_names(partitions[0])], **roles)
+    return total_profile(partitions, assigned), assigned
 
 
-def names_of(frame):
+def column_names(frame):
     return frame.column_names if isinstance(frame, pa.Table) else frame.columns
 
 
-def sum_of(parts, settled):
-    found = [pickle.loads(pickle.dumps(TableProfile.of(part, at, settled))) for at, part in enumerate(parts)]
-    return reduce(add, found)
+def total_profile(partitions, assigned):
+    result = [
+        pickle.loads(pickle.dumps(TableProfile.of(partition, number, assigned)))
+        for number, partition in enumerate(partitions)
+    ]
+    return reduce(add, result)
 
 
-def described(parts, **roles):
-    found, settled = look(parts, **roles)
-    return found.describe(settled)
+def describe_partitions(partitions, **roles):
+    result, assigned = profile_partitions(partitions, **roles)
+    return result.describe(assigned)
 
 
-def wanted(frame, **roles):
+def expected_schema(frame, **roles):
     """The schema of all rows at once, the columns that were left out, and the warnings of identifiers."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -51,13 +54,13 @@ def wanted(frame, **roles):
     return (table.schema, dict(table.left_out)), sorted(str(w.message) for w in seen if w.category is IdentifierWarning)
 
 
-def make(rows, seed):
+def make_frame(rows, seed):
     random = np.random.default_rng(seed)
     days = pd.Timestamp("2021-03-01") + pd.to_timedelta(random.integers(0, 40, rows), "D")
     frame = pd.DataFrame({
         "p": random.uniform(0, 1, rows),
         "y": random.integers(0, 2, rows).astype(float),
-        "w": random.choice([0.0, 1.0, 2.5], rows),
+        "w": random.choice([0.0, 2.0, 2.5], rows),
         "text": random.choice(np.array(["b", "a", "10", None], object), rows),
         "rare": np.where(random.random(rows) < 0.05, "seldom", None),
         "number": np.where(random.random(rows) < 0.2, np.nan, random.normal(size=rows)),
@@ -67,14 +70,14 @@ def make(rows, seed):
         "day": days,
         "nothing": np.full(rows, np.nan),
         "void": np.full(rows, None),
-        "name": [f"customer {at}" for at in range(rows)],
+        "name": [f"customer {number}" for number in range(rows)],
         "kind": pd.Categorical(random.choice(["x", "y", "z"], rows), categories=["z", "y", "x", "unused"]),
     })  # fmt: skip
     frame.loc[random.random(rows) < 0.1, "y"] = np.nan
     return frame
 
 
-def cut(frame, places):
+def split(frame, places):
     ends = sorted(min(place, len(frame)) for place in places)
     return [frame.iloc[a:b] for a, b in zip([0, *ends], [*ends, len(frame)], strict=True)]
 
@@ -87,67 +90,72 @@ def cut(frame, places):
     categorical=st.lists(st.sampled_from(["whole", "number", "day", "nothing", "flag"]), unique=True),
     arrow=st.booleans(),
 )
-def test_parts_are_described_as_all_rows_are(rows, seed, places, weighted, categorical, arrow):
-    frame = make(rows, seed)
-    frame.loc[0, ["y", "w"]] = 1.0  # some row counts
+def test_partitions_have_the_schema_of_all_rows(rows, seed, places, weighted, categorical, arrow):
+    frame = make_frame(rows, seed)
+    frame.loc[0, ["y", "w"]] = [1.0, 2.0]  # at least one row is kept, and the weight is no copy of the outcome
     frame.loc[1, ["y", "w"]] = np.nan, 0.0
     roles = {**ROLES, "unlabelled": "drop", "weight": "w" if weighted else None, "categorical": categorical}
-    parts = cut(frame, places)
+    partitions = split(frame, places)
     if arrow:
-        frame, parts = (pa.Table.from_pandas(frame), [pa.Table.from_pandas(part, preserve_index=False) for part in parts])
+        frame, partitions = (
+            pa.Table.from_pandas(frame),
+            [pa.Table.from_pandas(partition, preserve_index=False) for partition in partitions],
+        )
         frame = frame.select([name for name in frame.column_names if not name.startswith("__")])
-    want, told = wanted(frame, **roles)
+    expected, messages = expected_schema(frame, **roles)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        assert described(parts, **roles) == want
-    assert sorted(str(w.message) for w in seen) == told
+        assert describe_partitions(partitions, **roles) == expected
+    assert sorted(str(w.message) for w in seen) == messages
 
 
-def test_a_column_without_values_has_the_type_of_the_first_part_that_has_rows_in_whatever_order_they_add():
+def test_a_column_without_values_has_the_type_of_the_first_partition_with_rows():
     none, number, flag = ColumnProfile(None, None, 0), ColumnProfile(None, "number", 1), ColumnProfile(None, "flag", 2)
     for a, b, c in itertools.permutations([none, number, flag]):
         assert a.merge(b, "x").merge(c, "x").empty_kind == a.merge(b.merge(c, "x"), "x").empty_kind == "number"
 
 
 @given(places=st.lists(st.integers(0, 60), max_size=5), seed=st.integers(0, 100))
-def test_parts_without_rows_set_aside_are_described_as_all_rows_are(places, seed):
-    frame = make(60, seed).assign(y=1.0).drop(columns=["name", "w"])
-    want, _ = wanted(frame.assign(y=np.arange(60) % 2.0), **ROLES)
-    assert described(cut(frame.assign(y=np.arange(60) % 2.0), places), **ROLES) == want
+def test_partitions_without_dropped_rows_have_the_schema_of_all_rows(places, seed):
+    frame = make_frame(60, seed).assign(y=1.0).drop(columns=["name", "w"])
+    expected, _ = expected_schema(frame.assign(y=np.arange(60) % 2.0), **ROLES)
+    assert describe_partitions(split(frame.assign(y=np.arange(60) % 2.0), places), **ROLES) == expected
 
 
 @pytest.mark.parametrize("labels", [["cat", "dog", "elk"], [0, 1, 2], [False, True, None]])
-def test_classes_are_those_of_all_parts(labels):
-    outcomes = [labels[at] for at in (0, 0, 0, 1, 1, 2, 2, 1)]
-    scores = {f"p_{one}": np.full(8, 1 / 3) for one in ("cat", "dog", "elk")}
+def test_classes_are_those_of_all_partitions(labels):
+    outcomes = [labels[number] for number in (0, 0, 0, 1, 1, 2, 2, 1)]
+    scores = {f"p_{item}": np.full(8, 1 / 3) for item in ("cat", "dog", "elk")}
     frame = pd.DataFrame({"y": pd.Series(outcomes, dtype=object), **scores, "a": list("xyxyxyzz")})
     roles = {"outcome": "y", "prediction": list(scores), "unlabelled": "drop"}
     if labels[0] is False:
         roles["classes"] = [False, True, "other"]
-    want, _ = wanted(frame, **roles)
-    assert described(cut(frame, [3, 3, 5, 7]), **roles) == want
-    assert want[0].classes
+    expected, _ = expected_schema(frame, **roles)
+    assert describe_partitions(split(frame, [3, 3, 5, 7]), **roles) == expected
+    assert expected[0].classes
 
 
-def test_categories_that_differ_by_part_are_joined():
-    parts = [pd.DataFrame({"p": [0.1, 0.2], "y": [0, 1], "c": pd.Categorical(pair)}) for pair in (["a", "b"], ["z", "b"])]
-    schema, _ = described(parts, **ROLES)
+def test_categories_of_partitions_are_united():
+    partitions = [
+        pd.DataFrame({"p": [0.1, 0.2], "y": [0, 1], "c": pd.Categorical(pair)}) for pair in (["a", "b"], ["z", "b"])
+    ]
+    schema, _ = describe_partitions(partitions, **ROLES)
     assert schema.features[0].levels == ("a", "b", "z")
 
 
-def test_a_column_of_two_kinds_is_refused_with_both():
-    parts = [pd.DataFrame({"p": [0.1], "y": [0], "c": column}) for column in ([None], ["x"], [1.5])]
+def test_a_column_of_two_kinds_is_rejected():
+    partitions = [pd.DataFrame({"p": [0.1], "y": [0], "c": column}) for column in ([None], ["x"], [1.5])]
     with pytest.raises(ColumnError, match="column 'c' holds texts in partition 1 and numbers in partition 2"):
-        look(parts, **ROLES)
+        profile_partitions(partitions, **ROLES)
 
 
-def test_a_bad_row_is_told_with_its_part():
-    parts = [pd.DataFrame({"p": [0.1, 0.2], "y": [0, 1]}), pd.DataFrame({"p": [0.5, 1.5], "y": [0, 1]})]
+def test_the_error_for_a_bad_row_names_its_partition():
+    partitions = [pd.DataFrame({"p": [0.1, 0.2], "y": [0, 1]}), pd.DataFrame({"p": [0.5, 1.5], "y": [0, 1]})]
     with pytest.raises(DataError, match=r"probabilities in \[0, 1\]; got 1.5 at row 1 of partition 1\n"):
-        look(parts, **ROLES)
-    parts[1]["p"] = [None, None]
+        profile_partitions(partitions, **ROLES)
+    partitions[1]["p"] = [None, None]
     with pytest.raises(DataError, match="must hold finite numbers; got nan at row 0 of partition 1\n"):
-        look(parts, **ROLES)
+        profile_partitions(partitions, **ROLES)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +181,7 @@ def test_a_bad_row_is_told_with_its_part():
         ({"outcome": "y", "prediction": ["p", "a"], "classes": ["x"]}, "classes must name one outcome for each of the 2"),
     ],
 )
-def test_roles_are_refused_as_in_memory(roles, error):
+def test_roles_are_rejected_as_in_memory(roles, error):
     frame = pd.DataFrame({"y": [0, 1], "p": [0.2, 0.8], "a": [0.8, 0.2]})
     with pytest.raises((ArgumentError, ColumnError)) as here:
         read(frame, **roles)
@@ -184,7 +192,7 @@ def test_roles_are_refused_as_in_memory(roles, error):
 
 
 @pytest.mark.parametrize("given", [np.array([0, 1]), pd.Series([0, 1]), [0, 1], 3])
-def test_roles_are_named(given):
+def test_roles_must_be_column_names(given):
     with pytest.raises(ArgumentError, match="the outcome must be the name of a column; got"):
         assign_roles(["y", "p"], outcome=given, prediction="p")
     with pytest.raises(ArgumentError, match="the prediction must be the name"):
@@ -199,34 +207,34 @@ def test_roles_are_named(given):
         {"p": [0.5, 0.5], "y": [0.0, np.nan], "w": [0.0, 1.0]},
     ],
 )
-def test_no_rows_are_refused_as_in_memory(frame):
+def test_partitions_without_rows_are_rejected_as_in_memory(frame):
     frame = pd.DataFrame(frame)
     roles = {**ROLES, "unlabelled": "drop", "weight": "w" if "w" in frame else None}
     with pytest.raises(DataError) as here:
         read(frame, **roles)
     with pytest.raises(DataError) as apart:
-        described(cut(frame, [0, 1, 1]), **roles)
+        describe_partitions(split(frame, [0, 1, 1]), **roles)
     assert str(apart.value) == str(here.value)
 
 
-def test_there_need_be_no_prediction():
+def test_the_prediction_is_optional():
     frame = pd.DataFrame({"y": [0.0, 3.0, 5.0], "a": list("xyz")})
     roles = {"outcome": "y", "prediction": NO_PREDICTION, "task": "regression"}
-    assert described(cut(frame, [1]), **roles)[0] == read(frame, **roles).schema
+    assert describe_partitions(split(frame, [1]), **roles)[0] == read(frame, **roles).schema
 
 
-def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
+def test_the_sample_has_all_rows_or_a_random_share_of_every_partition(monkeypatch):
     random = np.random.default_rng(1)
     frame = pd.DataFrame({"p": random.random(4000), "y": 1, "a": np.arange(4000.0)})
-    parts = cut(frame, [100, 1000, 1000])
-    found, settled = look(parts, **ROLES)
-    assert sorted(found.sample.columns["a"]) == list(range(4000))
+    partitions = split(frame, [100, 1000, 1000])
+    result, assigned = profile_partitions(partitions, **ROLES)
+    assert sorted(result.sample.columns["a"]) == list(range(4000))
     monkeypatch.setattr(profile, "MAX_SAMPLE_ROWS", 1000)
-    some = sum_of(parts, settled)
-    again = reduce(add, [TableProfile.of(parts[at], at, settled) for at in (3, 0, 2, 1)])
+    some = total_profile(partitions, assigned)
+    reordered = reduce(add, [TableProfile.of(partitions[number], number, assigned) for number in (3, 0, 2, 1)])
     drawn = some.sample.columns["a"]
     assert len(drawn) == 1000
-    np.testing.assert_array_equal(drawn, again.sample.columns["a"])
+    np.testing.assert_array_equal(drawn, reordered.sample.columns["a"])
     np.testing.assert_array_equal(some.sample.columns["p"], frame["p"].to_numpy()[drawn.astype(int)])
     # 750 +- 13.7 rows of the last 3000 are expected.
     assert abs((drawn >= 1000).sum() - 750) < 5 * 13.7
@@ -235,37 +243,45 @@ def test_the_sample_is_all_rows_or_a_fair_share_of_every_part(monkeypatch):
 def test_a_sample_of_many_columns_has_fewer_rows(monkeypatch):
     monkeypatch.setattr(profile, "MAX_SAMPLE_VALUES", 1000)
     random = np.random.default_rng(1)
-    frame = pd.DataFrame({f"a{at}": random.random(300) for at in range(8)}).assign(p=0.5, y=1)
-    frame["a0"] = np.where(np.arange(300) < 150, None, "text")  # no numbers, which the first part does not know
-    found, settled = look(cut(frame, [150, 150]), **ROLES)
-    again = reduce(add, [TableProfile.of(part, at, settled) for at, part in reversed([*enumerate(cut(frame, [150, 150]))])])
-    assert len(found.sample.keys) == 1000 // 10
-    assert len(found.sample.columns) == 8
-    np.testing.assert_array_equal(found.sample.keys, again.sample.keys)
+    frame = pd.DataFrame({f"a{number}": random.random(300) for number in range(8)}).assign(p=0.5, y=1)
+    frame["a0"] = np.where(np.arange(300) < 150, None, "text")  # texts, which the first partition cannot know
+    result, assigned = profile_partitions(split(frame, [150, 150]), **ROLES)
+    reordered = reduce(
+        add,
+        [
+            TableProfile.of(partition, number, assigned)
+            for number, partition in reversed([*enumerate(split(frame, [150, 150]))])
+        ],
+    )
+    assert len(result.sample.keys) == 1000 // 10
+    assert len(result.sample.columns) == 8
+    np.testing.assert_array_equal(result.sample.keys, reordered.sample.keys)
 
 
-def test_parts_tell_their_rows_and_scores():
+def test_a_profile_has_the_rows_and_score_range_of_each_partition():
     frame = pd.DataFrame({"p": [0.1, 0.5, 0.9, 0.3], "y": [0, 1, np.nan, 1], "a": [1, 2, np.nan, 4]})
-    found, _ = look(cut(frame, [3, 3]), **ROLES, unlabelled="drop")
-    assert found.partitions == {0: (3, 2, (0.1,), (0.5,)), 1: (0, 0, (), ()), 2: (1, 1, (0.3,), (0.3,))}
-    assert (found.rows, found.kept, found.unlabelled) == (4, 3, 1)
-    assert not found.columns["a"].has_missing
-    assert found.discrete_outcomes
-    soft, _ = look(cut(frame.assign(y=[0, 1, 1, 0.5]), [2]), **ROLES)
+    result, _ = profile_partitions(split(frame, [3, 3]), **ROLES, unlabelled="drop")
+    assert result.partitions == {0: (3, 2, (0.1,), (0.5,)), 1: (0, 0, (), ()), 2: (1, 1, (0.3,), (0.3,))}
+    assert (result.rows, result.kept, result.unlabelled) == (4, 3, 1)
+    assert not result.columns["a"].has_missing
+    assert result.discrete_outcomes
+    soft, _ = profile_partitions(split(frame.assign(y=[0, 1, 1, 0.5]), [2]), **ROLES)
     assert not soft.discrete_outcomes
     assert soft.columns["a"].has_missing
 
 
-def test_too_many_levels_are_counted_and_no_longer_held(monkeypatch):
+def test_too_many_levels_are_only_counted(monkeypatch):
     monkeypatch.setattr(profile, "MAX_LEVELS", 1000)
-    names = [f"n{at}" for at in range(12_000)]
-    found = reduce(add, [DistinctLevels(frozenset(names[at : at + 3000])).capped() for at in (0, 2000, 6000, 9000)])
-    assert found.texts is None
-    assert abs(len(found) - 11_000) < 5 * 0.016 * 11_000  # some are in two parts
+    names = [f"n{number}" for number in range(12_000)]
+    result = reduce(
+        add, [DistinctLevels(frozenset(names[number : number + 3000])).capped() for number in (0, 2000, 6000, 9000)]
+    )
+    assert result.texts is None
+    assert abs(len(result) - 11_000) < 5 * 0.016 * 11_000  # some are in two partitions
     frame = pd.DataFrame({"p": 0.5, "y": np.arange(12_000) % 2, "id": names})
     with pytest.warns(IdentifierWarning, match="column 'id' is left out"):
-        _, left_out = described(cut(frame, [500, 5000]), **ROLES)
+        _, left_out = describe_partitions(split(frame, [500, 5000]), **ROLES)
     assert list(left_out) == ["id"]
-    frame["id"] = [names[at // 4] for at in range(12_000)]
+    frame["id"] = [names[number // 4] for number in range(12_000)]
     with pytest.raises(DataError, match=r"column 'id' has about .* levels; at most 1,000 are possible"):
-        described(cut(frame, [500, 5000]), **ROLES)
+        describe_partitions(split(frame, [500, 5000]), **ROLES)

@@ -1,4 +1,4 @@
-"""Columns to codes, labels and combinations."""
+"""Columns become segments with labels, and combinations within a budget."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def _texts(column):
     return [column.labels[code] for code in column.codes]
 
 
-def test_texts_become_their_levels_and_missing_one_of_its_own():
+def test_texts_become_levels_and_missing_is_a_level_of_its_own():
     assert _texts(_column(["b", None, "a", "b"])) == ["v=b", "v is missing", "v=a", "v=b"]
 
 
-def test_a_level_called_missing_is_not_the_missing_one():
+def test_a_level_named_missing_is_not_the_missing_level():
     assert _texts(_column(["is missing", None, "a"])) == ["v=is missing", "v is missing", "v=a"]
 
 
-def test_a_number_with_few_values_keeps_them():
+def test_a_number_with_few_distinct_values_has_a_segment_per_value():
     assert _texts(_column([3.0, np.nan, 0.5, 3.0])) == ["v=3", "v is missing", "v=0.5", "v=3"]
 
 
@@ -41,7 +41,7 @@ def test_given_edges_are_closed_on_the_left():
     assert _texts(column) == ["v<18", "v=[18, 30)", "v=[18, 30)", "v>=30", "v>=30"]
 
 
-def test_quantile_bins_hold_about_equally_many_rows_and_have_short_labels():
+def test_quantile_bins_have_about_equal_numbers_of_rows_and_short_labels():
     column = _column(np.random.default_rng(0).normal(40, 12, 10_000))
     counts = np.bincount(column.codes)
     assert len(counts) == 10
@@ -61,14 +61,14 @@ def test_quantile_bins_do_not_depend_on_the_order_of_the_rows():
 
 
 @given(st.lists(st.floats(allow_nan=False, width=32) | st.just(float("inf")), min_size=12, max_size=60), st.integers(1, 12))
-def test_every_value_lies_in_the_interval_its_label_says(values, bins):
+def test_every_value_lies_in_the_interval_of_its_label(values, bins):
     column = _column(np.array(values, float), bins)
     assert len(column.codes) == len(values)
     for value, label in zip(values, _texts(column), strict=True):
         assert _contains(label, value), (label, value)
 
 
-def test_a_value_that_fills_more_than_a_bin_has_one_of_its_own():
+def test_a_very_frequent_value_has_a_bin_of_its_own():
     rest = np.arange(1, 101, dtype=float) * 50
     column = _column(np.append(np.zeros(900), rest), 5)
     assert column.labels[0] == "v<1"
@@ -100,7 +100,7 @@ def _contains(label, value):
         ("day", ["2023-12-31", "2024-01-01", "2024-04-07"]),
     ],
 )
-def test_dates_are_cut_by_the_calendar(unit, expected):
+def test_dates_are_binned_by_calendar_period(unit, expected):
     dates = np.array(["2023-12-31", "2024-01-01", "2024-04-07", "NaT"], "datetime64[D]")
     column = _column(dates, {"v": unit})
     assert _texts(column) == [*(f"v={text}" for text in expected), "v is missing"]
@@ -124,12 +124,12 @@ def test_dates_before_the_epoch_fall_into_their_own_quarter():
         ("2032-01-07", "2024", "2032"),
     ],
 )
-def test_dates_are_cut_as_finely_as_their_span_allows(last, first_text, last_text):
+def test_the_default_calendar_period_depends_on_the_span(last, first_text, last_text):
     column = _column(np.array(["2024-01-01", last, "NaT"], "datetime64[D]"))
     assert _texts(column) == [f"v={first_text}", f"v={last_text}", "v is missing"]
 
 
-def test_dates_may_be_cut_at_given_days():
+def test_dates_can_be_binned_at_given_days():
     dates = np.array(["2023-12-31", "2024-01-01", "2024-06-01"], "datetime64[D]")
     assert _texts(_column(dates, {"v": ["2024-01-01", "2024-03-01"]})) == [
         "v<2024-01-01",
@@ -142,7 +142,7 @@ def test_dates_may_be_cut_at_given_days():
         _column(dates, {"v": "fortnight"})
 
 
-def test_dates_cut_into_a_number_of_bins_are_still_written_as_dates():
+def test_quantile_bins_of_dates_are_labelled_by_dates():
     days = np.array(["2024-01-01", "2024-02-01"], "datetime64[D]")
     assert _texts(_column(days, {"v": 5})) == ["v=2024-01-01", "v=2024-02-01"]
     times = np.array(["2024-01-01T03", "2024-01-01T09", "2024-01-01T15"], "datetime64[s]")
@@ -150,12 +150,12 @@ def test_dates_cut_into_a_number_of_bins_are_still_written_as_dates():
     assert _texts(_column(times, {"v": edges}))[1] == "v=[2024-01-01T06:00:00, 2024-01-01T12:00:00)"
 
 
-def test_a_column_of_missing_values_alone_is_one_level():
+def test_a_column_of_missing_values_has_one_segment():
     assert _column([np.nan] * 4).labels == ("v is missing",)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 400))
-def test_the_plan_stays_within_its_budget_and_drops_the_deepest_first(levels, depth, budget):
+def test_the_plan_stays_within_its_budget_and_drops_the_deepest_combinations_first(levels, depth, budget):
     full = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=10**9)
     assert not full.dropped
     cut = plan_combinations(levels, 10_000, depth=depth, min_rows=10, max_cells=budget)

@@ -1,3 +1,5 @@
+"""Simulated populations have the documented columns, truth and planted errors."""
+
 from __future__ import annotations
 
 import pickle
@@ -37,12 +39,12 @@ def same(a, b):
 
 
 @NAMED
-def test_a_seed_fixes_everything(make):
+def test_a_seed_determines_all_values(make):
     assert same(make(500, 3), make(500, 3))
     assert not same(make(500, 3), make(500, 4))
 
 
-def test_a_seed_fixes_a_population_of_any_shape():
+def test_a_seed_determines_a_population():
     options = {"levels": (3, 5), "numeric": 2, "shifts": [Shift({"x1": (0, 1)}, 0.5)]}
     assert same(simulate.population(500, 3, **options), simulate.population(500, 3, **options))
     assert not same(simulate.population(500, 3, **options), simulate.population(500, 4, **options))
@@ -81,13 +83,13 @@ def test_one_row_is_enough():
         simulate.population(50_000, decimals=1),
     ],
 )
-def test_outcomes_follow_the_truth_in_every_tenth_of_it(rows):
+def test_outcomes_follow_the_truth_in_every_decile(rows):
     for part in np.array_split(np.argsort(rows["truth"]), 10):
         assert abs(z_score(rows["outcome"][part], rows["truth"][part])) < SIGMAS
 
 
 @NAMED
-def test_errors_leave_columns_truth_and_outcomes_as_they_are(make):
+def test_planted_errors_change_only_the_prediction(make):
     wrong, right = make(400), make(400, calibrated=True)
     del wrong["prediction"], right["prediction"]
     assert same(wrong, right)
@@ -108,7 +110,7 @@ def test_eight_percent_of_loans_default():
     assert abs(z_score(rows["outcome"], rows["truth"])) < SIGMAS
 
 
-def test_lending_has_the_columns_it_names():
+def test_lending_has_its_documented_columns():
     rows = simulate.lending()
     assert list(rows)[:-3] == ["region", "product", "employment", "age", "income", "term", "opened"]
     levels = {name: len(set(rows[name]) - {None}) for name in ("region", "product", "employment")}
@@ -144,7 +146,7 @@ def test_two_percent_of_advertisements_are_clicked():
     assert abs(z_score(rows["outcome"], rows["truth"])) < SIGMAS
 
 
-def test_clicks_has_the_columns_it_names():
+def test_clicks_has_its_documented_columns():
     rows = simulate.clicks()
     assert list(rows)[:-3] == ["country", "device", "browser", "ad_format", "hour", "user_age", "slot"]
     levels = [len(set(rows[name])) for name in ("country", "device", "browser", "ad_format")]
@@ -178,11 +180,11 @@ def test_predictions_are_the_truth_stretched_and_shifted_as_exported(make, shift
 
 
 @pytest.mark.parametrize(("make", "shifts"), [(simulate.lending, LENDING_SHIFTS), (simulate.clicks, CLICKS_SHIFTS)])
-def test_every_planted_error_stands_out_in_the_default_sample(make, shifts):
+def test_every_planted_error_is_significant_in_the_default_sample(make, shifts):
     rows = make()
     for shift in shifts:
-        found = shift.rows(rows)
-        z = z_score(rows["outcome"][found], rows["prediction"][found])
+        result = shift.rows(rows)
+        z = z_score(rows["outcome"][result], rows["prediction"][result])
         assert z * np.sign(shift.logit) > 4, shift
 
 
@@ -248,7 +250,7 @@ def test_numeric_columns_are_standard_normal_and_unrelated():
     assert abs((rows["x0"] * rows["x1"]).mean()) < SIGMAS / np.sqrt(n)
 
 
-def test_the_spread_is_what_no_column_explains():
+def test_the_spread_is_the_unexplained_standard_deviation():
     n = 40_000
     rows = simulate.population(n, levels=(3,), numeric=1, spread=1.5)
     left = logit(rows["truth"]) - 0.5 * rows["x0"]
@@ -275,7 +277,7 @@ def test_rounded_scores_stay_calibrated(decimals):
     assert rows["prediction"].max() <= 1 - 10.0**-decimals
 
 
-def test_a_shift_is_counted_from_the_rounded_score():
+def test_a_shift_is_relative_to_the_rounded_score():
     rows = simulate.population(2_000, decimals=2, shifts=[Shift({"c0": "c0_0"}, -0.8)])
     expected = np.where(rows["c0"] == "c0_0", -0.8, 0.0)
     assert np.array_equal(np.round(rows["prediction"], 2), rows["prediction"])
@@ -312,7 +314,7 @@ def test_the_number_of_rows_must_be_a_positive_integer(make, n):
         ({"numeric": 1, "shifts": [Shift({"x0": "high"}, 1.0)]}, "column 'x0' contains numbers"),
     ],
 )
-def test_bad_arguments_are_refused_by_name(options, message):
+def test_invalid_arguments_are_rejected_by_name(options, message):
     with pytest.raises(ArgumentError, match=message):
         simulate.population(10, **options)
 
@@ -320,7 +322,7 @@ def test_bad_arguments_are_refused_by_name(options, message):
 # --- Shift
 
 
-def test_a_shift_finds_values_ranges_dates_and_what_is_missing():
+def test_a_shift_matches_values_ranges_dates_and_missing_values():
     columns = {
         "text": np.array(["a", None, "b", "a"], object),
         "word": np.array(["a", "b", "b", "c"]),
@@ -344,7 +346,7 @@ def test_a_shift_finds_values_ranges_dates_and_what_is_missing():
         ({"date": None}, [0, 1, 0, 0]),
         ({"text": "a", "number": (2, 9)}, [0, 0, 0, 1]),
     ]:
-        assert Shift(where, 1.0).rows(columns).tolist() == [bool(found) for found in expected], where
+        assert Shift(where, 1.0).rows(columns).tolist() == [bool(result) for result in expected], where
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_a_shift_finds_values_ranges_dates_and_what_is_missing():
         ({"number": "a"}, "column 'number' contains numbers"),
     ],
 )
-def test_a_shift_refuses_columns_it_cannot_read(where, message):
+def test_a_shift_rejects_columns_that_it_cannot_compare(where, message):
     with pytest.raises(ArgumentError, match=message):
         Shift(where, 1.0).rows({"text": np.array(["a"]), "number": np.array([1.0])})
 
@@ -372,7 +374,7 @@ def test_a_range_is_a_pair():
         Shift({"age": (1, 2, 3)}, 1.0)
 
 
-def test_a_shift_is_frozen_and_survives_pickling():
+def test_a_shift_is_frozen_and_can_be_pickled():
     given = {"c0": "c0_1", "x0": (0, 1)}
     shift = Shift(given, 0.5)
     given["c0"] = "c0_2"

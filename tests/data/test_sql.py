@@ -1,4 +1,4 @@
-"""Files and queries become columns: types, order, names, and what is said when they cannot be read."""
+"""Files and queries are read as columns: types, order, names, and error messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ HOSTILE_TEXTS = [
 
 
 def write(path: Path, query: str) -> Path:
-    """Write the result of a query by DuckDB, in the format that the name tells."""
+    """Write the result of a query by DuckDB, in the format of the file name."""
     form = "(FORMAT parquet)" if path.suffix in (".parquet", ".pq") else ""
     with duckdb.connect() as con:
         con.execute(f"COPY ({query}) TO '{path}' {form}")
@@ -87,22 +87,22 @@ def texts(column: object) -> list[str | None]:
     return [None if code < 0 else column.levels[code] for code in column.codes]
 
 
-def plain(columns: dict[str, object]) -> dict[str, list[object]]:
-    """Give every column as a list, with None for missing."""
+def as_lists(columns: dict[str, object]) -> dict[str, list[object]]:
+    """Return every column as a list, with None for missing."""
     return {name: texts(column) if isinstance(column, CodedColumn) else column.tolist() for name, column in columns.items()}
 
 
-def assert_equal_tables(found, wanted):
-    assert found.schema == wanted.schema
-    np.testing.assert_array_equal(found.prediction, wanted.prediction)
-    np.testing.assert_array_equal(found.outcome, wanted.outcome)
-    for name in wanted.columns:
-        np.testing.assert_array_equal(found.columns[name], wanted.columns[name])
-        assert found.columns[name].dtype == wanted.columns[name].dtype
+def assert_equal_tables(result, expected):
+    assert result.schema == expected.schema
+    np.testing.assert_array_equal(result.prediction, expected.prediction)
+    np.testing.assert_array_equal(result.outcome, expected.outcome)
+    for name in expected.columns:
+        np.testing.assert_array_equal(result.columns[name], expected.columns[name])
+        assert result.columns[name].dtype == expected.columns[name].dtype
 
 
-def refusal(error: type[Exception], *args: object, **kwargs: object) -> str:
-    """Read what must be refused; give the words, and see that they come with a hint and survive pickling."""
+def error_message(error: type[Exception], *args: object, **kwargs: object) -> str:
+    """Return the message of an error in reading, which must have a hint and be picklable."""
     with pytest.raises(error) as caught:
         read_files(*args, **kwargs)
     assert type(caught.value) is error
@@ -112,7 +112,7 @@ def refusal(error: type[Exception], *args: object, **kwargs: object) -> str:
 
 @pytest.fixture
 def people() -> pd.DataFrame:
-    """Every type that is read, with and without missing values, some thousand rows."""
+    """A frame with every supported type, with and without missing values."""
     rng = np.random.default_rng(5)
     n = 3000
     countries = np.array(["BR", "US", "São Tomé", "it's", 'a "b"', ""], object)
@@ -139,58 +139,58 @@ def people() -> pd.DataFrame:
 def test_every_number_type_is_read_as_numbers():
     kinds = [*sql.NUMERIC_TYPES.split()[1:], "HUGEINT", "UHUGEINT"]
     listed = ", ".join(f"CAST(3 AS {kind}) AS {kind.lower()}" for kind in kinds)
-    found = read_files(sql=f"SELECT {listed}, 3.25::DECIMAL(9, 2) AS money, 3::DECIMAL(38, 0) AS wide")
-    assert all(column.dtype.kind in "iuf" for column in found.values())
-    assert found["hugeint"].dtype == found["uhugeint"].dtype == found["money"].dtype == np.float64
-    assert found["money"].tolist() == [3.25]
-    assert {column.tolist()[0] for name, column in found.items() if name != "money"} == {3}
+    result = read_files(sql=f"SELECT {listed}, 3.25::DECIMAL(9, 2) AS money, 3::DECIMAL(38, 0) AS wide")
+    assert all(column.dtype.kind in "iuf" for column in result.values())
+    assert result["hugeint"].dtype == result["uhugeint"].dtype == result["money"].dtype == np.float64
+    assert result["money"].tolist() == [3.25]
+    assert {column.tolist()[0] for name, column in result.items() if name != "money"} == {3}
 
 
 def test_missing_values_are_masked_and_nan_stays_a_number():
-    found = read_files(sql="FROM (VALUES (1, 'nan'::DOUBLE, true), (NULL, 2, NULL)) AS t(i, x, b)")
-    assert found["i"].tolist() == [1, None]
-    assert not np.ma.isMaskedArray(found["x"])
-    assert np.isnan(found["x"][0])
-    assert found["b"].tolist() == [True, None]
-    assert found["b"].dtype == bool
+    result = read_files(sql="FROM (VALUES (1, 'nan'::DOUBLE, true), (NULL, 2, NULL)) AS t(i, x, b)")
+    assert result["i"].tolist() == [1, None]
+    assert not np.ma.isMaskedArray(result["x"])
+    assert np.isnan(result["x"][0])
+    assert result["b"].tolist() == [True, None]
+    assert result["b"].dtype == bool
 
 
 def test_a_column_without_missing_values_is_a_plain_array():
     assert type(read_files(sql="SELECT 1 AS a")["a"]) is np.ndarray
 
 
-def test_dates_and_times_are_datetime64_and_a_zone_gives_the_clock_of_utc():
-    found = read_files(
+def test_dates_and_times_are_datetime64_and_zones_are_converted_to_utc():
+    result = read_files(
         sql="""SELECT DATE '2024-01-31' AS d, TIMESTAMP '2024-01-31 09:30:00' AS t,
                TIMESTAMPTZ '2024-01-31 09:30:00+02' AS z, '2024-01-31'::TIMESTAMP_NS AS ns,
                '2024-01-31'::TIMESTAMP_S AS s, '2024-01-31'::TIMESTAMP_MS AS ms, NULL::DATE AS gone"""
     )
-    assert all(column.dtype.kind == "M" for column in found.values())
-    assert found["d"].astype("datetime64[D]").astype(str).tolist() == ["2024-01-31"]
-    assert found["t"].astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T09:30"]
-    assert found["z"].astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T07:30"]
-    assert found["gone"].mask.tolist() == [True]
+    assert all(column.dtype.kind == "M" for column in result.values())
+    assert result["d"].astype("datetime64[D]").astype(str).tolist() == ["2024-01-31"]
+    assert result["t"].astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T09:30"]
+    assert result["z"].astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T07:30"]
+    assert result["gone"].mask.tolist() == [True]
 
 
-def test_the_zone_of_the_machine_changes_nothing(tmp_path, monkeypatch):
+def test_the_time_zone_of_the_machine_does_not_matter(tmp_path, monkeypatch):
     zoned = pd.DataFrame({"t": pd.to_datetime(["2024-01-31 23:30"]).tz_localize("UTC")})
     zoned.to_parquet(tmp_path / "z.parquet")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    found = read_files(tmp_path / "z.parquet", columns=["t"])["t"]
-    assert found.astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T23:30"]
+    result = read_files(tmp_path / "z.parquet", columns=["t"])["t"]
+    assert result.astype("datetime64[m]").astype(str).tolist() == ["2024-01-31T23:30"]
     days = read_files(tmp_path / "z.parquet", sql="SELECT t::DATE AS day FROM data")["day"]
     assert days.astype("datetime64[D]").astype(str).tolist() == ["2024-01-31"]
 
 
-def test_enums_uuids_and_json_texts_are_coded():
-    found = read_files(
+def test_enums_uuids_and_json_texts_are_encoded():
+    result = read_files(
         sql="""SELECT 'ok'::ENUM('sad', 'ok') AS e, '550e8400-e29b-41d4-a716-446655440000'::UUID AS u,
                '"quoted"'::JSON AS j, NULL AS n"""
     )
-    assert texts(found["e"]) == ["ok"]
-    assert found["e"].levels == ("ok",)
-    assert texts(found["u"]) == ["550e8400-e29b-41d4-a716-446655440000"]
-    assert texts(found["j"]) == ["quoted"]
+    assert texts(result["e"]) == ["ok"]
+    assert result["e"].levels == ("ok",)
+    assert texts(result["u"]) == ["550e8400-e29b-41d4-a716-446655440000"]
+    assert texts(result["j"]) == ["quoted"]
 
 
 UNREAD = {
@@ -205,42 +205,42 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-def test_a_type_that_is_not_read_is_left_out_unless_it_is_asked_for(kind):
+def test_a_column_of_unsupported_type_is_left_out_unless_it_is_named(kind):
     query = f"SELECT 1 AS a, {UNREAD[kind]} AS odd"
     assert list(read_files(sql=query)) == column_names(sql=query) == ["a"]
-    said = refusal(ColumnError, sql=query, columns=["odd"])
-    assert said.startswith("column 'odd' has a type that trueup does not read: ")
-    assert "categorical=['odd']" in said
+    message = error_message(ColumnError, sql=query, columns=["odd"])
+    assert message.startswith("column 'odd' has a type that trueup does not read: ")
+    assert "categorical=['odd']" in message
     assert len(texts(read_files(sql=query, columns=["odd"], text=["odd"])["odd"])) == 1
 
 
-def test_nothing_but_unread_columns_is_an_error():
-    assert "no column to read among 'odd'" in refusal(ColumnError, sql="SELECT [1] AS odd")
+def test_only_unsupported_columns_are_rejected():
+    assert "no column to read among 'odd'" in error_message(ColumnError, sql="SELECT [1] AS odd")
 
 
 # Texts
 
 
 @pytest.mark.parametrize("form", ["parquet", "sql"])
-def test_hostile_texts_come_back_as_they_are_and_are_sorted_by_code_point(form, tmp_path):
+def test_unusual_texts_are_preserved_and_sorted_by_code_point(form, tmp_path):
     values = [*HOSTILE_TEXTS, None, *reversed(HOSTILE_TEXTS), None]
     pq.write_table(pa.table({"t": values}), tmp_path / "t.parquet")
     query = {"parquet": None, "sql": "FROM data"}[form]
-    found = read_files(tmp_path / "t.parquet", sql=query)["t"]
-    assert texts(found) == values
-    assert found.levels == tuple(sorted(HOSTILE_TEXTS))
+    result = read_files(tmp_path / "t.parquet", sql=query)["t"]
+    assert texts(result) == values
+    assert result.levels == tuple(sorted(HOSTILE_TEXTS))
 
 
-def test_texts_that_are_all_whole_numbers_are_sorted_as_numbers():
-    found = read_files(sql="FROM (VALUES ('10'), ('9'), ('-1'), ('9')) AS t(n)")["n"]
-    assert found.levels == ("-1", "9", "10")
-    assert found.codes.tolist() == [2, 1, 0, 1]
+def test_texts_that_are_all_integers_are_sorted_as_numbers():
+    result = read_files(sql="FROM (VALUES ('10'), ('9'), ('-1'), ('9')) AS t(n)")["n"]
+    assert result.levels == ("-1", "9", "10")
+    assert result.codes.tolist() == [2, 1, 0, 1]
 
 
 def test_a_text_column_of_only_missing_values_has_no_levels():
-    found = read_files(sql="SELECT NULL::VARCHAR AS t FROM range(3)")["t"]
-    assert found.levels == ()
-    assert found.codes.tolist() == [-1, -1, -1]
+    result = read_files(sql="SELECT NULL::VARCHAR AS t FROM range(3)")["t"]
+    assert result.levels == ()
+    assert result.codes.tolist() == [-1, -1, -1]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -251,36 +251,36 @@ def test_a_text_column_of_only_missing_values_has_no_levels():
         max_size=60,
     )
 )
-def test_any_texts_are_coded_as_python_codes_them(values, tmp_path):
+def test_texts_are_encoded_as_in_python(values, tmp_path):
     pq.write_table(pa.table({"t": pa.array(values, pa.string())}), tmp_path / "any.parquet")
-    found, wanted = read_files(tmp_path / "any.parquet")["t"], from_objects(values, "t").coded
-    assert found.levels == wanted.levels
-    np.testing.assert_array_equal(found.codes, wanted.codes)
+    result, expected = read_files(tmp_path / "any.parquet")["t"], from_objects(values, "t").coded
+    assert result.levels == expected.levels
+    np.testing.assert_array_equal(result.codes, expected.codes)
 
 
 @pytest.mark.parametrize("levels", [3, 100_000, 300_000])
 def test_rows_keep_their_order_however_many_levels_a_text_has(levels, tmp_path):
     query = f"SELECT i, 'id' || (i * 7919 % {levels}) AS id, 'g' || (i % 7) AS g FROM range(300000) AS t(i)"
     path = write(tmp_path / "ids.parquet", query)
-    found = read_files(path, threads=4)
-    np.testing.assert_array_equal(found["i"], np.arange(300_000))
+    result = read_files(path, threads=4)
+    np.testing.assert_array_equal(result["i"], np.arange(300_000))
     for at in (0, 1, 122_879, 122_880, 299_999):
-        assert found["id"].levels[found["id"].codes[at]] == f"id{at * 7919 % levels}"
-        assert found["g"].levels[found["g"].codes[at]] == f"g{at % 7}"
-    assert len(found["id"].levels) == levels
+        assert result["id"].levels[result["id"].codes[at]] == f"id{at * 7919 % levels}"
+        assert result["g"].levels[result["g"].codes[at]] == f"g{at % 7}"
+    assert len(result["id"].levels) == levels
 
 
-def test_more_text_columns_than_are_coded_at_once(tmp_path):
+def test_more_text_columns_than_one_query_encodes(tmp_path):
     listed = ", ".join(f"'v' || (i % {k}) AS t{k}" for k in range(1, 3 * sql.TEXTS_PER_QUERY))
-    found = read_files(write(tmp_path / "wide.parquet", f"SELECT {listed} FROM range(50) AS r(i)"))
-    assert all(texts(found[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * sql.TEXTS_PER_QUERY))
+    result = read_files(write(tmp_path / "wide.parquet", f"SELECT {listed} FROM range(50) AS r(i)"))
+    assert all(texts(result[f"t{k}"]) == [f"v{i % k}" for i in range(50)] for k in range(1, 3 * sql.TEXTS_PER_QUERY))
 
 
 # Round trips
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_parquet_gives_the_table_that_the_frame_gives(library, people, tmp_path):
+def test_parquet_gives_the_same_table_as_the_frame(library, people, tmp_path):
     path = tmp_path / "people.parquet"
     if library == "pandas":
         people.to_parquet(path)
@@ -293,9 +293,9 @@ def test_parquet_gives_the_table_that_the_frame_gives(library, people, tmp_path)
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "jsonl", "json"])
-def test_csv_and_json_give_the_table_that_the_frame_gives(ending, people, tmp_path):
-    people["country"] = people["country"].replace("", "empty")  # CSV cannot tell an empty text from a missing one
-    people["zip"] = "z" + people["zip"]  # nor a text of digits from a number
+def test_csv_and_json_give_the_same_table_as_the_frame(ending, people, tmp_path):
+    people["country"] = people["country"].replace("", "empty")  # in CSV an empty text is missing
+    people["zip"] = "z" + people["zip"]  # in CSV a text of digits is a number
     path = tmp_path / f"people.{ending}"
     if "sv" in ending:
         people.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
@@ -324,17 +324,17 @@ def test_dictionaries_categories_and_other_arrow_types_are_read(tmp_path):
         }
     )
     pq.write_table(table, tmp_path / "arrow.parquet")
-    found = read_files(tmp_path / "arrow.parquet")
-    assert "bytes" not in found
-    assert "time" not in found
+    result = read_files(tmp_path / "arrow.parquet")
+    assert "bytes" not in result
+    assert "time" not in result
     for name in ("words", "large", "view"):
-        assert found[name].levels == ("a", "b")
-        assert texts(found[name]) == ["b", None, "a", "b"]
-    assert found["half"].tolist() == [1.5, 2, None, 4]
-    assert found["money"].tolist() == [1, 2, None, 4]
-    assert found["utc"].astype("datetime64[D]").astype(str).tolist()[:2] == ["1970-01-01", "1970-01-02"]
-    np.testing.assert_array_equal(found["utc"], found["berlin"])
-    assert found["day"].astype("datetime64[D]").astype(str).tolist() == ["2024-01-31"] * 4
+        assert result[name].levels == ("a", "b")
+        assert texts(result[name]) == ["b", None, "a", "b"]
+    assert result["half"].tolist() == [1.5, 2, None, 4]
+    assert result["money"].tolist() == [1, 2, None, 4]
+    assert result["utc"].astype("datetime64[D]").astype(str).tolist()[:2] == ["1970-01-01", "1970-01-02"]
+    np.testing.assert_array_equal(result["utc"], result["berlin"])
+    assert result["day"].astype("datetime64[D]").astype(str).tolist() == ["2024-01-31"] * 4
 
 
 def test_a_pandas_category_gives_its_used_levels_sorted(tmp_path):
@@ -343,7 +343,7 @@ def test_a_pandas_category_gives_its_used_levels_sorted(tmp_path):
     assert read_files(tmp_path / "c.parquet")["c"].levels == ("a", "b")
 
 
-def test_the_row_index_of_pandas_is_no_column_unless_asked_for(tmp_path):
+def test_the_pandas_row_index_is_left_out_unless_it_is_named(tmp_path):
     frame = pd.DataFrame({"a": [1, 2, 3, 4]}).loc[[0, 1, 3]]
     frame.to_parquet(tmp_path / "i.parquet")
     assert list(read_files(tmp_path / "i.parquet")) == column_names(tmp_path / "i.parquet") == ["a"]
@@ -355,7 +355,7 @@ def test_no_rows_give_empty_columns(ending, tmp_path):
     path = write(tmp_path / f"none.{ending}", "SELECT 1 AS a, 'x' AS b WHERE false")
     if ending == "json":
         path.write_text("[]")
-        assert "records" in refusal(FileError, path)
+        assert "records" in error_message(FileError, path)
     else:
         assert {name: len(column) for name, column in read_files(path).items()} == {"a": 0, "b": 0}
 
@@ -363,23 +363,23 @@ def test_no_rows_give_empty_columns(ending, tmp_path):
 # CSV
 
 
-def test_a_leading_zero_survives_when_the_column_is_read_as_text(tmp_path):
+def test_leading_zeros_are_kept_in_columns_read_as_text(tmp_path):
     path = text_file(tmp_path / "z.csv", "zip,n\n01234,1\n2345,2\n")
     assert texts(read_files(path, text=["zip"])["zip"]) == ["01234", "2345"]
     assert texts(read_files(path, text="zip", columns="zip")["zip"]) == ["01234", "2345"]
 
 
-def test_a_late_word_or_number_settles_the_whole_column(tmp_path):
+def test_a_late_word_or_number_determines_the_type_of_the_column(tmp_path):
     path = text_file(tmp_path / "late.csv", "zip,n,m\n" + "12345,1,\n" * 60_000 + "12345,B2,7\n")
-    found = read_files(path)
-    assert found["n"].levels == ("1", "B2")
-    assert found["m"].compressed().tolist() == [7]
-    assert len(found["m"]) == 60_001
+    result = read_files(path)
+    assert result["n"].levels == ("1", "B2")
+    assert result["m"].compressed().tolist() == [7]
+    assert len(result["m"]) == 60_001
 
 
-def test_text_is_made_of_the_values_where_the_format_has_types(tmp_path):
+def test_typed_values_can_be_read_as_text(tmp_path):
     path = write(tmp_path / "t.parquet", "SELECT 7 AS i, 0.5::DOUBLE AS x, true AS b, DATE '2024-01-31' AS d")
-    assert plain(read_files(path, text=["i", "x", "b", "d"])) == {
+    assert as_lists(read_files(path, text=["i", "x", "b", "d"])) == {
         "i": ["7"],
         "x": ["0.5"],
         "b": ["true"],
@@ -388,37 +388,39 @@ def test_text_is_made_of_the_values_where_the_format_has_types(tmp_path):
     path = write(
         tmp_path / "x.parquet", "SELECT * FROM (VALUES (7.0::DOUBLE), ('nan'), (0.25), (NULL), ('inf'), (-1e300)) AS t(x)"
     )
-    assert plain(read_files(path, text=["x"])) == {"x": ["7", None, "0.25", None, "inf", "-1e+300"]}
+    assert as_lists(read_files(path, text=["x"])) == {"x": ["7", None, "0.25", None, "inf", "-1e+300"]}
     path = text_file(tmp_path / "t.json", '[{"i": 7, "s": "2024-01-31", "l": [1]}]')
-    assert plain(read_files(path, text=["i", "s", "l"])) == {"i": ["7"], "s": ["2024-01-31"], "l": ["[1]"]}
+    assert as_lists(read_files(path, text=["i", "s", "l"])) == {"i": ["7"], "s": ["2024-01-31"], "l": ["[1]"]}
 
 
 def test_missing_values_of_csv(tmp_path):
     lines = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", '""', '"NA"']
     path = text_file(tmp_path / "m.csv", "x,t\n1.5,a\n" + "".join(f"{word},{word}\n" for word in lines) + "2,None\n")
-    found = read_files(path)
-    assert found["x"].tolist() == [1.5, *[None] * len(lines), 2]
-    assert texts(found["t"]) == ["a", *[None] * len(lines), "None"]
+    result = read_files(path)
+    assert result["x"].tolist() == [1.5, *[None] * len(lines), 2]
+    assert texts(result["t"]) == ["a", *[None] * len(lines), "None"]
 
 
-def test_the_way_to_keep_na_that_the_help_names_works(tmp_path):
+def test_the_documented_way_to_keep_na_works(tmp_path):
     path = text_file(tmp_path / "m.csv", "country,n\nNA,1\nDE,\n")
-    found = read_files(sql=f"FROM read_csv('{path}', nullstr = '')")
-    assert plain(found) == {"country": ["NA", "DE"], "n": [1, None]}
+    result = read_files(sql=f"FROM read_csv('{path}', nullstr = '')")
+    assert as_lists(result) == {"country": ["NA", "DE"], "n": [1, None]}
 
 
 @pytest.mark.parametrize(("separator", "ending"), [(",", "csv"), (";", "csv"), ("|", "txt"), ("\t", "tsv"), ("\t", "csv")])
 def test_the_separator_is_found_in_the_header(separator, ending, tmp_path):
     path = text_file(tmp_path / f"s.{ending}", f'a{separator}"b{separator}c"\n1{separator}x y\n')
-    assert plain(read_files(path)) == {"a": [1], f"b{separator}c": ["x y"]}
+    assert as_lists(read_files(path)) == {"a": [1], f"b{separator}c": ["x y"]}
 
 
 def test_a_single_column_needs_no_separator(tmp_path):
-    assert plain(read_files(text_file(tmp_path / "s.tsv", "words\nyes, we can\nno\n"))) == {"words": ["yes, we can", "no"]}
+    assert as_lists(read_files(text_file(tmp_path / "s.tsv", "words\nyes, we can\nno\n"))) == {
+        "words": ["yes, we can", "no"]
+    }
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "expected"),
     [
         (["true", "False", "TRUE"], [True, False, True]),
         (["true", "", "false"], [True, None, False]),
@@ -435,22 +437,22 @@ def test_a_single_column_needs_no_separator(tmp_path):
         (["100000000000000000000", "1", "2"], [1e20, 1.0, 2.0]),
     ],
 )
-def test_what_a_column_of_csv_is_taken_for(words, wanted, tmp_path):
+def test_types_of_csv_columns(words, expected, tmp_path):
     path = text_file(tmp_path / "w.csv", "a,b\n" + "".join(f"{word},1\n" for word in words))
-    assert plain(read_files(path))["a"] == wanted
+    assert as_lists(read_files(path))["a"] == expected
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
-def test_dates_are_read_where_every_one_is_written_as_iso(ending, tmp_path):
+def test_dates_are_read_if_all_are_in_iso_format(ending, tmp_path):
     words = ["2024-01-31", "2024-01-31 09:30", "2024-01-31T09:30:00Z", "2024-01-31 09:30:00.123456789+02:00", None]
     if ending == "csv":
         path = text_file(tmp_path / "d.csv", "d,n\n" + "".join(f"{word or ''},1\n" for word in words))
     else:
         path = text_file(tmp_path / "d.json", json.dumps([{"d": word, "n": 1} for word in words]))
-    found = read_files(path)["d"]
+    result = read_files(path)["d"]
     clock = ["00:00:00.000000", "09:30:00.000000", "09:30:00.000000", "09:30:00.123456"]
-    assert found.compressed().astype(str).tolist() == [f"2024-01-31T{time}" for time in clock]
-    assert found.mask.tolist() == [False] * 4 + [True]
+    assert result.compressed().astype(str).tolist() == [f"2024-01-31T{time}" for time in clock]
+    assert result.mask.tolist() == [False] * 4 + [True]
     assert texts(read_files(path, text=["d"])["d"]) == words
 
 
@@ -458,12 +460,12 @@ def test_dates_are_read_where_every_one_is_written_as_iso(ending, tmp_path):
     "content", [b"\xef\xbb\xbfa,b\n1,\xc3\xa9\n", b"a,b\r\n1,\xc3\xa9\r\n", b"a,b\r1,\xc3\xa9\r", b"a,b\n1,\xc3\xa9"]
 )
 def test_byte_order_marks_and_line_ends_of_all_kinds(content, tmp_path):
-    assert plain(read_files(text_file(tmp_path / "e.csv", content))) == {"a": [1], "b": ["é"]}
+    assert as_lists(read_files(text_file(tmp_path / "e.csv", content))) == {"a": [1], "b": ["é"]}
 
 
 def test_quotes_line_ends_and_comment_signs_inside_csv(tmp_path):
     path = text_file(tmp_path / "q.csv", 'a,b\n"x\ny",1\n"say ""hi""",2\n#z,3\n\n" pad ",4\n')
-    assert plain(read_files(path)) == {"a": ["x\ny", 'say "hi"', "#z", " pad "], "b": [1, 2, 3, 4]}
+    assert as_lists(read_files(path)) == {"a": ["x\ny", 'say "hi"', "#z", " pad "], "b": [1, 2, 3, 4]}
 
 
 def test_a_column_without_a_name_is_numbered(tmp_path):
@@ -473,8 +475,8 @@ def test_a_column_without_a_name_is_numbered(tmp_path):
 # JSON
 
 
-def test_json_of_all_shapes(tmp_path):
-    wanted = {"a": [1.0, 2.5, None], "b": ["x", None, "007"]}
+def test_json_arrays_and_lines_are_read(tmp_path):
+    expected = {"a": [1.0, 2.5, None], "b": ["x", None, "007"]}
     rows = [{"a": 1, "b": "x"}, {"a": 2.5}, {"b": "007", "a": None}]
     for name, content in {
         "array.json": json.dumps(rows),
@@ -482,57 +484,57 @@ def test_json_of_all_shapes(tmp_path):
         "lines.jsonl": "\n".join(map(json.dumps, rows)),
         "lines.ndjson.gz": "\n".join(map(json.dumps, rows)) + "\n",
     }.items():
-        assert plain(read_files(text_file(tmp_path / name, content))) == wanted
+        assert as_lists(read_files(text_file(tmp_path / name, content))) == expected
 
 
-def test_a_late_row_of_json_settles_columns_and_types(tmp_path):
+def test_late_rows_of_json_determine_columns_and_types(tmp_path):
     path = text_file(tmp_path / "late.jsonl", '{"a": 1}\n' * 30_000 + '{"a": 2.5, "b": "new"}\n')
-    found = read_files(path)
-    assert found["a"][-1] == 2.5
-    assert texts(found["b"])[-1] == "new"
+    result = read_files(path)
+    assert result["a"][-1] == 2.5
+    assert texts(result["b"])[-1] == "new"
     assert column_names(path) == ["a", "b"]
 
 
 def test_mixed_json_values_are_texts_and_nested_ones_are_left_out(tmp_path):
     rows = [{"m": 1, "l": [1], "s": {"a": 1}}, {"m": "x", "l": [], "s": None}, {"m": True, "l": None, "s": {"b": 2}}]
     path = text_file(tmp_path / "m.json", json.dumps(rows))
-    assert plain(read_files(path)) == {"m": ["1", "x", "true"]}
-    assert "column 'l' has a type that trueup does not read" in refusal(ColumnError, path, columns=["l"])
+    assert as_lists(read_files(path)) == {"m": ["1", "x", "true"]}
+    assert "column 'l' has a type that trueup does not read" in error_message(ColumnError, path, columns=["l"])
 
 
 # Several files
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_several_files_are_one_below_the_other_by_name_of_column(ending, tmp_path):
+def test_several_files_are_concatenated_by_column_name(ending, tmp_path):
     first = write(tmp_path / f"b.{ending}", "SELECT 1 AS a, 'x' AS t")
     second = write(tmp_path / f"a.{ending}", "SELECT 'y' AS t, 2 AS a, 0.5 AS new")
-    wanted = {"a": [1, 2], "t": ["x", "y"]}
-    assert plain(read_files([first, str(second)], columns=["a", "t"])) == wanted
-    assert column_names([first, second]) == [*wanted, "new"]
-    sorted_by_name = plain(read_files(str(tmp_path / f"*.{ending}"), columns=["a", "t"]))
+    expected = {"a": [1, 2], "t": ["x", "y"]}
+    assert as_lists(read_files([first, str(second)], columns=["a", "t"])) == expected
+    assert column_names([first, second]) == [*expected, "new"]
+    sorted_by_name = as_lists(read_files(str(tmp_path / f"*.{ending}"), columns=["a", "t"]))
     assert sorted_by_name == {"a": [2, 1], "t": ["y", "x"]}
-    assert plain(read_files(tmp_path / f"[ab].{ending}", columns=["a", "t"])) == sorted_by_name
+    assert as_lists(read_files(tmp_path / f"[ab].{ending}", columns=["a", "t"])) == sorted_by_name
     for more in ({}, {"columns": ["a", "new"]}) if ending != "jsonl" else ():  # records may leave a column out
         with pytest.raises(ColumnError, match=rf"b.{ending}' has no column 'new', which the others have"):
             read_files([first, second], **more)
 
 
-def test_a_pattern_reaches_into_folders(tmp_path):
+def test_a_pattern_can_match_subdirectories(tmp_path):
     for name in ("x", "y"):
         (tmp_path / f"part={name}").mkdir()
         write(tmp_path / f"part={name}" / "f.parquet", f"SELECT '{name}' AS t")
-    assert plain(read_files(f"{tmp_path}/**/*.parquet")) == {"t": ["x", "y"]}
+    assert as_lists(read_files(f"{tmp_path}/**/*.parquet")) == {"t": ["x", "y"]}
 
 
-def test_a_number_in_one_file_and_a_word_in_another_is_text_as_it_was_written(tmp_path):
+def test_a_number_in_one_file_and_a_word_in_another_are_read_as_text(tmp_path):
     first, second = text_file(tmp_path / "1.csv", "a,b\n1.50,1\n"), text_file(tmp_path / "2.csv", "a,b\nx,1\n")
     assert texts(read_files([first, second])["a"]) == ["1.50", "x"]
 
 
-def test_zipped_and_plain_files_together(tmp_path):
+def test_compressed_and_plain_files_are_read_together(tmp_path):
     first, second = text_file(tmp_path / "1.csv", "a\n1\n"), text_file(tmp_path / "2.csv.gz", "a\n2\n")
-    assert plain(read_files([first, second])) == {"a": [1, 2]}
+    assert as_lists(read_files([first, second])) == {"a": [1, 2]}
 
 
 # SQL
@@ -540,8 +542,8 @@ def test_zipped_and_plain_files_together(tmp_path):
 
 def test_a_query_over_files_sees_them_as_data(tmp_path):
     path = text_file(tmp_path / "f.csv", "zip,n\n00501,1\n10001,2\n")
-    found = read_files(path, sql="SELECT zip, n * 2 AS twice FROM data ORDER BY n DESC; -- all", text=["zip"])
-    assert plain(found) == {"zip": ["10001", "00501"], "twice": [4, 2]}
+    result = read_files(path, sql="SELECT zip, n * 2 AS twice FROM data ORDER BY n DESC; -- all", text=["zip"])
+    assert as_lists(result) == {"zip": ["10001", "00501"], "twice": [4, 2]}
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -550,59 +552,59 @@ def test_a_query_over_files_sees_dates_and_booleans_as_such(ending, tmp_path):
         tmp_path / f"d.{ending}",
         "SELECT DATE '2024-01-31' + i::INTEGER AS d, i > 0 AS flag, 'x' AS t FROM range(2) AS r(i)",
     )
-    found = read_files(
+    result = read_files(
         path, sql="SELECT max(d) + INTERVAL 1 DAY AS next, bool_or(flag) AS some, any_value(t) AS t FROM data"
     )
-    assert found["next"].astype("datetime64[D]").astype(str).tolist() == ["2024-02-02"]
-    assert found["some"].tolist() == [True]
-    assert texts(found["t"]) == ["x"]
+    assert result["next"].astype("datetime64[D]").astype(str).tolist() == ["2024-02-02"]
+    assert result["some"].tolist() == [True]
+    assert texts(result["t"]) == ["x"]
 
 
-def test_a_query_over_json_sees_what_is_nested(tmp_path):
+def test_a_query_over_json_sees_nested_values(tmp_path):
     path = text_file(tmp_path / "n.json", '[{"user": {"first name": "Ann"}, "tags": ["a", "b"]}]')
-    assert plain(read_files(path, sql='SELECT "user"."first name" AS name, len(tags) AS n FROM data')) == {
+    assert as_lists(read_files(path, sql='SELECT "user"."first name" AS name, len(tags) AS n FROM data')) == {
         "name": ["Ann"],
         "n": [2],
     }
 
 
 @pytest.mark.parametrize("late", ["", "soon", "2024-02-30"])
-def test_a_late_word_makes_dates_texts(late, tmp_path):
+def test_a_late_word_turns_dates_into_texts(late, tmp_path):
     path = text_file(tmp_path / "late.csv", "d,n\n" + ",1\n" * 2000 + "2024-01-31,1\n" * 3000 + f"{late},1\n")
-    found = read_files(path)["d"]
-    assert isinstance(found, CodedColumn) == bool(late)
-    assert len(found) == 5001
+    result = read_files(path)["d"]
+    assert isinstance(result, CodedColumn) == bool(late)
+    assert len(result) == 5001
 
 
-def test_a_query_names_files_itself(tmp_path):
+def test_a_query_can_name_files(tmp_path):
     path = write(tmp_path / "f.parquet", "SELECT 1 AS a")
-    assert plain(read_files(sql=f"SELECT a + 1 AS b FROM '{path}'")) == {"b": [2]}
+    assert as_lists(read_files(sql=f"SELECT a + 1 AS b FROM '{path}'")) == {"b": [2]}
 
 
 def test_several_statements_and_comments(tmp_path):
     query = "CREATE TEMP TABLE t AS SELECT 'a;b' AS x; /* ; */ SELECT x FROM t -- the end;"
-    assert plain(read_files(sql=query)) == {"x": ["a;b"]}
+    assert as_lists(read_files(sql=query)) == {"x": ["a;b"]}
 
 
 def test_a_query_is_run_once():
-    found = read_files(sql="SELECT 'w' || (random() * 1e9)::BIGINT AS t, random() AS x FROM range(1000)")
-    assert (found["t"].codes >= 0).all()
+    result = read_files(sql="SELECT 'w' || (random() * 1e9)::BIGINT AS t, random() AS x FROM range(1000)")
+    assert (result["t"].codes >= 0).all()
 
 
 @pytest.mark.parametrize(
     "query", ["PIVOT (SELECT 'a' AS k, 2 AS v) ON k USING sum(v)", "WITH t AS (SELECT 2 AS a) FROM t", "VALUES (2)"]
 )
-def test_queries_of_other_forms(query):
+def test_queries_need_not_begin_with_select(query):
     assert [column.tolist() for column in read_files(sql=query).values()] == [[2]]
 
 
 def test_names_that_differ_in_case_are_two_columns_in_a_query():
-    assert plain(read_files(sql="SELECT 1 AS a, 'x' AS A")) == {"a": [1], "A": ["x"]}
+    assert as_lists(read_files(sql="SELECT 1 AS a, 'x' AS A")) == {"a": [1], "A": ["x"]}
 
 
 def test_a_query_does_not_see_python_variables():
     rows = pd.DataFrame({"a": [1]})
-    assert "Table with name rows does not exist" in refusal(FileError, sql="FROM rows")
+    assert "Table with name rows does not exist" in error_message(FileError, sql="FROM rows")
     assert len(rows) == 1
 
 
@@ -610,24 +612,25 @@ def test_a_query_does_not_see_python_variables():
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
-def test_only_the_columns_that_are_asked_for_are_read_in_their_order(ending, tmp_path):
+def test_only_the_named_columns_are_read_in_their_order(ending, tmp_path):
     path = write(tmp_path / f"c.{ending}", "SELECT 1 AS a, 'x' AS b, 2.5 AS c")
-    assert plain(read_files(path, columns=["c", "b"])) == {"c": [2.5], "b": ["x"]}
+    assert as_lists(read_files(path, columns=["c", "b"])) == {"c": [2.5], "b": ["x"]}
     assert column_names(path) == ["a", "b", "c"]
 
 
-def test_an_unknown_column_is_refused_with_the_nearest_name(tmp_path):
+def test_the_error_for_an_unknown_column_suggests_a_similar_name(tmp_path):
     path = write(tmp_path / "c.parquet", "SELECT 1 AS country, 2 AS Age")
     assert (
-        refusal(ColumnError, path, columns=["contry"]) == "no column 'contry' to use as data\nhint: did you mean 'country'?"
+        error_message(ColumnError, path, columns=["contry"])
+        == "no column 'contry' to use as data\nhint: did you mean 'country'?"
     )
-    assert "did you mean 'Age'?" in refusal(ColumnError, path, columns=["age"])
-    assert refusal(ColumnError, path, text=["Ages"]) == "no column 'Ages' to use as text\nhint: did you mean 'Age'?"
-    assert "named twice" in refusal(ColumnError, path, columns=["Age", "Age"])
+    assert "did you mean 'Age'?" in error_message(ColumnError, path, columns=["age"])
+    assert error_message(ColumnError, path, text=["Ages"]) == "no column 'Ages' to use as text\nhint: did you mean 'Age'?"
+    assert "named twice" in error_message(ColumnError, path, columns=["Age", "Age"])
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
-def test_hostile_column_names(ending, tmp_path):
+def test_unusual_column_names(ending, tmp_path):
     names = [name for name in HOSTILE_NAMES if name != "new\nline"]
     names += ["select", "c0", "r0", "place", "word", "t", "a\tb", "a.b", "$x", "{0}", 'q"']
     path = tmp_path / f"n.{ending}"
@@ -638,36 +641,36 @@ def test_hostile_column_names(ending, tmp_path):
         frame.to_csv(path, index=False)
     else:
         path.write_text(json.dumps(frame.astype(object).where(frame.notna(), None).to_dict("records")))
-    wanted = {name: [at, at + 1] for at, name in enumerate(names)} | {"text": ["x", None]}
-    assert plain(read_files(path)) == wanted
-    assert plain(read_files(path, columns=names[::-1], text=[names[7]]))[names[7]] == ["7", "8"]
-    assert column_names(path) == list(wanted)
+    expected = {name: [at, at + 1] for at, name in enumerate(names)} | {"text": ["x", None]}
+    assert as_lists(read_files(path)) == expected
+    assert as_lists(read_files(path, columns=names[::-1], text=[names[7]]))[names[7]] == ["7", "8"]
+    assert column_names(path) == list(expected)
 
 
-def test_a_name_twice_in_csv_is_refused(tmp_path):
+def test_a_duplicate_name_in_csv_is_rejected(tmp_path):
     path = text_file(tmp_path / "d.csv", "a,b,a\n1,2,3\n")
-    assert refusal(ColumnError, path).startswith(f"column name 'a' appears more than once in {str(path)!r}")
+    assert error_message(ColumnError, path).startswith(f"column name 'a' appears more than once in {str(path)!r}")
     with pytest.raises(ColumnError, match="more than once"):
         column_names(path)
-    assert "'A' appears more than once" in refusal(ColumnError, text_file(tmp_path / "e.csv", "a,b,A\n1,2,3\n"))
+    assert "'A' appears more than once" in error_message(ColumnError, text_file(tmp_path / "e.csv", "a,b,A\n1,2,3\n"))
 
 
-def test_a_name_twice_in_parquet_or_json_is_refused(tmp_path):
+def test_a_duplicate_name_in_parquet_or_json_is_rejected(tmp_path):
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "d.parquet")
-    assert "column name 'a' appears more than once" in refusal(ColumnError, tmp_path / "d.parquet")
-    assert "appears more than once" in refusal(ColumnError, text_file(tmp_path / "d.json", '{"a": 1, "A": 2}'))
-    assert "duplicate key" in refusal(FileError, text_file(tmp_path / "e.json", '{"a": 1, "a": 2}'))
+    assert "column name 'a' appears more than once" in error_message(ColumnError, tmp_path / "d.parquet")
+    assert "appears more than once" in error_message(ColumnError, text_file(tmp_path / "d.json", '{"a": 1, "A": 2}'))
+    assert "duplicate key" in error_message(FileError, text_file(tmp_path / "e.json", '{"a": 1, "a": 2}'))
 
 
-def test_a_name_twice_in_a_query_is_refused():
-    said = refusal(ColumnError, sql="SELECT 1 AS a, 2 AS a")
-    assert said.startswith("column name 'a' appears more than once")
+def test_a_duplicate_name_in_a_query_is_rejected():
+    message = error_message(ColumnError, sql="SELECT 1 AS a, 2 AS a")
+    assert message.startswith("column name 'a' appears more than once")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
-def test_a_name_that_ends_as_if_renamed_is_read(ending, tmp_path):
+def test_a_name_that_looks_renamed_by_duckdb_is_read(ending, tmp_path):
     path = write(tmp_path / f"u.{ending}", "SELECT 1 AS a, 2 AS a_1, 3 AS a_b, 4 AS _1")
-    assert plain(read_files(path)) == {"a": [1], "a_1": [2], "a_b": [3], "_1": [4]}
+    assert as_lists(read_files(path)) == {"a": [1], "a_1": [2], "a_b": [3], "_1": [4]}
 
 
 # Names of files
@@ -678,121 +681,121 @@ def test_a_name_that_ends_as_if_renamed_is_read(ending, tmp_path):
 def test_a_file_is_read_whatever_its_name(name, ending, tmp_path, monkeypatch):
     folder = tmp_path / name
     folder.mkdir()
-    wanted = write(tmp_path / f"plain.{ending}", "SELECT 1 AS a, 'x' AS t").rename(folder / f"{name}.{ending}")
+    expected = write(tmp_path / f"plain.{ending}", "SELECT 1 AS a, 'x' AS t").rename(folder / f"{name}.{ending}")
     for other in ("star.", "what.", "br1.", "a."):  # what the name would match as a pattern
         write(tmp_path / f"{other}{ending}", "SELECT 2 AS a, 'y' AS t").rename(folder / f"{other}{ending}")
-    assert plain(read_files(wanted)) == plain(read_files(str(wanted), sql="FROM data")) == {"a": [1], "t": ["x"]}
+    assert as_lists(read_files(expected)) == as_lists(read_files(str(expected), sql="FROM data")) == {"a": [1], "t": ["x"]}
     monkeypatch.chdir(folder)
-    assert plain(read_files(f"{name}.{ending}")) == {"a": [1], "t": ["x"]}
+    assert as_lists(read_files(f"{name}.{ending}")) == {"a": [1], "t": ["x"]}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files are bytes only there")
-def test_a_file_name_that_is_no_text_is_refused(tmp_path):
+def test_a_file_name_that_is_not_unicode_is_rejected(tmp_path):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv"))
     text_file(path, "a\n1\n")
-    assert refusal(FileError, path).endswith("\\udcff.csv' is not UTF-8 text\nhint: rename the file")
+    assert error_message(FileError, path).endswith("\\udcff.csv' is not UTF-8 text\nhint: rename the file")
 
 
-def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+def test_a_path_can_begin_with_a_tilde(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     text_file(tmp_path / "h.csv", "a\n1\n")
-    assert plain(read_files("~/h.csv")) == {"a": [1]}
+    assert as_lists(read_files("~/h.csv")) == {"a": [1]}
 
 
-def test_endings_in_capitals_and_zipped_files(tmp_path):
-    assert plain(read_files(text_file(tmp_path / "A.CSV", "a\n1\n"))) == {"a": [1]}
-    assert plain(read_files(text_file(tmp_path / "B.TSV.GZ", "a,b\tc\n1\tx\n"))) == {"a,b": [1], "c": ["x"]}
+def test_upper_case_suffixes_and_compressed_files(tmp_path):
+    assert as_lists(read_files(text_file(tmp_path / "A.CSV", "a\n1\n"))) == {"a": [1]}
+    assert as_lists(read_files(text_file(tmp_path / "B.TSV.GZ", "a,b\tc\n1\tx\n"))) == {"a,b": [1], "c": ["x"]}
 
 
-# What cannot be read
+# Files that cannot be read
 
 
-def test_a_missing_file_is_named_with_the_nearest_one(tmp_path):
+def test_the_error_for_a_missing_file_suggests_a_similar_one(tmp_path):
     text_file(tmp_path / "scores.csv", "a\n1\n")
-    said = refusal(FileError, tmp_path / "score.csv")
-    assert said == f"no file {str(tmp_path / 'score.csv')!r}\nhint: did you mean {str(tmp_path / 'scores.csv')!r}?"
-    assert f"looked in {str(tmp_path / 'no')!r}, which is no directory" in refusal(
+    message = error_message(FileError, tmp_path / "score.csv")
+    assert message == f"no file {str(tmp_path / 'score.csv')!r}\nhint: did you mean {str(tmp_path / 'scores.csv')!r}?"
+    assert f"looked in {str(tmp_path / 'no')!r}, which is no directory" in error_message(
         FileError, tmp_path / "no" / "scores.csv"
     )
-    assert "looked in" in refusal(FileError, tmp_path / "0.parquet")
-    assert "no file 'a\\x00b.csv'" in refusal(FileError, "a\x00b.csv")
+    assert "looked in" in error_message(FileError, tmp_path / "0.parquet")
+    assert "no file 'a\\x00b.csv'" in error_message(FileError, "a\x00b.csv")
 
 
-def test_no_file_is_guessed_that_is_unlike_the_one_named(tmp_path):
+def test_no_dissimilar_file_is_suggested(tmp_path):
     for name in ("x.csv", "ads.csv", "notes.md", "loans.parquet", "a.csv.gz"):
         text_file(tmp_path / name, "a\n1\n")
     for name in ("nope.csv", "day-*.csv", "ad[sz]s.csv", "note.csv", "bds.csv"):
-        assert "hint: looked in" in refusal(FileError, tmp_path / name), name
+        assert "hint: looked in" in error_message(FileError, tmp_path / name), name
     for name, near in (
         ("loans.csv", "loans.parquet"),
         ("Loans.csv", "loans.parquet"),
         ("X.csv", "x.csv"),
         ("a.csv", "a.csv.gz"),
     ):
-        assert f"hint: did you mean {str(tmp_path / near)!r}?" in refusal(FileError, tmp_path / name)
+        assert f"hint: did you mean {str(tmp_path / near)!r}?" in error_message(FileError, tmp_path / name)
 
 
-def test_a_pattern_without_a_match_is_refused(tmp_path):
-    assert refusal(FileError, f"{tmp_path}/*.csv").startswith(f"no file matches '{tmp_path}/*.csv'")
+def test_a_pattern_without_a_match_is_rejected(tmp_path):
+    assert error_message(FileError, f"{tmp_path}/*.csv").startswith(f"no file matches '{tmp_path}/*.csv'")
 
 
-def test_a_folder_is_refused_with_a_pattern_for_its_files(tmp_path):
+def test_the_error_for_a_directory_suggests_a_pattern(tmp_path):
     text_file(tmp_path / "f.csv", "a\n1\n")
     assert (
-        refusal(FileError, tmp_path)
+        error_message(FileError, tmp_path)
         == f"{str(tmp_path)!r} is a directory\nhint: name its files, as {str(tmp_path / '*.csv')!r}"
     )
 
 
 @pytest.mark.parametrize("name", ["f.xlsx", "f", "f.parquet.gz", "f.gz", ".csv", "f.csv.zip"])
-def test_an_unknown_ending_is_refused(name, tmp_path):
-    assert "cannot tell the format" in refusal(FileError, text_file(tmp_path / name, "a\n1\n"))
+def test_an_unknown_suffix_is_rejected(name, tmp_path):
+    assert "cannot tell the format" in error_message(FileError, text_file(tmp_path / name, "a\n1\n"))
 
 
 @pytest.mark.parametrize(
     "url", ["http://a.b/c.csv", "https://a.b/*.csv", "s3://a/b.parquet", "hf://datasets/x.csv", "file:///a.csv"]
 )
-def test_a_url_is_refused(url):
-    assert refusal(FileError, url) == f"trueup reads local files only; got {url!r}\nhint: download it first"
-    assert "local files only" in refusal(FileError, Path(url))
+def test_a_url_is_rejected(url):
+    assert error_message(FileError, url) == f"trueup reads local files only; got {url!r}\nhint: download it first"
+    assert "local files only" in error_message(FileError, Path(url))
 
 
-def test_a_url_in_a_query_fetches_nothing():
-    assert "requires the extension httpfs" in refusal(FileError, sql="FROM 'https://example.org/a.parquet'")
+def test_a_url_in_a_query_downloads_nothing():
+    assert "requires the extension httpfs" in error_message(FileError, sql="FROM 'https://example.org/a.parquet'")
 
 
-def test_files_of_several_formats_are_refused(tmp_path):
+def test_files_of_several_formats_are_rejected(tmp_path):
     both = [text_file(tmp_path / "a.csv", "a\n1\n"), text_file(tmp_path / "a.json", '{"a": 1}')]
-    assert refusal(FileError, both).startswith(
+    assert error_message(FileError, both).startswith(
         "files of different formats cannot be read together: 'csv' and 'json'\nhint: "
     )
 
 
-def test_a_file_named_twice_is_refused(tmp_path):
+def test_a_file_named_twice_is_rejected(tmp_path):
     path = text_file(tmp_path / "a.csv", "a\n1\n")
-    assert refusal(FileError, [path, f"{tmp_path}/*.csv"]).startswith(f"file {str(path)!r} is named twice\nhint: ")
+    assert error_message(FileError, [path, f"{tmp_path}/*.csv"]).startswith(f"file {str(path)!r} is named twice\nhint: ")
     other = tmp_path / "." / "sub" / ".." / path.name
     (tmp_path / "sub").mkdir()
-    assert "is named twice" in refusal(FileError, [path, other])
+    assert "is named twice" in error_message(FileError, [path, other])
 
 
-def test_files_of_several_separators_are_refused(tmp_path):
+def test_files_of_several_separators_are_rejected(tmp_path):
     both = [text_file(tmp_path / "1.csv", "a,b\n1,2\n"), text_file(tmp_path / "2.csv", "a;b\n1;2\n")]
-    assert "files of different separators cannot be read together: ',' and ';'" in refusal(FileError, both)
+    assert "files of different separators cannot be read together: ',' and ';'" in error_message(FileError, both)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json", "csv.gz"])
-def test_an_empty_file_is_refused(ending, tmp_path):
+def test_an_empty_file_is_rejected(ending, tmp_path):
     path = tmp_path / f"e.{ending}"
     path.touch()
-    assert refusal(FileError, path) == f"file {str(path)!r} is empty\nhint: was it written to the end?"
+    assert error_message(FileError, path) == f"file {str(path)!r} is empty\nhint: was it written to the end?"
 
 
 @pytest.mark.parametrize("content", ["\n", "\n\n", "\na,b\n1,2\n", ",,\n1,2,3\n"])
-def test_csv_without_a_header_is_refused(content, tmp_path):
-    assert "is blank\nhint: it must name the columns" in refusal(FileError, text_file(tmp_path / "h.csv", content))
-    assert "is blank" in refusal(FileError, text_file(tmp_path / "h.csv.gz", content))
+def test_csv_without_a_header_is_rejected(content, tmp_path):
+    assert "is blank\nhint: it must name the columns" in error_message(FileError, text_file(tmp_path / "h.csv", content))
+    assert "is blank" in error_message(FileError, text_file(tmp_path / "h.csv.gz", content))
 
 
 DAMAGED = {
@@ -814,25 +817,25 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_refused(name, tmp_path):
+def test_a_damaged_file_is_rejected(name, tmp_path):
     content, fact = DAMAGED[name]
     path = text_file(tmp_path / name, content)
-    said = refusal(FileError, path)
-    assert said.startswith(f"cannot read {str(path)!r}: ")
-    assert fact in said
-    assert "\nhint: " in said
+    message = error_message(FileError, path)
+    assert message.startswith(f"cannot read {str(path)!r}: ")
+    assert fact in message
+    assert "\nhint: " in message
     assert not {"sample_size", "strict_mode", "ignore_errors", "LINE 1", "records='auto'"} & set(
-        said.replace("(", " ").split()
+        message.replace("(", " ").split()
     )
 
 
 @pytest.mark.parametrize("ending", ["csv.gz", "json.gz"])
-def test_a_damaged_archive_is_refused(ending, tmp_path):
-    whole = gzip.compress(b"a,b\n1,2\n" * 1000 if "csv" in ending else b'{"a": 1}\n' * 1000)
-    for content in (whole[:-20], b"not an archive at all"):
+def test_a_damaged_archive_is_rejected(ending, tmp_path):
+    full = gzip.compress(b"a,b\n1,2\n" * 1000 if "csv" in ending else b'{"a": 1}\n' * 1000)
+    for content in (full[:-20], b"not an archive at all"):
         path = tmp_path / f"g.{ending}"
         path.write_bytes(content)
-        assert refusal(FileError, path).startswith(f"cannot read {str(path)!r}: ")
+        assert error_message(FileError, path).startswith(f"cannot read {str(path)!r}: ")
 
 
 @pytest.mark.parametrize(
@@ -851,66 +854,68 @@ def test_a_damaged_archive_is_refused(ending, tmp_path):
         ("SELECT '\ud800' AS a", "surrogates"),
     ],
 )
-def test_a_query_that_cannot_be_run_is_refused(query, fact, tmp_path, monkeypatch):
+def test_an_invalid_query_is_rejected(query, fact, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = refusal(FileError, sql=query)
-    assert said.startswith("cannot run the query: ")
-    assert fact in said
-    assert said.endswith(f"\nhint: {sql.HINTS['sql']}")
+    message = error_message(FileError, sql=query)
+    assert message.startswith("cannot run the query: ")
+    assert fact in message
+    assert message.endswith(f"\nhint: {sql.HINTS['sql']}")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("query", ["", "  ;", "-- nothing"])
-def test_an_empty_query_is_refused(query):
-    assert refusal(FileError, sql=query).startswith("the query is empty\nhint: ")
+def test_an_empty_query_is_rejected(query):
+    assert error_message(FileError, sql=query).startswith("the query is empty\nhint: ")
 
 
-def test_a_file_that_may_not_be_opened_is_refused(tmp_path, monkeypatch):
+def test_a_file_without_read_permission_is_rejected(tmp_path, monkeypatch):
     path = text_file(tmp_path / "p.csv", "a\n1\n")
 
     def forbidden(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", forbidden)
-    assert refusal(FileError, path) == f"cannot read {str(path)!r}: Permission denied\nhint: check the permissions on it"
+    assert (
+        error_message(FileError, path) == f"cannot read {str(path)!r}: Permission denied\nhint: check the permissions on it"
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+def test_a_pipe_is_rejected_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "p.csv")
-    assert "is not a file on disk" in refusal(FileError, tmp_path / "p.csv")
+    assert "is not a file on disk" in error_message(FileError, tmp_path / "p.csv")
 
 
-def test_arguments_that_make_no_sense_are_refused(tmp_path):
-    assert refusal(ArgumentError).startswith("neither a file nor a query was given\nhint: ")
-    assert refusal(ArgumentError, []).startswith("the list of files is empty\nhint: ")
-    assert refusal(ArgumentError, [3]) == "a file is named by a text or a Path; got 3"
+def test_invalid_arguments_are_rejected(tmp_path):
+    assert error_message(ArgumentError).startswith("neither a file nor a query was given\nhint: ")
+    assert error_message(ArgumentError, []).startswith("the list of files is empty\nhint: ")
+    assert error_message(ArgumentError, [3]) == "a file is named by a text or a Path; got 3"
     for threads in (0, -1, 1.5, True, "2"):
-        assert "threads must be an integer at least 1" in refusal(ArgumentError, sql="SELECT 1", threads=threads)
+        assert "threads must be an integer at least 1" in error_message(ArgumentError, sql="SELECT 1", threads=threads)
 
 
 # The connection
 
 
-def test_nothing_is_fetched_or_left_behind(tmp_path, monkeypatch):
+def test_nothing_is_downloaded_or_left_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    found = read_files(
+    result = read_files(
         sql="""SELECT current_setting('autoinstall_known_extensions') AS installs, current_setting('threads') AS threads,
                current_setting('autoload_known_extensions') AS loads, current_setting('temp_directory') AS spill""",
         threads=3,
     )
-    assert not found["installs"][0]
-    assert not found["loads"][0]
-    assert found["threads"].tolist() == [3]
-    assert found["spill"].levels[0].startswith(str(tmp_path))
-    refusal(FileError, sql="selec 1")
+    assert not result["installs"][0]
+    assert not result["loads"][0]
+    assert result["threads"].tolist() == [3]
+    assert result["spill"].levels[0].startswith(str(tmp_path))
+    error_message(FileError, sql="selec 1")
     assert not list(tmp_path.iterdir())
 
 
 def test_parquet_and_json_are_built_into_duckdb():
-    found = read_files(sql="SELECT extension_name AS name FROM duckdb_extensions() WHERE loaded")
-    assert {"parquet", "json"} <= set(found["name"].levels)
+    result = read_files(sql="SELECT extension_name AS name FROM duckdb_extensions() WHERE loaded")
+    assert {"parquet", "json"} <= set(result["name"].levels)
 
 
 def test_the_connection_is_closed_after_an_error(monkeypatch):
@@ -922,7 +927,7 @@ def test_the_connection_is_closed_after_an_error(monkeypatch):
         opened[0].execute("SELECT 1")
 
 
-def test_an_interrupted_query_is_an_interrupt(monkeypatch):
+def test_an_interrupted_query_raises_keyboard_interrupt(monkeypatch):
     def interrupted(*_):
         raise RuntimeError("Query interrupted")
 

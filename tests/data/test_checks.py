@@ -1,4 +1,4 @@
-"""Every bad input has a message a stranger understands: what, where, how many rows, what to do."""
+"""Every error about the input states what is wrong, where, in how many rows, and what to do."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "roles", "message"), CASES)
-def test_a_bad_input_is_refused_by_name(change, roles, message, frame):
+def test_invalid_input_is_rejected_by_name(change, roles, message, frame):
     data = frame({**GOOD, **change})
     with pytest.raises(TrueupError, match=message):
         read(data, **{"outcome": "y", "prediction": "p", **roles})
 
 
 @pytest.mark.parametrize(("change", "roles", "message"), CASES)
-def test_a_bad_input_in_a_dict_is_refused_with_the_same_words(change, roles, message):
+def test_invalid_input_in_a_dict_is_rejected_with_the_same_message(change, roles, message):
     data = {
         name: np.array(column, object) if None in column else np.array(column)
         for name, column in {**GOOD, **change}.items()
@@ -79,7 +79,7 @@ def test_a_bad_input_in_a_dict_is_refused_with_the_same_words(change, roles, mes
         read(data, **{"outcome": "y", "prediction": "p", **roles})
 
 
-def test_no_rows_are_refused(frame):
+def test_data_without_rows_is_rejected(frame):
     empty = frame({"y": [0.0], "p": [0.5]})
     with pytest.raises(DataError, match="the data has no rows"):
         read(empty[:0], outcome="y", prediction="p")
@@ -89,12 +89,12 @@ def test_no_rows_are_refused(frame):
         read(np.empty((0, 2)), outcome=1)
 
 
-def test_rows_that_all_fall_away_are_refused():
+def test_data_without_remaining_rows_is_rejected():
     with pytest.raises(DataError, match="no rows are left: 1 have no outcome and 1 have weight 0"):
         read({"y": [None, 1], "p": [0.5, 0.5], "w": [1, 0]}, outcome="y", prediction="p", weight="w", unlabelled="drop")
 
 
-def test_a_column_name_that_is_there_twice_is_refused():
+def test_a_duplicate_column_name_is_rejected():
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     twice = pd.DataFrame([[0, 0.5, 1, 2]], columns=["y", "p", "a", "a"])
     arrow = pa.Table.from_arrays([pa.array([0]), pa.array([0.5]), pa.array([1]), pa.array([2])], names=["y", "p", "a", "a"])
@@ -103,41 +103,41 @@ def test_a_column_name_that_is_there_twice_is_refused():
             read(data, outcome="y", prediction="p")
 
 
-def test_two_columns_whose_names_read_the_same_are_refused():
+def test_two_columns_with_the_same_text_as_name_are_rejected():
     with pytest.raises(ColumnError, match="column name '1' appears more than once"):
         read({**GOOD, 1: ["a", "b", "c", "d"], "1": ["e", "f", "g", "h"]}, outcome="y", prediction="p")
 
 
-def test_a_copy_of_a_rare_outcome_is_refused_though_it_begins_with_one_class():
+def test_a_copy_of_a_rare_outcome_is_rejected_though_it_begins_with_one_class():
     y = np.r_[np.zeros(900), np.ones(100)]
     data = {"y": y, "p": np.full(1000, 0.1), "leak": np.where(y == 1, "yes", "no"), "twin": np.where(y == 1, "u", "v")}
     with pytest.raises(ColumnError, match="columns 'leak', 'twin' are identical to the outcome"):
         read(data, outcome="y", prediction="p")
 
 
-def test_columns_of_unequal_length_are_refused():
+def test_columns_of_unequal_length_are_rejected():
     with pytest.raises(ColumnError, match="the columns must have equal lengths: 'y' has 2, 'p' has 3"):
         read({"y": [0, 1], "p": [0.1, 0.2, 0.3]}, outcome="y", prediction="p")
 
 
-def test_a_dict_of_something_else_is_refused():
+def test_a_dict_without_arrays_is_rejected():
     with pytest.raises(ColumnError, match="column 'y' must be an array; got int"):
         read({"y": 3, "p": [0.5]}, outcome="y", prediction="p")
 
 
-@pytest.mark.parametrize("thing", [3, "frame.csv", [1, 2]])
-def test_what_is_no_frame_is_refused(thing):
+@pytest.mark.parametrize("value", [3, "frame.csv", [1, 2]])
+def test_data_that_is_no_frame_is_rejected(value):
     with pytest.raises(ColumnError, match="cannot read data of type"):
-        read(thing, outcome="y", prediction="p")
+        read(value, outcome="y", prediction="p")
 
 
-def test_a_lazy_frame_is_told_to_collect():
+def test_the_error_for_a_lazy_frame_suggests_collect():
     pl = pytest.importorskip("polars")
     with pytest.raises(ColumnError, match=r"call \.collect\(\) on it first"):
         read(pl.LazyFrame(GOOD), outcome="y", prediction="p")
 
 
-def test_a_nested_column_is_refused_only_when_it_is_read():
+def test_a_nested_column_is_rejected_only_when_it_is_read():
     pl = pytest.importorskip("polars")
     data = pl.DataFrame({**GOOD, "many": [[1], [2], [3], [4]]})
     with pytest.raises(ColumnError, match="column 'many' has a type that trueup does not read"):
@@ -147,7 +147,7 @@ def test_a_nested_column_is_refused_only_when_it_is_read():
         read({**GOOD, "many": np.array([[1], [2], [3], [4], None], object)[:4]}, outcome="y", prediction="p")
 
 
-def test_a_two_level_copy_of_the_outcome_is_refused_under_any_name(frame):
+def test_a_renamed_copy_of_the_outcome_is_rejected(frame):
     y = [0, 1] * 50
     data = frame({"y": y, "p": [0.5] * 100, "answer": ["yes" if v else "no" for v in y]})
     with pytest.raises(ColumnError, match="column 'answer' is identical to the outcome"):
@@ -197,24 +197,24 @@ def test_an_identifier_is_left_out_with_a_warning(frame):
         ({"outcome": None}, "an audit needs the outcome"),
     ],
 )
-def test_a_bad_argument_of_audit_is_refused_by_name(arguments, message, scored):
+def test_invalid_audit_arguments_are_rejected_by_name(arguments, message, scored):
     with pytest.raises(TrueupError, match=message):
         tu.audit(scored, **{"outcome": "y", "prediction": "p", **arguments})
 
 
-def test_roles_beside_a_table_are_refused(scored):
+def test_roles_cannot_be_passed_with_a_table(scored):
     table = read(scored, outcome="y", prediction="p")
-    for more in ({"outcome": "y"}, {"categorical": ["age"]}):
+    for extra in ({"outcome": "y"}, {"categorical": ["age"]}):
         with pytest.raises(ArgumentError, match="a Table already has its roles"):
-            tu.audit(table, **more)
+            tu.audit(table, **extra)
 
 
-def test_a_frame_like_nothing_is_refused():
+def test_frame_like_rejects_values_that_are_no_frame():
     with pytest.raises(ArgumentError, match="cannot make a frame like int"):
         frame_like({"a": np.array([1])}, like=3)
 
 
-def test_errors_survive_a_trip_between_processes():
+def test_errors_can_be_pickled():
     for kind in (DataError, MissingPackageError):
         back = pickle.loads(pickle.dumps(kind("no", hint="yes")))
         assert (type(back), str(back), back.hint) == (kind, "no\nhint: yes", "yes")
