@@ -136,7 +136,8 @@ def replace_file(path: str | os.PathLike[str], content: Iterable[bytes], *, exam
             with target.open("wb") as stream:
                 stream.writelines(content)
         else:
-            _replace(target, content)
+            with replacing(target) as temporary, temporary.open("wb") as stream:
+                stream.writelines(content)
     except (OSError, ValueError) as error:
         raise cannot_write(given, error, example=example) from error
     return given
@@ -171,24 +172,30 @@ def cannot_write(path: Path, error: OSError | ValueError, *, example: str) -> Fi
     return FileError(f"cannot write {name}: {_reason(error)}", hint="choose another name or place")
 
 
-def _replace(target: Path, content: Iterable[bytes]) -> None:
-    """Write a temporary file beside the target, then rename it to the target."""
+unfinished: set[Path] = set()  # temporary files, to be removed if the process has to be terminated
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary file beside the target, which replaces it at the end of the block or is removed after an error."""
     temporary = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
     permissions = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    unfinished.add(temporary)
     try:
         # A new file has the permissions of the umask; the replacement of a private file is private from its first byte.
         temporary.touch(mode=0o666 if permissions is None else 0o600, exist_ok=False)
-        with temporary.open("wb") as stream:
-            stream.writelines(content)
-            stream.flush()
-            if permissions is not None:
-                temporary.chmod(permissions)
+        yield temporary
+        if permissions is not None:
+            temporary.chmod(permissions)
+        with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)  # noqa: PTH105  (the same call; tests make it fail by this name)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    finally:
+        unfinished.discard(temporary)
     # The new name survives a power failure only once the directory is on disk; not every system supports that.
     with contextlib.suppress(OSError):
         parent = os.open(target.parent, os.O_RDONLY)

@@ -92,7 +92,7 @@ def test_several_classes_and_amounts_are_explained(workdir, capsys):
         (["binary.trueup", "--row", "[0.2]"], "--row must be one JSON object; got [0.2]"),
         (["binary.trueup", "--row", '{"country": "BR"}'], "--row has no value for the prediction 'p'"),
         (["binary.trueup", "--row", '{"p": 1.2}'], "prediction 'p' must be a probability in [0, 1]; got 1.2"),
-        (["binary.trueup", "--row", '{"p": "high"}'], "prediction 'p' must be a finite number; got 'high'"),
+        (["binary.trueup", "--row", '{"p": "high"}'], "--row: 'p' must be a number; got 'high'"),
         (["binary.trueup", "--row", '{"p": 0.2, "age": "old"}'], "age"),
         (["binary.trueup", "--row", '{"p": 0.2, "age": [1]}'], "--row has several values for 'age'"),
         (["binary.trueup", "--row", '{"p": 0.2, "day": "May"}'], "--row: 'day' must be a date; got 'May'"),

@@ -27,18 +27,7 @@ SUCCESS, INVALID_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 2, 3, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments; by default those of the process.
-
-    Returns
-    -------
-    int
-        0 success; 1 ``--fail-if`` found what it names; 2 invalid input or usage; 3 an error in trueup; 130 interrupted.
-    """
+    """Run the command and return its exit code, as listed in `trueup audit --help`."""
     arguments: argparse.Namespace | None = None
     try:
         parser = build_parser()

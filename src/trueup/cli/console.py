@@ -13,22 +13,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import TracebackType
 
 PROGRESS_DELAY_S = 1.0
 INTERRUPT_GRACE_S = 3.0  # after Ctrl-C, before compiled code that does not react is terminated
-unfinished: set[Path] = set()  # temporary files to remove if the process has to be terminated
 
 
 def printable(text: str) -> str:
-    r"""Replace control characters, which could steer a terminal; keep line ends.
-
-    Examples
-    --------
-    >>> printable("a\x1b[31mb\nc")
-    'a·[31mb\nc'
-    """
+    r"""Replace control characters, which could steer a terminal; keep line ends."""
     return "".join(letter if letter == "\n" or letter.isprintable() else "·" for letter in text)
 
 
@@ -226,6 +218,8 @@ def _listen(read_end: int, done: threading.Event) -> None:
         if signal.SIGINT in signals and not done.wait(INTERRUPT_GRACE_S):
             if sys.stderr is not None and sys.stderr.isatty():
                 sys.stderr.write("\x1b[?25h\n")  # show the cursor, which a progress bar hides
+            from trueup.storage import unfinished
+
             for path in list(unfinished):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.model import Model
     from trueup.cli.tables import TextTable
-    from trueup.data.schema import Feature
 
 ROW_HINT = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
@@ -124,35 +123,22 @@ def _parse_row(text: str) -> dict[str, Any]:
 
 def _convert_row(row: dict[str, Any], model: Model) -> dict[str, Any]:
     """Convert every value to the type of its column: numbers and dates may be given as text."""
-    schema = model.schema
-    for name in schema.prediction:
+    for name in model.schema.prediction:
         if row.get(name) is None:
             hint = ROW_HINT.replace('"p"', f'"{name}"')
             raise ArgumentError(f"--row has no value for the prediction {name!r}", hint=hint)
-    converted = {name: _to_number(row[name]) for name in schema.prediction}
-    converted |= {feature.name: _to_type(row[feature.name], feature) for feature in schema.features if feature.name in row}
-    return {**row, **converted}
-
-
-def _to_type(value: Any, feature: Feature) -> Any:
-    if isinstance(value, (list, dict)):
-        raise DataError(f"--row has several values for {feature.name!r}", hint="give one: a text, a number or null")
-    if feature.kind == "numeric":
-        return _to_number(value)
-    if feature.kind == "date" and isinstance(value, str):
+    kinds = dict.fromkeys(model.schema.prediction, "numeric")
+    kinds |= {feature.name: feature.kind for feature in model.schema.features}
+    converted = dict(row)
+    for name, kind in kinds.items():
+        value = row.get(name)
+        if isinstance(value, (list, dict)):
+            raise DataError(f"--row has several values for {name!r}", hint="give one: a text, a number or null")
+        if not isinstance(value, str) or kind == "categorical":
+            continue
         try:
-            return np.datetime64(value)
+            converted[name] = float(value) if kind == "numeric" else np.datetime64(value)
         except ValueError:
-            raise DataError(
-                f"--row: {feature.name!r} must be a date; got {value!r}", hint="write it as 2024-01-31"
-            ) from None
-    return value
-
-
-def _to_number(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value  # raises later, with the name of the column
-    return value
+            what, hint = ("a number", "write it as 0.5") if kind == "numeric" else ("a date", "write it as 2024-01-31")
+            raise DataError(f"--row: {name!r} must be {what}; got {value!r}", hint=hint) from None
+    return converted

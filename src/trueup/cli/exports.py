@@ -182,15 +182,7 @@ def _digest(path: Path, progress: console.ProgressDisplay, done: int, total: int
 
 
 def shareable_command(words: Sequence[str]) -> str:
-    """Return a command without queries that may contain credentials, and without the path of the home directory.
-
-    Examples
-    --------
-    >>> shareable_command(["audit", "my scores.csv", "--outcome", "y"])
-    "trueup audit 'my scores.csv' --outcome y"
-    >>> shareable_command(["audit", "--sql", "ATTACH 'host=db password=x' AS db; FROM db.scores"])
-    "trueup audit --sql '(omitted: it may contain a password or a key)'"
-    """
+    """Return a command without queries that may contain credentials, and without the path of the home directory."""
     shown = []
     previous = ""
     for word in words:

@@ -246,7 +246,7 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
         corrected[rows] = calibrator.held_out_.p
         return {f"{prediction}_trueup": corrected}
 
-    with io.replacing(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
+    with io.replacing_file(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
         return add_columns(
             arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(calibrator.model_),
             text=text_columns(calibrator.model_.schema), written=format_to_write(arguments.held_out), some=rows,

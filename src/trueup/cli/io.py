@@ -8,8 +8,6 @@ import glob
 import json
 import os
 import re
-import secrets
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from trueup.data.paths import FORMATS, find_files
 from trueup.data.scan import scan
 from trueup.data.sql import column_names, quote, read_files
 from trueup.errors import ArgumentError, DataError
-from trueup.storage import cannot_write, check_writable, write_text
+from trueup.storage import cannot_write, check_writable, replacing, write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -83,13 +81,7 @@ class InputRows:
 
 
 def split_names(lists: Sequence[str]) -> list[str]:
-    """Split lists at their commas.
-
-    Examples
-    --------
-    >>> split_names(["a, b,", "c"])
-    ['a', 'b', 'c']
-    """
+    """Split lists at their commas."""
     return [name.strip() for text in lists for name in text.split(",") if name.strip()]
 
 
@@ -97,9 +89,6 @@ def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
     """Parse ``--bins``: specifications of single columns, and of all others under the key ``...``.
 
     Edges stay text, because the type of the column determines whether they are numbers or dates.
-
-    >>> parse_bins(["20", "age=18:30:50", "opened=month", "income=5", "term=24:"])
-    {Ellipsis: 20, 'age': ['18', '30', '50'], 'opened': 'month', 'income': 5, 'term': ['24']}
     """
     bins: dict[Any, Any] = {...: DEFAULT_BINS}
     for spec in specs or ():
@@ -175,13 +164,7 @@ def _positive_query(arguments: argparse.Namespace, outcome: str) -> str:
 
 
 def encode_positive(column: Any, positive: str, name: str) -> FloatArray:
-    """Encode an outcome: 1 for the positive value, 0 for every other, NaN where it is missing.
-
-    Examples
-    --------
-    >>> encode_positive(np.array([2.0, 1.0, np.nan, 2.0]), "2", "y")
-    array([ 1.,  0., nan,  1.])
-    """
+    """Encode an outcome: 1 for the positive value, 0 for every other, NaN where it is missing."""
     raw = open_mapping({name: column}).fetch(name)
     coded = raw.categories()
     spellings = [positive, positive.lower()] if raw.kind == "flag" else [positive]
@@ -227,8 +210,7 @@ def check_outputs(outputs: Iterable[tuple[str | None, str]], sources: Iterable[s
             continue
         check_writable(path, example=example)
         output = Path(path)
-        with _raising_file_errors(output, example):
-            same = any(output.exists() and Path(source).exists() and output.samefile(source) for source in inputs)
+        same = any(output.exists() and Path(source).exists() and output.samefile(source) for source in inputs)
         if output.exists() and not output.is_file():
             raise ArgumentError(f"{path} is not a regular file", hint=f"name a file, such as {example}")
         if same:
@@ -239,37 +221,13 @@ def check_outputs(outputs: Iterable[tuple[str | None, str]], sources: Iterable[s
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, example: str) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` at the end of the block, or is removed after an error.
-
-    A symbolic link keeps pointing to its file, and a replaced file keeps its permissions.
-    """
-    target = Path(os.path.realpath(path))
-    temporary = target.parent / f".trueup-{secrets.token_hex(8)}.tmp"
-    console.unfinished.add(temporary)
+def replacing_file(path: str, *, example: str) -> Iterator[Path]:
+    """Yield a temporary path that replaces ``path``, or the file it links to, at the end of the block."""
     try:
-        with _raising_file_errors(Path(path), example):
-            mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-            temporary.touch(mode=0o666 if mode is None else 0o600, exist_ok=False)
-        yield temporary
-        with _raising_file_errors(Path(path), example):
-            if mode is not None:
-                temporary.chmod(mode)
-            with temporary.open("rb") as stream:
-                os.fsync(stream.fileno())
-            temporary.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        console.unfinished.discard(temporary)
-
-
-@contextlib.contextmanager
-def _raising_file_errors(path: Path, example: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise cannot_write(path, error, example=example) from error
+        with replacing(Path(os.path.realpath(path))) as temporary:
+            yield temporary
+    except OSError as error:
+        raise cannot_write(Path(path), error, example=example) from error
 
 
 def write_json(path: str, data: dict[str, Any]) -> None:
@@ -286,14 +244,7 @@ def write_chunks(path: str, chunks: Iterable[str]) -> None:
 
 
 def file_size(path: str | Path) -> str:
-    """Return the size of a file with its unit.
-
-    Examples
-    --------
-    >>> import os
-    >>> file_size(os.devnull)
-    '0 bytes'
-    """
+    """Return the size of a file with its unit."""
     size = float(Path(path).stat().st_size)
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:

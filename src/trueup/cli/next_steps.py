@@ -25,13 +25,7 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def option_name(parameter: str) -> str:
-    """Return the option of a parameter.
-
-    Examples
-    --------
-    >>> option_name("min_rows"), option_name("random_state")
-    ('--min-rows', '--seed')
-    """
+    """Return the option of a parameter."""
     return f"--{OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
 
 
@@ -39,11 +33,6 @@ def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]]
     """Return a setting as words of a command line, none if it is None or the default.
 
     Column lists are joined by commas unless a name contains one.
-
-    Examples
-    --------
-    >>> option_words("by", ["age", "sex"]), option_words("by", ["age", "b,c"]), option_words("cost_tp", -2.0)
-    (['--by', 'age,sex'], ['--by', 'age', '--by', 'b,c'], ['--cost-tp=-2'])
     """
     if value is None or (parameter, value) in defaults:
         return []

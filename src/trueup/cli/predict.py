@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             first += len(scores)
             return dict(zip(names, scores.reshape(len(scores), len(names)).T, strict=True))
 
-        with io.replacing(arguments.output, example=EXAMPLE) as temporary:
+        with io.replacing_file(arguments.output, example=EXAMPLE) as temporary:
             rows = add_columns(
                 arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
                 text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,

@@ -150,7 +150,7 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
         from trueup.reports.figures import draw_cost_curve
 
         figure = draw_cost_curve(evaluation.best).figure
-        with io.replacing(path, example=PICTURE_EXAMPLE) as temporary:
+        with io.replacing_file(path, example=PICTURE_EXAMPLE) as temporary:
             figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)  # type: ignore[union-attr]
         return f"wrote {path}"
     name = _action_column(arguments)
@@ -162,7 +162,7 @@ def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace)
         actions[known] = evaluation.rule.apply(score[known])
         return {name: actions}
 
-    with io.replacing(path, example=ROWS_EXAMPLE) as temporary:
+    with io.replacing_file(path, example=ROWS_EXAMPLE) as temporary:
         rows = add_columns(
             arguments.files or None, temporary, make, sql=arguments.sql, roles={"prediction": [evaluation.prediction]},
             written=format_to_write(path), threads=arguments.threads,
