@@ -1,4 +1,4 @@
-"""One browser for all tests here, and the pages that it opens: small audits of simulated rows."""
+"""One browser for all tests, and the pages it opens: small audits of simulated rows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HOSTILE = (
 COLUMN = "<i>col\"umn'</i>{{7*7}}</script>"
 
 
-def lacking(what: str) -> None:
-    """Leave the tests out where something is not installed, with the reason; in CI that is a failure."""
+def skip_without(what: str) -> None:
+    """Skip tests if something is not installed; fail in CI."""
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}; in CI nothing may be left out", pytrace=False)
+        pytest.fail(f"{what}; no test may be skipped in CI", pytrace=False)
     pytest.skip(what)
 
 
@@ -39,7 +39,7 @@ def lacking(what: str) -> None:
 def browser():
     program = find_browser()
     if program is None:
-        lacking("no browser: install chromium, or name one in TRUEUP_CHROMIUM")
+        skip_without("no browser: install chromium, or name one in TRUEUP_CHROMIUM")
     started = Browser(program)
     yield started
     started.close()
@@ -47,11 +47,11 @@ def browser():
 
 @pytest.fixture(scope="session")
 def axe():
-    """The text of axe-core: `make axe` installs it beside Python with npm; TRUEUP_AXE names another."""
+    """Return the source of axe-core, installed by `make axe` or named by TRUEUP_AXE."""
     beside = Path(sys.prefix, "axe", "node_modules", "axe-core", "axe.min.js")
     path = Path(os.environ.get("TRUEUP_AXE") or beside)
     if not path.is_file():
-        lacking(f"no axe-core at {path}: `make axe` installs it with npm, or name its axe.min.js in TRUEUP_AXE")
+        skip_without(f"no axe-core at {path}: `make axe` installs it with npm, or name its axe.min.js in TRUEUP_AXE")
     return path.read_text(encoding="utf-8")
 
 
@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def found():
-    """An audit with segments off and segments within chance."""
+    """Audit rows with miscalibrated segments and others."""
     return audit(loans(), by=["region", "product", "employment"], depth=2, min_rows=1500)
 
 
@@ -104,14 +104,14 @@ def health(found, folder):
 
 @pytest.fixture(scope="session")
 def demo(folder):
-    """The page that `trueup demo` writes."""
+    """Write the page of `trueup demo`."""
     path = folder / "demo.html"
     assert main(["demo", "--rows", "6000", "--output", str(path)]) == 0
     return path
 
 
 def named_rows(column: str, values: tuple[str, ...]) -> dict:
-    """Rows of which many are off, with given names: the numbers are the same whatever the names."""
+    """Make miscalibrated rows with these names; the numbers do not depend on the names."""
     random = np.random.default_rng(0)
     rows = 300 * len(values)
     p = random.uniform(0.1, 0.4, rows)
@@ -122,13 +122,13 @@ def named_rows(column: str, values: tuple[str, ...]) -> dict:
 
 @pytest.fixture(scope="session")
 def wild():
-    """An audit whose columns and values are made to break a page."""
+    """Audit rows whose column and value names try to break a page."""
     return audit(named_rows(COLUMN, HOSTILE), by=[COLUMN, f"{COLUMN} too"])
 
 
 @pytest.fixture(scope="session")
 def tame():
-    """The same numbers under names that break nothing."""
+    """Audit the same numbers under harmless names."""
     return audit(named_rows("column", tuple("abcdefghij")), by=["column", "column too"])
 
 
@@ -144,7 +144,7 @@ def tame_page(tame, folder):
 
 @pytest.fixture(scope="session")
 def many():
-    """An audit of a thousand segments and more."""
+    """Audit more than a thousand segments."""
     random = np.random.default_rng(1)
     rows = 60_000
     p = random.uniform(0.05, 0.6, rows)

@@ -1,8 +1,7 @@
-"""A real browser, driven over a pipe in the DevTools protocol.
+"""A browser driven over a pipe in the DevTools protocol.
 
-The browser reads commands from its descriptor 3 and answers on 4 (``--remote-debugging-pipe``), one JSON text after another with
-a zero byte between them. So there is no port to find free, no driver to keep at the browser's version, and no package to
-install; and a browser whose pipe is closed ends by itself, however the tests end.
+The browser reads commands from descriptor 3 and answers on 4 (``--remote-debugging-pipe``), JSON texts separated by zero bytes.
+This needs no free port, no driver and no package, and a browser whose pipe is closed exits by itself.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
-PATIENCE = 30.0
+TIMEOUT = 30.0
 FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
-    # Nothing of the browser's own may go out, and nothing that a page asks for may be found.
+    # No traffic of the browser itself, and no host can be resolved.
     "--disable-background-networking", "--disable-sync", "--disable-component-update", "--disable-default-apps",
     "--disable-extensions", "--disable-domain-reliability", "--disable-client-side-phishing-detection", "--disable-quic",
     "--disable-breakpad", "--metrics-recording-only", "--no-pings", "--password-store=basic", "--use-mock-keychain",
     "--disable-features=OptimizationHints,MediaRouter,Translate,InterestFeedContentSuggestions,AutofillServerCommunication",
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    # A shared memory of 64 MB, as in many containers, is too small; and a page in the background is to run at full speed.
+    # Containers often have only 64 MB of shared memory; pages in the background must run at full speed.
     "--disable-dev-shm-usage", "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
     "--hide-scrollbars", "--force-color-profile=srgb", "--window-size=1280,900",
 )  # fmt: skip
@@ -40,13 +39,13 @@ class BrowserError(Exception):
 
 
 def find_browser() -> str | None:
-    """Give the path of a browser: the one that TRUEUP_CHROMIUM names, or one on the path."""
+    """Return the path of a browser: TRUEUP_CHROMIUM, or one on the search path."""
     named = os.environ.get("TRUEUP_CHROMIUM")
     return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One headless browser with a profile of its own, which goes when it is closed."""
+    """A headless browser with a temporary profile."""
 
     def __init__(self, program: str) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="trueup-browser-", ignore_cleanup_errors=True)
@@ -65,7 +64,7 @@ class Browser:
     def _start(self, program: str) -> None:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        # Out of the way of 3 and 4, which one of them may be.
+        # Move away from 3 and 4, which may be among them.
         far = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (theirs_in, theirs_out)]
         home = Path(self._home.name)
         flags = [*FLAGS, f"--user-data-dir={home / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
@@ -86,7 +85,7 @@ class Browser:
             os.close(end)
 
     def call(self, method: str, session: str | None = None, /, **parameters) -> dict:
-        """Send a command and wait for its answer; what happens meanwhile is noted by the page it happens to."""
+        """Send a command and wait for its answer; events in between are recorded by their page."""
         self._last += 1
         mine = self._last
         message = {"id": mine, "method": method, "params": parameters, **({"sessionId": session} if session else {})}
@@ -97,13 +96,13 @@ class Browser:
             raise BrowserError(f"{method}: {answer['error']}")
         return answer["result"]
 
-    def wait(self, done, what: str, patience: float = PATIENCE) -> None:
-        """Take messages until something is so."""
-        until = time.monotonic() + patience
+    def wait(self, done, what: str, timeout: float = TIMEOUT) -> None:
+        """Read messages until ``done()``."""
+        until = time.monotonic() + timeout
         while not done():
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._in], [], [], left)[0]:
-                raise BrowserError(f"no answer in {patience:g} s: {what}")
+                raise BrowserError(f"no answer in {timeout:g} s: {what}")
             self._read()
 
     def _write(self, data: bytes) -> None:
@@ -127,19 +126,19 @@ class Browser:
             if "id" in message:
                 self._answers[message["id"]] = message
             elif page := self._pages.get(message.get("sessionId", "")):
-                page.note(message["method"], message["params"])
+                page.record(message["method"], message["params"])
 
     def _gone(self) -> BrowserError:
         said = self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
-        return BrowserError(f"the browser has ended; its last words:\n{said}")
+        return BrowserError(f"the browser has exited; its last output:\n{said}")
 
     def send(self, method: str, session: str, **parameters) -> None:
-        """Send a command whose answer nobody waits for."""
+        """Send a command without waiting for its answer."""
         self._write(json.dumps({"id": 0, "method": method, "params": parameters, "sessionId": session}).encode() + b"\0")
 
     @contextlib.contextmanager
     def page(self, path: Path | None = None, **looks):
-        """Give a new empty tab in a profile of its own; with a path, after that file was opened in it."""
+        """Yield a new tab in its own profile, with a file opened if a path is given."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -154,7 +153,7 @@ class Browser:
             self.call("Target.disposeBrowserContext", browserContextId=context)
 
     def close(self) -> None:
-        """Ask the browser to end, and end it by its own process id where it does not."""
+        """Close the browser, and kill its process group if it does not exit."""
         with contextlib.suppress(BrowserError, OSError):
             self.call("Browser.close")
         for end in (self._out, self._in):
@@ -164,8 +163,8 @@ class Browser:
             self._ended(10)
         self._home.cleanup()
 
-    def _ended(self, patience: float) -> bool:
-        until = time.monotonic() + patience
+    def _ended(self, timeout: float) -> bool:
+        until = time.monotonic() + timeout
         while time.monotonic() < until:
             if os.waitpid(self._pid, os.WNOHANG)[0]:
                 return True
@@ -174,41 +173,41 @@ class Browser:
 
 
 class Page:
-    """A tab, and what was seen in it: requests, complaints and dialogs."""
+    """A tab with its recorded requests, errors and dialogs."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self._loaded = 0
         self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.dialogs: list[str] = []
 
     def call(self, method: str, **parameters) -> dict:
         """Send a command to this tab."""
         return self._browser.call(method, self._session, **parameters)
 
-    def note(self, event: str, told: dict) -> None:
-        """Keep what a test may ask about."""
+    def record(self, event: str, parameters: dict) -> None:
+        """Record an event."""
         if event == "Page.loadEventFired":
             self._loaded += 1
         elif event == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(parameters["request"]["url"])
         elif event == "Page.javascriptDialogOpening":
-            self.dialogs.append(told["message"])
+            self.dialogs.append(parameters["message"])
             self._browser.send("Page.handleJavaScriptDialog", self._session, accept=False)
         elif event == "Runtime.exceptionThrown":
-            thrown = told["exceptionDetails"]
-            self.complaints.append(thrown.get("exception", {}).get("description") or thrown["text"])
-        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(" ".join(str(item.get("value", item.get("description"))) for item in told["args"]))
-        elif event == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(told["entry"]["text"])
+            thrown = parameters["exceptionDetails"]
+            self.errors.append(thrown.get("exception", {}).get("description") or thrown["text"])
+        elif event == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.errors.append(" ".join(str(item.get("value", item.get("description"))) for item in parameters["args"]))
+        elif event == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.errors.append(parameters["entry"]["text"])
         elif event == "Audits.issueAdded":
-            self.complaints.append(json.dumps(told["issue"]))
+            self.errors.append(json.dumps(parameters["issue"]))
 
     def prepare(self, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
-        """Watch everything, cut the network, and set how the page is looked at."""
+        """Record all events, disable the network, and set size and colour scheme."""
         for domain in ("Page", "Runtime", "Network", "Log", "Audits"):
             self.call(f"{domain}.enable")
         self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
@@ -218,11 +217,11 @@ class Page:
             self.call("Emulation.setScriptExecutionDisabled", value=True)
 
     def size(self, width: int, height: int = 900) -> None:
-        """Set the size of the window; a narrow one is a phone."""
+        """Set the size of the window; a narrow window is a phone."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
 
     def look(self, *, dark: bool = False, media: str = "screen") -> None:
-        """Set what the reader prefers, and whether the page is on a screen or in print."""
+        """Set the preferred colour scheme and the medium."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
@@ -235,7 +234,7 @@ class Page:
         self._browser.wait(lambda: self._loaded > before, f"loading {path.name}")
 
     def do(self, script: str, *values):
-        """Run the body of a function in the page with some values as `given`, and give what it returns."""
+        """Run the body of a function in the page with the values as `given`, and return its result."""
         source = f"(async (given) => {{ {script} }})({json.dumps(list(values))})"
         answer = self.call("Runtime.evaluate", expression=source, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
@@ -243,11 +242,11 @@ class Page:
         return answer["result"].get("value")
 
     def settle(self) -> None:
-        """Wait until what was asked for is on the screen."""
+        """Wait until the page is redrawn."""
         self.do("await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));")
 
     def click(self, selector: str) -> None:
-        """Click with the mouse in the middle of the first thing of a kind, which must be there to be hit."""
+        """Click in the middle of the first matching element, which must be visible."""
         spot = self.do(
             "const one = document.querySelector(given[0]); if (!one) { return null; }"
             "one.scrollIntoView({block: 'center', inline: 'center'}); const box = one.getBoundingClientRect();"
@@ -262,7 +261,7 @@ class Page:
         self.settle()
 
     def press(self, key: str) -> None:
-        """Press and let go of a key: Enter, Tab, Escape or a space."""
+        """Press a key: Enter, Tab, Escape or space."""
         codes = {"Enter": (13, "\r", "Enter"), "Tab": (9, "", "Tab"), " ": (32, " ", "Space"), "Escape": (27, "", "Escape")}
         number, text, code = codes[key]
         common = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
@@ -271,7 +270,7 @@ class Page:
         self.settle()
 
     def type(self, selector: str, text: str) -> None:
-        """Write into a field as a person does; what was in it goes."""
+        """Replace the content of a field by typing."""
         self.click(selector)
         self.do("document.querySelector(given[0]).select();", selector)
         self.call("Input.insertText", text=text)
@@ -283,7 +282,7 @@ class Page:
         return base64.b64decode(self.call("Page.printToPDF", **paper, **settings)["data"])
 
     def shot(self, path: Path) -> Path:
-        """Keep a picture of the whole page: for a person to look at."""
+        """Save a screenshot of the whole page."""
         data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(data))
         return path

@@ -1,4 +1,4 @@
-"""What a page shows, asked of the browser: the table of segments, the contrast of texts, the findings of axe."""
+"""Queries of a page in the browser: the table of segments, the contrast of texts, the findings of axe."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ const detail = button => document.getElementById(button.getAttribute("aria-contr
 
 
 def names(page, *, hidden: bool = False) -> list[str]:
-    """Give the segments in the order of the table: those in sight, or all."""
+    """Return the segments in table order: the visible ones, or all."""
     return page.do(ROWS + "return rows.filter(row => given[0] || seen(row)).map(name);", hidden)
 
 
 def column(page, heading: str) -> list[str]:
-    """Give the texts under a heading, of the rows in sight."""
+    """Return the texts under a heading, of the visible rows."""
     at = heads(page).index(heading)
     return page.do(ROWS + "return rows.filter(seen).map(row => row.cells[given[0]].innerText.trim());", at)
 
 
 def heads(page) -> list[str]:
-    """Give the headings of the table."""
+    """Return the headings of the table."""
     return page.do(
         f"return [...document.querySelectorAll('{TABLE} thead tr:last-child th')].map(head => head.innerText.replace(/[↑↓]/g, '').trim());"
     )
 
 
 def head(page, heading: str) -> str:
-    """Say how to find what is pressed to sort by a heading."""
+    """Return the selector of the button that sorts by a heading."""
     return f"{TABLE} thead tr:last-child th:nth-child({heads(page).index(heading) + 1}) :is(button, [role=button])"
 
 
 def sorting(page) -> dict[str, str]:
-    """Give the headings that say which way the table is sorted."""
-    told = page.do(
+    """Return the sort direction by heading."""
+    text = page.do(
         f"return [...document.querySelectorAll('{TABLE} thead tr:last-child th')].map(head => head.getAttribute('aria-sort'));"
     )
-    return {text: way for text, way in zip(heads(page), told, strict=True) if way not in (None, "none")}
+    return {text: way for text, way in zip(heads(page), text, strict=True) if way not in (None, "none")}
 
 
 def toggle(page, segment: str) -> str:
-    """Say how to find the button that opens a segment."""
+    """Return the selector of the button that opens a segment."""
     page.do(
         ROWS
         + "for (const row of rows) { row.querySelector('.row-toggle').toggleAttribute('data-wanted', name(row) === given[0]); }",
@@ -60,7 +60,7 @@ def toggle(page, segment: str) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a segment's button says, and what it opens."""
+    """State of the button of a segment, and what it opens."""
 
     expanded: str
     seen: bool
@@ -70,7 +70,7 @@ class Opened:
 
 
 def opened(page, selector: str) -> Opened:
-    """Look at what a button opens: it must stand right below the button's own row."""
+    """Return the state of a button and of the detail row below it."""
     return Opened(
         **page.do(
             DETAIL + "const button = document.querySelector(given[0]), part = detail(button);"
@@ -84,7 +84,7 @@ def opened(page, selector: str) -> Opened:
 
 
 def choose(page, selector: str, text: str) -> None:
-    """Take the entry of a list that has a text: a closed list opens outside the page, where no mouse of ours reaches."""
+    """Select an entry by its text through script: the open list lies outside the page."""
     page.do(
         "const list = document.querySelector(given[0]); const at = [...list.options].findIndex(one => one.text.trim() === given[1]);"
         "if (at < 0) { throw new Error('no entry ' + given[1]); } list.selectedIndex = at;"
@@ -94,8 +94,8 @@ def choose(page, selector: str, text: str) -> None:
     page.settle()
 
 
-def nothing(found: list[str]) -> None:
-    """Fail with what was found, whole: a list compared would be cut short."""
+def assert_empty(found: list[str]) -> None:
+    """Fail with the full list, which a comparison would shorten."""
     assert not found, f"{len(found)} found:\n" + "\n".join(found[:12])
 
 
@@ -108,16 +108,16 @@ const held = one => {
   return false;
 };
 const out = [...document.body.querySelectorAll("*")].filter(one => one.checkVisibility() && one.getBoundingClientRect().right > width + 0.5 && !held(one));
-const told = out.map(one => one.tagName + "#" + one.id + "." + one.getAttribute("class") + " to " + Math.round(one.getBoundingClientRect().right));
+const text = out.map(one => one.tagName + "#" + one.id + "." + one.getAttribute("class") + " to " + Math.round(one.getBoundingClientRect().right));
 root.scrollLeft = 1e6;
-if (root.scrollLeft > 0 || root.scrollWidth > width || innerWidth > width) { told.push("the page itself to " + root.scrollWidth); }
+if (root.scrollLeft > 0 || root.scrollWidth > width || innerWidth > width) { text.push("the page itself to " + root.scrollWidth); }
 root.scrollLeft = 0;
-return told;
+return text;
 """
 
 
 def sticking_out(page, width: int) -> list[str]:
-    """List what is wider than the window and does not scroll by itself, the page itself among it."""
+    """List elements wider than the window that do not scroll by themselves, including the page."""
     return page.do(STICKING_OUT, width)
 
 
@@ -173,14 +173,14 @@ for (let node = walk.nextNode(); node; node = walk.nextNode()) {
 
 
 def faint(page) -> list[str]:
-    """List the texts that stand out too little: under 4.5, or 3 for large ones."""
+    """List texts with a contrast below 4.5, or 3 for large ones."""
     looked, found = page.do(CONTRAST + "return [looked, faint];")
     assert looked > 20
     return found
 
 
 def paper(page) -> tuple[list[float], list[float], float]:
-    """Give the colours of the paper and of the ink, and their contrast."""
+    """Return the colours of background and text, and their contrast."""
     return tuple(
         page.do(
             CONTRAST + "const under = behind(document.body), ink = parse(getComputedStyle(document.body).color);"
@@ -190,7 +190,7 @@ def paper(page) -> tuple[list[float], list[float], float]:
 
 
 def axe_findings(page, axe: str, *, colours: bool = False) -> list[str]:
-    """Scan a page with axe-core, for its colours only or for all, and list what it finds: how grave, the rule, the places."""
+    """Scan a page with axe-core, for colours only or for all rules, and list impact, rule and places of the findings."""
     page.do(f"if (!window.axe) {{ {axe}\n }}")
     only = {"runOnly": ["color-contrast"]} if colours else {}
     found = page.do("return await axe.run(document, given[0]);", {"resultTypes": ["violations"], **only})

@@ -1,4 +1,4 @@
-"""Names made to break a page are shown as text and break nothing."""
+"""Hostile names are shown as text and break nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 import trueup as tu
 from browser.conftest import COLUMN, HOSTILE
-from browser.looks import BY_COLUMN, FIND, names, nothing, opened, sticking_out, toggle
+from browser.looks import BY_COLUMN, FIND, assert_empty, names, opened, sticking_out, toggle
 from trueup.audits.text import shorten
 
 TAGS = """
@@ -21,10 +21,10 @@ def page(browser, wild_page):
     with browser.page(wild_page) as page:
         yield page
         assert page.dialogs == []
-        assert page.complaints == []
+        assert page.errors == []
 
 
-def test_every_name_is_shown_as_its_own_text(page, wild):
+def test_hostile_names_are_shown_as_text(page, wild):
     segments = [wild.finding(at).segment for at in range(wild.tested)]
     shown = page.do("return [...document.querySelectorAll('#segments th[scope=row] bdi')].map(one => one.textContent);")
     assert shown == [shorten(segment, 90) for segment in segments]
@@ -33,16 +33,16 @@ def test_every_name_is_shown_as_its_own_text(page, wild):
         assert shorten(f"{COLUMN}={value}", 90) in shown
 
 
-def test_the_title_is_text_too(page):
+def test_the_title_is_escaped(page):
     assert page.do("return document.title;") == HOSTILE[1]
 
 
-def test_no_name_makes_an_element(browser, page, tame_page):
+def test_hostile_names_create_no_elements(browser, page, tame_page):
     with browser.page(tame_page) as other:
         assert page.do(TAGS) == other.do(TAGS)
 
 
-def test_no_name_makes_an_attribute_that_acts(page):
+def test_hostile_names_create_no_active_attributes(page):
     acting = page.do(
         "return [...document.querySelectorAll('*')].flatMap(one => [...one.attributes]).filter(one => "
         "/^on/.test(one.name) || (/^(href|src|action)$/.test(one.name) && /^javascript:/i.test(one.value))).map(one => one.name);"
@@ -50,7 +50,7 @@ def test_no_name_makes_an_attribute_that_acts(page):
     assert acting == []
 
 
-def test_every_segment_opens_and_nothing_runs(browser, page, tame_page):
+def test_opening_hostile_segments_runs_no_script(browser, page, tame_page):
     page.do("document.querySelectorAll('.row-toggle').forEach(one => one.click());")
     page.settle()
     with browser.page(tame_page) as other:
@@ -58,11 +58,11 @@ def test_every_segment_opens_and_nothing_runs(browser, page, tame_page):
         assert page.do(TAGS) == other.do(TAGS)
 
 
-def test_a_name_of_ten_thousand_letters_leaves_the_layout_whole(page):
+def test_a_name_of_ten_thousand_characters_keeps_the_layout(page):
     for width in (1280, 390):
         page.size(width)
         page.settle()
-        nothing(sticking_out(page, width))
+        assert_empty(sticking_out(page, width))
         tallest = page.do(
             "return Math.max(...[...document.querySelectorAll('#segments tbody tr')].map(one => one.getBoundingClientRect().height));"
         )
@@ -74,14 +74,14 @@ def test_a_name_of_ten_thousand_letters_leaves_the_layout_whole(page):
     assert widest < 1280
 
 
-def test_text_from_right_to_left_stays_in_its_own_place(page):
+def test_right_to_left_text_is_isolated(page):
     ways = page.do(
         "return [...document.querySelectorAll('#segments th[scope=row] bdi')].map(one => getComputedStyle(one).unicodeBidi);"
     )
     assert set(ways) == {"isolate"}
 
 
-def test_search_and_columns_take_hostile_words(page, wild):
+def test_search_and_column_filters_accept_hostile_names(page, wild):
     page.type(FIND, "<script>alert(1)")
     wanted = [wild.finding(at).segment for at in range(wild.tested) if "<script>alert(1)" in wild.finding(at).segment]
     assert len(names(page)) == len(wanted) > 0
@@ -95,7 +95,7 @@ def test_search_and_columns_take_hostile_words(page, wild):
     assert 0 < len(names(page)) < wild.tested
 
 
-def test_a_hostile_segment_opens_with_its_numbers(page, wild):
+def test_a_hostile_segment_opens_with_its_figures(page, wild):
     wanted = next(
         f for f in (wild.finding(at) for at in range(wild.tested)) if f.segment.endswith(f"{COLUMN}={HOSTILE[0]}")
     )
@@ -106,7 +106,7 @@ def test_a_hostile_segment_opens_with_its_numbers(page, wild):
     assert f"{wanted.n:,}" in shown.text
 
 
-def test_a_comparison_takes_hostile_names_too(browser, wild, tame, folder):
+def test_a_comparison_accepts_hostile_names(browser, wild, tame, folder):
     path = tu.report({HOSTILE[0]: wild, HOSTILE[1]: wild}, folder / "wild two.html", title=HOSTILE[2])
     plain = tu.report({"one": tame, "two": tame}, folder / "tame two.html", title="tame")
     assert tame.tested == wild.tested
@@ -115,4 +115,4 @@ def test_a_comparison_takes_hostile_names_too(browser, wild, tame, folder):
             one.do("document.querySelectorAll('.row-toggle').forEach(one => one.click());")
         assert page.do(TAGS) == quiet.do(TAGS)
         assert page.do("return document.body.innerText.includes(given[0]);", HOSTILE[0])
-        assert (page.dialogs, page.complaints) == ([], [])
+        assert (page.dialogs, page.errors) == ([], [])

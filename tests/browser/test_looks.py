@@ -1,4 +1,4 @@
-"""How the pages look: dark, in print, to a screen reader."""
+"""Appearance of the pages: dark mode, print, accessibility."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from browser.looks import axe_findings, faint, nothing, paper, sticking_out
+from browser.looks import assert_empty, axe_findings, faint, paper, sticking_out
 
 PAGES = ("one", "two", "health", "wild_page")
 SHEET = 688  # A4 less margins of 14 mm, in dots of 96 an inch
@@ -29,13 +29,13 @@ SCHEMES = (False, True)  # whether the reader prefers dark
 
 
 def open_first(page):
-    """Open the first segment, so that what it shows is looked at too."""
+    """Open the first segment, so that its details are checked too."""
     page.click(".row-toggle")
     assert page.do("return document.querySelector('.row-toggle').getAttribute('aria-expanded');") == "true"
 
 
 def grave(findings):
-    return [told for told in findings if told.startswith(("serious", "critical"))]
+    return [text for text in findings if text.startswith(("serious", "critical"))]
 
 
 @pytest.fixture(params=PAGES)
@@ -43,7 +43,7 @@ def path(request):
     return request.getfixturevalue(request.param)
 
 
-def test_dark_is_dark_and_light_is_light(browser, one):
+def test_colours_follow_the_preferred_scheme(browser, one):
     with browser.page(one) as page:
         white, black, contrast = paper(page)
         page.look(dark=True)
@@ -54,15 +54,15 @@ def test_dark_is_dark_and_light_is_light(browser, one):
 
 
 @pytest.mark.parametrize("name", [*PAGES, "credit", "ads"])
-def test_every_text_stands_out(browser, request, name):
+def test_all_texts_have_enough_contrast(browser, request, name):
     with browser.page(request.getfixturevalue(name)) as page:
         open_first(page)
         for dark in SCHEMES:
             page.look(dark=dark)
-            nothing(faint(page))
+            assert_empty(faint(page))
 
 
-def test_a_faint_text_is_seen(browser, tmp_path):
+def test_the_contrast_check_detects_faint_text(browser, tmp_path):
     bad = tmp_path / "faint.html"
     words = "<p>good</p>" * 30
     bad.write_text(
@@ -70,23 +70,23 @@ def test_a_faint_text_is_seen(browser, tmp_path):
         "<div style='background:rgba(0,0,0,0.8)'>on dark</div><svg><rect width=200 height=50 fill='#036'/><text x=9 y=20>drawn</text></svg>"
     )
     with browser.page(bad) as page:
-        assert [told.split(" ", 2)[2] for told in faint(page)] == ["grey", "pale", "on dark", "drawn"]
+        assert [text.split(" ", 2)[2] for text in faint(page)] == ["grey", "pale", "on dark", "drawn"]
 
 
-def test_axe_finds_nothing_serious(browser, axe, path):
+def test_axe_reports_nothing_serious(browser, axe, path):
     with browser.page(path) as page:
         open_first(page)
         for dark in SCHEMES:
             page.look(dark=dark)
-            nothing(grave(axe_findings(page, axe, colours=dark)))  # only colours change in the dark
+            assert_empty(grave(axe_findings(page, axe, colours=dark)))  # only colours change in the dark
 
 
-def test_axe_finds_nothing_serious_on_a_phone(browser, axe, one):
+def test_axe_reports_nothing_serious_on_a_phone(browser, axe, one):
     with browser.page(one, width=390) as page:
-        nothing(grave(axe_findings(page, axe)))
+        assert_empty(grave(axe_findings(page, axe)))
 
 
-def test_axe_sees_what_is_bad(browser, axe, tmp_path):
+def test_axe_detects_a_bad_page(browser, axe, tmp_path):
     bad = tmp_path / "bad.html"
     bad.write_text("<!DOCTYPE html><title>bad</title><input><p style='color:#ccc'>pale</p>")
     with browser.page(bad) as page:
@@ -99,7 +99,7 @@ def pages_of(pdf: bytes) -> int:
 
 
 @pytest.mark.parametrize(("name", "most"), [("one", 14), ("two", 14), ("wild_page", 20)])
-def test_a_page_prints_on_a_few_sheets(browser, request, name, most):
+def test_a_page_prints_on_few_sheets(browser, request, name, most):
     with browser.page(request.getfixturevalue(name)) as page:
         page.look(media="print")  # else what is printed is the screen
         pdf = page.pdf()
@@ -108,19 +108,19 @@ def test_a_page_prints_on_a_few_sheets(browser, request, name, most):
 
 
 @pytest.mark.parametrize("name", [*PAGES, "credit", "ads"])
-def test_print_is_on_white_without_controls_and_no_wider_than_the_sheet(browser, request, name):
+def test_print_has_white_background_no_controls_and_fits_the_sheet(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=SHEET, dark=True) as page:
         page.look(dark=True, media="print")
         white, _, contrast = paper(page)
         assert min(white[:3]) == 255
         assert contrast >= 12
-        nothing(sticking_out(page, round(SHRUNK * SHEET)))
+        assert_empty(sticking_out(page, round(SHRUNK * SHEET)))
         shown = "return [...document.querySelectorAll('input, select')].filter(one => one.checkVisibility()).length;"
         assert page.do(shown) == 0
-        nothing(faint(page))
+        assert_empty(faint(page))
 
 
-def test_print_says_how_many_rows_it_holds_and_nothing_of_what_only_a_screen_does(browser, many_page):
+def test_print_states_its_number_of_rows_and_hides_screen_only_texts(browser, many_page):
     with browser.page(many_page) as page:
         lead = "return document.querySelector('#all-segments .lead').innerText;"
         assert "open its curve" in page.do(lead)
@@ -137,7 +137,7 @@ def test_print_says_how_many_rows_it_holds_and_nothing_of_what_only_a_screen_doe
         assert "printed" not in page.do(lead)
 
 
-def test_numbers_of_an_interval_stay_on_one_line_in_print(browser, health):
+def test_intervals_stay_on_one_line_in_print(browser, health):
     with browser.page(health, width=SHEET) as page:
         page.look(media="print")
         high = page.do(
@@ -148,7 +148,7 @@ def test_numbers_of_an_interval_stay_on_one_line_in_print(browser, health):
 
 
 @pytest.mark.parametrize("name", ["one", "credit", "ads", "health"])
-def test_the_table_fits_a_window_of_1200_dots_with_names_on_at_most_two_lines(browser, request, name):
+def test_the_table_fits_1200_pixels_with_names_on_at_most_two_lines(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=1200) as page:
         whole, shown = page.do(
             "const box = document.querySelector('.scroll.tall'); return [box.scrollWidth, box.clientWidth];"
@@ -159,27 +159,27 @@ def test_the_table_fits_a_window_of_1200_dots_with_names_on_at_most_two_lines(br
 
 
 @pytest.mark.parametrize("name", ["one", "health", "two"])
-def test_what_scrolls_sideways_shows_that_it_goes_on_until_its_end(browser, request, name):
+def test_scrollable_tables_fade_until_their_end(browser, request, name):
     with browser.page(request.getfixturevalue(name), width=390) as page:
-        told = page.do(
+        text = page.do(
             "return [...document.querySelectorAll('.scroll')].map(one => [one.scrollWidth - one.clientWidth > 2,"
             " getComputedStyle(one).maskImage !== 'none']);"
         )
-        assert any(wide for wide, _ in told)
-        assert all(wide == fades for wide, fades in told)
+        assert any(wide for wide, _ in text)
+        assert all(wide == fades for wide, fades in text)
         page.do("document.querySelector('.scroll.tall').scrollLeft = 1e6;")
         page.settle()
         assert page.do("return getComputedStyle(document.querySelector('.scroll.tall')).maskImage;") == "none"
 
 
 @pytest.mark.parametrize("width", [390, 500, 1200])
-def test_no_text_of_a_drawing_lies_on_another(browser, health, width):
+def test_texts_of_plots_do_not_overlap(browser, health, width):
     with browser.page(health, width=width) as page:
         open_first(page)
-        nothing(page.do(OVERPRINTED))
+        assert_empty(page.do(OVERPRINTED))
 
 
-def test_headings_go_down_one_step_at_a_time_and_the_page_says_its_language(browser, path):
+def test_heading_levels_are_nested_and_the_language_is_declared(browser, path):
     with browser.page(path) as page:
         levels = page.do(
             "return [...document.querySelectorAll('h1, h2, h3, h4')].filter(one => one.checkVisibility()).map(one => Number(one.tagName[1]));"

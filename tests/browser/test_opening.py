@@ -1,4 +1,4 @@
-"""The pages open from disk without a network, complain of nothing and ask for nothing; they can be read without scripts."""
+"""Pages open from disk without network or errors, and can be read without scripts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 import trueup as tu
-from browser.looks import MAP, TABLE, names, nothing, sticking_out
+from browser.looks import MAP, TABLE, assert_empty, names, sticking_out
 from trueup.reports.text import summarize
 
 PAGES = ("one", "two", "demo", "credit", "ads", "health", "wild_page", "many_page")
@@ -19,43 +19,43 @@ def path(request):
     return request.getfixturevalue(request.param)
 
 
-def test_a_page_opens_offline_complains_of_nothing_and_asks_for_nothing_but_itself(browser, path):
+def test_a_page_opens_offline_without_errors_or_requests(browser, path):
     with browser.page(path) as page:
         assert page.do("return navigator.onLine;") is False
         page.settle()
         assert page.requests == [path.as_uri()]
-        assert page.complaints == []
+        assert page.errors == []
         assert page.dialogs == []
         assert page.do("return performance.getEntriesByType('resource').map(one => one.name);") == []
         assert page.do(f"return [...document.querySelectorAll('{LOADERS}')].map(one => one.outerHTML.slice(0, 200));") == []
 
 
-def test_what_a_bad_page_does_is_seen(browser, tmp_path):
+def test_errors_and_requests_of_a_bad_page_are_recorded(browser, tmp_path):
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<!DOCTYPE html><meta http-equiv=Content-Security-Policy content=\"img-src 'none'\"><title>bad</title>"
         "<link rel=stylesheet href=https://style.test/a.css><img src=https://image.test/a.png>"
-        "<script>alert('dialog'); console.error('told'); setTimeout(() => { throw new Error('thrown'); });</script>"
+        "<script>alert('dialog'); console.error('text'); setTimeout(() => { throw new Error('thrown'); });</script>"
     )
     with browser.page(bad) as page:
         page.settle()
         assert set(page.requests) == {bad.as_uri(), "https://style.test/a.css", "https://image.test/a.png"}
         assert page.dialogs == ["dialog"]
-        told = "\n".join(page.complaints)
-        assert all(word in told for word in ("Content Security Policy", "ERR_INTERNET_DISCONNECTED", "told", "thrown"))
+        text = "\n".join(page.errors)
+        assert all(word in text for word in ("Content Security Policy", "ERR_INTERNET_DISCONNECTED", "text", "thrown"))
 
 
-def test_without_scripts_the_verdict_and_the_table_are_there_and_no_dead_controls(browser, one, found):
+def test_without_scripts_verdict_and_table_are_shown_without_controls(browser, one, found):
     with browser.page(one, scripts=False) as page:
         assert "Miscalibrated" in page.do("return document.querySelector('h1').innerText;")
         assert summarize(found) in page.do("return document.body.innerText;")
         assert names(page) == [found.finding(at).segment for at in range(found.tested)]
         dead = "return [...document.querySelectorAll('input, select, button, [role=button]')].filter(one => one.checkVisibility()).length;"
         assert page.do(dead) == 0
-        assert page.complaints == []
+        assert page.errors == []
 
 
-def test_without_scripts_a_comparison_says_both_verdicts(browser, two):
+def test_without_scripts_a_comparison_shows_both_verdicts(browser, two):
     with browser.page(two, scripts=False) as page:
         text = page.do("return document.body.innerText;")
         assert "Miscalibrated" in text
@@ -63,7 +63,7 @@ def test_without_scripts_a_comparison_says_both_verdicts(browser, two):
         assert len(names(page)) > 10
 
 
-def test_a_page_of_one_audit_has_all_its_parts(browser, one, found):
+def test_a_page_of_one_audit_has_all_sections(browser, one, found):
     with browser.page(one) as page:
         parts = (
             "#verdict .next",
@@ -79,12 +79,12 @@ def test_a_page_of_one_audit_has_all_its_parts(browser, one, found):
         )
         missing = page.do("return given[0].filter(one => !document.querySelector(one)?.checkVisibility());", parts)
         assert missing == []
-        told = page.do("return document.querySelector('#provenance').innerText;")
-        assert found.summary.fingerprint[:12] in told
-        assert tu.__version__ in told
+        text = page.do("return document.querySelector('#provenance').innerText;")
+        assert found.summary.fingerprint[:12] in text
+        assert tu.__version__ in text
 
 
-def test_the_map_shows_the_worst_sigma_of_each_pair_of_columns(browser, one, found):
+def test_the_map_shows_the_largest_sigma_of_each_pair_of_columns(browser, one, found):
     with browser.page(one) as page:
         texts = page.do(f"return document.querySelector('{MAP}').innerText;")
         assert all(column in texts for column in ("region", "product", "employment"))
@@ -93,15 +93,15 @@ def test_the_map_shows_the_worst_sigma_of_each_pair_of_columns(browser, one, fou
         assert f"{worst:.2g}" in texts
 
 
-def test_a_page_is_no_wider_than_its_window(browser, path):
+def test_a_page_fits_its_window(browser, path):
     with browser.page(path, width=390) as page:
         for width in (390, 768, 1280):
             page.size(width)
             page.settle()
-            nothing(sticking_out(page, width))
+            assert_empty(sticking_out(page, width))
 
 
-def test_a_page_too_wide_is_seen(browser, tmp_path):
+def test_a_page_that_is_too_wide_is_detected(browser, tmp_path):
     wide = tmp_path / "wide.html"
     wide.write_text("<!DOCTYPE html><meta name=viewport content='width=device-width'><div style='width:500px'>wide</div>")
     with browser.page(wide, width=390) as page:
@@ -118,7 +118,7 @@ def test_a_page_of_a_thousand_segments_is_under_two_megabytes_and_can_be_sorted(
         assert [name.lower() for name in shown] == sorted(name.lower() for name in shown)
 
 
-def test_a_page_holds_its_data_as_text_that_no_browser_runs(browser, wild_page):
+def test_data_are_not_executable(browser, wild_page):
     with browser.page(wild_page) as page:
         blocks = page.do(
             "return [...document.querySelectorAll('script[type=\"application/json\"]')].map(one => one.textContent);"

@@ -1,4 +1,4 @@
-"""The table of segments under a person's hands: sort, search, filter, open."""
+"""The table of segments: sorting, search, filters, details."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from browser.looks import BY_COLUMN, FIND, LEAST_ROWS, ONLY_OFF, choose, column,
 def page(browser, one):
     with browser.page(one) as page:
         yield page
-        assert page.complaints == []
+        assert page.errors == []
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def whole(texts):
     return [int(text.replace(",", "")) for text in texts]
 
 
-def test_the_table_holds_every_tested_segment_worst_first(page, findings):
+def test_the_table_has_all_tested_segments_worst_first(page, findings):
     assert names(page) == [finding.segment for finding in findings]
     assert whole(column(page, "rows")) == [finding.n for finding in findings]
 
 
-def test_a_click_on_a_heading_sorts_by_it_and_another_turns_it_round(page, findings):
+def test_clicking_a_heading_sorts_and_clicking_again_reverses(page, findings):
     first = names(page)
     page.click(head(page, "rows"))
     assert sorting(page) == {"rows": "descending"}
@@ -42,14 +42,14 @@ def test_a_click_on_a_heading_sorts_by_it_and_another_turns_it_round(page, findi
     assert whole(column(page, "rows")) == sorted(finding.n for finding in findings)
 
 
-def test_numbers_are_sorted_as_numbers_whatever_their_text(page, findings):
+def test_numbers_are_sorted_by_value(page, findings):
     page.click(head(page, "sigma"))
     sizes = {finding.segment: finding.sigma for finding in findings}
     assert [sizes[name] for name in names(page)] == sorted(sizes.values(), reverse=True)
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])
-def test_the_keyboard_sorts_too(page, key):
+def test_headings_sort_by_keyboard(page, key):
     page.do("document.querySelector(given[0]).focus();", head(page, "segment"))
     page.press(key)
     assert sorting(page) == {"segment": "ascending"}
@@ -57,7 +57,7 @@ def test_the_keyboard_sorts_too(page, key):
     assert page.do("return document.activeElement === document.querySelector(given[0]);", head(page, "segment"))
 
 
-def test_a_search_leaves_the_segments_that_hold_the_words_and_says_how_many(page, findings):
+def test_search_filters_and_counts_segments(page, findings):
     wanted = [finding.segment for finding in findings if "harbour" in finding.segment]
     page.type(FIND, "HARBour")
     assert names(page) == wanted
@@ -70,14 +70,14 @@ def test_a_search_leaves_the_segments_that_hold_the_words_and_says_how_many(page
     assert len(names(page)) == len(findings)
 
 
-def test_only_the_segments_that_are_off(page, found):
+def test_only_miscalibrated_segments_can_be_shown(page, found):
     page.click(ONLY_OFF)
     assert names(page) == [finding.segment for finding in found.worst(found.rejected)]
     page.click(ONLY_OFF)
     assert len(names(page)) == found.tested
 
 
-def test_segments_of_one_column(page, findings):
+def test_segments_can_be_filtered_by_column(page, findings):
     choose(page, BY_COLUMN, "product")
     assert names(page) == [finding.segment for finding in findings if "product" in finding.segment]
     page.click("#reset")
@@ -85,7 +85,7 @@ def test_segments_of_one_column(page, findings):
     assert not page.do("return document.querySelector('#reset').checkVisibility();")
 
 
-def test_a_cell_of_the_map_leaves_the_segments_of_its_columns_and_lets_them_all_back(page, findings):
+def test_a_map_cell_toggles_a_filter_by_its_columns(page, findings):
     both = [f.segment for f in findings if "region" in f.segment and "employment" in f.segment]
     cell = "#map tbody tr:nth-child(3) td:nth-of-type(1) .map-cell"  # the third column against the first
     page.click(cell)
@@ -95,12 +95,12 @@ def test_a_cell_of_the_map_leaves_the_segments_of_its_columns_and_lets_them_all_
     assert len(names(page)) == len(findings)
 
 
-def test_segments_of_a_size(page, findings):
+def test_segments_can_be_filtered_by_rows(page, findings):
     page.type(LEAST_ROWS, "700")
     assert names(page) == [finding.segment for finding in findings if finding.n >= 700]
 
 
-def test_filters_hold_together_and_after_a_sort(page, findings, found):
+def test_filters_combine_and_survive_sorting(page, findings, found):
     page.click(ONLY_OFF)
     page.type(FIND, "region=")
     off = {finding.segment for finding in found.worst(found.rejected)}
@@ -111,27 +111,27 @@ def test_filters_hold_together_and_after_a_sort(page, findings, found):
     assert whole(column(page, "rows")) == sorted(wanted.values(), reverse=True)
 
 
-def right(finding, shown):
-    """Whether what was opened shows the segment's own numbers and its curve."""
+def assert_details(finding, shown):
+    """Assert that the details show the figures and the curve of the segment."""
     assert (shown.expanded, shown.seen, shown.next) == ("true", True, True)
     counts = (f"{finding.n:,}", f"{finding.n * finding.observed:,.0f}", f"{finding.observed:.4g}", f"{finding.ratio:.3g}")
     assert all(count in shown.text for count in counts), (counts, shown.text)
     assert shown.drawings >= 1
 
 
-def test_a_click_opens_a_segment_and_another_closes_it(page, findings):
+def test_clicking_opens_and_closes_a_segment(page, findings):
     wanted = findings[3]
     button = toggle(page, wanted.segment)
     closed = opened(page, button)
     assert (closed.expanded, closed.seen) == ("false", False)
     page.click(button)
-    right(wanted, opened(page, button))
+    assert_details(wanted, opened(page, button))
     page.click(button)
     closed = opened(page, button)
     assert (closed.expanded, closed.seen) == ("false", False)
 
 
-def test_the_keyboard_alone_reaches_a_segment_and_opens_it(page, findings):
+def test_segments_open_by_keyboard(page, findings):
     page.do("document.querySelector(given[0]).focus();", FIND)
     for _ in range(60):
         page.press("Tab")
@@ -146,45 +146,45 @@ def test_the_keyboard_alone_reaches_a_segment_and_opens_it(page, findings):
     button = toggle(page, findings[0].segment)
     assert page.do("return document.activeElement === document.querySelector(given[0]);", button)
     page.press("Enter")
-    right(findings[0], opened(page, button))
+    assert_details(findings[0], opened(page, button))
     page.press("Enter")
     assert opened(page, button).expanded == "false"
     page.press(" ")
-    right(findings[0], opened(page, button))
+    assert_details(findings[0], opened(page, button))
 
 
-def test_every_button_says_what_it_opens(page, findings):
-    told = page.do(
+def test_buttons_have_distinct_labels(page, findings):
+    text = page.do(
         "return [...document.querySelectorAll('.row-toggle')].map(one => one.getAttribute('aria-label') || one.innerText);"
     )
-    assert len(told) == len(findings)
-    assert len(set(told)) == len(findings)
+    assert len(text) == len(findings)
+    assert len(set(text)) == len(findings)
 
 
-def test_an_open_segment_stays_with_its_row_and_goes_with_it(page, findings):
+def test_an_open_segment_follows_its_row(page, findings):
     wanted = findings[0]
     button = toggle(page, wanted.segment)
     page.click(button)
     page.click(head(page, "rows"))
-    right(wanted, opened(page, button))
+    assert_details(wanted, opened(page, button))
     page.type(FIND, "no such segment")
     assert not opened(page, button).seen
 
 
-def test_a_segment_of_a_comparison_opens_with_the_numbers_of_both(browser, two, findings):
+def test_a_segment_of_a_comparison_opens_with_figures_of_both_audits(browser, two, findings):
     with browser.page(two) as page:
         button = toggle(page, findings[0].segment)
         page.click(button)
         shown = opened(page, button)
-        right(findings[0], shown)
+        assert_details(findings[0], shown)
         assert shown.drawings >= 2
         assert "before" in shown.text
         assert "after" in shown.text
-        assert page.complaints == []
+        assert page.errors == []
 
 
 @pytest.mark.parametrize(("middle", "wide"), [(2021.0, 0.3), (1e20, 0.0)])
-def test_amounts_that_are_large_and_lie_close_have_a_curve_that_tells_them_apart(browser, folder, middle, wide):
+def test_large_close_values_have_distinguishable_points(browser, folder, middle, wide):
     random = np.random.default_rng(0)
     score = middle + wide * random.normal(size=600)
     data = {"g": random.choice(["a", "b"], 600), "y": score + wide * random.normal(size=600), "p": score}
@@ -197,4 +197,4 @@ def test_amounts_that_are_large_and_lie_close_have_a_curve_that_tells_them_apart
         assert len(set(marks)) == len(marks) >= 3
         points = page.do("return [...document.querySelectorAll('tr.detail .point')].map(one => one.getAttribute('cx'));")
         assert len(set(points)) == len(found.finding(0).curve)
-        assert page.complaints == []
+        assert page.errors == []

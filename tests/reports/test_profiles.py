@@ -14,7 +14,7 @@ import trueup as tu
 from trueup.errors import ArgumentError, FileError
 from trueup.reports.model import count_cell
 from trueup.reports.page import render
-from trueup.reports.profiles.decision import best_strategy, compare_strategies, net_benefit
+from trueup.reports.profiles.decision import best_strategy, compare_strategies, describe_stretches, net_benefit
 from trueup.reports.profiles.profile import (
     DEFAULTS,
     KINDS,
@@ -24,6 +24,7 @@ from trueup.reports.profiles.profile import (
     SectionPlan,
     Vocabulary,
     load_profile,
+    plural,
 )
 from trueup.reports.profiles.sections import (
     build_sections,
@@ -431,6 +432,13 @@ def test_the_lead_states_where_the_model_is_worse_than_treating_none():
     assert "nowhere below treating none or all" in build_sections(tu.audit(good, by=[], **ROLES), "health")[1].lead
 
 
+def test_stretches_of_thresholds_are_described():
+    t = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert describe_stretches(t, np.array([True, True, False, True, False])) == "up to 0.20 and at 0.40"
+    assert describe_stretches(t, np.ones(5, bool)) == "throughout"
+    assert describe_stretches(t, np.array([False, True, True, False, True])) == "from 0.20 to 0.30 and from 0.50 on"
+
+
 def test_vocabulary_in_a_plot_is_escaped(audited):
     own = replace(load_profile("health"), vocabulary=Vocabulary(rows="<b>&"))
     page = render(audited, profile=own)
@@ -553,6 +561,13 @@ def test_plurals_are_derived_from_singulars(tmp_path):
         load_profile(written(tmp_path, 'name = "own"\nextends = "ads"\n[vocabulary]\nscore = "p"')).vocabulary.segments
         == "slices"
     )
+
+
+@pytest.mark.parametrize(
+    ("term", "many"), [("slice", "slices"), ("tariff class", "tariff classes"), ("policy", "policies"), ("day", "days")]
+)
+def test_plurals_follow_english_rules(term, many):
+    assert plural(term) == many
 
 
 def test_byte_order_marks_and_windows_line_ends_are_accepted(tmp_path):

@@ -12,7 +12,7 @@ from trueup.audits.result import Source
 from trueup.reports.compare import compare
 from trueup.reports.page import render
 from trueup.reports.profiles.profile import Vocabulary
-from trueup.reports.text import detectable_shifts, next_step, next_step_after_fix, summarize
+from trueup.reports.text import count_text, detectable_shifts, next_step, next_step_after_fix, summarize
 
 
 def make_rows(seed: int, *, factor: float = 1.0, n: int = 12_000):
@@ -178,3 +178,7 @@ def test_too_few_rows_of_a_continuous_outcome_are_announced():
     assert audit.tested == 0
     assert summarize(audit) == "No segment has 10 rows."
     assert next_step(audit).text.endswith("needs at least 10 to be tested.")
+
+
+def test_counts_are_integers_up_to_rounding():
+    assert [count_text(value) for value in (1234.0, 0.1 * 3 * 10, 12.34, float("nan"))] == ["1,234", "3", "12.3", "-"]
