@@ -94,10 +94,10 @@ def steps_here(model: str, source: str, out: str) -> None:
 
         setattr(owner, name, timed)
 
-    watch(chunks._View, "fetch", "reading and coding texts")
+    watch(chunks.ChunkReader, "fetch", "reading and coding texts")
     watch(predict, "read_like", "checking")
     watch(Model, "predict_table", "scoring")
-    watch(export, "_keep", "keeping the scores")
+    watch(export, "_store", "keeping the scores")
     watch(export, "_run", "reading again, joining and writing")
     start = time.perf_counter()
     trueup(["predict", model, source, "-o", out, "--quiet"])
