@@ -119,20 +119,16 @@ def validate_class_scores(y: ArrayLike, p: ArrayLike, weight: ArrayLike | None =
 
 def _check_probabilities(matrix: FloatArray) -> None:
     """Raise unless each row holds the probabilities of classes."""
-    bad: BoolArray = np.asarray(~np.isfinite(matrix).all(axis=1))
-    if bad.any():
-        raise DataError(f"p must be finite; got a row that is not {describe_rows(bad)}", hint="leave those rows out")
-    bad = np.asarray((matrix < 0).any(axis=1))
-    if bad.any():
-        least = matrix[bad][0].min()
-        raise DataError(f"p must not be negative; got {least:g} {describe_rows(bad)}", hint="pass logits through softmax")
-    total = matrix.sum(axis=1)
-    bad = np.asarray(np.abs(total - 1) > SUM_TOLERANCE)
-    if bad.any():
-        raise DataError(
-            f"the probabilities of a row must add up to 1; got {total[bad][0]:.6g} {describe_rows(bad)}",
-            hint="divide percentages by 100; classes that do not exclude each other are measured one by one, with ece",
-        )
+    total, least = matrix.sum(axis=1), matrix.min(axis=1)
+    percentages = "divide percentages by 100; classes that do not exclude each other are measured one by one, with ece"
+    for wrong, rule, values, hint in (
+        (~np.isfinite(matrix).all(axis=1), "p must be finite", total, "leave those rows out"),
+        (least < 0, "p must not be negative", least, "pass logits through softmax"),
+        (np.abs(total - 1) > SUM_TOLERANCE, "the probabilities of a row must add up to 1", total, percentages),
+    ):
+        bad: BoolArray = np.asarray(wrong)
+        if bad.any():
+            raise DataError(f"{rule}; got {values[bad][0]:.6g} {describe_rows(bad)}", hint=hint)
 
 
 def validate_points(values: ArrayLike, name: str) -> FloatArray:
