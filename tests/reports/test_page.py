@@ -598,9 +598,9 @@ def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
         for field, second in zip(row, names, strict=False):
             mine = {names.index(first), names.index(second)}
             at = [k for k in range(len(found)) if {c for c in found.keys.columns[k].tolist() if c >= 0} == mine]
-            assert field.tested == len(at)
-            assert field.sigma == number(float(frame["sigma"][at].max()), 2 if frame["sigma"][at].max() < 10 else 3)
-            assert field.flagged == int((frame["p_adjusted"][at] <= 0.05).sum())
+            assert field["tested"] == len(at)
+            assert field["sigma"] == number(float(frame["sigma"][at].max()), 2 if frame["sigma"][at].max() < 10 else 3)
+            assert field["flagged"] == int((frame["p_adjusted"][at] <= 0.05).sum())
 
 
 def test_an_infinite_sigma_sorts_above_every_other():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trueup.metrics.reliability import ReliabilityCurve
-from trueup.reports.plots import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve, ratio_mark
+from trueup.reports.plots import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve
 from trueup.reports.profiles.profile import Vocabulary
 
 
@@ -72,11 +72,5 @@ def test_non_finite_bins_are_left_out():
 
 
 def test_ratios_of_zero_and_infinity_stay_on_the_scale():
-    def place(ratio, low, high):
-        return ratio_mark(SimpleNamespace(ratio=ratio, ratio_low=low, ratio_high=high), RATIO_SCALES[-1])
-
-    mark = place(0.0, 0.0, math.inf)
-    assert (mark.ratio, mark.low, mark.high, mark.beyond_low, mark.beyond_high) == (0.0, 0.0, 100.0, True, True)
-    assert place(1.0, 0.5, 8.0).low == 25.0
-    assert place(-1.0, -2.0, 0.0) is None
-    assert place(math.nan, 0.5, 2.0) is None
+    scale = RATIO_SCALES[-1]
+    assert [scale.position(ratio) for ratio in (0.0, 0.5, 1.0, 8.0, math.inf)] == [0.0, 25.0, 50.0, 100.0, 100.0]

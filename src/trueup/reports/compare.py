@@ -98,17 +98,30 @@ def compare(
 ) -> Comparison:
     """Put audits side by side, in the given order; sentences compare the first and the last."""
     results = list(audits.values())
-    ranks = _worst_segments(results, MAX_TABLE_ROWS if max_rows is None else max_rows)
-    # By key, since the text of a segment may be ambiguous if values contain "&".
-    found = {key: [result.ranks.get(key) for result in results] for key in ranks}
+    count = MAX_TABLE_ROWS if max_rows is None else max_rows
+    # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
+    ranks: dict[Key, tuple[int, int]] = {}
+    for index, result in enumerate(results):
+        for rank in range(min(count, result.tested)):
+            key = result.keys.parts(rank)
+            ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
+    ranks = dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
     findings = {
-        key: [None if rank is None else result.finding(rank) for result, rank in zip(results, found[key], strict=True)]
-        for key in ranks
+        key: [result.finding(result.ranks[key]) if key in result.ranks else None for result in results] for key in ranks
     }
     probabilities = all(result.schema.task != "regression" for result in results)
     axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
     headline, summary = _sentences(audits, vocabulary)
     settings = {name: audit_settings(result, vocabulary) for name, result in audits.items()}
+    pairs = []
+    for pair in _pairs_to_plot(results, findings.values()):
+        shared = curve_axis([f.curve for f in pair if f is not None], probabilities=probabilities)
+        curves = (
+            view_curve(audit, finding, vocabulary, shared, name=name)
+            for (name, audit), finding in zip(audits.items(), pair, strict=True)
+            if finding is not None
+        )
+        pairs.append((Name.of(_segment(pair)), tuple(curves)))
     return Comparison(
         headline=headline,
         summary=summary,
@@ -117,24 +130,11 @@ def compare(
             view_curve(result, result.overall, vocabulary, axis, large=True, name=name) for name, result in audits.items()
         ),
         settings={"": next(iter(settings.values()))} if len(set(settings.values())) == 1 else settings,
-        pairs=tuple(
-            (Name.of(_segment(pair)), _curves(audits, pair, vocabulary, probabilities=probabilities))
-            for pair in _pairs_to_plot(results, findings.values())
-        ),
+        pairs=tuple(pairs),
         metrics=_metrics(results, vocabulary),
         table=_table(audits, findings, ranks, vocabulary),
         findings=tuple(findings.values()),
     )
-
-
-def _worst_segments(results: Sequence[Audit], count: int) -> dict[Key, tuple[int, int]]:
-    """Return the worst segments of any audit, as (best rank, index of the audit that has it)."""
-    ranks: dict[Key, tuple[int, int]] = {}
-    for index, result in enumerate(results):
-        for rank in range(min(count, result.tested)):
-            key = result.keys.parts(rank)
-            ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
-    return dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
 
 
 def _segment(findings: Sequence[Finding | None]) -> str:
@@ -155,17 +155,6 @@ def _pairs_to_plot(
         if any(finding_state(*pair) == "flagged" for pair in zip(results, findings, strict=True))
     ]  # fmt: skip
     return (flagged or plotted or segments)[:MAX_PAIRS]
-
-
-def _curves(
-    audits: Mapping[str, Audit], findings: Sequence[Finding | None], vocabulary: Vocabulary, *, probabilities: bool
-) -> tuple[CurveView, ...]:
-    axis = curve_axis([f.curve for f in findings if f is not None], probabilities=probabilities)
-    return tuple(
-        view_curve(audit, finding, vocabulary, axis, name=name)
-        for (name, audit), finding in zip(audits.items(), findings, strict=True)
-        if finding is not None
-    )
 
 
 def _metrics(results: Sequence[Audit], vocabulary: Vocabulary) -> tuple[tuple[str, tuple[str, ...], str], ...]:

@@ -24,7 +24,6 @@ from trueup.reports.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from trueup._types import IntArray
     from trueup.audits.result import Audit, Finding
 
     Column = tuple["Heading", Callable[[Any], "Cell"]]
@@ -131,7 +130,7 @@ class Cell:
     sort: str = ""
     title: str = ""
     state: str = ""
-    ratio: plots.RatioMark | None = None
+    ratio: tuple[plots.RatioScale, float, float, float, float] | None = None
     value: Any = None
 
 
@@ -168,19 +167,6 @@ class Section:
     lead: str
     table: TableView | None = None
     plot: Any = None
-
-
-@dataclass(frozen=True)
-class MapCell:
-    """A pair of columns: its largest sigma, the shade of the cell, and how many of its segments are miscalibrated."""
-
-    first: int
-    second: int
-    sigma: str
-    shade: int
-    flagged: int
-    tested: int
-    title: str
 
 
 # Cells
@@ -232,9 +218,11 @@ def state_cell(audit: Audit, finding: Finding | None) -> Cell:
     return Cell(STATES[state], "state", str(list(STATES).index(state)), title=note, state=state)
 
 
-def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: float = math.nan) -> Cell:
-    """Show a ratio and its interval on a line, with the ratio of an earlier audit."""
-    return Cell("", "forest", state=finding_state(audit, finding), ratio=plots.ratio_mark(finding, scale, before))
+def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: float = -1.0) -> Cell:
+    """Show a ratio and its interval on a line, with the ratio of an earlier audit if it is not negative."""
+    ratios = (finding.ratio, finding.ratio_low, finding.ratio_high, before)
+    known = all(value >= 0 for value in ratios[:3])
+    return Cell("", "forest", state=finding_state(audit, finding), ratio=(scale, *ratios) if known else None)
 
 
 # Tables
@@ -474,7 +462,7 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
 
 def map_columns(
     audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY
-) -> tuple[list[Name], list[list[MapCell | None]], int] | None:
+) -> tuple[list[Name], list[list[dict[str, Any] | None]], int] | None:
     """Lay out the largest sigma of every pair of columns as a lower triangle; the diagonal has the single columns.
 
     Return the names of the columns, the rows of the triangle, and how many more columns there are.
@@ -496,20 +484,25 @@ def map_columns(
         return None
     shown = sorted(sorted(sorted(largest), key=lambda column: -largest[column])[:MAX_MAP_COLUMNS])
     names = column_names(audit)
-    rows: list[list[MapCell | None]] = []
+    rows: list[list[dict[str, Any] | None]] = []
     for index, a in enumerate(shown):
         rows.append([])
         for b in shown[: index + 1]:
-            members = ranks.get(min(a, b) * features + max(a, b))
-            rows[-1].append(None if members is None else _map_cell(audit, members, (min(a, b), max(a, b)), vocabulary))
+            members = ranks.get(b * features + a)
+            if members is None:
+                rows[-1].append(None)
+                continue
+            sigmas = audit.columns["sigma"][members]
+            top, worst = float(sigmas.max()), shorten(audit.keys.name(int(members[int(np.argmax(sigmas))])), 120)
+            flagged = int((audit.columns["p_adjusted"][members] <= audit.settings.alpha).sum())
+            cell = {
+                "first": b,
+                "second": a,
+                "sigma": number(top, 2 if top < 10 else 3),
+                "shade": sum(top >= limit for limit in MAP_SHADES),
+                "flagged": flagged,
+                "tested": len(members),
+                "title": f"worst: {worst}; {flagged:,} of {len(members):,} {vocabulary.segments} miscalibrated",
+            }
+            rows[-1].append(cell)
     return [Name.of(names[column], MAX_MAP_NAME_LENGTH) for column in shown], rows, len(largest) - len(shown)
-
-
-def _map_cell(audit: Audit, ranks: IntArray, pair: tuple[int, int], vocabulary: Vocabulary) -> MapCell:
-    sigma = audit.columns["sigma"][ranks]
-    largest = float(sigma.max())
-    flagged = int((audit.columns["p_adjusted"][ranks] <= audit.settings.alpha).sum())
-    shade = sum(largest >= limit for limit in MAP_SHADES)
-    worst = shorten(audit.keys.name(int(ranks[int(np.argmax(sigma))])), 120)
-    title = f"worst: {worst}; {flagged:,} of {len(ranks):,} {vocabulary.segments} miscalibrated"
-    return MapCell(*pair, number(largest, 2 if largest < 10 else 3), shade, flagged, len(ranks), title)

@@ -261,24 +261,3 @@ def ratio_scale(*audits: Audit) -> RatioScale:
         return RATIO_SCALES[-1]
     reach = max([float(np.quantile(distances, 0.9)), *flagged])
     return next((scale for scale in RATIO_SCALES if math.log(scale.limit) >= reach), RATIO_SCALES[-1])
-
-
-@dataclass(frozen=True)
-class RatioMark:
-    """A ratio, its interval and an earlier ratio on a `RatioScale`, in percent of the axis."""
-
-    ratio: float
-    low: float
-    high: float
-    beyond_low: bool
-    beyond_high: bool
-    before: float | None = None
-
-
-def ratio_mark(finding: Finding, scale: RatioScale, before: float = math.nan) -> RatioMark | None:
-    """Place the ratio of a segment and its interval on a scale; None without a ratio."""
-    low, high = finding.ratio_low, finding.ratio_high
-    if any(math.isnan(value) or value < 0 for value in (finding.ratio, low, high)):
-        return None
-    ratio, earlier = scale.position(finding.ratio), scale.position(before) if before >= 0 else None
-    return RatioMark(ratio, scale.position(low), scale.position(high), low < 1 / scale.limit, high > scale.limit, earlier)
