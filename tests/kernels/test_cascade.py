@@ -40,7 +40,7 @@ def _score(program, X, P):
 
 @settings(max_examples=150)
 @given(LEVELS, st.sampled_from(sorted(LINKS)), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3), SEEDS)
-def test_a_cascade_scores_as_the_plain_walk_does(levels, link, cascades, rounds, most, seed):
+def test_a_cascade_scores_as_its_numpy_twin(levels, link, cascades, rounds, most, seed):
     random = np.random.default_rng(seed)
     outputs = {"logit": 1, "softmax": 3, "identity": 2}[link]
     stages = _stages(random, levels, outputs, cascades, rounds, most)
@@ -63,7 +63,7 @@ def test_tables_and_walked_trees_give_the_same_scores(levels, seed):
     np.testing.assert_allclose(_score(tables, X, P), _score(walked, X, P), atol=1e-12, rtol=1e-12)
 
 
-def test_a_stage_is_collapsed_exactly_where_no_leaf_tests_three_features():
+def test_a_stage_is_collapsed_unless_a_leaf_tests_three_features():
     random = np.random.default_rng(5)
     levels = [-1, 4, -1]
     two, three = make_forest(random, levels, trees=9), make_forest(random, levels, trees=9, most=3, depth=4)
@@ -103,7 +103,7 @@ def test_a_row_scores_the_same_bits_in_any_batch(link, most):
 
 
 @pytest.mark.parametrize("most", [2, 3])
-def test_a_code_beyond_the_vocabulary_scores_as_missing_however_large(most):
+def test_codes_beyond_the_vocabulary_score_as_missing(most):
     random = np.random.default_rng(2)
     levels = [3, -1, 40]
     program = build(_stages(random, levels, 1, 1, 3, most), levels, 1, 1, LOGIT)
@@ -113,7 +113,7 @@ def test_a_code_beyond_the_vocabulary_scores_as_missing_however_large(most):
     assert len(np.unique(_score(program, X, np.full((len(codes), 1), 0.3)))) == 1
 
 
-def test_without_a_link_predictions_are_taken_and_given_as_they_are():
+def test_the_identity_link_leaves_predictions_unchanged():
     random = np.random.default_rng(3)
     stages = _stages(random, [-1], 1, 2, 2, 2)
     X, F = make_rows(random, [-1], 30), random.normal(size=(30, 1))
@@ -130,7 +130,7 @@ def test_no_rows_give_no_rows_and_no_stages_give_the_prediction():
     assert _score(program, np.zeros((2, 0)), np.zeros((0, 1))).shape == (0, 1)
 
 
-def test_the_scorer_may_write_over_its_predictions():
+def test_the_scorer_may_overwrite_its_predictions():
     random = np.random.default_rng(4)
     program = build(_stages(random, [-1, 5], 3, 1, 1, 2), [-1, 5], 3, 1, SOFTMAX)
     X, P = make_rows(random, [-1, 5], 600), random.dirichlet(np.ones(3), 600)

@@ -53,7 +53,7 @@ def test_every_segment_has_the_sums_of_its_rows(case):
 
 
 @given(segmented(real=True))
-def test_the_noise_of_a_real_outcome_is_that_of_successive_differences(case):
+def test_the_variance_of_real_outcomes_is_that_of_successive_differences(case):
     y, p, w, (first, second, _) = case
     rows = sort_rows(y, p, w, real=True)
     a, b = first[rows.order], second[rows.order]
@@ -70,7 +70,7 @@ def test_the_noise_of_a_real_outcome_is_that_of_successive_differences(case):
 
 @pytest.mark.parametrize("real", [False, True])
 @given(data=st.data())
-def test_tallies_of_parts_add_where_the_scores_do_not_interleave(real, data):
+def test_tallies_of_disjoint_score_ranges_add(real, data):
     y, p, w, (first, second, _) = data.draw(segmented(real=real))
     cut = data.draw(st.sampled_from([0.05, 0.25, 0.6, 2.0]))
     cells = Cells(np.arange(9), np.zeros(9, np.int32))
@@ -89,7 +89,7 @@ def test_tallies_of_parts_add_where_the_scores_do_not_interleave(real, data):
 
 
 @given(segmented(), st.integers(1, 3), st.booleans())
-def test_cells_are_found_the_same_way_with_and_without_a_table_of_all_cells(case, min_rows, sparse):
+def test_dense_and_sparse_cells_agree(case, min_rows, sparse):
     _, _, _, (first, second, _) = case
     # A shape far larger than the rows takes the way by sorting.
     shape = (3, 10_000_000) if sparse else (3, 3)
@@ -105,7 +105,7 @@ def test_cells_are_found_the_same_way_with_and_without_a_table_of_all_cells(case
     assert ids.tolist() == [place.get(int(c), -1) if ok else -1 for c, ok in zip(number, valid, strict=True)]
 
 
-def test_a_tally_over_too_many_cells_for_a_table_is_the_same():
+def test_the_tally_of_sparse_cells_is_that_of_dense_ones():
     random = np.random.default_rng(0)
     p, y = random.random(500), random.integers(0, 2, 500).astype(float)
     rows = sort_rows(y, p, None, real=False)
@@ -140,7 +140,7 @@ def test_the_rows_of_a_segment_are_those_with_all_its_codes(case, depth, wanted)
     assert out[:found].tolist() == np.flatnonzero(expected).tolist()
 
 
-def test_drawn_paths_are_the_paths_of_the_draws():
+def test_drawn_paths_are_those_of_each_draw():
     random = np.random.default_rng(1)
     p = random.choice([0.2, 0.4, 0.9], 60)
     order = np.argsort(p)

@@ -1,4 +1,4 @@
-"""Curves are read as plain NumPy reads them, one score at a time or many; losses and their spread are what NumPy says."""
+"""Curves are evaluated as by NumPy, one score at a time or many; losses and their moments are those of NumPy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(form, coefficient, at, x, value, groups, group, share, P):
 
 
 @pytest.mark.parametrize("form", [KNOTS, STEPS])
-def test_pieces_are_read_as_numpy_reads_them(form):
+def test_knots_and_steps_are_evaluated_as_by_numpy(form):
     for seed in range(20):
         random = np.random.default_rng(seed)
         at, x, value = pieces(random, 1, 1)
@@ -51,7 +51,7 @@ def test_pieces_are_read_as_numpy_reads_them(form):
 
 
 @pytest.mark.parametrize("form", [KNOTS, STEPS])
-def test_classes_and_groups_are_mixed_as_told(form):
+def test_classes_and_groups_are_mixed_by_their_shares(form):
     random = np.random.default_rng(1)
     groups, outputs, n = 4, 3, 200
     at, x, value = pieces(random, groups, outputs)
@@ -67,7 +67,7 @@ def test_classes_and_groups_are_mixed_as_told(form):
         np.testing.assert_allclose(found[i], (1 - s) * whole / whole.sum() + s * own / own.sum(), atol=1e-13)
 
 
-def test_smooth_curves_are_what_their_formulas_say():
+def test_smooth_curves_follow_their_formulas():
     random = np.random.default_rng(2)
     p = np.append(random.random(300), [0.0, 1.0])
     a, b, c = 1.3, 0.4, -0.2
@@ -86,7 +86,7 @@ def test_smooth_curves_are_what_their_formulas_say():
     np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), rtol=1e-13)
 
 
-def test_losses_and_their_spread_are_what_numpy_says():
+def test_losses_and_moments_are_those_of_numpy():
     random = np.random.default_rng(3)
     y, p = np.concatenate([random.random(50), [0, 0, 1, 1]]), np.concatenate([random.random(50), [0, 1, 0, 1]])
     out = np.empty(len(y))

@@ -9,7 +9,7 @@ from numba import config
 from trueup.kernels import _jit
 
 
-def test_a_kernel_is_compiled_where_nothing_can_be_cached(monkeypatch):
+def test_a_kernel_is_compiled_without_a_cache_directory(monkeypatch):
     plain = numba.njit
 
     def njit(function, **options):
@@ -22,7 +22,7 @@ def test_a_kernel_is_compiled_where_nothing_can_be_cached(monkeypatch):
     assert double(21) == 42
 
 
-def test_packing_is_for_our_own_kernels_only():
+def test_packing_applies_to_our_kernels_only():
     before = config.SLP_VECTORIZE
     with _jit._packing():
         assert config.SLP_VECTORIZE == 1

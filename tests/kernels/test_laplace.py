@@ -79,19 +79,19 @@ def test_sums_are_those_of_the_definition(seed, n, d, c, kind, bins, gammas, own
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
 @pytest.mark.parametrize("d", [1, 2, 3, 7])
-def test_scales_however_small_or_large(scale, d):
+def test_very_small_and_large_scales(scale, d):
     points, columns, number = rows(1, 150, d, kind="discrete", bins=2)
     for own in (True, False):
         agree(points, columns, number, np.array([scale]), own=own)
     agree(points, columns, number, np.array([scale]), (points[:9] + 0.3, number[:9]))
 
 
-def test_a_row_that_does_not_count_for_itself_has_no_sum_when_alone():
+def test_a_single_row_that_does_not_count_for_itself_has_no_sum():
     found = sums(np.ones((3, 2)), np.ones((3, 1)), np.array([0, 0, 1]), np.array([1.0]), own=False)
     assert found.total[0, :, 0].tolist() == [1, 1, 0]
 
 
-def test_the_nearest_row_decides_where_all_are_far():
+def test_the_nearest_row_dominates_if_all_are_far():
     points = np.array([[0.0, 0, 0, 0], [1e6, 0, 0, 0]])
     columns = np.array([[1.0, 0.25], [1.0, 0.75]])
     at = np.array([[-9e5, 0, 0, 0], [2e6, 3e6, 0, 0], [5e5, 0, 0, 0]]), np.zeros(3, np.int64)
@@ -101,8 +101,8 @@ def test_the_nearest_row_decides_where_all_are_far():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
-def test_more_rows_than_a_bin_is_summed_pair_by_pair(d, monkeypatch):
-    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
+def test_bins_with_many_rows_are_summed_by_the_fast_methods(d, monkeypatch):
+    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(4, 700, d, bins=2)
     scales = np.array([1 / d, 20 / d, 1e5])
     for own in (True, False):
@@ -111,8 +111,8 @@ def test_more_rows_than_a_bin_is_summed_pair_by_pair(d, monkeypatch):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 6])
-def test_what_a_point_gets_depends_on_it_alone(d, monkeypatch):
-    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
+def test_the_sums_of_a_point_do_not_depend_on_other_points(d, monkeypatch):
+    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(2, 600, d, bins=2)
     targets, _, places = rows(3, 90, d, bins=3)
     scales = np.array([0.0, 1 / d, 1e4])
@@ -127,14 +127,14 @@ def test_what_a_point_gets_depends_on_it_alone(d, monkeypatch):
 
 @pytest.mark.parametrize("d", [1, 2, 3, 20])
 def test_the_number_of_threads_changes_no_bit(d, monkeypatch):
-    monkeypatch.setattr(summing, "CLEVER", (0, 1, 100, 100))
+    monkeypatch.setattr(summing, "MIN_FAST_ROWS", (0, 1, 100, 100))
     points, columns, number = rows(5, 900, d, bins=3)
     one, many = (sums(points, columns, number, np.array([1 / d]), own=False, threads=t) for t in (1, 4))
     assert (one.total == many.total).all()
     assert (one.shift == many.shift).all()
 
 
-def test_nothing_given_is_written_to():
+def test_inputs_are_not_modified():
     points, columns, number = rows(6, 80, 4)
     before = points.copy(), columns.copy(), number.copy()
     sums(points, columns, number, np.array([1.0]), at=(points, number))
@@ -149,7 +149,7 @@ def test_no_rows_and_no_points_have_no_sums():
     assert sums(points[:0], columns[:0], number[:0], np.ones(1), at=(points, number)).total.tolist() == [[[0, 0]] * 5]
 
 
-def test_far_blocks_are_passed_over_and_the_tolerance_is_kept():
+def test_distant_blocks_are_skipped_within_the_tolerance():
     random = np.random.default_rng(8)
     points = random.normal(size=(3000, 4)) + 8 * random.integers(0, 6, (3000, 1))
     columns = np.column_stack([np.ones(3000), random.uniform(-1, 1, 3000)])
@@ -159,7 +159,7 @@ def test_far_blocks_are_passed_over_and_the_tolerance_is_kept():
     assert 0 < error.max() <= 1e-3  # some blocks were left out, and none that mattered
 
 
-def test_distances_are_whole_numbers_only_where_steps_are_fine():
+def test_distances_are_integers_only_if_steps_are_fine():
     points = np.random.default_rng(0).normal(size=(500, 50))
     assert tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.4))
     assert not tiles.fine_enough(np.ptp(points, axis=0), 1 / (50 * 0.004))
@@ -217,7 +217,7 @@ def in_tiles(points, columns, starts, targets, target_starts, scales):
 
 
 @pytest.mark.parametrize("d", [3, 50])
-def test_tiles_of_the_card_keep_the_promise_in_float32(d, monkeypatch):
+def test_gpu_tiles_are_accurate_in_float32(d, monkeypatch):
     monkeypatch.setattr(cuda, "RUN", 2)
     points, columns, number = rows(10, 700, d, bins=3)
     order = np.argsort(number, kind="stable")
@@ -229,20 +229,20 @@ def test_tiles_of_the_card_keep_the_promise_in_float32(d, monkeypatch):
     found = in_tiles(points, columns, starts, None, None, scales)
     total, size, shift = plain(points, columns, number, scales, own=False)
     back = np.exp(-scales[:, None] * shift)[..., None]
-    told = back[..., :1] * total[..., :1] > summing.THIN["cuda"]  # other sums are left to the processor
-    assert told.mean() > 0.9
-    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(told, total.shape)].all()
+    large = back[..., :1] * total[..., :1] > summing.MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
+    assert large.mean() > 0.9
+    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(large, total.shape)].all()
     targets, _, places = rows(11, 300, d, bins=3)
     targets, places = targets[np.argsort(places)], np.sort(places)
     found = in_tiles(points, columns, starts, targets, np.append(0, np.cumsum(np.bincount(places))), scales)
     total, size, shift = plain(points, columns, number, scales, at=(targets, places))
     back = np.exp(-scales[:, None] * shift)[..., None]
-    told = back[..., :1] * total[..., :1] > summing.THIN["cuda"]  # other sums are left to the processor
-    assert told.mean() > 0.9
-    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(told, total.shape)].all()
+    large = back[..., :1] * total[..., :1] > summing.MIN_SHARE["cuda"]  # smaller sums are summed again on the CPU
+    assert large.mean() > 0.9
+    assert (np.abs(found - total * back) <= CLOSE * size * back)[np.broadcast_to(large, total.shape)].all()
 
 
-def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
+def test_requesting_a_missing_gpu_warns(monkeypatch):
     points, columns, number = rows(12, 30, 4)
     given = points, columns, number, np.array([1.0])
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -260,12 +260,12 @@ def test_a_card_is_asked_for_where_there_is_none(monkeypatch):
     assert (found.total == sums(*given).total).all()
     for measure in (lce, mlce, mean_lce, local_errors, lce_curve):
         options = {} if measure is lce_curve else {"gamma": 1.0}
-        with pytest.warns(TrueupWarning) as told:
+        with pytest.warns(TrueupWarning) as warnings:
             measure(points, np.full(30, 0.5), np.ones(30), device="cuda", **options)
-        assert told[0].filename == __file__  # the line that asked for it
+        assert warnings[0].filename == __file__  # the caller
 
 
-def test_the_card_sums_as_the_processor_does():
+def test_the_gpu_agrees_with_the_cpu():
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'trueup[gpu]'")
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
@@ -278,7 +278,7 @@ def test_the_card_sums_as_the_processor_does():
 
 
 @pytest.mark.parametrize("d", [1, 3, 9])
-def test_rows_laid_out_once_answer_as_rows_given_each_time(d):
+def test_sources_give_the_sums_of_rows_passed_each_time(d):
     points, columns, number = rows(14, 400, d, bins=3)
     targets, _, places = rows(15, 60, d, bins=5)  # bins that no row has
     kept, scales = Sources(points, columns, number), np.array([0.0, 2 / d, 1e6])
@@ -289,7 +289,7 @@ def test_rows_laid_out_once_answer_as_rows_given_each_time(d):
     assert kept.at(targets[:0], places[:0], scales).total.shape == (3, 0, 2)
 
 
-def test_coarse_steps_are_not_taken_for_fine_ones_where_the_unit_is_large():
+def test_coarse_steps_are_detected_for_large_units():
     # An outlier a million times farther than the rest, measured in units of a hundred millionth.
     points, columns, number = rows(16, 300, 5)
     points *= 1e8
@@ -302,7 +302,7 @@ def test_coarse_steps_are_not_taken_for_fine_ones_where_the_unit_is_large():
 
 @pytest.mark.parametrize("scale", [0.0, 0.3, 50.0])
 @pytest.mark.parametrize("d", [1, 4])
-def test_the_others_are_not_lost_beside_a_row_that_outweighs_them(d, scale):
+def test_small_weights_are_not_lost_beside_a_large_one(d, scale):
     points = np.array([[0.0] * d, [0.0] * d, [1.0] * d, [1.0] * d, [2.0] * d])
     columns = np.array([[1e20, 1e20], [1.0, -1.0], [2.0, 1.0], [1e-3, 0.0], [1e-20, 1e-20]])
     agree(points, columns, np.zeros(5, np.int64), np.array([scale]), own=False)
@@ -312,7 +312,7 @@ def test_the_others_are_not_lost_beside_a_row_that_outweighs_them(d, scale):
 
 @pytest.mark.parametrize("d", [1, 2, 5])
 @pytest.mark.parametrize("gamma", [0.02, 0.3])
-def test_weights_of_all_sizes_and_their_squares_keep_the_promise(d, gamma):
+def test_weights_of_all_magnitudes_are_accurate(d, gamma):
     random = np.random.default_rng(17)
     points, number = random.normal(size=(200, d)), np.zeros(200, np.int64)
     weight = 10.0 ** random.uniform(-24, 0, 200)
@@ -330,7 +330,7 @@ def test_weights_of_all_sizes_and_their_squares_keep_the_promise(d, gamma):
 
 @pytest.mark.parametrize("scale", [1e20, 1e100])
 @pytest.mark.parametrize("d", [5, 8, 50])
-def test_the_nearest_row_is_not_passed_over_for_a_rounding_error(scale, d):
+def test_the_nearest_row_is_not_skipped_by_rounding(scale, d):
     random = np.random.default_rng(18)
     points, columns = random.standard_cauchy((200, d)), np.ones((200, 1))
     number = np.arange(200)  # a block of one row is its own box
@@ -339,7 +339,7 @@ def test_the_nearest_row_is_not_passed_over_for_a_rounding_error(scale, d):
         assert (found.total == 1).all()
 
 
-def test_only_scales_with_sums_that_all_but_vanish_are_summed_again(monkeypatch):
+def test_only_scales_with_vanishing_sums_are_summed_again(monkeypatch):
     asked = []
 
     def counted(blocks, targets, starts, scales, *rest, **options):
@@ -353,7 +353,7 @@ def test_only_scales_with_sums_that_all_but_vanish_are_summed_again(monkeypatch)
 
 
 class Compiler:
-    """Stands in for the runtime compiler: fails where it is told to."""
+    """A CUDA compiler that fails on request."""
 
     def __init__(self, create=0, compiled=0):
         self.create, self.compiled = create, compiled
@@ -369,18 +369,18 @@ class Compiler:
         return call
 
 
-@pytest.mark.parametrize(("compiler", "said"), [
+@pytest.mark.parametrize(("compiler", "message"), [
     (Compiler(create=5), "rejected the program with error 5"),
     (Compiler(compiled=6), "failed with error 6: a mistake"),
 ])  # fmt: skip
-def test_what_cannot_be_compiled_for_a_card_is_told(compiler, said, monkeypatch):
+def test_cuda_compiler_errors_are_reported(compiler, message, monkeypatch):
     monkeypatch.setattr(cuda, "_library", lambda: compiler)
-    with pytest.raises(TrueupError, match=said) as error:
+    with pytest.raises(TrueupError, match=message) as error:
         cuda.compile_source("void f() {}", "sm_90")
     assert "needs no GPU" in str(error.value)
 
 
-def test_a_driver_that_refuses_is_told(monkeypatch):
+def test_gpu_driver_errors_are_reported(monkeypatch):
     class Driver:
         def __init__(self, name):
             pass
@@ -393,7 +393,7 @@ def test_a_driver_that_refuses_is_told(monkeypatch):
         cuda.GpuKernel(b"", "sums")
 
 
-def test_no_runtime_compiler_is_told(monkeypatch):
+def test_a_missing_cuda_compiler_is_reported(monkeypatch):
     class Torch:
         class version:  # noqa: N801
             cuda = None

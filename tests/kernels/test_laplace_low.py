@@ -90,7 +90,7 @@ def test_every_pair_is_met_once(d, n):
 @pytest.mark.parametrize("d", DIMENSIONS)
 @pytest.mark.parametrize("scale", [0.5, 5.0, 200.0])
 @pytest.mark.parametrize("grid", [0.0, 0.25])
-def test_larger_bins_are_right_too(d, scale, grid):
+def test_larger_bins_are_correct(d, scale, grid):
     points, columns = draw(d, 1500, d, grid=grid)
     targets, _ = draw(d + 1, 700, d, grid=grid)
     assert_right(points, columns, np.array([0, 1200, 1500]), scale=scale)
@@ -99,7 +99,7 @@ def test_larger_bins_are_right_too(d, scale, grid):
 
 @pytest.mark.parametrize("d", [2, 3])
 @pytest.mark.parametrize("constant", [0, 1, -1])
-def test_constant_coordinates_do_no_harm(d, constant):
+def test_constant_coordinates_are_supported(d, constant):
     points, columns = draw(5, 600, d)
     points[:, constant] = 3.0
     assert_right(points, columns, one_bin(600), scale=2.0)
@@ -127,7 +127,7 @@ def test_targets_outside_all_rows_get_the_decayed_sums(d):
 
 @pytest.mark.parametrize("d", DIMENSIONS)
 @pytest.mark.parametrize("scale", [0.4, 30.0, 5e3])
-def test_what_a_target_gets_does_not_depend_on_the_others(d, scale):
+def test_the_sums_of_a_target_do_not_depend_on_other_targets(d, scale):
     points, columns = draw(8, 900, d, c=3, grid=0.05)
     targets, _ = draw(9, 600, d, grid=0.05)
     targets[:100] = points[:100]
@@ -143,7 +143,7 @@ def test_what_a_target_gets_does_not_depend_on_the_others(d, scale):
 
 
 @pytest.mark.parametrize("d", DIMENSIONS)
-def test_what_a_target_gets_does_not_depend_on_the_order_of_the_targets(d):
+def test_the_sums_of_a_target_do_not_depend_on_the_order_of_targets(d):
     points, columns = draw(10, 500, d)
     targets, _ = draw(11, 300, d)
     shuffled = np.random.default_rng(2).permutation(300)
@@ -175,7 +175,7 @@ def test_the_number_of_threads_changes_no_bit(d, asked):
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("d", [2, 3])
-def test_batches_are_alike_however_the_work_is_cut(d):
+def test_sums_do_not_depend_on_how_the_work_is_split(d):
     points, columns = draw(14, 2500, d)
     starts = np.array([0, 100, 2500])
     targets, _ = draw(15, 6000, d)
@@ -186,7 +186,7 @@ def test_batches_are_alike_however_the_work_is_cut(d):
 
 
 @pytest.mark.parametrize("d", DIMENSIONS)
-def test_no_rows_or_no_targets_give_nothing(d):
+def test_no_rows_or_no_targets_give_no_sums(d):
     points, columns = draw(16, 5, d)
     none = np.zeros((0, d))
     assert sums(none, columns[:0], one_bin(0)).shape == (0, 2)
@@ -200,6 +200,6 @@ def test_the_decay_is_the_exponential(u):
     assert halves._decay(u) == pytest.approx(math.exp(-u), rel=4e-15, abs=5e-308)
 
 
-def test_the_decay_of_nothing_is_one_and_of_infinity_nothing():
+def test_the_decay_is_one_at_zero_and_zero_at_infinity():
     assert halves._decay(0.0) == 1.0
     assert halves._decay(math.inf) == 0.0

@@ -31,13 +31,13 @@ def test_the_range_tail_is_its_series(x):
 
 
 @pytest.mark.parametrize("x", [9.0, 20.0, 37.0])
-def test_the_range_tail_is_right_far_below_the_smallest_difference_from_one(x):
+def test_the_range_tail_is_accurate_below_machine_precision(x):
     # Q(x) = erfcx(x / sqrt 2) exp(-x^2 / 2) / 2, and the second term of the series is nothing there.
     assert math.log(tails.range_tail(x)) == pytest.approx(math.log(8) + log_ndtr(-x), rel=1e-12)
     assert tails.range_tail(x) == pytest.approx(4 * erfcx(x / math.sqrt(2)) * math.exp(-x * x / 2), rel=1e-9)
 
 
-def test_the_range_tail_falls_from_one_to_nought():
+def test_the_range_tail_decreases_from_one_to_zero():
     values = [tails.range_tail(x) for x in np.linspace(0, 45, 2000)]
     assert values[0] == 1.0
     assert values[-1] == 0.0
@@ -63,7 +63,7 @@ def test_the_default_p_value_is_its_definition(data):
     assert out[0] == pytest.approx(twins.default_pvalue(y, p, w), rel=1e-7, abs=1e-300)
 
 
-def test_a_certain_prediction_contradicted_has_p_value_nought():
+def test_a_contradicted_certain_prediction_has_p_value_zero():
     out = np.empty(2)
     tails.segment_tails(np.array([1.0, 0.0]), np.array([1.0, 0.0]), np.zeros(2), np.zeros(2), out)
     assert out.tolist() == [0.0, 1.0]
@@ -93,13 +93,13 @@ def test_the_refined_deviation_is_the_supremum_of_the_exact_exponent(n, rate, sh
     assert found**2 / 2 == pytest.approx(-best.fun, rel=1e-6, abs=1e-9)
 
 
-def test_what_cannot_happen_has_an_infinite_deviation():
+def test_an_impossible_value_has_infinite_deviation():
     p = np.array([1.0, 1.0, 0.5])
     assert tails.saddlepoint(p, np.empty(0), 2.5, -1.0) == math.inf
     assert tails.refined_tail(p, np.empty(0), 2.5, 0.0, 0.25, 0.0) == 0.0
 
 
-def test_the_refined_deviation_exists_where_everything_that_can_happen_has():
+def test_the_refined_deviation_of_the_largest_possible_value_is_finite():
     p = np.full(5, 0.1)
     # All five outcomes are 1: the supremum is reached in the limit and is -5 ln 0.1.
     assert tails.saddlepoint(p, np.empty(0), 5 * 0.9, 1.0) ** 2 / 2 == pytest.approx(-5 * math.log(0.1), rel=1e-6)

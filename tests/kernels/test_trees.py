@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def _tested(forest):
-    """Give the features that each leaf tests."""
+    """Return the features that each leaf tests."""
     found = {}
 
     def descend(here, seen):
@@ -64,7 +64,7 @@ def test_the_bound_on_cells_is_met_exactly(levels, seed):
     assert collapse(forest, bins, cells - 1) is None
 
 
-def test_a_table_has_only_the_cells_that_its_leaves_tell_apart():
+def test_a_table_has_only_the_cells_that_its_leaves_distinguish():
     # x at most 1 is worth 1; else a code of 0 or 2 is worth 2, and all others 4. Missing goes right.
     forest = _chain([(0, 1.0), (1, [0, 2])], [1.0, 2.0, 4.0])
     other = _chain([(0, 7.0), (1, list(range(1, 50)))], [0.0, 0.0, 0.0])
@@ -103,7 +103,7 @@ def _chain(tests, values):
 
 
 @given(LEVELS, SEEDS)
-def test_categories_share_a_bin_exactly_where_no_node_tells_them_apart(levels, seed):
+def test_categories_share_a_bin_if_no_node_distinguishes_them(levels, seed):
     forest = make_forest(np.random.default_rng(seed), levels, trees=6)
     bins = find_bins(forest, [*levels, -1])
     for at, count in enumerate(levels):
@@ -118,13 +118,13 @@ def test_categories_share_a_bin_exactly_where_no_node_tells_them_apart(levels, s
             assert len(pairs) == len({kind for kind, _ in pairs}) == len({label for _, label in pairs}) == bins.count(at)
 
 
-def test_a_forest_of_constants_is_one_cell_for_each_output():
+def test_a_forest_of_constants_has_one_cell_per_output():
     forest = join_forests([_chain([], [1.5]), _chain([], [2.0])])
     found = collapse(forest, find_bins(forest, [-1]))
     assert found.values.tolist() == [3.5]
 
 
-def test_a_constant_costs_no_table_of_its_own():
+def test_a_constant_needs_no_table_of_its_own():
     forest = join_forests([_chain([(0, 1.0), (1, 2.0)], [1.0, 2.0, 4.0]), _chain([], [1.5])])
     assert len(collapse(forest, find_bins(forest, [-1, -1])).a) == 1
 
@@ -148,14 +148,14 @@ def test_no_forests_join_to_a_forest_without_trees():
     assert len(collapse(empty, find_bins(empty, [3, -1])).values) == 0
 
 
-def test_a_scaled_forest_gives_a_multiple_and_leaves_the_first_as_it_was():
+def test_scaling_a_forest_does_not_change_the_original():
     forest = make_forest(np.random.default_rng(0), [-1, 4])
     before = forest.value.copy()
     assert forest.scaled(0.25).value.tolist() == (before / 4).tolist()
     assert forest.value.tolist() == before.tolist()
 
 
-def test_huge_vocabularies_take_little_memory_and_too_many_cells_are_given_up_in_time():
+def test_huge_vocabularies_take_little_memory_and_too_many_cells_are_rejected_early():
     random = np.random.default_rng(0)
     nodes, levels = 1_000, 100_000
     words = levels // 32 + 1
@@ -178,7 +178,7 @@ def test_huge_vocabularies_take_little_memory_and_too_many_cells_are_given_up_in
     assert peak < 20e6
 
 
-def test_places_beyond_the_bound_are_given_up(monkeypatch):
+def test_too_many_places_are_rejected(monkeypatch):
     forest = _chain([(0, 1.0), (1, 2.0)], [1.0, 2.0, 4.0])
     bins = find_bins(forest, [-1, -1])
     monkeypatch.setattr(kernel, "MAX_PLACES", 6)
@@ -188,6 +188,6 @@ def test_places_beyond_the_bound_are_given_up(monkeypatch):
 
 
 @pytest.mark.parametrize("most", [2**31, 2**40])
-def test_a_bound_beyond_32_bits_is_cut_to_what_places_can_hold(most):
+def test_a_bound_beyond_32_bits_is_reduced(most):
     forest = _chain([(0, 1.0)], [1.0, 2.0])
     assert collapse(forest, find_bins(forest, [-1]), most).values.tolist() == [1.0, 2.0, 2.0]

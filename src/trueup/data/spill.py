@@ -26,31 +26,14 @@ WORKER_HINT = "free disk space there, or set TMPDIR on the workers to a director
 
 @dataclass
 class TableSpill:
-    """Rows in a directory that only this user can read; `close` deletes it.
-
-    Can be pickled, so that another process of the same machine can map the rows.
-
-    Attributes
-    ----------
-    directory : Path
-    hint : str
-        What to do if the disk is full.
-    settings : mapping
-        Parameters that the hint suggests (see `TrueupError`).
-    schema : Schema or None
-        The schema of all Tables.
-    dtypes : dict
-        The type of each array, and its number of columns (0 for a vector).
-    sizes : list of int
-        The number of rows of each Table.
-    """
+    """Rows in a directory that only this user can read; `close` deletes it. Another process can map a pickled spill."""
 
     directory: Path
-    hint: str = WORKER_HINT
+    hint: str = WORKER_HINT  # for a full disk, with suggested settings
     settings: Mapping[str, Any] = field(default_factory=dict)
-    schema: Schema | None = None
-    dtypes: dict[str, tuple[str, int]] = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)
+    schema: Schema | None = None  # of all Tables
+    dtypes: dict[str, tuple[str, int]] = field(default_factory=dict)  # of each array, and its width (0 for a vector)
+    sizes: list[int] = field(default_factory=list)  # rows of each Table
     unlabelled: int = 0
     weightless: int = 0
     left_out: dict[str, str] = field(default_factory=dict)

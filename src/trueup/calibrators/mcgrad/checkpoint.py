@@ -39,14 +39,8 @@ _CONTENT_ERRORS = (KeyError, ValueError, TypeError, AttributeError, IndexError, 
 class Checkpoint:
     """Completed rounds of one fit, in a file that is always complete.
 
-    Parameters
-    ----------
-    path : path
-        The file. Its directory must exist.
-    fingerprint : mapping of str to Any
-        What identifies the fit: its parameters and rows (`fingerprint_table`). ``schema``, a Schema, is required, and trees
-        are validated against it; ``trees``, if present, is the maximum per round. The versions of trueup and LightGBM are
-        added.
+    The fingerprint identifies the fit by its parameters and rows (`fingerprint_table`); the versions of trueup and LightGBM
+    are added. Trees are validated against its ``schema``, and their number per round against ``trees``, if present.
     """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:

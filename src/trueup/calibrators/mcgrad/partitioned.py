@@ -53,23 +53,12 @@ MODEL_BYTES, OUTPUT_BYTES, ROW_BYTES = 20, 44, 40
 
 @dataclass(frozen=True, eq=False)
 class TrainingSummary:
-    """What a fit must know of all training rows; summaries of partitions add.
-
-    Attributes
-    ----------
-    rows : RowSummary
-    digest : int
-        A fingerprint of the rows, independent of their order.
-    sizes : tuple of (int, int)
-        The number of each partition, and its number of training rows.
-    sample : Table
-        A random sample of at most 100,000 rows: those with the smallest ``keys``, sorted by them.
-    """
+    """What a fit must know of all training rows; summaries of partitions add."""
 
     rows: RowSummary
-    digest: int
-    sizes: tuple[tuple[int, int], ...]
-    sample: Table
+    digest: int  # a fingerprint of the rows, independent of their order
+    sizes: tuple[tuple[int, int], ...]  # number of each partition, and its training rows
+    sample: Table  # at most 100,000 random rows: those with the smallest keys, sorted by them
     keys: UInt64Array
 
     def __len__(self) -> int:
@@ -112,37 +101,19 @@ def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
 
 @dataclass(frozen=True, eq=False)
 class FitPlan:
-    """What workers must know to fit a round; sent to them.
-
-    Attributes
-    ----------
-    growth : GrowthParameters
-    limits : RoundLimits
-    rule : CrossValidation, Holdout or None
-        How rows are held out; None also if ``validation`` has rows of its own.
-    max_rounds, patience, seed : int
-    threads : int or None
-    sample : Table
-        Determines the bins.
-    validation : Table or None
-        Held-out rows of a `Validation`; used by the worker of rank 0.
-    digest : int or None
-        The fingerprint of all rows, if they are computed again for every round.
-    progress : callable, optional
-        Called with the number of trees of a round, and the maximum, if the fit runs in this process.
-    """
+    """What workers must know to fit a round; sent to them."""
 
     growth: GrowthParameters
     limits: RoundLimits
-    rule: CrossValidation | Holdout | None
+    rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
     patience: int
     seed: int
     threads: int | None
-    sample: Table
-    validation: Table | None
-    digest: int | None = None
-    progress: Callable[[int, int], None] | None = None
+    sample: Table  # determines the bins
+    validation: Table | None  # held-out rows of a `Validation`; used by the worker of rank 0
+    digest: int | None = None  # of all rows, if they are computed again for every round
+    progress: Callable[[int, int], None] | None = None  # trees of a round so far and at most, in this process
 
 
 class RoundResult(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray, IntArray, UInt64Array
 
-WORTH_POOLING = 0.9  # groups per row, at most
+MAX_GROUPS_PER_ROW = 0.9  # groups per row, at most
 MIX = np.uint64(0x9E3779B97F4A7C15)
 ZERO, MINUS_ZERO = np.uint64(0), np.uint64(1 << 63)  # two ways to write one number
 LEFT, RIGHT = np.uint64(29), np.uint64(32)
@@ -65,7 +65,7 @@ def find_equal(points: FloatArray, bins: IntArray) -> EqualRows | None:
     marks = np.empty(len(points), np.uint64)
     _mark(points.view(np.uint64), bins, marks)
     rising = np.sort(marks)
-    if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > WORTH_POOLING * len(points):
+    if 1 + np.count_nonzero(rising[1:] != rising[:-1]) > MAX_GROUPS_PER_ROW * len(points):
         return None
     _, first, group = np.unique(marks, return_index=True, return_inverse=True)
     of = first[group]
@@ -91,9 +91,9 @@ def _mark(words: UInt64Array, bins: IntArray, out: UInt64Array) -> None:
         out[i] = mark
 
 
-SCALES = 8  # in one pass over the distances
-EVEN = 2.0**40  # weights within this ratio, and their squares, are in the range of float32
-CLEVER = (0, 1, 4000, 4000)  # by dimensions: bins with more rows are summed by `line` or `halves`
+SCALES_PER_PASS = 8  # in one pass over the distances
+MAX_FLOAT32_RATIO = 2.0**40  # weights within this ratio, and their squares, are in the range of float32
+MIN_FAST_ROWS = (0, 1, 4000, 4000)  # by dimensions: bins with more rows are summed by `line` or `halves`
 
 
 class BinnedRows:
@@ -131,15 +131,15 @@ class BinnedRows:
         return (self.box[0] + self.box[1]) / 2
 
     @cached_property
-    def clever(self) -> bool:
+    def has_fast_method(self) -> bool:
         """Whether there is a method that does not visit all pairs."""
         d = self.points.shape[1]
-        return d < len(CLEVER) and int(np.diff(self.starts).max()) > CLEVER[d]
+        return d < len(MIN_FAST_ROWS) and int(np.diff(self.starts).max()) > MIN_FAST_ROWS[d]
 
     @cached_property
     def even(self) -> bool:
         """Whether float32 has the range for all weights."""
-        return bool(self.weight.max() <= EVEN * self.weight.min())
+        return bool(self.weight.max() <= MAX_FLOAT32_RATIO * self.weight.min())
 
     @cached_property
     def totals(self) -> FloatArray:
@@ -153,16 +153,16 @@ class BinnedRows:
         """Return whether distances may be integers at this scale."""
         return fine_enough(self.box[1] - self.box[0], scale)
 
-    def on_card(self, scale: float) -> bool:
+    def fits_gpu(self, scale: float) -> bool:
         """Return whether float32 on a GPU is accurate enough at this scale."""
         return cuda.fine_enough(self.points, self.middle, scale)
 
-    def parts(self, scales: FloatArray) -> Iterator[IntArray]:
+    def group_scales(self, scales: FloatArray) -> Iterator[IntArray]:
         """Group the scales: zero, those at which distances may be integers, and the others; at most 8 at once."""
         fine = np.array([self.fine(float(scale)) for scale in scales], bool)
         for kind in (scales == 0, (scales > 0) & fine, (scales > 0) & ~fine):
             chosen = np.flatnonzero(kind)
-            yield from (chosen[start : start + SCALES] for start in range(0, len(chosen), SCALES))
+            yield from (chosen[start : start + SCALES_PER_PASS] for start in range(0, len(chosen), SCALES_PER_PASS))
 
     def cut(self, scale: float, tolerance: float) -> float:
         """Return the distance beyond a point's nearest row at which rows no longer matter."""
@@ -173,7 +173,7 @@ class BinnedRows:
     def _spread(self) -> float:
         return float(np.log(2 * self.weight.sum()) - np.log(self.weight.min()))
 
-    def low(
+    def sum_low_dimensions(
         self, targets: FloatArray | None, target_starts: IntArray | None, scales: FloatArray, workers: Workers
     ) -> FloatArray:
         """Sum in one to three dimensions; sums may underflow."""
@@ -184,8 +184,8 @@ class BinnedRows:
 
 EXACT = 1e-15  # the largest change of a ratio by skipped rows: a rounding error
 # Sums below this share of the largest weight are of distant rows: summed again, relative to the nearest row.
-THIN = {"clever": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
-VANISHED = 88.0  # exp(-VANISHED) is 0 in float32
+MIN_SHARE = {"fast": 1e-200, "tiles": 2.0**-60, "cuda": 2.0**-10}
+FLOAT32_UNDERFLOW = 88.0  # exp(-FLOAT32_UNDERFLOW) is 0 in float32
 
 
 class SumTask(NamedTuple):
@@ -224,13 +224,13 @@ def sums(
     task = SumTask(scales, tolerance, Workers(threads), device)
     if at is not None:
         return Sources(points, columns, bins)._ask(*at, task)
-    found = _nothing(task, len(points), columns.shape[1])
+    found = _zeros(task, len(points), columns.shape[1])
     if len(points):
         _sum_among(np.ascontiguousarray(points, np.float64), columns, bins, task, found, own=own)
     return found
 
 
-def _nothing(task: SumTask, points: int, columns: int) -> Sums:
+def _zeros(task: SumTask, points: int, columns: int) -> Sums:
     return Sums(np.zeros((len(task.scales), points, columns)), np.zeros((len(task.scales), points)))
 
 
@@ -253,7 +253,7 @@ class Sources:
         return self._ask(points, bins, SumTask(scales, EXACT, Workers(threads), "cpu"))
 
     def _ask(self, points: FloatArray, bins: IntArray, task: SumTask) -> Sums:
-        found, rows = _nothing(task, len(points), self._columns), self._rows
+        found, rows = _zeros(task, len(points), self._columns), self._rows
         if rows is None or not len(points):
             return found
         points, bins = np.ascontiguousarray(points, np.float64), np.minimum(bins, rows.bins - 1)
@@ -261,7 +261,7 @@ class Sources:
         first, group = (np.arange(len(points)),) * 2 if equal is None else equal
         targets = BinnedRows(points[first], np.ones((len(first), 1)), bins[first], rows.bins)
         place = _places(targets)
-        for chosen in rows.parts(task.scales):
+        for chosen in rows.group_scales(task.scales):
             total, shift = _at(rows, targets, task.scales[chosen], task)
             found.total[chosen], found.shift[chosen] = total[:, place[group]], shift[:, place[group]]
         return found
@@ -282,7 +282,7 @@ def _sum_among(points: FloatArray, columns: FloatArray, bins: IntArray, task: Su
     here = pooled[group] if own else np.zeros_like(columns) if equal is None else add_others(columns, group)
     alone = np.zeros(len(first), bool) if own else (count == 1)[rows.order]
     together = np.ones(len(group), bool) if own else count[group] > 1
-    for chosen in rows.parts(task.scales):
+    for chosen in rows.group_scales(task.scales):
         total, shift = _others(rows, alone, task.scales[chosen], task)
         if place is not None:
             total, shift = total[:, place], shift[:, place]
@@ -308,21 +308,21 @@ def _others(rows: BinnedRows, alone: BoolArray, scales: FloatArray, task: SumTas
     if not scales[0]:
         return Sums(add_others(rows.columns, rows.numbers)[None].repeat(len(scales), axis=0), shift)
     least = float(scales.min())
-    if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
-        total, thin = cuda.sum_among(rows.points, rows.middle, rows.columns, rows.starts, scales), THIN["cuda"]
-    elif rows.clever:
-        total, thin = rows.low(None, None, scales, task.workers), THIN["clever"]
+    if task.device == "cuda" and rows.even and rows.fits_gpu(float(scales.max())):
+        total, thin = cuda.sum_among(rows.points, rows.middle, rows.columns, rows.starts, scales), MIN_SHARE["cuda"]
+    elif rows.has_fast_method:
+        total, thin = rows.sum_low_dimensions(None, None, scales, task.workers), MIN_SHARE["fast"]
     elif rows.even and rows.fine(float(scales.max())):
-        reach = VANISHED / least if alone.any() else rows.cut(least, task.tolerance)
-        total, thin = sum_among(rows.blocks, scales, reach, task.workers), THIN["tiles"]
+        reach = FLOAT32_UNDERFLOW / least if alone.any() else rows.cut(least, task.tolerance)
+        total, thin = sum_among(rows.blocks, scales, reach, task.workers), MIN_SHARE["tiles"]
     else:
         total, thin = np.zeros((len(scales), *rows.columns.shape)), np.inf
         alone = np.ones(len(rows.points), bool)
-    _mend(rows, rows.points, rows.starts, alone, thin, scales, task, Sums(total, shift), skip=True)
+    _sum_again(rows, rows.points, rows.starts, alone, thin, scales, task, Sums(total, shift), skip=True)
     return Sums(total, shift)
 
 
-def _mend(
+def _sum_again(
     rows: BinnedRows, points: FloatArray, starts: IntArray, which: BoolArray, thin: float, scales: FloatArray,
     task: SumTask, found: Sums, *, skip: bool,
 ) -> None:  # fmt: skip
@@ -349,13 +349,13 @@ def _at(rows: BinnedRows, targets: BinnedRows, scales: FloatArray, task: SumTask
     shift = np.zeros((len(scales), many))
     if not scales[0]:
         return Sums(rows.totals[targets.numbers][None].repeat(len(scales), axis=0), shift)
-    if task.device == "cuda" and rows.even and rows.on_card(float(scales.max())):
+    if task.device == "cuda" and rows.even and rows.fits_gpu(float(scales.max())):
         given = rows.points, rows.middle, rows.columns, rows.starts, targets.points, targets.starts
-        total, thin = cuda.sum_at(*given, scales), THIN["cuda"]
-    elif rows.clever:
-        total, thin = rows.low(targets.points, targets.starts, scales, task.workers), THIN["clever"]
+        total, thin = cuda.sum_at(*given, scales), MIN_SHARE["cuda"]
+    elif rows.has_fast_method:
+        total, thin = rows.sum_low_dimensions(targets.points, targets.starts, scales, task.workers), MIN_SHARE["fast"]
     else:
         total, thin = np.zeros((len(scales), many, rows.columns.shape[1])), np.inf
     found = Sums(total, shift)
-    _mend(rows, targets.points, targets.starts, np.ones(many, bool), thin, scales, task, found, skip=False)
+    _sum_again(rows, targets.points, targets.starts, np.ones(many, bool), thin, scales, task, found, skip=False)
     return found
