@@ -286,10 +286,7 @@ def _model_of(fix: Any) -> Model | None:
 
 
 def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
-    """Return whether the rows of two audits look like the training rows of the fix between them, as far as is known.
-
-    Audits made by the command line carry the answer; others are asked for their rows, which they may have released.
-    """
+    """Return whether the rows of two audits look like the training rows of the fix between them, as far as is known."""
     model = _model_of(fix)
     if model is None or len(audits) < 2:
         return False

@@ -158,8 +158,7 @@ def build_page(
         )
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
     vocabulary = profile.vocabulary
-    # First, since what follows makes an audit release its rows.
-    training_rows = fix is not None and looks_like_training_data(fix, audits)
+    training_rows = looks_like_training_data(fix, audits)
     fix_parts = fix_sections(fix, audits, vocabulary, training_rows=training_rows)
     sections = build_sections(audits[-1], profile)
     comparison = None
