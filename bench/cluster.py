@@ -149,7 +149,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loans.parquet"
         data.to_parquet(path)
-        tu.audit(data[:1000], **ROLES, by=BY, bins=BINS)  # compiles the kernels
         here, seconds = timed(lambda: tu.audit(data, **ROLES, by=BY, bins=BINS))
         if given.audits:
             print(f"memory: {seconds:.1f} s", flush=True)

@@ -39,7 +39,7 @@ def _rows_of(data, segment):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_every_finding_is_what_the_definitions_give_for_its_rows(weighted):
+def test_every_finding_follows_its_definition(weighted):
     data = _simulated(1500, 3, weighted=weighted, levels=(4, 3, 2), decimals=2)
     audit = tu.audit(data, **ROLES, by=["c0", "c1", "c2"], weight="w" if weighted else None, depth=3, min_rows=20)
     assert audit.tested == len(audit) > 30
@@ -61,7 +61,7 @@ def test_every_finding_is_what_the_definitions_give_for_its_rows(weighted):
     np.testing.assert_allclose(audit.columns["p_adjusted"], twins.holm(audit.columns["p_value"]), rtol=1e-12)
 
 
-def test_findings_come_worst_first_and_the_untested_last():
+def test_findings_are_sorted_worst_first_and_untested_last():
     data = _simulated(2000, 1, levels=(30, 4))
     audit = tu.audit(data, **ROLES, by=["c0", "c1"], min_rows=60)
     columns = audit.columns
@@ -73,7 +73,7 @@ def test_findings_come_worst_first_and_the_untested_last():
     assert all(sigma[i] >= sigma[i + 1] for i in range(len(sigma) - 1) if adjusted[i] == adjusted[i + 1])
 
 
-def test_thin_levels_are_listed_as_not_testable_and_left_out_of_the_family():
+def test_thin_levels_are_listed_but_not_tested():
     data = {"c": np.array(["a"] * 100 + ["b"] * 49, object), "p": np.full(149, 0.5), "y": np.arange(149) % 2}
     audit = tu.audit(data, **ROLES)
     thin = audit["c=b"]
@@ -87,18 +87,18 @@ def test_thin_levels_are_listed_as_not_testable_and_left_out_of_the_family():
     assert "not tested: 1 segment has fewer than 50 rows" in repr(audit)
 
 
-@pytest.mark.parametrize(("scale", "told"), [(0.01, True), (0.1, False), (1.0, False)])
-def test_scores_that_may_be_percentages_are_asked_about(scale, told):
+@pytest.mark.parametrize(("scale", "expected"), [(0.01, True), (0.1, False), (1.0, False)])
+def test_scores_that_may_be_percentages_are_noted(scale, expected):
     # The outcomes come by a hundredth of the scores: 0.9 was meant as 0.9%.
     rng = np.random.default_rng(0)
     p = rng.uniform(0.2, 1, 20_000)
     data = {"c": np.array(["a", "b"] * 10_000, object), "p": p, "y": rng.random(20_000) < scale * p}
     audit = tu.audit(data, **ROLES)
-    assert ("observed is about a hundredth of expected: are the predictions percentages?" in repr(audit)) == told
-    assert ("are the predictions percentages?" in audit._repr_html_()) == told
+    assert ("observed is about a hundredth of expected: are the predictions percentages?" in repr(audit)) == expected
+    assert ("are the predictions percentages?" in audit._repr_html_()) == expected
 
 
-def test_a_column_of_very_many_thin_levels_has_them_counted_and_not_listed():
+def test_very_many_thin_levels_are_counted_and_not_listed():
     n = 4000
     data = {"c": np.array([f"l{i // 2}" for i in range(n)], object), "p": np.full(n, 0.5), "y": np.arange(n) % 2}
     audit = tu.audit(data, **ROLES)
@@ -106,7 +106,7 @@ def test_a_column_of_very_many_thin_levels_has_them_counted_and_not_listed():
     assert audit.thin == 2000
 
 
-def test_own_segments_join_the_family(scored):
+def test_user_segments_are_part_of_the_family(scored):
     old = scored["age"] > 60
     audit = tu.audit(scored, **ROLES, by=[], segments={"old": old, "nobody": np.zeros(200, bool)}, min_rows=10)
     assert audit["old"].n == old.sum()
@@ -115,13 +115,13 @@ def test_own_segments_join_the_family(scored):
     assert not audit["nobody"].testable
 
 
-def test_own_segments_follow_the_rows_that_are_kept(scored):
+def test_user_segments_follow_the_rows_that_are_kept(scored):
     scored["y"] = np.where(np.arange(200) < 50, np.nan, scored["y"])
     own = {"first": np.arange(200) < 80}
     assert tu.audit(scored, **ROLES, by=[], segments=own, unlabelled="drop")["first"].n == 30
 
 
-def test_the_planted_segment_is_the_worst_and_says_by_how_much():
+def test_a_planted_segment_is_the_worst_with_its_ratio():
     shift = tu.simulate.Shift({"c0": "c0_1", "c1": "c1_0"}, 1.0)
     data = _simulated(20_000, 5, levels=(4, 4), shifts=[shift])
     audit = tu.audit(data, **ROLES)
@@ -135,7 +135,7 @@ def test_the_planted_segment_is_the_worst_and_says_by_how_much():
     assert worst.bias > worst.mde
 
 
-def test_a_calibrated_model_is_said_to_have_nothing_found():
+def test_the_verdict_on_a_calibrated_model_is_no_miscalibration_found():
     audit = tu.audit(_simulated(3000, 2), **ROLES)
     assert not audit.miscalibrated
     assert audit.verdict.startswith(f"no miscalibration found: 0 of {audit.tested} segments at 5% (Holm)")
@@ -151,7 +151,7 @@ def test_multicalibration_error_is_the_worst_sigma_in_three_units():
     assert audit.mce_relative == pytest.approx(audit.mce_absolute / min(rate, 1 - rate))
 
 
-def test_predictions_of_nought_and_one_are_legal_and_a_contradiction_is_certain():
+def test_wrong_predictions_of_zero_and_one_have_a_p_value_of_zero():
     data = {"p": np.array([0.0] * 60 + [1.0] * 60), "y": np.array([0] * 60 + [1] * 60)}
     with pytest.warns(HardPredictionWarning, match="every prediction in column 'p' is 0 or 1"):
         fine = tu.audit(data, **ROLES).overall
@@ -164,7 +164,7 @@ def test_predictions_of_nought_and_one_are_legal_and_a_contradiction_is_certain(
     assert broken.miscalibrated
 
 
-def test_one_class_is_warned_of_and_the_audit_still_runs():
+def test_a_single_class_warns_and_is_audited():
     data = {"p": np.full(100, 0.2), "y": np.zeros(100)}
     with pytest.warns(OneClassWarning):
         audit = tu.audit(data, **ROLES)
@@ -179,7 +179,7 @@ def test_soft_labels_are_accepted():
     assert tu.audit({"p": p, "y": np.sqrt(p)}, **ROLES, by=[]).miscalibrated
 
 
-def test_a_real_outcome_is_audited_without_a_model_of_its_variance():
+def test_real_outcomes_are_audited_without_a_variance_model():
     random = np.random.default_rng(0)
     n = 4000
     group = np.array(["a", "b"], object)[random.integers(0, 2, n)]
@@ -199,7 +199,7 @@ def test_a_real_outcome_is_audited_without_a_model_of_its_variance():
     assert off.worst(1)[0].bias == pytest.approx(1.5, abs=0.5)
 
 
-def test_few_rows_of_a_real_outcome_are_called_approximate_and_fewer_are_not_tested():
+def test_few_rows_of_real_outcomes_are_approximate_and_fewer_not_tested():
     random = np.random.default_rng(1)
     p = random.normal(size=120)
     data = {"p": p, "y": p + random.normal(size=120), "g": np.array(["a"] * 112 + ["b"] * 8, object)}
@@ -208,7 +208,7 @@ def test_few_rows_of_a_real_outcome_are_called_approximate_and_fewer_are_not_tes
     assert not audit["g=b"].testable
 
 
-def test_several_classes_are_audited_one_by_one_and_by_their_top_label():
+def test_every_class_and_the_top_label_are_audited():
     random = np.random.default_rng(2)
     p = random.dirichlet([2, 2, 2], 3000)
     y = (random.random(3000)[:, None] > np.cumsum(p, axis=1)).sum(axis=1)
@@ -228,7 +228,7 @@ def test_several_classes_are_audited_one_by_one_and_by_their_top_label():
     assert not shared.miscalibrated
 
 
-def test_where_the_budget_is_short_the_deepest_are_dropped_and_named():
+def test_beyond_max_cells_the_deepest_combinations_are_dropped_and_listed():
     data = _simulated(3000, 0, levels=(5, 5, 5))
     audit = tu.audit(data, **ROLES, depth=3, max_cells=70)
     assert audit.dropped == ("c0 x c1", "c0 x c1 x c2")
@@ -236,7 +236,7 @@ def test_where_the_budget_is_short_the_deepest_are_dropped_and_named():
     assert tu.audit(data, **ROLES, depth=3).dropped == ()
 
 
-def test_curves_are_held_for_the_worst_and_the_whole_and_add_up():
+def test_curves_of_the_worst_and_of_all_rows_add_up():
     data = _simulated(4000, 0, levels=(6, 5), numeric=1)
     audit = tu.audit(data, **ROLES)
     assert audit.overall.curve is not None
@@ -249,7 +249,7 @@ def test_curves_are_held_for_the_worst_and_the_whole_and_add_up():
         assert ((curve.low <= curve.observed) & (curve.observed <= curve.high)).all()
 
 
-def test_at_most_a_thousand_curves_are_held_beside_the_whole():
+def test_at_most_a_thousand_curves_are_kept_and_that_of_all_rows():
     data = _simulated(60_000, 0, levels=(25, 25, 25, 25))
     audit = tu.audit(data, **ROLES)
     assert len(audit) > 1000
@@ -257,7 +257,7 @@ def test_at_most_a_thousand_curves_are_held_beside_the_whole():
     assert audit.worst(1001)[1000].curve is None or audit.worst(1001)[1000].depth == 0
 
 
-def test_the_frame_of_findings_has_the_columns_of_the_contract(frame, scored):
+def test_to_frame_has_the_documented_columns(frame, scored):
     like = frame(scored)
     audit = tu.audit(like, **ROLES, min_rows=20)
     made = audit.to_frame(like=like)
@@ -270,7 +270,7 @@ def test_the_frame_of_findings_has_the_columns_of_the_contract(frame, scored):
     assert list(audit.to_frame()) == contract
 
 
-def test_plain_values_are_strict_json():
+def test_to_dict_is_strict_json():
     data = {
         "p": np.array([0.0] * 60 + [1.0] * 60),
         "y": np.array([1] + [0] * 59 + [1] * 60),
@@ -285,13 +285,13 @@ def test_plain_values_are_strict_json():
     assert len(audit.to_dict(most=1)["findings"]) == 1
 
 
-def test_a_segment_that_is_not_there_is_refused():
+def test_an_unknown_segment_raises():
     audit = tu.audit(_simulated(300), **ROLES)
     with pytest.raises(ArgumentError, match="no segment 'c9=x' in this audit"):
         audit["c9=x"]
 
 
-def test_hostile_names_are_shown_as_text():
+def test_names_with_markup_are_escaped():
     evil = "<script>alert(1)</script>\n\x1b[31m"
     n = 200
     data = {evil: np.array([evil, "b"] * (n // 2), object), "p": np.full(n, 0.5), "y": np.arange(n) % 2}
@@ -313,7 +313,7 @@ def test_the_number_of_threads_changes_nothing():
             np.testing.assert_array_equal(column, two.columns[name])
 
 
-def test_the_seed_fixes_the_monte_carlo_null():
+def test_the_seed_determines_the_monte_carlo_null():
     data = _simulated(1000, 0)
     first, again, other = (tu.audit(data, **ROLES, adjust="max", draws=199, random_state=s) for s in (1, 1, 2))
     np.testing.assert_array_equal(first.columns["p_adjusted"], again.columns["p_adjusted"])
@@ -321,7 +321,7 @@ def test_the_seed_fixes_the_monte_carlo_null():
     assert first.columns["p_adjusted"].min() >= 1 / 200
 
 
-def test_data_made_with_the_same_seed_does_not_share_its_draws_with_the_null():
+def test_draws_differ_from_those_of_data_simulated_with_the_same_seed():
     # Outcomes drawn by default_rng(0).random() < p would come back as the first draw of a null with the same stream.
     p = np.full(2000, 0.3)
     y = (np.random.default_rng(0).random(2000) < p).astype(int)
@@ -330,10 +330,10 @@ def test_data_made_with_the_same_seed_does_not_share_its_draws_with_the_null():
     assert audit.overall.p_adjusted == 1 / 20
 
 
-def test_progress_is_told():
-    told = []
-    tu.audit(_simulated(500), **ROLES, progress=lambda done, total: told.append((done, total)))
-    assert told[-1][0] == told[-1][1]
+def test_progress_is_reported():
+    reports = []
+    tu.audit(_simulated(500), **ROLES, progress=lambda done, total: reports.append((done, total)))
+    assert reports[-1][0] == reports[-1][1]
 
 
 def test_a_table_read_once_can_be_audited_again(scored):
@@ -341,14 +341,14 @@ def test_a_table_read_once_can_be_audited_again(scored):
     np.testing.assert_array_equal(tu.audit(table).columns["p_value"], tu.audit(scored, **ROLES).columns["p_value"])
 
 
-def test_the_input_is_not_written_to(scored):
+def test_the_input_is_not_modified(scored):
     before = {name: column.copy() for name, column in scored.items()}
     tu.audit(scored, **ROLES, adjust="max", draws=19)
     for name, column in scored.items():
         np.testing.assert_array_equal(column, before[name])
 
 
-def test_an_audit_survives_a_trip_between_processes_and_cannot_be_written_to(scored):
+def test_an_audit_can_be_pickled_and_not_modified(scored):
     audit = tu.audit(scored, **ROLES, min_rows=20)
     back = pickle.loads(pickle.dumps(audit))
     assert repr(back) == repr(audit)
@@ -359,13 +359,13 @@ def test_an_audit_survives_a_trip_between_processes_and_cannot_be_written_to(sco
     assert repr(audit) == repr(back)
 
 
-def test_bins_of_an_array_may_be_named_by_position(scored):
+def test_bins_of_an_array_can_be_given_by_position(scored):
     array = np.column_stack([scored["p"], scored["y"], scored["age"]])
     audit = tu.audit(array, outcome=1, bins={2: [30, 50]}, min_rows=10)
     assert {"x2<30", "x2=[30, 50)", "x2>=50"} <= set(audit.to_frame()["segment"])
 
 
-def test_the_refined_p_value_decides_where_the_limit_rejects_and_the_default_does_not():
+def test_the_refined_p_value_decides_if_only_the_brownian_limit_rejects():
     # 28 events where 12 are expected: the limit says 1e-6, the default 2.6e-5, the exact cumulants 1.6e-5.
     p = np.full(60, 0.2)
     y = (np.arange(60) < 28).astype(float)
@@ -377,7 +377,7 @@ def test_the_refined_p_value_decides_where_the_limit_rejects_and_the_default_doe
     assert tu.audit({"p": p, "y": y}, **ROLES, by=[], alpha=0.05).overall.p_value == pytest.approx(default, rel=1e-6)
 
 
-def test_every_way_of_summing_up_gives_the_same(monkeypatch):
+def test_dense_and_sparse_tallies_agree(monkeypatch):
     # Without room for a table of all cells the rows are sorted by cell instead.
     data = _simulated(3000, 0, levels=(6, 5, 4), numeric=1, weighted=True)
     for more in ({}, {"adjust": "max", "draws": 19}, {"task": "regression"}):
@@ -391,7 +391,7 @@ def test_every_way_of_summing_up_gives_the_same(monkeypatch):
             np.testing.assert_array_equal(column, sparse.columns[name])
 
 
-def test_scores_that_are_symmetric_have_one_p_value_whatever_the_order_of_the_rows():
+def test_symmetric_scores_have_one_p_value_in_any_row_order():
     random = np.random.default_rng(0)
     half = random.choice([1, 2, 3, 5, 7], 200) / 7
     w, p = np.r_[half, half], np.r_[np.full(200, 0.1), np.full(200, 0.9)]
@@ -404,7 +404,7 @@ def test_scores_that_are_symmetric_have_one_p_value_whatever_the_order_of_the_ro
     assert len(found) == 1
 
 
-def test_the_budget_of_cells_is_shared_by_the_classes():
+def test_max_cells_is_shared_by_the_classes():
     random = np.random.default_rng(0)
     p = random.dirichlet([2, 2, 2], 2000)
     data = {f"p{k}": p[:, k] for k in range(3)} | {f"c{j}": random.choice(["a", "b", "c", "d"], 2000) for j in range(3)}
@@ -414,7 +414,7 @@ def test_the_budget_of_cells_is_shared_by_the_classes():
     assert audit.tested == 4 * 13
 
 
-def test_a_segment_is_found_with_its_parts_in_any_order_and_an_ambiguous_one_refused():
+def test_segments_are_found_with_levels_in_any_order_and_ambiguous_ones_raise():
     n = 300
     data = {"a": np.array(["1", "1 & b=2", "2"] * 100, object), "b": np.array(["2"] * 299 + ["3"], object)}
     data |= {"p": np.linspace(0.1, 0.9, n), "y": np.arange(n) % 2}
@@ -427,14 +427,14 @@ def test_a_segment_is_found_with_its_parts_in_any_order_and_an_ambiguous_one_ref
     assert [f.segment for f in audit] == audit.to_frame()["segment"].tolist()
 
 
-def test_the_verdict_says_so_where_the_mean_hides_the_error():
+def test_the_verdict_states_errors_that_the_mean_hides():
     p = np.repeat([0.2, 0.8], 1000)
     y = np.r_[np.arange(1000) < 400, np.arange(1000) < 600].astype(int)
     audit = tu.audit({"p": p, "y": y}, **ROLES, by=[])
     assert audit.verdict.endswith("worst all rows: calibrated on average, errors varying with the score (ecce 0.10)")
 
 
-def test_a_real_outcome_without_any_noise_is_right_or_off_for_certain():
+def test_real_outcomes_without_noise_have_a_p_value_of_zero_or_one():
     p = np.linspace(0, 1, 60)
     right = tu.audit({"p": p, "y": p}, **ROLES, task="regression", by=[])
     assert (right.overall.p_value, right.miscalibrated) == (1.0, False)
@@ -443,12 +443,12 @@ def test_a_real_outcome_without_any_noise_is_right_or_off_for_certain():
     assert off.overall.note == "differs without any noise"
 
 
-def test_weights_given_as_values_are_named_in_the_result(scored):
+def test_weights_passed_as_an_array_are_named_in_the_result(scored):
     audit = tu.audit(scored, **ROLES, weight=np.ones(200))
     assert audit.schema.weight == "weight"
 
 
-def test_numbers_of_numpy_as_settings_are_still_fit_for_json(scored):
+def test_numpy_settings_are_converted_for_json(scored):
     audit = tu.audit(scored, **ROLES, min_rows=np.int64(30), random_state=np.int64(3), alpha=np.float64(0.05))
     assert json.loads(json.dumps(audit.to_dict()))["settings"]["min_rows"] == 30
 
@@ -520,7 +520,7 @@ def test_pandas_polars_and_pyarrow_agree_to_the_last_bit(data):
             np.testing.assert_array_equal(column, other.columns[name])
 
 
-def test_the_interval_of_a_rate_of_none_begins_at_nought_and_that_of_all_ends_at_one():
+def test_intervals_of_rates_of_zero_and_one_touch_the_ends():
     p = np.full(60, 0.1)
     for rate in (0.0, 1.0):
         with warnings.catch_warnings():

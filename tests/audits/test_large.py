@@ -93,7 +93,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     "given", [{}, {"weight": "w"}, {"depth": 3, "min_rows": 100}, {"depth": 1, "bins": {"age": [30], ...: 4}}]
 )
-def test_pieces_give_what_memory_gives(files, small, name, given):
+def test_files_give_the_findings_of_memory(files, small, name, given):
     path = f"{files}/{name}"
     rows = read_files(path)
     assert_same(tu.audit(rows, by=BY, **ROLES, **given), tu.audit(tu.scan(path), by=BY, **ROLES, **given))
@@ -111,7 +111,7 @@ def test_pieces_give_what_memory_gives(files, small, name, given):
     ],
     ids=["set aside", "real", "one score", "classes", "soft", "numbers as names"],
 )  # fmt: skip
-def test_every_task_is_audited_in_pieces_as_in_memory(files, small, given):
+def test_every_task_gives_the_findings_of_memory(files, small, given):
     path, given = files / "all.parquet", {"by": BY} | given
     rows = read_files(path, text=given.get("categorical", ()))
     assert_same(tu.audit(rows, **given), tu.audit(tu.scan(path), **given))
@@ -125,7 +125,7 @@ def test_a_query_is_run_once_and_audited(files, small):
     )
 
 
-def test_of_columns_that_do_not_fit_evenly_spread_rows_say_how_they_are_cut(files, monkeypatch):
+def test_bins_of_columns_that_do_not_fit_are_those_of_a_sample(files, monkeypatch):
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 3_000)
     monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
     found = tu.audit(tu.scan(files / "all.parquet"), by=["age", "income", "term"], depth=1, **ROLES)
@@ -137,7 +137,7 @@ def test_of_columns_that_do_not_fit_evenly_spread_rows_say_how_they_are_cut(file
     assert rows["n"][rows["segment"].tolist().index("income is missing")] > 0
 
 
-def test_a_bad_row_is_told_by_its_place_among_all_rows(files, small, tmp_path):
+def test_a_bad_row_is_reported_by_its_position_in_all_files(files, small, tmp_path):
     frame = pl.read_parquet(files / "all.parquet").with_columns(
         prediction=pl.when(pl.int_range(pl.len()) == 8_123).then(1.5).otherwise(pl.col("prediction"))
     )
@@ -146,7 +146,7 @@ def test_a_bad_row_is_told_by_its_place_among_all_rows(files, small, tmp_path):
         tu.audit(tu.scan(tmp_path / "bad.parquet"), by=["region"], **ROLES)
 
 
-def test_what_speaks_of_all_rows_is_asked_of_all(files, small, tmp_path):
+def test_checks_of_all_rows_see_all_rows(files, small, tmp_path):
     frame = pl.read_parquet(files / "all.parquet").select(
         "region", outcome=pl.lit(0), prediction=pl.col("late").cast(float)
     )
@@ -174,7 +174,7 @@ def scored(rows=2_102, seed=3):
     return random, p, (random.random(rows) < p).astype(float)
 
 
-def test_a_column_is_a_copy_of_the_outcome_only_where_it_is_one_in_all_rows(small, tmp_path):
+def test_a_copy_of_the_outcome_must_agree_in_all_rows(small, tmp_path):
     random, p, y = scored()
     flag = np.where(np.arange(2_102) >= 2_100, y, random.random(2_102).round())
     y[-2:] = flag[-2:] = 0, 1  # what may well be in the last piece
@@ -187,7 +187,7 @@ def test_a_column_is_a_copy_of_the_outcome_only_where_it_is_one_in_all_rows(smal
             tu.audit(tu.scan(path), outcome="y", prediction="p")
 
 
-def test_classes_are_told_by_the_outcomes_of_all_rows(small, tmp_path):
+def test_classes_are_found_in_all_rows(small, tmp_path):
     """Outcomes 0, 1, 2 of columns p_1, p_2, p_3 are positions, though a piece without a 0 might as well mean names."""
     random, *_ = scored()
     p = random.dirichlet([1, 1, 1], 2_102)
@@ -198,7 +198,7 @@ def test_classes_are_told_by_the_outcomes_of_all_rows(small, tmp_path):
     assert_same(tu.audit(read_files(path), **given), tu.audit(tu.scan(path), **given))
 
 
-def test_nan_in_parquet_is_missing_whatever_its_statistics_say(small, tmp_path):
+def test_nan_in_parquet_is_missing(small, tmp_path):
     """They pass over NaN, and DuckDB takes them at their word."""
     random, p, y = scored()
     name = np.where(random.random(2_102) < 0.9, "gone", np.arange(2_102).astype(str))
@@ -217,7 +217,7 @@ def test_nan_in_parquet_is_missing_whatever_its_statistics_say(small, tmp_path):
 
 
 @pytest.mark.parametrize("given", [{"task": "regression", "weight": "w"}, {"by": ["p"]}, {"by": None}])
-def test_rows_of_several_files_of_other_types_and_orders_are_those_of_memory(small, tmp_path, given):
+def test_files_may_differ_in_types_and_order_of_columns(small, tmp_path, given):
     random, p, y = scored()
     frame = pl.DataFrame({
         "it's": random.choice(["a", "b"], 2_102), "\u00c9": random.integers(0, 5, 2_102), "\u00e9": random.choice(["x", "y"], 2_102),
@@ -233,7 +233,7 @@ def test_rows_of_several_files_of_other_types_and_orders_are_those_of_memory(sma
         assert_same(tu.audit(read_files(path), **roles), tu.audit(tu.scan(path), **roles))
 
 
-def test_a_rare_value_of_a_column_that_does_not_fit_is_not_taken_for_missing(small, monkeypatch, tmp_path):
+def test_rare_values_of_a_sampled_column_are_not_missing(small, monkeypatch, tmp_path):
     random, p, y = scored()
     rare = np.where(np.arange(2_102) % 100 == 3, random.random(2_102), np.nan)
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 100)
@@ -244,7 +244,7 @@ def test_a_rare_value_of_a_column_that_does_not_fit_is_not_taken_for_missing(sma
     assert sum(rows.values()) == (~np.isnan(rare)).sum()
 
 
-def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch, tmp_path):
+def test_samples_of_periodic_rows_are_fair(monkeypatch, tmp_path):
     _, p, y = scored(20_000)
     monkeypatch.setattr(chunks, "PARTITION_ROWS", 5_000)
     monkeypatch.setattr(chunks.ScanReader, "memory_budget", property(lambda self: 1_000))
@@ -257,7 +257,7 @@ def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"weight": "t"}, "weight column 't' must hold numbers; got text"),
         ({"weight": "day"}, "weight column 'day' must hold numbers; got dates"),
@@ -268,15 +268,15 @@ def test_rows_that_come_in_turns_are_spread_evenly_over_their_kinds(monkeypatch,
         ({"prediction": np.zeros(3)}, "the prediction must be the name of a column"),
     ],
 )
-def test_roles_that_cannot_be_are_refused(small, tmp_path, given, told):
+def test_invalid_roles_raise(small, tmp_path, given, expected):
     _, p, y = scored()
     day = np.datetime64("2024-01-01") + np.arange(2_102) % 9
     path = write(tmp_path / "r.parquet", t=np.where(p > 0.5, "a", "b"), day=day, p=p, y=y)
-    with pytest.raises(tu.errors.TrueupError, match=told):
+    with pytest.raises(tu.errors.TrueupError, match=expected):
         tu.audit(tu.scan(path), **({"outcome": "y", "prediction": "p"} | given))
 
 
-def test_an_identifier_is_left_out_unread_and_too_many_levels_are_refused(monkeypatch, tmp_path):
+def test_identifiers_are_left_out_and_too_many_levels_raise(monkeypatch, tmp_path):
     _, p, y = scored()
     path = write(
         tmp_path / "id.parquet", id=np.arange(2_102).astype(str), half=(np.arange(2_102) // 2).astype(str), p=p, y=y
@@ -289,7 +289,7 @@ def test_an_identifier_is_left_out_unread_and_too_many_levels_are_refused(monkey
         tu.audit(tu.scan(path, memory="1GB"), outcome="y", prediction="p")
 
 
-def test_tables_of_cells_beyond_the_room_are_made_one_after_the_other(files, small, monkeypatch):
+def test_results_beyond_the_memory_budget_take_several_passes(files, small, monkeypatch):
     monkeypatch.setattr(partitions, "MAX_HELD_ROWS", 10_000)
     monkeypatch.setattr(family, "MAX_UNCOUNTED_CELLS", 0)
     monkeypatch.setattr(family, "BYTES_PER_TALLY", 10**6)
@@ -314,13 +314,13 @@ def test_progress_counts_the_rows_of_every_pass(files, small):
     assert all(counted[-1] == 12_000 for counted in passes)
 
 
-def test_nothing_stays_in_the_folder_to_spill_to(files, small, tmp_path):
+def test_the_spill_directory_is_emptied(files, small, tmp_path):
     tu.audit(tu.scan(files / "all.csv", spill=tmp_path), by=["region"], **ROLES)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"adjust": "max"}, "needs them in memory"),
         ({"segments": {"mine": [True]}}, "segments as arrays need rows in memory"),
@@ -328,20 +328,20 @@ def test_nothing_stays_in_the_folder_to_spill_to(files, small, tmp_path):
         ({"by": ["regoin"]}, "did you mean 'region'"),
     ],
 )
-def test_what_pieces_cannot_do_is_refused(files, given, told):
-    with pytest.raises((ArgumentError, DataError, FileError, tu.errors.ColumnError), match=told):
+def test_parameters_that_need_rows_in_memory_raise(files, given, expected):
+    with pytest.raises((ArgumentError, DataError, FileError, tu.errors.ColumnError), match=expected):
         tu.audit(tu.scan(files / "all.parquet"), **({"by": ["region"]} | ROLES | given))
 
 
 @pytest.mark.parametrize(
-    ("memory", "told"), [("2XB", "units are"), ("lots", "2GB"), ("10MB", "at least 300 MB"), (True, "2GB")]
+    ("memory", "expected"), [("2XB", "units are"), ("lots", "2GB"), ("10MB", "at least 300 MB"), (True, "2GB")]
 )
-def test_an_amount_of_memory_that_means_nothing_is_refused(memory, told):
-    with pytest.raises(ArgumentError, match=told):
+def test_invalid_amounts_of_memory_raise(memory, expected):
+    with pytest.raises(ArgumentError, match=expected):
         parse_memory(memory)
 
 
-def test_a_folder_to_spill_to_must_be_there(tmp_path):
+def test_the_spill_directory_must_exist(tmp_path):
     with pytest.raises(FileError, match="spill must be an existing directory"):
         tu.scan("x.parquet", spill=tmp_path / "no")
     with pytest.raises(ArgumentError, match="neither a file nor a query"):
@@ -360,7 +360,7 @@ except tu.errors.FileError as error:
 """
 
 
-def test_a_full_disk_is_told_and_leaves_the_input_alone(files, tmp_path):
+def test_a_full_disk_raises_and_leaves_the_input_unchanged(files, tmp_path):
     before = (files / "all.parquet").read_bytes()
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(files / "all.parquet"), str(tmp_path)],
@@ -454,7 +454,7 @@ def test_few_files_are_open_however_many_ranges_there_are(tmp_path, monkeypatch)
         records_of(spilled, dtype)
 
 
-def test_sums_of_neighbours_never_part_a_score_and_keep_every_sum(monkeypatch):
+def test_pooled_rows_keep_scores_together_and_every_sum(monkeypatch):
     random = np.random.default_rng(0)
     p = np.round(random.random(5_000), 2)
     y, w = (random.random(5_000) < p).astype(float), random.uniform(0.5, 2, 5_000)

@@ -34,7 +34,7 @@ class Closed(html.parser.HTMLParser):
         self.texts.append(data)
 
 
-def test_a_notebook_shows_the_verdict_and_the_worst_ten_and_which_are_off():
+def test_a_notebook_shows_the_verdict_and_the_worst_ten_segments():
     audit = tu.audit(tu.simulate.lending(20_000, seed=1), by=["region", "product"], **ROLES)
     shown = audit._repr_html_()
     texts = Closed(shown).texts
@@ -44,7 +44,7 @@ def test_a_notebook_shows_the_verdict_and_the_worst_ten_and_which_are_off():
     assert shown.count("(rejected)") == audit.rejected == 4
 
 
-def test_names_are_shown_as_text_in_a_notebook():
+def test_names_are_escaped_in_a_notebook():
     random = np.random.default_rng(0)
     p = random.random(300)
     names = ["<script>alert(1)</script>", '"><img src=x>', "x" * 10_000]

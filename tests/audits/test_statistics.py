@@ -31,7 +31,7 @@ def _population(seed, weighted=False, n=3000, levels=(4, 4, 4), **options):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_calibrated_model_is_called_miscalibrated_no_more_often_than_alpha(variant):
+def test_the_false_alarm_rate_of_a_calibrated_model_is_at_most_alpha(variant):
     repetitions = 120
     alarms = {"holm": 0, "max": 0}
     for seed in range(repetitions):
@@ -47,7 +47,7 @@ def test_a_calibrated_model_is_called_miscalibrated_no_more_often_than_alpha(var
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, 0.1, 0.5, 0.97])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_default_p_value_of_a_thin_segment_keeps_its_level_far_into_the_tail(rate, weighted):
+def test_default_p_values_of_thin_segments_keep_their_level_in_the_tail(rate, weighted):
     segments, rows = 20_000, 60
     random = np.random.default_rng(int(1000 * rate) + weighted)
     n = segments * rows
@@ -68,7 +68,7 @@ def test_the_default_p_value_of_a_thin_segment_keeps_its_level_far_into_the_tail
 
 
 @pytest.mark.parametrize("skewed", [False, True])
-def test_a_calibrated_regression_is_called_miscalibrated_no_more_often_than_alpha(skewed):
+def test_the_false_alarm_rate_of_a_calibrated_regression_is_at_most_alpha(skewed):
     repetitions, alarms = 200, 0
     for seed in range(repetitions):
         random = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def test_the_interval_of_the_ratio_covers_the_truth():
 
 
 @pytest.mark.parametrize(("rate", "least"), [(0.02, 0.68), (0.3, 0.76), (0.9, 0.74)])
-def test_a_shift_of_the_smallest_detectable_size_is_found_about_four_times_in_five(rate, least):
+def test_the_minimum_detectable_effect_has_80_percent_power(rate, least):
     segments, rows, level = 3000, 400, 0.05 / 100
     random = np.random.default_rng(4)
     p = np.full(segments * rows, rate)

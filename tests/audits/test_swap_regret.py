@@ -51,8 +51,8 @@ def test_the_identity_of_the_theorem_holds_on_held_out_rows(learner, task, weigh
     data["w"] = np.random.default_rng(1).lognormal(0, 1, 1500)
     if task == "regression":
         data["p"], data["y"] = 100 * data["p"], 100 * data["y"] + data["income"]
-    told = {"weight": "w"} if weighted else {}
-    found = regret(data, features=["region", "age", "income"], learner=LEARNERS[learner], task=task, **told)
+    more = {"weight": "w"} if weighted else {}
+    found = regret(data, features=["region", "age", "income"], learner=LEARNERS[learner], task=task, **more)
     w = data["w"] if weighted else np.ones(1500)
     for one in (found.overall, *found.witnesses):
         own = found.held & (data["p"] >= one.low) & (data["p"] <= one.high)
@@ -93,13 +93,13 @@ def test_k2_is_what_the_best_multiples_of_the_witnesses_gain():
     assert 0 < found.k2_noise < found.k2
 
 
-def test_k2_of_right_scores_is_noise():
+def test_k2_of_calibrated_scores_is_noise():
     found = [regret(people(1200, seed)) for seed in range(60)]
     over = [one.k2 - one.k2_noise for one in found]
     assert abs(np.mean(over)) < 4 * np.std(over) / math.sqrt(60)
 
 
-def test_the_shift_of_a_level_without_features_is_its_shrunken_mean():
+def test_without_features_the_shift_is_the_shrunken_mean():
     data = people(2000, seed=2)
     found = regret(data, features=[], levels=3)
     for one in found:
@@ -114,14 +114,14 @@ def test_the_shift_of_a_level_without_features_is_its_shrunken_mean():
 
 @pytest.mark.parametrize(("n", "p", "k"), [(50, 0.02, 3), (50, 0.02, 6), (40, 0.5, 30), (40, 0.5, 40), (400, 0.1, 70)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_tail_of_equal_rows_is_that_of_the_binomial(n, p, k, sign):
+def test_the_p_value_of_equal_rows_is_binomial(n, p, k, sign):
     # P(at least k events), and by symmetry P(at most n - k) where events have the chance 1 - p.
     exact = math.fsum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
     chance = p if sign > 0 else 1 - p
     assert sum_pvalue(np.full(n, sign * 0.3), np.full(n, chance), 0.3 * (k - n * p)) == pytest.approx(exact, rel=0.1)
 
 
-def test_a_tail_of_unequal_rows_is_no_smaller_than_the_exact_one():
+def test_the_p_value_of_unequal_rows_is_at_least_the_exact_one():
     random = np.random.default_rng(0)
     for _ in range(20):
         p, c = random.uniform(0.05, 0.5, 12), random.normal(size=12)
@@ -137,7 +137,7 @@ def test_a_tail_of_unequal_rows_is_no_smaller_than_the_exact_one():
             assert not len(below) or reached[below[-1]] <= 1.25 * alpha
 
 
-def test_tails_at_the_ends():
+def test_p_values_at_the_ends_of_the_range():
     p = np.full(5, 0.2)
     assert sum_pvalue(np.zeros(5), p, 0.0) == 1.0
     assert sum_pvalue(np.ones(5), np.array([0.0, 0, 1, 1, 1]), 1.0) == 0.0  # a certain prediction contradicted
@@ -147,7 +147,7 @@ def test_tails_at_the_ends():
     assert sum_pvalue(np.ones(2), np.full(2, 0.5), 0.5) == 0.5
 
 
-def test_a_heavy_row_carries_the_error_alone():
+def test_one_heavy_row_is_one_effective_row():
     light, heavy = (weighted_mean(np.arange(10.0), w) for w in (np.ones(10), np.append(np.ones(9), 1000.0)))
     assert light.effective_rows > 5 > 2 > heavy.effective_rows
     assert weighted_mean(np.ones(4), np.ones(4)) == (1.0, 0.0, 4.0)
@@ -169,14 +169,14 @@ SETTINGS = [(500, 0.02, "tree"), (2000, 0.02, "linear"), (1000, 0.1, "tree"), (6
 
 
 @pytest.mark.parametrize(("rows", "rate", "learner"), SETTINGS)
-def test_right_scores_raise_no_more_false_alarms_than_promised(rows, rate, learner):
+def test_the_false_alarm_rate_of_calibrated_scores_is_at_most_alpha(rows, rate, learner):
     repeats, alpha = 200, 0.05
     found = [regret(people(rows, seed, rate=rate), learner=learner, random_state=seed) for seed in range(repeats)]
     for alarms in (np.mean([one.miscalibrated for one in found]), np.mean([one.p_value <= alpha for one in found])):
         assert alarms <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
 
 
-def test_discrete_rows_raise_no_more_false_alarms_than_promised():
+def test_the_false_alarm_rate_of_discrete_rows_is_at_most_alpha():
     repeats, alpha, alarms = 200, 0.05, 0
     for seed in range(repeats):
         random = np.random.default_rng(seed)
@@ -186,7 +186,7 @@ def test_discrete_rows_raise_no_more_false_alarms_than_promised():
     assert alarms / repeats <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
 
 
-def test_real_outcomes_with_long_tails_raise_few_false_alarms():
+def test_real_outcomes_with_long_tails_have_few_false_alarms():
     repeats, alpha, alarms = 150, 0.05, 0
     for seed in range(repeats):
         random = np.random.default_rng(seed)
@@ -197,7 +197,7 @@ def test_real_outcomes_with_long_tails_raise_few_false_alarms():
     assert alarms / repeats <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / repeats)
 
 
-def test_a_shift_of_the_size_that_is_promised_is_found_as_often():
+def test_the_minimum_detectable_effect_has_its_power():
     # Every score is off by the same shift, which every witness points to; learning it costs some of the power.
     quiet = regret(people(2000, 0), features=[], levels=1)
     shift = quiet.overall.mde
@@ -228,7 +228,7 @@ def test_a_planted_interaction_is_found_and_named():
     assert found.gain > 2 * found.error > 0
 
 
-def test_right_scores_are_quiet_and_say_what_would_have_been_found():
+def test_calibrated_scores_are_not_rejected_and_the_power_is_stated():
     found = regret(people(4000, seed=5))
     assert not found.miscalibrated
     assert found.verdict.startswith("nothing found against trees of depth 2: 0 of 10 score levels at 5% (Holm)")
@@ -236,7 +236,7 @@ def test_right_scores_are_quiet_and_say_what_would_have_been_found():
     assert 0 < found.overall.mde < min(one.mde for one in found) < 0.5
 
 
-def test_a_line_finds_a_slope_in_a_number():
+def test_a_linear_function_finds_a_slope():
     data = people(6000, seed=2)
     random = np.random.default_rng(9)
     data["y"] = (random.random(6000) < data["p"] + 0.05 * np.clip(data["income"], -2, 2)).astype(float)
@@ -247,14 +247,14 @@ def test_a_line_finds_a_slope_in_a_number():
     assert " per 1.0" in found.witnesses[0].rule or " per 0.99" in found.witnesses[0].rule
 
 
-def test_a_line_names_the_category():
+def test_a_linear_function_names_the_category():
     data = people(6000, seed=2)
     data["y"] = (np.random.default_rng(1).random(6000) < data["p"] + 0.15 * (data["region"] == "valley")).astype(float)
     found = regret(data, features=["region"], learner="linear", levels=2)
     assert "region=valley: +0." in found.witnesses[0].rule
 
 
-def test_a_category_is_told_by_how_it_differs_from_the_others():
+def test_the_effect_of_a_category_is_relative_to_the_others():
     # Nine rows in ten need +0.2: most of that is the constant, and the few others stand out by nearly -0.2.
     random = np.random.default_rng(0)
     many, p = random.random(6000) < 0.9, random.uniform(0.2, 0.6, 6000)
@@ -264,21 +264,21 @@ def test_a_category_is_told_by_how_it_differs_from_the_others():
 
 
 @pytest.mark.parametrize("learner", [DecisionTreeRegressor, LEARNERS["foreign"], LinearRegression, LinearRegression()])
-def test_any_regressor_will_do(learner):
+def test_any_regressor_can_be_passed(learner):
     found = regret(people(4000, seed=1, shift=0.4), learner=learner, levels=2)
     assert found.miscalibrated
     assert found.settings.learner in ("DecisionTreeRegressor", "LinearRegression")
     assert found.witnesses[0].rule.startswith("shifts from ")
 
 
-def test_levels_that_lean_the_same_way_are_found_together():
+def test_small_errors_of_all_levels_are_found_together():
     found = []
     for seed in range(20):
         data = people(1500, seed)
         data["y"] = (np.random.default_rng([seed, 2]).random(1500) < data["p"] + 0.06).astype(float)
         found.append(regret(data, features=[]))
     together = [one for one in found if one.miscalibrated and not one.rejected]
-    assert together  # in some samples no single level would have told
+    assert together  # in some samples no single level would be rejected
     assert "0 of 10 score levels at 5% (Holm), but all together p = " in together[0].verdict
 
 
@@ -294,7 +294,7 @@ def test_missing_numbers_dates_and_categories_are_named():
     }
     data["once"] = np.where(np.isnan(data["age"]), np.nan, 1.0)
     events = lambda where, size: (random.random(n) < data["p"] + size * where).astype(float)  # noqa: E731
-    for name, where, told in (
+    for name, where, expected in (
         ("once", np.isnan(data["age"]), "once is missing: +0."),
         ("once", ~np.isnan(data["age"]), "once is known: +0."),
         ("age", np.isnan(data["age"]) | (data["age"] > 50), " or missing"),
@@ -303,7 +303,7 @@ def test_missing_numbers_dates_and_categories_are_named():
         ("opened", opened > np.datetime64("2025-01-01"), "opened > 202"),
     ):
         found = regret({**data, "y": events(where, 0.3)}, features=[name], levels=1, depth=1)
-        assert told in found.witnesses[0].rule, (name, found.witnesses[0].rule)
+        assert expected in found.witnesses[0].rule, (name, found.witnesses[0].rule)
     strip = (data["age"] > 30) & (data["age"] < 50)
     rule = regret({**data, "y": events(strip, 0.4)}, features=["age"], levels=1, depth=2).witnesses[0].rule
     assert "< age <= " in rule
@@ -334,7 +334,7 @@ def test_the_number_of_threads_does_not_matter():
     assert regret(data, threads=1).to_dict() == regret(data, threads=3).to_dict()
 
 
-def test_weights_count_only_relative_to_each_other():
+def test_the_scale_of_weights_does_not_matter():
     data = people(1500, seed=8, shift=0.2)
     data["w"] = np.random.default_rng(0).uniform(0.5, 2, 1500)
     base = regret(data, weight="w")
@@ -364,7 +364,7 @@ class Weighted:
         return np.zeros(len(X))
 
 
-def test_a_regressor_is_given_the_weights_of_its_rows():
+def test_a_regressor_receives_the_weights_of_its_rows():
     data = people(400, seed=1)
     data["age"] = np.arange(400.0)
     data["w"] = np.random.default_rng(0).uniform(1, 3, 400)
@@ -375,7 +375,7 @@ def test_a_regressor_is_given_the_weights_of_its_rows():
     np.testing.assert_allclose(weights, data["w"][ages.astype(int)] / data["w"].mean())
 
 
-def test_rows_of_large_weight_are_what_is_found():
+def test_errors_in_rows_of_large_weight_are_found():
     # All events that are too many lie in rows that weigh little: by weight there is hardly a shift.
     data = people(6000, seed=1, shift=0.4)
     planted = (data["region"] == "harbour") & (data["age"] < 40)
@@ -398,7 +398,7 @@ def test_rows_without_outcome_or_weight_are_set_aside_and_counted():
     assert "20 rows of weight 0 were left out" in repr(found)
 
 
-def test_frames_of_every_library(frame):
+def test_frames_of_every_library_are_read(frame):
     data = people(600, seed=2, shift=0.3)
     found = tu.swap_regret(frame(data), outcome="y", prediction="p", features=["region", "age"])
     assert found.to_dict() == tu.swap_regret(data, outcome="y", prediction="p", features=["region", "age"]).to_dict()
@@ -409,14 +409,14 @@ def test_frames_of_every_library(frame):
     assert plain["level"].tolist() == ["all levels", *(one.level for one in found)]
 
 
-def test_soft_outcomes_are_no_louder_than_hard_ones():
+def test_soft_outcomes_have_no_smaller_p_values():
     data = people(3000, seed=3)
     assert regret({**data, "y": data["p"]}).p_value > 0.4  # outcomes without any noise, as predicted
     moved = regret({**data, "y": np.clip(data["p"] + 0.1, 0, 1)})
     assert moved.miscalibrated
 
 
-def test_a_result_reads_well_and_is_plain():
+def test_the_result_can_be_printed_and_written_as_json():
     found = regret(people(8000, shift=0.25), levels=np.int64(4), alpha=np.float32(0.05))
     page = repr(found)
     assert page.splitlines()[0] == found.verdict
@@ -424,9 +424,9 @@ def test_a_result_reads_well_and_is_plain():
     assert max(map(len, page.splitlines()[2:])) < 160
     assert found._repr_html_().startswith("<div><p><strong>miscalibrated against trees")
     assert "<script" not in regret({**people(400), "<script>": np.arange(400.0)}, levels=1)._repr_html_()
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert told["miscalibrated"] is True
-    assert len(told["witnesses"]) == 4
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert plain["miscalibrated"] is True
+    assert len(plain["witnesses"]) == 4
     assert re.search(r"\(fitted \S+\)>$", repr(found.witnesses[0]))
     with pytest.raises(ValueError, match="read-only"):
         found.shift[0] = 1.0
@@ -472,7 +472,7 @@ def test_real_outcomes_of_any_size():
         assert 0.01 < found.overall.mde / unit < 0.1
 
 
-def test_lines_take_numbers_of_any_size():
+def test_linear_functions_take_numbers_of_any_size():
     data = people(1500, seed=2)
     data["y"] = (np.random.default_rng(9).random(1500) < data["p"] + 0.1 * np.clip(data["income"], -1, 1)).astype(float)
     for unit in (1e-200, 1.0, 1e200, 1e307):
@@ -481,7 +481,7 @@ def test_lines_take_numbers_of_any_size():
         assert found.witnesses[0].rule.startswith("income: +0.0")
 
 
-def test_scores_that_are_always_right_leave_nothing_to_find():
+def test_perfect_scores_have_no_witness():
     data = people(500)
     found = regret({**data, "y": data["p"] * 1.0, "income": -data["income"]}, task="regression")
     assert not found.miscalibrated
@@ -514,24 +514,24 @@ def test_scores_that_are_always_right_leave_nothing_to_find():
         ({"task": "classes"}, "task must be one of"),
     ],
 )
-def test_bad_parameters_are_refused(more, message):
+def test_invalid_parameters_raise(more, message):
     with pytest.raises(TrueupError, match=message):
         regret(people(300), **more)
 
 
-def test_several_classes_are_refused_with_a_way_out():
+def test_several_classes_raise_with_a_hint():
     data = {"a": np.full(100, 0.5), "b": np.full(100, 0.5), "y": np.arange(100) % 2}
     with pytest.raises(ArgumentError, match=r"one prediction column\nhint: .*tu\.audit takes several"):
         tu.swap_regret(data, outcome="y", prediction=["a", "b"])
 
 
-def test_rows_that_cannot_be_divided_are_refused():
+def test_rows_that_cannot_be_split_raise():
     data = {"p": np.full(8, 0.5), "y": np.arange(8) % 2}
     with pytest.raises(DataError, match="the 8 rows cannot be split"):
         tu.swap_regret(data, outcome="y", prediction="p")
 
 
-def test_too_wide_a_line_is_refused():
+def test_too_many_columns_of_a_linear_function_raise():
     random = np.random.default_rng(0)
     data = {"p": random.random(2000), "y": random.integers(0, 2, 2000), "zip": random.integers(0, 600, 2000)}
     with pytest.raises(ArgumentError, match=r"slopes, more than 500\nhint: leave out columns of many categories"):
@@ -551,7 +551,7 @@ class Strange(Unweighted):
         return np.full(len(X), np.inf)
 
 
-def test_a_regressor_that_fails_is_told_of():
+def test_errors_of_a_regressor_are_reported():
     data = people(400)
     with pytest.raises(TrueupError, match=r"Unweighted could not be fitted(.|\n)*leave out weights"):
         regret({**data, "w": np.ones(400)}, weight="w", learner=Unweighted)
