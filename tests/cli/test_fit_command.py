@@ -123,7 +123,7 @@ def test_rows_without_an_outcome_are_an_error_or_dropped(workdir, capsys):
         (["rows.parquet", *GIVEN, "--feature", "age", "-o", "m"], "hint: did you mean --features?"),
         (["rows.parquet", *GIVEN[:4], "--features", "contry", "-o", "m"], "no column 'contry' to use as feature\nhint: did you"),
         (["rows.parquet", *GIVEN, "--method", "magic", "-o", "m"], "invalid choice: 'magic'"),
-        (["rows.parquet", *GIVEN, "--depth", "0", "-o", "m"], "--depth must be an integer at least 1"),
+        (["rows.parquet", *GIVEN, "--depth", "0", "-o", "m"], "--depth must be an integer from 1 to"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "no/m.json"], "there is no directory no"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "rows.parquet"], "rows.parquet would overwrite an input file"),
         (["rows.parquet", *GIVEN, "-o", "m", "--json", "./m"], "./m would be written twice"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.cli.exports import AuditOutcome, Export, write_export
+from trueup.cli.exports import Export, ScoreAudits, write_export
 from trueup.errors import ArgumentError
 from trueup.reports.export import csv_lines, section_dict
 from trueup.reports.model import Heading, Section, TableView, number_cell
@@ -139,11 +139,11 @@ def test_json_states_what_a_fix_corrected(tmp_path):
     before = tu.audit(data, by=["region"], **ROLES)
     after = tu.audit(data | {"prediction": fix.predict(data)}, by=["region"], **ROLES)
     path = tmp_path / "audit.json"
-    write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction", fix.model_), "general")
+    write_export(Export("json", str(path)), ScoreAudits(after, "fixed", before, "prediction", fix.model_), "general")
     exported = json.loads(path.read_text(encoding="utf-8"))
     assert exported["fix"][0]["title"] == "What the fix corrected"
     assert all(isinstance(row["after"], float) for row in exported["fix"][0]["rows"])
-    write_export(Export("json", str(path)), AuditOutcome(after, "fixed", before, "prediction"), "general")
+    write_export(Export("json", str(path)), ScoreAudits(after, "fixed", before, "prediction"), "general")
     assert "fix" not in json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -12,7 +12,7 @@ from trueup.audits.audit import MAX_CELLS, audit
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
 from trueup.cli.describe import audit_notes, table_notes
-from trueup.cli.exports import AuditOutcome, find_exports, find_source, write_export
+from trueup.cli.exports import ScoreAudits, find_exports, find_source, write_export
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.tables import TextTable, show_page
 from trueup.data.checks import are_hard
@@ -51,21 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.title is not None and not any(export.kind in ("page", "markdown") for export in exports):
         raise ArgumentError("--title needs a page or a summary to be written", hint="add -o report.html")
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
-        outcome = _audit(arguments, profile, fix, progress)
+        audits = _audit(arguments, profile, fix, progress)
         if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
             progress.start("digest of the files")
-            outcome = _with_source(outcome, arguments, progress)
+            audits = _with_source(audits, arguments, progress)
         if exports:
             progress.start("writing")
         for export in exports:
             if export.path != io.STANDARD_OUTPUT:
-                write_export(export, outcome, arguments.profile)
+                write_export(export, audits, arguments.profile)
     to_standard_output = next((export for export in exports if export.path == io.STANDARD_OUTPUT), None)
     if to_standard_output is not None:
-        write_export(to_standard_output, outcome, arguments.profile)
+        write_export(to_standard_output, audits, arguments.profile)
     else:
-        _show(outcome, arguments, exports)
-    return 1 if arguments.fail_if is not None and _count_failing(outcome.audit, arguments.tolerance) else 0
+        _show(audits, arguments, exports)
+    return 1 if arguments.fail_if is not None and _count_failing(audits.audit, arguments.tolerance) else 0
 
 
 # The audit
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _audit(
     arguments: argparse.Namespace, profile: Profile, fix: Model | None, progress: console.ProgressDisplay
-) -> AuditOutcome:
+) -> ScoreAudits:
     """Read the rows once and audit one or two predictions."""
     progress.start("reading")
     rows = io.InputRows(arguments, arguments.files, arguments.sql)
@@ -103,7 +103,7 @@ def _audit(
             before = make_table(other)
             second = _run_audit(before, arguments, progress, notes=False)
             on_training_rows = fix is not None and _warn_of_training_rows(fix, before, table)
-    return AuditOutcome(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
+    return ScoreAudits(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
 
 
 def _run_audit(
@@ -180,13 +180,13 @@ def _display_names(prediction: list[str], other: list[str]) -> tuple[str, str]:
     return ("after", "before") if shorten(name, 40) == shorten(other_name, 40) else (name, other_name)
 
 
-def _with_source(outcome: AuditOutcome, arguments: argparse.Namespace, progress: console.ProgressDisplay) -> AuditOutcome:
+def _with_source(audits: ScoreAudits, arguments: argparse.Namespace, progress: console.ProgressDisplay) -> ScoreAudits:
     names = [Path(file).name for file in arguments.files]
-    words = [] if outcome.other is not None else fit_words(arguments, names)
-    source = replace(find_source(arguments, progress, words), training_rows=outcome.on_training_rows)
+    words = [] if audits.other is not None else fit_words(arguments, names)
+    source = replace(find_source(arguments, progress, words), training_rows=audits.on_training_rows)
     progress.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
-    other = None if outcome.other is None else replace(outcome.other, source=source)
-    return outcome._replace(audit=replace(outcome.audit, source=source), other=other)
+    other = None if audits.other is None else replace(audits.other, source=source)
+    return audits._replace(audit=replace(audits.audit, source=source), other=other)
 
 
 def _count_failing(audit: Audit, tolerance: float | None) -> int:
@@ -202,10 +202,10 @@ def _count_failing(audit: Audit, tolerance: float | None) -> int:
 # Output
 
 
-def _show(outcome: AuditOutcome, arguments: argparse.Namespace, exports: list[Export]) -> None:
+def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Export]) -> None:
     """Print the verdict, the worst segments, the written files and the next commands."""
-    audit = outcome.audit
-    remarks = [HARD_PREDICTIONS] if outcome.hard_predictions else []
+    audit = audits.audit
+    remarks = [HARD_PREDICTIONS] if audits.hard_predictions else []
     if arguments.tolerance is not None:
         remarks.append(f"{_count_failing(audit, arguments.tolerance):,} with an error above {arguments.tolerance:g}")
     verdict = audit.verdict + (f" ({'; '.join(remarks)})" if remarks else "")
@@ -222,8 +222,8 @@ def _show(outcome: AuditOutcome, arguments: argparse.Namespace, exports: list[Ex
     lines = notes(audit)
     parts += ["", *lines] if lines else []
     below: list[str | TextTable] = [*_hidden_segments(audit, arguments.top), *_default_columns(audit, arguments)]
-    below += [] if outcome.other is None else ["", *_comparison(outcome)]
-    below += [*(f"wrote {export.path}" for export in exports), *after_audit(outcome, arguments, exports)]
+    below += [] if audits.other is None else ["", *_comparison(audits)]
+    below += [*(f"wrote {export.path}" for export in exports), *after_audit(audits, arguments, exports)]
     parts += ["", *below] if below and below[0] != "" else below
     show_page(parts, style=VERDICT_STYLES[audit.miscalibrated if audit.tested else None])
 
@@ -254,17 +254,17 @@ def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[st
     yield f"segments of {listed}: all columns without a role; choose columns with --by"
 
 
-def _comparison(outcome: AuditOutcome) -> list[str | TextTable]:
+def _comparison(audits: ScoreAudits) -> list[str | TextTable]:
     """Compare the audits of two predictions of the same rows."""
-    assert outcome.other is not None
-    audits = (outcome.other, outcome.audit)
+    assert audits.other is not None
+    pair = (audits.other, audits.audit)
     rows: list[tuple[str, ...]] = [
-        ("significantly miscalibrated segments", *(f"{audit.rejected:,} of {audit.tested:,}" for audit in audits)),
-        ("error of the worst segment, in sigma", *(number(audit.worst_sigma) for audit in audits)),
+        ("significantly miscalibrated segments", *(f"{audit.rejected:,} of {audit.tested:,}" for audit in pair)),
+        ("error of the worst segment, in sigma", *(number(audit.worst_sigma) for audit in pair)),
     ]
-    scores = [audit.summary.scores for audit in audits]
+    scores = [audit.summary.scores for audit in pair]
     for name, label in SCORES.items():
         if all(name in values for values in scores):
             rows.append((label, *(number(values[name], 4) for values in scores)))
-    headings = [shorten(name, 24) for name in (outcome.other_name, outcome.name)]
-    return [f"{outcome.other_name}: {outcome.other.verdict}", "", TextTable(("on the same rows", *headings), rows), ""]
+    names = [shorten(name, 24) for name in (audits.other_name, audits.name)]
+    return [f"{audits.other_name}: {audits.other.verdict}", "", TextTable(("on the same rows", *names), rows), ""]

@@ -157,16 +157,14 @@ class ProgressDisplay:
     def _update(self, *, restart: bool) -> None:
         if self._bar is None:
             return
-        state = {
-            "description": self._phase + self._detail,
-            "completed": self._done,
-            "total": self._total or None,
-        }
         if restart:  # a finished task stays finished, and its speed does not predict that of the next one
             self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(**state)
+            self._task = self._bar.add_task(**self._state())
         else:
-            self._bar.update(self._task, refresh=False, **state)
+            self._bar.update(self._task, refresh=False, **self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {"description": self._phase + self._detail, "completed": self._done, "total": self._total or None}
 
     def _show(self) -> None:
         from rich.console import Console
@@ -183,7 +181,7 @@ class ProgressDisplay:
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._bar.add_task(self._phase + self._detail, total=self._total or None, completed=self._done)
+            self._task = self._bar.add_task(**self._state())
             self._bar.start()
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trueup.audits.result import Source
 from trueup.cli import console, io
@@ -53,7 +53,7 @@ class Export(NamedTuple):
     path: str
 
 
-class AuditOutcome(NamedTuple):
+class ScoreAudits(NamedTuple):
     """The audit of a prediction and, if two are compared, that of the other one, with their display names.
 
     ``on_training_rows``: the rows look like those that the model ``fix`` between the two scores was fitted on.
@@ -69,7 +69,7 @@ class AuditOutcome(NamedTuple):
     hard_predictions: bool = False
 
     @property
-    def results(self) -> Audit | dict[str, Audit]:
+    def by_name(self) -> Audit | dict[str, Audit]:
         """The audit, or both by name, the one to compare with first."""
         return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
@@ -105,29 +105,32 @@ def _kind(path: str) -> str:
     return kind
 
 
-def write_export(export: Export, outcome: AuditOutcome, profile: str) -> None:
+def write_export(export: Export, audits: ScoreAudits, profile: str) -> None:
     """Write one output with the vocabulary and tables of a profile."""
     if export.kind == "page":
         from trueup.reports.page import report
 
-        report(outcome.results, export.path, title=outcome.title, profile=profile, fix=outcome.fix)
+        report(audits.by_name, export.path, title=audits.title, profile=profile, fix=audits.fix)
         return
     if export.kind == "markdown":
-        chunks: Iterable[str] = [markdown(outcome.results, profile=profile, fix=outcome.fix, title=outcome.title)]
+        chunks: Iterable[str] = [markdown(audits.by_name, profile=profile, fix=audits.fix, title=audits.title)]
     else:
-        chunks = csv_lines(outcome.results) if export.kind == "csv" else _json(outcome, profile)
+        chunks = csv_lines(audits.by_name) if export.kind == "csv" else _json(audits, profile)
     io.write_chunks(export.path, chunks)
 
 
-def _json(outcome: AuditOutcome, profile: str) -> Iterator[str]:
-    yield from _audit_json(outcome.audit, profile)
-    if outcome.other is not None:
+def _json(audits: ScoreAudits, profile: str) -> Iterator[str]:
+    yield from _audit_json(audits.audit, profile)
+    if audits.other is not None:
         yield ',\n"against": '
-        yield from _audit_json(outcome.other, profile)
+        yield from _audit_json(audits.other, profile)
         yield "}"
-    if outcome.fix is not None:
-        yield f',\n"fix": {json.dumps(_fix_sections(outcome, profile), allow_nan=False)}'
-        yield f',\n"training_rows": {json.dumps(outcome.on_training_rows)}'
+    if audits.fix is not None:
+        pair = [audit for audit in (audits.other, audits.audit) if audit is not None]
+        vocabulary = load_profile(profile).vocabulary
+        sections = fix_sections(audits.fix, pair, vocabulary, training_rows=audits.on_training_rows)
+        yield f',\n"fix": {json.dumps([section_dict(section) for section in sections], allow_nan=False)}'
+        yield f',\n"training_rows": {json.dumps(audits.on_training_rows)}'
     yield "}\n"
 
 
@@ -143,14 +146,6 @@ def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
     for index in range(len(audit)):
         yield (",\n" if index else "\n") + json.dumps(audit.finding(index).to_dict(), allow_nan=False)
     yield "\n]"
-
-
-def _fix_sections(outcome: AuditOutcome, profile: str) -> list[dict[str, Any]]:
-    """Return the corrections of a model as data."""
-    audits = [outcome.audit] if outcome.other is None else [outcome.other, outcome.audit]
-    vocabulary = load_profile(profile).vocabulary
-    sections = fix_sections(outcome.fix, audits, vocabulary, training_rows=outcome.on_training_rows)
-    return [section_dict(section) for section in sections]
 
 
 # The source of the rows

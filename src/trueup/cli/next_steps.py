@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup.calibrators.model import Model
-    from trueup.cli.exports import AuditOutcome, Export
+    from trueup.cli.exports import Export, ScoreAudits
     from trueup.decisions.evaluate import RuleEvaluation
 
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name
@@ -63,12 +63,12 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 # After an audit
 
 
-def after_audit(outcome: AuditOutcome, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
+def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """Suggest a page, and a correction where segments are miscalibrated."""
     lines = [] if any(export.kind == "page" for export in exports) else [f"  {_with_page(arguments.words)}"]
-    if outcome.other is not None:
-        return _after_comparison(outcome, arguments, lines)
-    if outcome.audit.miscalibrated:
+    if audits.other is not None:
+        return _after_comparison(audits, arguments, lines)
+    if audits.audit.miscalibrated:
         lines.append(f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}")
     return ["next:", *lines] if lines else []
 
@@ -81,21 +81,21 @@ def fit_words(arguments: argparse.Namespace, files: Sequence[str]) -> list[str]:
     )
 
 
-def _after_comparison(outcome: AuditOutcome, arguments: argparse.Namespace, page: list[str]) -> list[str]:
+def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: list[str]) -> list[str]:
     """Suggest what to do after the audits of two scores of the same rows."""
     from trueup.reports.compare import compared_step
 
-    assert outcome.other is not None
-    if outcome.on_training_rows:
+    assert audits.other is not None
+    if audits.on_training_rows:
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
-    step = compared_step({outcome.other_name: outcome.other, outcome.name: outcome.audit})
+    step = compared_step({audits.other_name: audits.other, audits.name: audits.audit})
     text = " ".join(part for part in (step.text, step.after) if part)
     lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.verb == "fit" else []
-    if outcome.fix is not None and outcome.audit.miscalibrated:
-        settings = _as_given(arguments, ROLES) | {"prediction": outcome.other.schema.prediction, "features": arguments.by}
+    if audits.fix is not None and audits.audit.miscalibrated:
+        settings = _as_given(arguments, ROLES) | {"prediction": audits.other.schema.prediction, "features": arguments.by}
         again = command("fit", "more.parquet", **settings, categorical=arguments.categorical, output="again.trueup")
         lines.append(f"  {again}")
-    elif outcome.fix is not None and outcome.other.miscalibrated and outcome.audit.tested:
+    elif audits.fix is not None and audits.other.miscalibrated and audits.audit.tested:
         lines.append(f"  {predict_command(arguments.fix)}")
     return [f"{text[:1].lower()}{text[1:]}", *lines, *page]
 
@@ -151,7 +151,7 @@ def after_explain(model: str) -> list[str]:
 def _correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
     """Suggest to correct the scores, and to decide again with the held-out predictions of the fit as evidence."""
     score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
-    columns = _as_given(arguments, ("weight", "categorical", "unlabelled"))
+    columns = _as_given(arguments, ("positive", "weight", "categorical", "unlabelled"))
     features = [feature.name for feature in evaluation.table.schema.features]
     fit = command(
         "fit", *arguments.labelled, outcome=arguments.outcome, prediction=score, features=features or None, **columns,
@@ -159,7 +159,7 @@ def _correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace)
     )  # fmt: skip
     decide = command(
         "decide", "scored.parquet", prediction=corrected, **_as_given(arguments, DECISION_SETTINGS),
-        labelled="held.parquet", outcome=arguments.outcome,
+        labelled="held.parquet", outcome=arguments.outcome, positive=arguments.positive,
     )  # fmt: skip
     predict = command("predict", "model.trueup", *(arguments.files or ["FILE"]), output="scored.parquet")
     return ["", f"the scores are miscalibrated; correct them, then decide with {corrected}:", f"  {fit}", f"  {predict}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from trueup.modelfile import load
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from trueup._types import FloatArray
     from trueup.calibrators.model import Model
@@ -125,25 +127,21 @@ def text_columns(schema: Schema) -> list[str]:
 
 
 class _UnseenLevels:
-    """Counts levels that the model has not seen, over all chunks."""
+    """Counts rows with levels that the model has not seen, over all chunks."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
-        self._levels: dict[str, set[str]] = {}
+        self._rows: Counter[str] = Counter()
+        self._levels: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, name: str, rows: int, levels: list[str]) -> None:
         """Count the rows of a column; at most MAX_UNSEEN_LEVELS levels are kept."""
-        self._rows[name] = self._rows.get(name, 0) + rows
-        kept = self._levels.setdefault(name, set())
-        kept.update(levels[: max(MAX_UNSEEN_LEVELS - len(kept), 0)])
+        self._rows[name] += rows
+        self._levels[name].update(levels[: MAX_UNSEEN_LEVELS - len(self._levels[name])])
 
-    def notes(self) -> list[str]:
+    def notes(self) -> Iterator[str]:
         """Return a line per column with the number of rows and an example."""
-        notes = []
         for name, rows in self._rows.items():
-            levels = sort_levels(self._levels[name])
-            limited = len(levels) >= MAX_UNSEEN_LEVELS
-            more = f"at least {MAX_UNSEEN_LEVELS - 1:,}" if limited else f"{len(levels) - 1:,}"
-            example = f"{levels[0]!r}" + (f" and {more} more" if len(levels) > 1 else "")
-            notes.append(f"{name}: {rows:,} rows have a level that the model has not seen ({example}), treated as missing")
-        return notes
+            first, *others = sort_levels(self._levels[name])
+            limit = "at least " if len(others) + 1 >= MAX_UNSEEN_LEVELS else ""
+            more = f" and {limit}{len(others):,} more" if others else ""
+            yield f"{name}: {rows:,} rows have a level that the model has not seen ({first!r}{more}), treated as missing"

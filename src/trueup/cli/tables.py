@@ -52,10 +52,7 @@ def _show_on_terminal(parts: Sequence[str | TextTable], stream: TextIO, style: s
             text = Text.assemble((start, "" if index else style), colon + rest)
             screen.print(text, soft_wrap=part.startswith("  trueup "))  # a command must be copied as one line
         else:
-            kept = _fitting_columns(part, screen.width)
-            if part.bars and _min_width(part, kept) > screen.width:
-                kept = kept[:-1]
-            screen.print(_rich_table(part, kept))
+            screen.print(_rich_table(part, _fitting_columns(part, screen.width)))
 
 
 def _rich_table(table: TextTable, kept: list[int]) -> RenderableType:
@@ -90,13 +87,8 @@ def _fitting_columns(table: TextTable, width: int) -> list[int]:
         if sum(widths[index] for index in kept if index) + min(widths[0], NAME_WIDTH) <= width:
             break
         kept = [index for index in kept if word not in table.headings[index]]
-    return kept
-
-
-def _min_width(table: TextTable, kept: list[int]) -> int:
-    """Return the smallest width of a table whose names are wrapped."""
-    first, *others = (_column_widths(table)[index] for index in kept)
-    return min(first, MIN_NAME_WIDTH) + sum(others) + COLUMN_GAP * len(others)
+    needed = min(widths[0], MIN_NAME_WIDTH + COLUMN_GAP) + sum(widths[index] for index in kept if index) - COLUMN_GAP
+    return kept[:-1] if table.bars and needed > width else kept
 
 
 def _plain_table(table: TextTable) -> str:
