@@ -242,3 +242,12 @@ def test_a_summary_states_what_a_fix_corrected(pair):
     assert "What the fix corrected" not in markdown(list(pair))
     with pytest.raises(ArgumentError, match="fix must be a fitted calibrator"):
         markdown(list(pair), fix=3)
+
+
+def test_patches_of_a_fix_are_listed(pair):
+    data = tu.simulate.lending(20_000, seed=1)
+    fix = tu.Multiaccuracy("prediction", ["region", "product"]).fit(data, data["outcome"])
+    patches = tables(markdown(list(pair), fix=fix))[3]
+    assert patches[0][:3] == ["patch", "scores", "rows"]
+    assert patches[2][0].startswith("`1. ")
+    assert len(patches) > 2

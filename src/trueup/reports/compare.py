@@ -350,7 +350,7 @@ def _patches(patches: PatchMap) -> Section:
     listed = patches.patch_list
     columns = [
         column("patch", lambda item: text_cell(f"{item[0]}. {item[1].group}"), kind="name"),
-        column("scores", lambda item: Cell(str(item[1].cell), "interval"), kind="interval"),
+        column("scores", lambda item: Cell(str(item[1].score_range), "interval"), kind="interval"),
         column("rows", lambda item: count_cell(item[1].rows)),
         column("predicted", lambda item: number_cell(item[1].before)),
         column("observed", lambda item: number_cell(item[1].observed)),
