@@ -9,17 +9,13 @@ import numpy as np
 from trueup.kernels._jit import jit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from trueup._types import FloatArray
-
-    Ints = NDArray[np.integer]
+    from trueup._types import AnyArray, FloatArray
 
 
 @jit
 def extend_runs(
     rows: FloatArray, costs: FloatArray, before: FloatArray, fixed: float, capacity: float, action: int, best: FloatArray,
-    start: Ints, last: Ints,
+    start: AnyArray, last: AnyArray,
 ) -> None:  # fmt: skip
     """Let one more action take a run of scores that ends at each index, if that is cheaper than the best known.
 
