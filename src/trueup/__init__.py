@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit, Finding
     from trueup.audits.swap_regret import swap_regret
     from trueup.calibrators.auto import Auto
-    from trueup.calibrators.curves.binning import Histogram, Isotonic
+    from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
     from trueup.calibrators.curves.grouped import Grouped
-    from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
     from trueup.calibrators.depthtwo import DepthTwo
     from trueup.calibrators.lore.estimator import LoRe
     from trueup.calibrators.lsboost.estimator import LSBoost
@@ -69,7 +68,7 @@ __all__ = [
 _HOMES = {
     "Audit": "trueup.audits.result",
     "Auto": "trueup.calibrators.auto",
-    "Beta": "trueup.calibrators.curves.scaling",
+    "Beta": "trueup.calibrators.curves.estimators",
     "CalibratedClassifier": "trueup.calibrators.wrapper",
     "CalibratedRegressor": "trueup.calibrators.wrapper",
     "CrossValidation": "trueup.calibrators.stopping",
@@ -77,16 +76,16 @@ _HOMES = {
     "Finding": "trueup.audits.result",
     "Grouped": "trueup.calibrators.curves.grouped",
     "HKRR": "trueup.calibrators.patches.estimators",
-    "Histogram": "trueup.calibrators.curves.binning",
+    "Histogram": "trueup.calibrators.curves.estimators",
     "Holdout": "trueup.calibrators.stopping",
-    "Isotonic": "trueup.calibrators.curves.binning",
+    "Isotonic": "trueup.calibrators.curves.estimators",
     "LSBoost": "trueup.calibrators.lsboost.estimator",
     "LoRe": "trueup.calibrators.lore.estimator",
     "MCGrad": "trueup.calibrators.mcgrad.estimator",
     "Model": "trueup.calibrators.model",
     "Multiaccuracy": "trueup.calibrators.patches.estimators",
-    "Platt": "trueup.calibrators.curves.scaling",
-    "Temperature": "trueup.calibrators.curves.scaling",
+    "Platt": "trueup.calibrators.curves.estimators",
+    "Temperature": "trueup.calibrators.curves.estimators",
     "Validation": "trueup.calibrators.stopping",
     "audit": "trueup.audits.audit",
     "decisions": "",

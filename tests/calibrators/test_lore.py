@@ -15,8 +15,8 @@ from sklearn.random_projection import GaussianRandomProjection
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from trueup.calibrators.lore import estimator, spaces
+from trueup.calibrators.lore.estimator import pool_rows
 from trueup.calibrators.lore.map import LocalMap
-from trueup.calibrators.lore.selection import pool_rows
 from trueup.calibrators.lore.spaces import fit_embedding
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError, NotFittedError

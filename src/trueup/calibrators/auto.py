@@ -18,10 +18,9 @@ from trueup._validate import check_integer
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.base import ScoreCalibrator
-from trueup.calibrators.curves.binning import Histogram, Isotonic
+from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import ScoreMap
-from trueup.calibrators.curves.scaling import Beta, Platt, Temperature
 from trueup.calibrators.depthtwo import DepthTwo
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.estimator import LSBoost
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.calibrators.map import Map
-    from trueup.calibrators.splits import HeldOut
     from trueup.calibrators.stopping import Split
     from trueup.data.schema import Task
     from trueup.data.table import Table
@@ -71,14 +69,11 @@ REPR_WIDTH = 100
 
 
 class LossDifference(NamedTuple):
-    """The mean difference of two losses on the same rows, its standard error, and the difference that counts as a tie.
-
-    The tolerance is one standard error, or more if a handful of rows dominate it.
-    """
+    """The mean difference of two losses on the same rows, and its standard error."""
 
     mean: float
     error: float
-    tolerance: float
+    tolerance: float  # the difference that counts as a tie: one standard error, or more if a handful of rows dominate it
 
 
 def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | None) -> LossDifference:
@@ -88,19 +83,16 @@ def compare_losses(losses: FloatArray, best: FloatArray, weight: FloatArray | No
 
 
 def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> tuple[int, int]:
-    """Choose by the one-standard-error rule, with the error of the paired difference.
+    """Return the first candidate (the simplest first) that ties with the best, and the best: the lowest mean loss.
 
-    ``losses`` are of the same rows, one array per candidate, the simplest first. Return the first candidate that ties with
-    the best, and the best itself: the one with the lowest mean loss. A candidate that is no better than a simpler one is
-    skipped: a few rows with a huge loss also have a huge standard error.
-
-    Breiman, Friedman, Olshen & Stone (1984), "Classification and Regression Trees", section 3.4.3.
+    The one-standard-error rule, Breiman et al. (1984), section 3.4.3, with the error of the paired difference.
     """
     means = [float(np.average(row_losses, weights=weight)) for row_losses in losses]
     best = int(np.argmin(means))
     lowest = np.inf
     for number, row_losses in enumerate(losses[:best]):
         difference = compare_losses(row_losses, losses[best], weight)
+        # Not one that is worse than a simpler one: a few rows with a huge loss also have a huge standard error.
         if means[number] < lowest and difference.mean <= difference.tolerance:
             return number, best
         lowest = min(lowest, means[number])
@@ -109,60 +101,29 @@ def choose_simplest(losses: Sequence[FloatArray], weight: FloatArray | None) -> 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One method and its evaluation.
+    """One method and its evaluation."""
 
-    Attributes
-    ----------
-    name : str
-        As in ``methods``; a second method of the same class has a 2 after it.
-    title : str
-        As in a sentence.
-    loss : float
-        Cross-validated. If the method was dropped early, the loss of the uncorrected scores minus its gain so far.
-    gain, gain_error : float
-        The loss of the uncorrected scores minus that of the method, and its standard error.
-    behind, behind_error : float
-        The loss of the method minus that of the best, and its standard error.
-    folds : int
-        The number of folds it was evaluated on: fewer than the best if it was dropped early.
-    chosen : bool
-    seconds : float
-        The time of the evaluation; ignored in comparisons of candidates.
-    """
-
-    name: str
-    title: str
-    loss: float
-    gain: float
-    gain_error: float
-    behind: float
+    name: str  # as in ``methods``; a second method of the same class has a 2 after it
+    title: str  # as in a sentence
+    loss: float  # cross-validated; if dropped early, the loss of the uncorrected scores minus the gain so far
+    gain: float  # the loss of the uncorrected scores minus that of the method
+    gain_error: float  # its standard error
+    behind: float  # the loss of the method minus that of the best
     behind_error: float
-    folds: int
+    folds: int  # the number of folds it was evaluated on: fewer than the best if it was dropped early
     chosen: bool
-    seconds: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False)  # the time of the evaluation
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen method, and why it was chosen.
+    """The chosen method, and why it was chosen."""
 
-    Attributes
-    ----------
-    method : str
-        "identity" leaves scores unchanged.
-    candidates : tuple of Candidate
-        The simplest first; empty if there were too few rows to choose.
-    sentence : str
-    measure : {"log loss", "squared error"}
-    rows : int
-        The number of rows of the evaluation.
-    """
-
-    method: str
-    candidates: tuple[Candidate, ...]
+    method: str  # "identity" leaves scores unchanged
+    candidates: tuple[Candidate, ...]  # the simplest first; empty if there were too few rows to choose
     sentence: str
-    measure: str
-    rows: int
+    measure: str  # "log loss" or "squared error"
+    rows: int  # the number of rows of the evaluation
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -181,16 +142,14 @@ class Choice:
         lines.append(f"    {'method':<{wide}}  {self.measure:>13}  {'gain (s.e.)':>21}  {'behind (s.e.)':>21}  seconds")
         folds = max(candidate.folds for candidate in self.candidates)
         for c in self.candidates:
-            gain, behind = _with_error(c.gain, c.gain_error), _with_error(c.behind, c.behind_error)
+            gain, behind = (
+                "" if value == error == 0 else f"{value:.3g} ({error:.2g})"  # no difference of a method to itself
+                for value, error in ((c.gain, c.gain_error), (c.behind, c.behind_error))
+            )
             early = "" if c.folds == folds else f"  {c.folds} of {folds} folds"
             mark = "->" if c.chosen else "  "
             lines.append(f" {mark} {c.name:<{wide}}  {c.loss:>13.6g}  {gain:>21}  {behind:>21}  {c.seconds:>7.2f}{early}")
         return "\n".join(lines)
-
-
-def _with_error(value: float, error: float) -> str:
-    """Return a difference and its error; empty for a method compared with itself."""
-    return "" if value == error == 0 else f"{value:.3g} ({error:.2g})"
 
 
 def explain_choice(candidates: Sequence[Candidate], best: int, before: float, measure: str) -> str:
@@ -333,20 +292,30 @@ class Auto(Calibrator):
         check_integer("folds", self.folds, 2, MAX_INTEGER)
         check_integer("random_state", self.random_state, 0, MAX_INTEGER)
         check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
-        methods = self._resolve_methods(table.schema.task)
+        methods, loss = self._resolve_methods(table.schema.task), task_loss(table.schema.task)
         splits.check_row_count(table)
         folds = splits.split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
         if min(len(fold.train) for fold in folds) < splits.MIN_ROWS:
-            folds = []
-            choice, before = _choose_without_folds(table, methods[0])
+            assert table.outcome is not None
+            losses = loss.per_row(table.outcome, loss.apply_link(table.prediction))
+            first, folds, before = methods[0], [], float(np.average(losses, weights=table.weight))
+            result = "scores are left unchanged" if first.calibrator is None else f"chose the simplest, {first.title}"
+            choice = Choice(first.name, (), f"{len(table)} rows are too few to choose: {result}", loss.measure, 0)
         else:
             folds = folds[: max(MIN_FOLDS, math.ceil(MAX_EVALUATION_ROWS * len(folds) / len(table)))]
             choice, before = self._choose(table, methods, folds, progress)
         winner = next(method for method in methods if method.name == choice.method)
         fitted, self.choice_ = _fit_chosen(table, winner, choice, before)
-        if fitted.held_out is not None:
-            return fitted
-        return fitted._replace(held_out=_held_out(table, winner.calibrator, folds))
+        own = winner.calibrator
+        if fitted.held_out is None and folds and table.schema.task == "binary":
+            # The rows of the choice; curves are fitted again, which takes less than keeping the scores of all candidates.
+            rows = np.concatenate([fold.valid for fold in folds])
+            if own is None:
+                return fitted._replace(held_out=splits.collect_held_out(table, rows, table.prediction[rows]))
+            if isinstance(own, ScoreCalibrator):
+                held_out = splits.collect_held_out(table, rows, own._out_of_fold(table, folds)[0])
+                return fitted._replace(held_out=held_out)
+        return fitted
 
     def _choose(self, table: Table, methods: list[_Method], folds: list[Split], progress: Any) -> tuple[Choice, float]:
         """Evaluate every method on every fold; return the choice, and the loss of the uncorrected scores."""
@@ -361,9 +330,28 @@ class Auto(Calibrator):
                     method.evaluate(train, held, workers)
                 if progress is not None:
                     progress(number * len(methods) + done, len(folds) * len(methods))
-            if MIN_FOLDS <= number + 1 < len(folds):
-                _drop_hopeless(methods, weight)
-        return _choose_method(methods, base, weight, task_loss(table.schema.task).measure)
+            complete = [method for method in methods if not method.dropped]
+            if MIN_FOLDS <= number + 1 < len(folds):  # drop slow methods; curves of the score cost almost nothing
+                best = min(complete, key=lambda method: float(np.average(method.losses, weights=weight)))
+                for method in complete:
+                    if method.calibrator is not None and not isinstance(method.calibrator, ScoreCalibrator):
+                        difference = compare_losses(method.losses, best.losses, weight)
+                        method.dropped = difference.mean > DROP_ERRORS * difference.tolerance
+        chosen, lowest = choose_simplest([method.losses for method in complete], weight)
+        winner, best = complete[chosen], complete[lowest]
+        before, candidates = float(np.average(base.losses, weights=weight)), []
+        for method in methods:
+            losses, count = method.losses, len(method.losses)
+            w = None if weight is None else weight[:count]
+            gain, behind = compare_losses(base.losses[:count], losses, w), compare_losses(losses, best.losses[:count], w)
+            loss = before - gain.mean if method.dropped else float(np.average(losses, weights=w))
+            candidates.append(Candidate(
+                method.name, method.title, loss, gain.mean, gain.error, behind.mean, behind.error,
+                len(method.fold_losses), method is winner, method.seconds,
+            ))  # fmt: skip
+        measure = task_loss(table.schema.task).measure
+        sentence = explain_choice(candidates, methods.index(best), before, measure)
+        return Choice(winner.name, tuple(candidates), sentence, measure, len(base.losses)), before
 
     def _resolve_methods(self, task: Task) -> list[_Method]:
         given = DEFAULT_METHODS[task] if self.methods is None else self.methods
@@ -385,17 +373,15 @@ class Auto(Calibrator):
                 )
             counts[title] = counts.get(title, 0) + 1
             title = title if counts[title] == 1 else f"{title} {counts[title]}"
-            methods.append(_Method(title.lower(), title, None if calibrator is None else self._set_roles(calibrator)))
+            if calibrator is not None:  # pass on the roles, and what the calibrator leaves at the default
+                own = calibrator.get_params(deep=False)
+                shared = [name for name, default in SHARED.items() if name in own and own[name] == default]
+                passed = {name: getattr(self, name) for name in (*(role for role in ROLES if role in own), *shared)}
+                if "saturation" in own:
+                    passed["saturation"] = False  # takes time, and does not change the fit
+                calibrator.set_params(**passed)
+            methods.append(_Method(title.lower(), title, calibrator))
         return methods
-
-    def _set_roles(self, calibrator: Calibrator) -> Calibrator:
-        """Pass on the roles, and what the calibrator leaves at the default."""
-        own = calibrator.get_params(deep=False)
-        shared = [name for name, default in SHARED.items() if name in own and own[name] == default]
-        passed = {name: getattr(self, name) for name in (*(role for role in ROLES if role in own), *shared)}
-        if "saturation" in own:
-            passed["saturation"] = False  # takes time, and does not change the fit
-        return calibrator.set_params(**passed)  # type: ignore[no-any-return]
 
 
 @dataclass(eq=False)
@@ -412,7 +398,11 @@ class _Method:
     def evaluate(self, train: Table, held: Table, workers: Workers) -> None:
         """Fit to training rows, and append the losses of held-out rows."""
         start = time.perf_counter()
-        loss, fitted = task_loss(held.schema.task), UnchangedMap() if self.calibrator is None else self._fit(train)
+        loss, calibrator = task_loss(held.schema.task), self.calibrator
+        # A checkpoint belongs to one fit: the final one, to all rows.
+        if calibrator is not None and getattr(calibrator, "resume", None) is not None:
+            calibrator = copy.copy(calibrator).set_params(resume=None)
+        fitted: Map = UnchangedMap() if calibrator is None else calibrator._fit_map(train, None).map
         columns = [held.columns[feature.name] for feature in held.schema.features]
         assert held.outcome is not None
         self.fold_losses.append(
@@ -420,57 +410,10 @@ class _Method:
         )
         self.seconds += time.perf_counter() - start
 
-    def _fit(self, train: Table) -> Map:
-        calibrator = self.calibrator
-        assert calibrator is not None
-        if getattr(calibrator, "resume", None) is not None:  # a checkpoint belongs to one fit: the final one, to all rows
-            calibrator = copy.copy(calibrator).set_params(resume=None)
-        return calibrator._fit_map(train, None).map
-
     @property
     def losses(self) -> FloatArray:
         """The losses of all rows so far."""
         return np.concatenate(self.fold_losses)
-
-
-def _drop_hopeless(methods: Sequence[_Method], weight: FloatArray | None) -> None:
-    """Drop slow methods that are far behind the best; curves of the score cost almost nothing."""
-    remaining = [method for method in methods if not method.dropped]
-    best = min((method.losses for method in remaining), key=lambda losses: float(np.average(losses, weights=weight)))
-    for method in remaining:
-        if method.calibrator is not None and not isinstance(method.calibrator, ScoreCalibrator):
-            difference = compare_losses(method.losses, best, weight)
-            method.dropped = difference.mean > DROP_ERRORS * difference.tolerance
-
-
-def _choose_method(
-    methods: Sequence[_Method], base: _Method, weight: FloatArray | None, measure: str
-) -> tuple[Choice, float]:
-    """Choose by the one-standard-error rule, and describe every candidate."""
-    complete = [method for method in methods if not method.dropped]
-    chosen, lowest = choose_simplest([method.losses for method in complete], weight)
-    winner, best = complete[chosen], complete[lowest]
-    before, candidates = float(np.average(base.losses, weights=weight)), []
-    for method in methods:
-        losses, rows = method.losses, len(method.losses)
-        w = None if weight is None else weight[:rows]
-        gain, behind = compare_losses(base.losses[:rows], losses, w), compare_losses(losses, best.losses[:rows], w)
-        loss = before - gain.mean if method.dropped else float(np.average(losses, weights=w))
-        candidates.append(Candidate(
-            method.name, method.title, loss, gain.mean, gain.error, behind.mean, behind.error, len(method.fold_losses),
-            method is winner, method.seconds,
-        ))  # fmt: skip
-    sentence = explain_choice(candidates, methods.index(best), before, measure)
-    return Choice(winner.name, tuple(candidates), sentence, measure, len(base.losses)), before
-
-
-def _choose_without_folds(table: Table, simplest: _Method) -> tuple[Choice, float]:
-    """Choose the simplest method if no fold leaves enough training rows."""
-    loss = task_loss(table.schema.task)
-    assert table.outcome is not None
-    before = float(np.average(loss.per_row(table.outcome, loss.apply_link(table.prediction)), weights=table.weight))
-    result = "scores are left unchanged" if simplest.calibrator is None else f"chose the simplest, {simplest.title}"
-    return Choice(simplest.name, (), f"{len(table)} rows are too few to choose: {result}", loss.measure, 0), before
 
 
 def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
@@ -492,20 +435,6 @@ def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) ->
     else:
         history = replace(history, reason=f"{choice.sentence}; {history.reason}")
     return fitted._replace(history=history), choice
-
-
-def _held_out(table: Table, winner: Calibrator | None, folds: Sequence[Split]) -> HeldOut | None:
-    """Return the held-out rows of the choice, if the chosen method holds none out: uncorrected, or by refitted curves.
-
-    Refitting takes next to no time, while keeping the scores of all candidates takes memory. Trees and patches without a
-    stopping rule have no held-out scores.
-    """
-    if not folds or table.schema.task != "binary" or not (winner is None or isinstance(winner, ScoreCalibrator)):
-        return None
-    rows = np.concatenate([fold.valid for fold in folds])
-    return splits.collect_held_out(
-        table, rows, table.prediction[rows] if winner is None else winner._out_of_fold(table, folds)[0]
-    )
 
 
 def _make_calibrator(item: Any) -> Calibrator | None:

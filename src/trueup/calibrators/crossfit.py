@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing
-from sklearn.utils.parallel import Parallel, delayed
 
 from trueup.data.checks import check_outcome_copies
 from trueup.data.columns import check_unique_names, from_array
@@ -88,32 +86,24 @@ class ScoreReader:
         return out
 
 
-@dataclass(frozen=True, eq=False)
 class MarginCurve:
     """Margins to probabilities by a logistic curve (Platt 1999), for several classes by one of all their margins."""
 
-    low: float
-    high: float
-    unit: float
-    model: Any
-    classes: int
+    def __init__(self, margins: FloatArray, code: IntArray, weight: FloatArray | None, classes: int) -> None:
+        finite = margins[np.isfinite(margins)]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
+        self.unit = float(np.abs(finite).max(initial=0.0)) or 1.0
+        self.classes = classes
+        self.model = LogisticRegression(C=1 / REGULARISATION, max_iter=1000)
+        self.model.fit(np.clip(margins, low, high) / self.unit, code, sample_weight=weight)
+        reach = max(high - low, self.unit)
+        self.low, self.high = low - reach, high + reach
 
     def __call__(self, margins: FloatArray) -> FloatArray:
         """Return the probability of each class."""
         p = np.zeros((len(margins), self.classes))
         p[:, self.model.classes_] = self.model.predict_proba(np.clip(margins, self.low, self.high) / self.unit)
         return p
-
-
-def fit_margin_curve(margins: FloatArray, code: IntArray, weight: FloatArray | None, classes: int) -> MarginCurve:
-    """Fit the curve to the margins of rows and the positions of their classes."""
-    finite = margins[np.isfinite(margins)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
-    unit = float(np.abs(finite).max(initial=0.0)) or 1.0
-    model = LogisticRegression(C=1 / REGULARISATION, max_iter=1000)
-    model.fit(np.clip(margins, low, high) / unit, code, sample_weight=weight)
-    reach = max(high - low, unit)
-    return MarginCurve(low - reach, high + reach, unit, model, classes)
 
 
 # ------------------------------------------------------------------ folds
@@ -135,10 +125,7 @@ def check_cv_parameter(cv: Any) -> None:
 
 
 def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray, split_params: Mapping[str, Any]) -> Folds:
-    """Divide the rows of positive weight into folds by ``cv``: an integer, a splitter or an iterable of splits.
-
-    ``strata`` are of these rows; every fold has the same share of each. ``split_params`` are for the splitter.
-    """
+    """Divide the rows of positive weight, stratified if ``cv`` is an integer; ``split_params`` are for a splitter."""
     if isinstance(cv, (int, np.integer)):
         content = _row_content(X, rows) or [np.arange(len(rows)) * 1.0]
         fold = assign_folds(content, strata, int(cv), SEED)
@@ -151,7 +138,22 @@ def divide_rows(cv: Any, X: Any, y: AnyArray, strata: FloatArray, rows: IntArray
         counted[rows] = True
         folds = [_read_split(split, counted) for split in cv]
     folds = [fold for fold in folds if len(fold[1])]
-    _check_folds(folds, len(rows))
+    if folds and any(not len(train) for train, _ in folds):
+        raise DataError(
+            f"the {len(rows):,} rows cannot be divided into training rows and rows to predict",
+            hint="pass more rows, or other folds: equal rows stay together",
+        )
+    tested = np.concatenate([np.zeros(0, np.int64), *(test for _, test in folds)])
+    message = hint = ""
+    if not folds:
+        message, hint = "contains no rows to predict", "an iterator is exhausted after one fit: pass a list of splits"
+    elif len(np.unique(tested)) < len(tested):
+        message = "predicts some rows more than once"
+        hint = "use a splitter in which each row is in at most one test set"
+    elif any(np.isin(test, train).any() for train, test in folds):
+        message, hint = "predicts training rows", "no row may be in both parts of a split: such scores are optimistic"
+    if message:
+        raise ArgumentError(f"cv {message}", hint, parameter="cv")
     return folds
 
 
@@ -173,61 +175,15 @@ def _read_split(split: Any, counted: BoolArray) -> tuple[IntArray, IntArray]:
     return train[counted[train]], test[counted[test]]
 
 
-def _check_folds(folds: Folds, rows: int) -> None:
-    if folds and any(not len(train) for train, _ in folds):
-        raise DataError(
-            f"the {rows:,} rows cannot be divided into training rows and rows to predict",
-            hint="pass more rows, or other folds: equal rows stay together",
-        )
-    tested = np.concatenate([np.zeros(0, np.int64), *(test for _, test in folds)])
-    for wrong, message, hint in (
-        (not folds, "cv contains no rows to predict", "an iterator is exhausted after one fit: pass a list of splits"),
-        (
-            len(np.unique(tested)) < len(tested),
-            "cv predicts some rows more than once",
-            "use a splitter in which each row is in at most one test set",
-        ),
-        (
-            any(np.isin(test, train).any() for train, test in folds),
-            "cv predicts training rows",
-            "no row may be in both parts of a split: such scores are optimistic",
-        ),
-    ):
-        if wrong:
-            raise ArgumentError(message, hint, parameter="cv")
-
-
-def predict_out_of_fold(
-    estimator: Any,
-    X: Any,
-    y: AnyArray,
-    folds: Folds,
-    reader: ScoreReader,
-    fit_params: Mapping[str, Any],
-    n_jobs: int | None,
-) -> tuple[IntArray, FloatArray]:
-    """Predict each fold by a clone that was fitted on the others: return the rows, ascending, and their scores."""
-    scores = Parallel(n_jobs=n_jobs)(
-        delayed(_fit_and_predict)(clone(estimator), X, y, train, test, reader, fit_params) for train, test in folds
-    )
-    rows = np.concatenate([test for _, test in folds])
-    order = np.argsort(rows)
-    return rows[order], np.concatenate(scores)[order]
-
-
-def _fit_and_predict(
-    estimator: Any,
-    X: Any,
-    y: AnyArray,
-    train: IntArray,
-    test: IntArray,
-    reader: ScoreReader,
-    fit_params: Mapping[str, Any],
+def fit_and_predict(
+    estimator: Any, X: Any, y: AnyArray, fold: tuple[IntArray, IntArray], reader: ScoreReader, params: Mapping[str, Any]
 ) -> FloatArray:
+    """Return the scores of the test rows of a fold by an estimator that is fitted on the others."""
+    train, test = fold
     own = y[train]
     if reader.classes is not None and (own == own[0]).all():
         return reader.constant(own[0], len(test))  # most classifiers cannot be fitted to one class
-    estimator.fit(take_rows(X, train), own, **take_params(fit_params, train, len(y)))
+    estimator.fit(take_rows(X, train), own, **take_params(params, train, len(y)))
     return reader.read(estimator, take_rows(X, test))
 
 
@@ -285,14 +241,10 @@ class CalibratorColumns:
 
 
 def choose_columns(X: Any, y: FloatArray, task: Task, features: Any, predictions: Sequence[str]) -> CalibratorColumns:
-    """Choose the columns of X that the calibrator is fitted on.
-
-    Without ``features``, all that can be read and do not restate the outcome; none of a sparse matrix. ``predictions``
-    are names for the predictions, changed if X has them already.
-    """
+    """Choose the columns that the calibrator is fitted on; by default all that can be read, none of a sparse matrix."""
     keys = column_keys(X)
     if features is not None:
-        names = [find_column(name, X, "feature") for name in as_list(features, X)]
+        names = find_columns(features, X, "feature")
         check_unique_names(names)
         keys = {name: keys[name] for name in names}
     elif issparse(X):
@@ -347,19 +299,16 @@ def _as_array(X: Any) -> Any:
     return np.asarray(X) if isinstance(X, (list, tuple)) else X
 
 
-def as_list(names: Any, X: Any) -> list[Any]:
-    """Return a single name or position as a list of one."""
-    if isinstance(names, (str, int, np.integer)) or (isinstance(names, tuple) and str(names) in column_keys(X)):
-        return [names]
-    return list(names)
-
-
-def find_column(name: Any, X: Any, role: str) -> str:
-    """Return the name of a column of X, given by name or position."""
-    keys = column_keys(X)
-    if str(name) in keys and not isinstance(name, bool):
-        return str(name)
-    if isinstance(name, (int, np.integer)) and not isinstance(name, bool) and -len(keys) <= name < len(keys):
-        return list(keys)[name]
-    listed = ", ".join([*list(keys)[:12], *(["..."] if len(keys) > 12 else [])])
-    raise ColumnError(f"X has no column {name!r} to use as {role}", hint=f"its columns are {listed or 'none'}")
+def find_columns(given: Any, X: Any, role: str) -> list[str]:
+    """Return the names of columns of X, given by name or position, one or several."""
+    keys, names = column_keys(X), []
+    single = isinstance(given, (str, int, np.integer)) or (isinstance(given, tuple) and str(given) in keys)
+    for name in [given] if single else given:
+        if str(name) in keys and not isinstance(name, bool):
+            names.append(str(name))
+        elif isinstance(name, (int, np.integer)) and not isinstance(name, bool) and -len(keys) <= name < len(keys):
+            names.append(list(keys)[name])
+        else:
+            listed = ", ".join([*list(keys)[:12], *(["..."] if len(keys) > 12 else [])])
+            raise ColumnError(f"X has no column {name!r} to use as {role}", hint=f"its columns are {listed or 'none'}")
+    return names

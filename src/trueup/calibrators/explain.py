@@ -18,7 +18,7 @@ from trueup.kernels.levels import NO_LEARNER, advance
 from trueup.kernels.sorting import digitize, order_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.calibrators.lsboost.levelsets import LevelSets
@@ -53,51 +53,26 @@ ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 @dataclass(frozen=True)
 class Correction:
-    """One segment that the model corrected.
+    """One segment that the model corrected."""
 
-    Attributes
-    ----------
-    segment : str
-        "country=BR & device=tv", or "all rows".
-    low, high : float
-        The range of base scores, closed at both ends.
-    rows : int
-    share : float
-        Of the weight of all rows.
-    before, after, observed : float
-        Mean score before and after the correction, and mean outcome (the share of the class, for several classes).
-    """
-
-    segment: str
-    low: float
+    segment: str  # "country=BR & device=tv", or "all rows"
+    low: float  # the range of base scores, closed at both ends
     high: float
     rows: int
-    share: float
-    before: float
+    share: float  # of the weight of all rows
+    before: float  # mean score before and after the correction
     after: float
-    observed: float
+    observed: float  # mean outcome; for several classes, the share of the class
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The corrections on the training rows, sorted by rows times the change of the mean score, largest first.
-
-    Attributes
-    ----------
-    corrections : tuple of Correction
-    rows : int
-        The number of rows behind these figures: the training rows, or a random sample of 100,000 of them if they need not
-        fit in memory.
-    moved : float
-        Mean absolute change of a score.
-    accounted : float
-        Share of the squared changes that the listed segments explain.
-    """
+    """The corrections on the training rows, sorted by rows times the change of the mean score, largest first."""
 
     corrections: tuple[Correction, ...]
-    rows: int
-    moved: float
-    accounted: float
+    rows: int  # the training rows; or a random sample of 100,000 of them, if they need not fit in memory
+    moved: float  # mean absolute change of a score
+    accounted: float  # share of the squared changes that the listed segments explain
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per correction, in the library of ``like``; a dict of arrays without it."""
@@ -135,44 +110,22 @@ def shorten(text: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one set of conditions added to a prediction.
+    """What one set of conditions added to a prediction."""
 
-    Attributes
-    ----------
-    condition : str
-        "country=BR & 0.1 < prediction <= 0.3", or the rescaling.
-    change : float
-        Of the logit or of the prediction, by the scale of the explanation.
-    output : str
-        The class that it was added to; empty for a single prediction.
-    """
-
-    condition: str
-    change: float
-    output: str = ""
+    condition: str  # "country=BR & 0.1 < prediction <= 0.3", or the rescaling
+    change: float  # of the logit or of the prediction, by the scale of the explanation
+    output: str = ""  # the class that it was added to; empty for a single prediction
 
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """The change of one prediction; the contributions to an output add up to the change of its logit.
+    """The change of one prediction; the contributions to an output add up to the change of its logit."""
 
-    Attributes
-    ----------
-    before, after : float, or tuple of float for several classes
-        The prediction.
-    change : float, or tuple of float
-        On the scale on which contributions add up.
-    contributions : tuple of Contribution
-        Largest first; patches and rounds in their order.
-    scale : {"logit", "prediction"}
-        Logits of predictions clipped to [1e-6, 1 - 1e-6]; or the prediction itself.
-    """
-
-    before: float | tuple[float, ...]
+    before: float | tuple[float, ...]  # the prediction; one per class
     after: float | tuple[float, ...]
-    change: float | tuple[float, ...]
-    contributions: tuple[Contribution, ...]
-    scale: str = "logit"
+    change: float | tuple[float, ...]  # on the scale on which contributions add up
+    contributions: tuple[Contribution, ...]  # largest first; patches and rounds in their order
+    scale: str = "logit"  # of predictions clipped to [1e-6, 1 - 1e-6]; or "prediction"
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per contribution, in the library of ``like``; a dict of arrays without it."""
@@ -234,16 +187,10 @@ def explain_change(
 def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
-    """Find the segments that explain the change from one score to the other, one after the other.
-
-    Candidates are the segments of an audit, for the sets of features that the map combines, each at all scores and by
-    fifths of the base score. The segment that explains most of the squared change is listed, its mean change subtracted,
-    and so on.
-    """
+    """Find the segments, of all scores or of a fifth of them, that explain most of the squared change, one by one."""
     assert table.outcome is not None
-    if before.ndim == 1:
-        targets = [("", before, after, table.outcome)]
-    else:
+    targets = [("", before, after, table.outcome)]
+    if before.ndim > 1:
         targets = [
             (f"class={name}", before[:, c], after[:, c], (table.outcome == c).astype(float))
             for c, name in enumerate(table.schema.classes)
@@ -283,11 +230,14 @@ class _MatchingPursuit:
         return combine_codes((self.columns[feature].codes for feature in features), self._sizes(features), self.size)
 
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
-        """Return the corrections, the squared change that each explains, and the total of squared changes.
-
-        The pursuit ends when the next correction explains less than MIN_SHARE of the total.
-        """
-        bands = _score_bands(p)
+        """Return the corrections, the squared change that each explains, and the total of squared changes."""
+        # Fifths of the scores, each closed on the right: the number of quantiles below each score.
+        p, bands = np.ascontiguousarray(p), np.empty(len(p), np.int32)
+        position = np.arange(1, BANDS) / BANDS * (len(p) - 1)
+        below = np.floor(position).astype(np.int64)
+        ranks = np.unique(np.concatenate([below, np.minimum(below + 1, len(p) - 1)]))
+        edges = np.unique(np.interp(position, ranks, order_statistics(p, ranks)))
+        digitize(p, np.nextafter(edges, np.inf), bands)
         own_band = (bands[self.rows].astype(np.int64), np.full(len(self.rows), BANDS))  # one band; all scores
         keys = [place.ravel() * (BANDS + 1) + band for _, place in self.numbered for band in own_band]
         min_rows = max(MIN_ROWS * len(self.rows) / len(p), 3)
@@ -335,18 +285,6 @@ class _MatchingPursuit:
         return Correction(segment, float(p.min()), float(p.max()), len(rows), mass / total, *means)
 
 
-def _score_bands(p: FloatArray) -> Int32Array:
-    """Cut scores into fifths, each closed on the right: the number of quantiles below each score."""
-    p = np.ascontiguousarray(p)
-    position = np.arange(1, BANDS) / BANDS * (len(p) - 1)
-    below = np.floor(position).astype(np.int64)
-    ranks = np.unique(np.concatenate([below, np.minimum(below + 1, len(p) - 1)]))
-    edges = np.unique(np.interp(position, ranks, order_statistics(p, ranks)))
-    out = np.empty(len(p), np.int32)
-    digitize(p, np.nextafter(edges, np.inf), out)
-    return out
-
-
 # ------------------------------------------------------------------ trees
 
 
@@ -391,8 +329,7 @@ class _ConditionSum:
 def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
     """Follow one row down every tree, and sum what each set of conditions contributed.
 
-    With ``F_t = theta_t (F + trees)`` the change of F is the sum over rounds of what the trees added and of
-    ``(theta_t - 1)(F + trees)``, so the contributions add up exactly.
+    F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
     """
     start = apply_link(np.array([prediction]), cascade.link)[0]
     conditions: dict[tuple[int, tuple[int, ...]], _ConditionSum] = defaultdict(_ConditionSum)
@@ -417,9 +354,17 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
     labels = schema.classes if cascade.outputs > 1 else ("",)
     contributions = []
     for (number, names), condition in conditions.items():
-        text = " & ".join(_tree_conditions(names, condition, number, row, means[number], cascade.link, schema))
+        texts = []
+        for place in names:
+            output = place - len(row)
+            if output < 0:
+                texts.append(_feature_text(schema.features[place], row[place], condition.interval(place)))
+            else:
+                interval, score = condition.interval(place, own=number > 0), float(means[number][output])
+                texts.append(_score_text(schema.prediction[output], interval, score, cascade.link, number))
         contributions += [
-            Contribution(text or NO_CONDITION, change, labels[output]) for output, change in condition.sums.items()
+            Contribution(" & ".join(texts) or NO_CONDITION, change, labels[output])
+            for output, change in condition.sums.items()
         ]
     if any(step.theta != 1 for step in cascade.rounds):
         contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
@@ -428,25 +373,6 @@ def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], predicti
         contributions.append(Contribution(CLIPPED.format(*cascade.clip), float(after[0] - end[0])))
         end = after
     return explain_change(cascade.link, prediction, after, contributions, (end - start).tolist())
-
-
-def _tree_conditions(
-    names: tuple[int, ...],
-    condition: _ConditionSum,
-    number: int,
-    row: Sequence[float],
-    scores: FloatArray,
-    link: str,
-    schema: Schema,
-) -> Iterator[str]:
-    """Iterate over the conditions on features, and on the scores after some rounds."""
-    for place in names:
-        output = place - len(row)
-        if output < 0:
-            yield _feature_text(schema.features[place], row[place], condition.interval(place))
-        else:
-            interval = condition.interval(place, own=number > 0)
-            yield _score_text(schema.prediction[output], interval, float(scores[output]), link, number)
 
 
 def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.data.schema import Feature, Schema
+    from trueup.data.schema import Schema
     from trueup.data.table import Table
 
 
@@ -94,9 +94,17 @@ class GroupIndex:
         binners, start = [], 0
         for feature, stored in zip(schema.features, entry, strict=True):
             require((stored is None) == (feature.kind == "categorical"), "the bins of a column do not fit its kind")
-            binner = _unpack_binner(feature, stored, edges[start:])
-            start += 0 if binner.edges is None else len(binner.edges)
-            binners.append(binner)
+            if stored is None:
+                binners.append(fit_binner(feature, np.zeros(0), for_new_rows=True))
+                continue
+            labels, count = read_texts(stored["labels"], "labels"), stored["edges"]
+            inside = is_integer(count) and 0 <= count <= len(edges) - start
+            require(inside, "a column has more bin edges than are stored")
+            require(len(labels) == count + 2, "the number of labels does not fit the number of bin edges")
+            own = edges[start : start + count]
+            require(bool(np.isfinite(own).all() and (np.diff(own) > 0).all()), "bin edges are not in ascending order")
+            binners.append(ColumnBinner(feature.name, own, labels))
+            start += count
         require(start == len(edges), "there are bin edges that belong to no column")
         combinations = math.prod(len(binner.labels) for binner in binners)
         require(combinations <= MAX_COMBINATIONS, "there are too many groups to be numbered")
@@ -132,14 +140,3 @@ def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntA
 def _number_rows(binners: Sequence[ColumnBinner], columns: Iterable[AnyArray], rows: int) -> IntArray:
     codes = (binner.codes(column) for binner, column in zip(binners, columns, strict=True))
     return combine_codes(codes, [len(binner.labels) for binner in binners], rows)
-
-
-def _unpack_binner(feature: Feature, stored: Any, edges: FloatArray) -> ColumnBinner:
-    if stored is None:
-        return fit_binner(feature, np.zeros(0), for_new_rows=True)
-    labels, count = read_texts(stored["labels"], "labels"), stored["edges"]
-    require(is_integer(count) and 0 <= count <= len(edges), "a column has more bin edges than are stored")
-    require(len(labels) == count + 2, "the number of labels does not fit the number of bin edges")
-    own = edges[:count]
-    require(bool(np.isfinite(own).all() and (np.diff(own) > 0).all()), "bin edges are not in ascending order")
-    return ColumnBinner(feature.name, own, labels)

@@ -13,23 +13,23 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.utils import check_array, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params, process_routing
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, has_fit_parameter, validate_data
 
 from trueup._validate import check_choice
 from trueup.calibrators.base import Calibrator
 from trueup.calibrators.crossfit import (
+    MarginCurve,
     ScoreReader,
-    as_list,
     check_cv_parameter,
     choose_columns,
     divide_rows,
-    find_column,
-    fit_margin_curve,
-    predict_out_of_fold,
+    find_columns,
+    fit_and_predict,
     take_params,
     take_rows,
 )  # fmt: skip
-from trueup.calibrators.curves.scaling import Platt
+from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.splits import MIN_ROWS, scale_weights
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.crossfit import CalibratorColumns, MarginCurve
+    from trueup.calibrators.crossfit import CalibratorColumns
     from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.data.schema import Task
 
@@ -53,17 +53,29 @@ MIN_MCGRAD_ROWS = 300
 class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the calibrated classifier and regressor: cross-fitting, metadata routing, and the fit of the calibrator."""
 
-    estimator: Any
-    calibrator: Any
-    cv: Any
-    features: Any
-    n_jobs: int | None
+    calibrator_: Calibrator
+    _columns_: CalibratorColumns
+    _reader_: ScoreReader
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        calibrator: Any = None,
+        *,
+        cv: Any = 5,
+        features: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.calibrator = calibrator
+        self.cv = cv
+        self.features = features
+        self.n_jobs = n_jobs
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
         """Explain what the calibrator corrected; or the change of one row, a mapping of its column names to values."""
         check_is_fitted(self)
-        fitted: Calibrator = self.calibrator_
-        return fitted.explain(row)
+        return self.calibrator_.explain(row)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the estimator and, if ``cv`` is a splitter, to that."""
@@ -85,8 +97,24 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     def _estimator(self) -> Any:
         """Return the estimator to fit: the given one, or the default."""
 
-    def _check_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, AnyArray, FloatArray | None]:
-        """Validate X, y and weights as scikit-learn does, and leave X unchanged."""
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: Any, params: Mapping[str, Any]
+    ) -> tuple[Any, AnyArray, FloatArray | None]:
+        """Validate all arguments as scikit-learn does, and leave X unchanged."""
+        _raise_for_params(params, self, "fit")
+        check_cv_parameter(self.cv)
+        if isinstance(self.cv, str):
+            if self.estimator is None:
+                raise ArgumentError('cv="prefit" needs a fitted estimator', hint="pass it as estimator=", parameter="cv")
+            try:
+                check_is_fitted(self.estimator)
+            except (ValueError, TypeError) as error:
+                raise ArgumentError(
+                    f'cv="prefit" needs a fitted estimator; this {type(self.estimator).__name__} is not fitted',
+                    hint="fit it on other rows first, or keep {cv}",
+                    parameter="cv",
+                    settings={"cv": 5},
+                ) from error
         validate_data(self, X, y, skip_check_array=True)
         labels = column_or_1d(y, warn=True)
         X, labels = indexable(X, labels)
@@ -105,29 +133,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"the sample weights {problem}", hint="use weight 0 for rows that should not count")
         return X, labels, weight
 
-    def _check_prefit(self, estimator: Any) -> None:
-        if not isinstance(self.cv, str):
-            return
-        if self.estimator is None:
-            raise ArgumentError('cv="prefit" needs a fitted estimator', hint="pass it as estimator=", parameter="cv")
-        try:
-            check_is_fitted(estimator)
-        except (ValueError, TypeError) as error:
-            raise ArgumentError(
-                f'cv="prefit" needs a fitted estimator; this {type(estimator).__name__} is not fitted',
-                hint="fit it on other rows first, or keep {cv}",
-                parameter="cv",
-                settings={"cv": 5},
-            ) from error
-
     def _cross_fit(
-        self,
-        X: Any,
-        y: AnyArray,
-        strata: FloatArray,
-        weight: FloatArray | None,
-        reader: ScoreReader,
-        params: Mapping[str, Any],
+        self, X: Any, y: AnyArray, weight: FloatArray | None, reader: ScoreReader, params: Mapping[str, Any]
     ) -> tuple[Any, IntArray, FloatArray]:
         """Return the estimator fitted on all rows, the rows of the calibrator, and their out-of-fold scores."""
         estimator = self._estimator()
@@ -137,29 +144,32 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             if params:
                 process_routing(self, "fit", **params)  # raises for metadata that was not requested
             return estimator, rows, reader.read(estimator, take_rows(X, rows, len(y)))
-        fit_params, split_params = self._route(weight, params)
-        folds = divide_rows(self.cv, X, y, strata[rows], rows, split_params)
-        predicted, scores = predict_out_of_fold(estimator, X, y, folds, reader, fit_params, self.n_jobs)
-        # The estimator is fitted after its clones: the first of them raises for what it does not accept.
-        fitted = clone(estimator).fit(take_rows(X, rows, len(y)), y[rows], **take_params(fit_params, rows, len(y)))
-        return fitted, predicted, scores
-
-    def _route(self, weight: FloatArray | None, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the parameters of the estimator's ``fit`` and of the splitter's ``split``."""
-        given = dict(params) if weight is None else {**params, "sample_weight": weight}
+        given: dict[str, Any] = dict(params) if weight is None else {**params, "sample_weight": weight}
+        fit_params, split_params = given, dict[str, Any]()
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given)
-            return dict(routed["estimator"]["fit"]), dict(routed.get("splitter", {}).get("split", {}) if given else {})
-        estimator = self._estimator()
-        if weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+            fit_params = routed["estimator"]["fit"]
+            split_params = routed.get("splitter", {}).get("split", {}) if given else {}
+        elif weight is not None and not has_fit_parameter(estimator, "sample_weight"):
             warnings.warn(
                 f"{type(estimator).__name__} does not accept sample_weight: only the calibrator uses the weights\n"
                 "hint: a pipeline accepts them if scikit-learn's metadata routing is enabled",
                 TrueupWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
-            return {}, {}
-        return given, {}
+            fit_params = {}
+        strata = np.zeros(len(rows))
+        if reader.classes is not None:
+            strata += np.searchsorted(reader.classes, y[rows])
+        folds = divide_rows(self.cv, X, y, strata, rows, split_params)
+        scores = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_and_predict)(clone(estimator), X, y, fold, reader, fit_params) for fold in folds
+        )
+        predicted = np.concatenate([test for _, test in folds])
+        order = np.argsort(predicted)
+        # The estimator is fitted after its clones: the first of them raises for what it does not accept.
+        fitted = clone(estimator).fit(take_rows(X, rows, len(y)), y[rows], **take_params(fit_params, rows, len(y)))
+        return fitted, predicted[order], np.concatenate(scores)[order]
 
     def _fit_calibrator(
         self,
@@ -169,7 +179,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         outcome: AnyArray,
         weight: FloatArray | None,
         classes: AnyArray | None = None,
-    ) -> tuple[Calibrator, CalibratorColumns]:
+    ) -> None:
         """Fit the calibrator to out-of-fold scores; the outcome of a classifier is the position of its class."""
         labels = [] if classes is None else [str(label) for label in classes.tolist()]
         task: Task = "regression" if classes is None else "binary" if len(labels) == 2 else "multiclass"
@@ -183,7 +193,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         names = list(columns.prediction)
         roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.names)}
         if "categorical" in own:
-            roles["categorical"] = [find_column(name, X, "categorical") for name in as_list(own["categorical"], X)]
+            roles["categorical"] = find_columns(own["categorical"], X, "categorical")
         calibrator.set_params(**{name: value for name, value in roles.items() if name in own})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HardPredictionWarning)  # the user did not choose these predictions
@@ -191,7 +201,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
                 warnings.simplefilter("ignore", IdentifierWarning)  # nor these columns
             values = np.array(labels, object)[code] if several else code.astype(np.float64)
             calibrator.fit(columns.extract(X, scores), values, sample_weight=w)
-        return calibrator, columns
+        self.calibrator_, self._columns_, self.held_out_ = calibrator, columns, calibrator.held_out_
 
     def _make_calibrator(self, task: Task, labels: list[str], rows: int, weight: FloatArray | None) -> Calibrator:
         """Return the unfitted calibrator: a clone of the given one, or the default for this number of rows."""
@@ -206,51 +216,33 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
                 hint="write it as calibrator=tu.MCGrad()",
                 parameter="calibrator",
             )
-        own = given.get_params(deep=False)
-        checks = [
-            (
-                own.get("prediction") is not None,
-                "calibrator",
-                f"must not name a prediction column; got {own.get('prediction')!r}",
-                "leave prediction out: the estimator makes the predictions",
-            ),
-            (
-                own.get("task", "auto") not in ("auto", task),
-                "calibrator",
-                f"must not have task {own.get('task')!r} with this estimator",
-                'leave task="auto"',
-            ),
-            (
-                self.features is not None and own.get("features") is not None,
-                "features",
-                "are named twice, here and in the calibrator",
-                "name them in one place",
-            ),
-            (
-                self.features is not None and self.calibrator is not None and not {"features", "by"} & set(own),
-                "features",
-                f"are not used by {type(given).__name__}",
-                "leave features out",
-            ),
-        ]
-        for wrong, parameter, message, hint in checks:
-            if wrong:
-                raise ArgumentError(f"{parameter} {message}", hint, parameter=parameter)
+        own, named = given.get_params(deep=False), self.features is not None
+        problem: tuple[str, str, str] | None = None
+        if own.get("prediction") is not None:
+            text = f"must not name a prediction column; got {own['prediction']!r}"
+            problem = "calibrator", text, "leave prediction out: the estimator makes the predictions"
+        elif own.get("task", "auto") not in ("auto", task):
+            problem = "calibrator", f"must not have task {own['task']!r} with this estimator", 'leave task="auto"'
+        elif named and own.get("features") is not None:
+            problem = "features", "are named twice, here and in the calibrator", "name them in one place"
+        elif named and self.calibrator is not None and not {"features", "by"} & set(own):
+            problem = "features", f"are not used by {type(given).__name__}", "leave features out"
+        if problem is not None:
+            parameter, text, hint = problem
+            raise ArgumentError(f"{parameter} {text}", hint, parameter=parameter)
         roles = {"classes": labels} if task == "multiclass" else {"task": task} if task == "regression" else {}
         calibrator: Calibrator = clone(given)
         return calibrator.set_params(**{name: value for name, value in roles.items() if name in own})  # type: ignore[no-any-return]
 
     def _correct(self, X: Any, scores: FloatArray) -> FloatArray:
-        fitted: Calibrator = self.calibrator_
-        columns: CalibratorColumns = self._columns_
-        return fitted.predict(columns.extract(X, scores)).reshape(len(scores), -1)
+        return self.calibrator_.predict(self._columns_.extract(X, scores)).reshape(len(scores), -1)
 
-    def _read_scores(self, X: Any, reader: ScoreReader) -> tuple[Any, FloatArray]:
+    def _read_scores(self, X: Any) -> tuple[Any, FloatArray]:
         """Validate X; return it with the scores of the estimator."""
         check_is_fitted(self)
         if getattr(X, "ndim", 2) != 1:  # for one dimension the estimator has the better error message
             validate_data(self, X, reset=False, skip_check_array=True)
-        scores = reader.read(self.estimator_, X)
+        scores = self._reader_.read(self.estimator_, X)
         return indexable(X)[0], scores
 
 
@@ -331,12 +323,8 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         method: str = "auto",
         n_jobs: int | None = None,
     ) -> None:
-        self.estimator = estimator
-        self.calibrator = calibrator
-        self.cv = cv
-        self.features = features
+        super().__init__(estimator, calibrator, cv=cv, features=features, n_jobs=n_jobs)
         self.method = method
-        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> CalibratedClassifier:
         """Fit the classifier and its calibrator.
@@ -354,28 +342,22 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         -------
         self
         """
-        _raise_for_params(params, self, "fit")
-        check_cv_parameter(self.cv)
-        estimator = self._estimator()
-        self._check_prefit(estimator)
-        X, labels, weight = self._check_data(X, y, sample_weight)
+        X, labels, weight = self._check_data(X, y, sample_weight, params)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
-        classes = self._classes(estimator, labels, weight)
-        reader = ScoreReader(self._method_of(estimator), classes)
+        classes = self._classes(labels, weight)
+        reader = ScoreReader(self._method(), classes)
         code = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)  # any class for rows of weight 0
-        fitted, rows, scores = self._cross_fit(X, labels, code.astype(np.float64), weight, reader, params)
+        fitted, rows, scores = self._cross_fit(X, labels, weight, reader, params)
         curve = None
         # A logistic curve for margins, and for probabilities of 0 of what then occurred.
         if reader.method == "decision_function" or (scores[np.arange(len(scores)), code[rows]] <= MIN_PROBABILITY).any():
             w = None if weight is None else weight[rows]
-            curve = fit_margin_curve(_margins(scores), code[rows], w, len(classes))
+            curve = MarginCurve(_margins(scores), code[rows], w, len(classes))
             scores = curve(_margins(scores))
         scores = scores[:, 1:] if len(classes) == 2 else scores
-        calibrator, columns = self._fit_calibrator(X, rows, scores, code, weight, classes)
-        self.estimator_, self.calibrator_, self.classes_ = fitted, calibrator, classes
-        self._reader_, self._curve_, self._columns_ = reader, curve, columns
-        self.held_out_ = calibrator.held_out_
+        self._fit_calibrator(X, rows, scores, code, weight, classes)
+        self.estimator_, self.classes_, self._reader_, self._curve_ = fitted, classes, reader, curve
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -405,15 +387,14 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         return tags
 
     def _uncorrected(self, X: Any) -> tuple[Any, FloatArray]:
-        check_is_fitted(self)
-        X, scores = self._read_scores(X, self._reader_)
-        curve: MarginCurve | None = self._curve_
-        return X, scores if curve is None else curve(_margins(scores))
+        X, scores = self._read_scores(X)
+        return X, scores if self._curve_ is None else self._curve_(_margins(scores))
 
     def _estimator(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _method_of(self, estimator: Any) -> str:
+    def _method(self) -> str:
+        estimator = self._estimator()
         check_choice("method", self.method, ("auto", "predict_proba", "decision_function"))
         methods = ("predict_proba", "decision_function") if self.method == "auto" else (self.method,)
         for name in methods:
@@ -425,13 +406,13 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
             parameter="estimator",
         )
 
-    def _classes(self, estimator: Any, labels: AnyArray, weight: FloatArray | None) -> AnyArray:
+    def _classes(self, labels: AnyArray, weight: FloatArray | None) -> AnyArray:
         present = np.unique(labels if weight is None else labels[weight > 0])
         if len(present) < 2:
             raise DataError(f"y has one class only: {present[0]!r}", hint="pass rows of two or more classes", parameter="y")
         if not isinstance(self.cv, str):
             return present
-        known = np.unique(estimator.classes_)  # ascending, whatever their order
+        known = np.unique(self.estimator.classes_)  # ascending, whatever their order
         unknown = [label for label in present.tolist() if label not in known.tolist()]
         if unknown:
             raise DataError(
@@ -476,21 +457,6 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        calibrator: Any = None,
-        *,
-        cv: Any = 5,
-        features: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.calibrator = calibrator
-        self.cv = cv
-        self.features = features
-        self.n_jobs = n_jobs
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> CalibratedRegressor:
         """Fit the regressor and its calibrator.
 
@@ -506,21 +472,17 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
         -------
         self
         """
-        _raise_for_params(params, self, "fit")
-        check_cv_parameter(self.cv)
-        self._check_prefit(self._estimator())
-        X, values, weight = self._check_data(X, y, sample_weight)
+        X, values, weight = self._check_data(X, y, sample_weight, params)
         outcome = check_array(values, ensure_2d=False, dtype=np.float64, input_name="y")
-        reader, strata = ScoreReader("predict"), np.zeros(len(outcome))
-        fitted, rows, scores = self._cross_fit(X, outcome, strata, weight, reader, params)
-        calibrator, columns = self._fit_calibrator(X, rows, scores, outcome, weight)
-        self.estimator_, self.calibrator_, self._columns_ = fitted, calibrator, columns
-        self.held_out_ = calibrator.held_out_
+        reader = ScoreReader("predict")
+        fitted, rows, scores = self._cross_fit(X, outcome, weight, reader, params)
+        self._fit_calibrator(X, rows, scores, outcome, weight)
+        self.estimator_, self._reader_ = fitted, reader
         return self
 
     def predict(self, X: Any) -> FloatArray:
         """Return the corrected forecast."""
-        X, scores = self._read_scores(X, ScoreReader("predict"))
+        X, scores = self._read_scores(X)
         return self._correct(X, scores)[:, 0]
 
     def _estimator(self) -> Any:

@@ -13,7 +13,7 @@ from trueup.calibrators.curves.map import CHUNK, ScoreCurves, ScoreMap
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.splits import are_row_counts, collect_held_out
-from trueup.calibrators.stopping import CrossValidation, History, Round, choose_rounds, evaluation_rows
+from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows, list_rounds
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import effective_rows, pool_scores
@@ -62,10 +62,7 @@ class CurveData:
 
 
 def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
-    """Count the rows of each group: the sum of weights that are counts, else the effective number (sum w)^2 / sum w^2.
-
-    Weights are counts if they are integers of at most 100 on average.
-    """
+    """Count the rows of each group: the sum of weights that are counts, else the effective number (sum w)^2 / sum w^2."""
     if weight is None:
         return np.array([float(rows)]) if group is None else np.bincount(group, minlength=groups).astype(np.float64)
     codes = np.zeros(0, np.int32) if group is None else group
@@ -77,10 +74,7 @@ def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = 
 
 
 class SingleMapCalibrator(Calibrator):
-    """A calibrator that fits one map and keeps it only if it lowers the held-out loss significantly.
-
-    A subclass defines ``_fit_rows`` and ``_check``.
-    """
+    """A calibrator that fits one map and keeps it only if it lowers the held-out loss significantly."""
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
@@ -113,16 +107,13 @@ class SingleMapCalibrator(Calibrator):
         loss = task_loss(held.schema.task)
         assert held.outcome is not None
         losses = [_row_losses(loss, held.outcome, scores) for scores in (held.prediction, after)]
-        chosen, ((before, *_), (loss_after, gain, error)) = choose_rounds(iter(losses), held.weight)
-        change = f"held-out loss {before:.6g} -> {loss_after:.6g}"
+        chosen, evaluations = choose_rounds(iter(losses), held.weight)
+        change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
         if self.stopping is None:
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
         else:
             reason = f"kept: {change}" if chosen else f"{change} is within noise: scores are left unchanged"
-        rounds = (
-            Round(0, 0, 1.0, before, 0.0, 0.0, kept=True),
-            Round(1, 0, 1.0, loss_after, gain, error, kept=chosen == 1),
-        )
+        rounds = list_rounds(evaluations, chosen, [0], [1.0])
         return History(rounds, chosen, reason, evaluation_rows(self.stopping), loss.measure)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +11,16 @@ import numpy as np
 from trueup._validate import check_integer, check_number
 from trueup.calibrators import splits
 from trueup.calibrators.curves.base import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
-from trueup.calibrators.curves.map import GroupMap, ScoreCurves
+from trueup.calibrators.curves.map import GroupMap
 from trueup.calibrators.groups import GroupIndex, fit_groups
 from trueup.calibrators.losses import task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray, Int32Array
+    from trueup._types import FloatArray
     from trueup.calibrators.base import FitResult
+    from trueup.calibrators.curves.map import ScoreCurves
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import Stopping
     from trueup.data.schema import Task
@@ -192,62 +193,46 @@ class Grouped(SingleMapCalibrator):
 
     def _fit_rows(self, table: Table) -> Map:
         fitted = self._fit_groups(table)
-        k = self._choose_shrinkage(table, fitted) if isinstance(self.shrinkage, str) else float(self.shrinkage)
-        return fitted.shrink(k)
+        if not isinstance(self.shrinkage, str):
+            return _shrink(*fitted, float(self.shrinkage))
+        return _shrink(*fitted, self._choose_shrinkage(table) if len(fitted[1]) else math.inf)
 
-    def _fit_groups(self, table: Table) -> _GroupCurves:
-        """Fit the pooled curve and that of every group that is large enough."""
+    def _fit_groups(self, table: Table) -> tuple[ScoreCurves, GroupIndex, FloatArray]:
+        """Fit the pooled curve and that of every group that is large enough; return their sizes too."""
         index, position = fit_groups(table, int(self.bins))
         sizes = count_rows(table.weight, len(table), position.astype(np.int32), len(index))
         kept = np.flatnonzero(sizes >= self.min_rows) if index.binners else np.zeros(0, np.int64)
         group = np.zeros(len(index), np.int32)
         group[kept] = np.arange(1, len(kept) + 1)
-        curves = self.calibrator._fit_curves(_stack_groups(table, group[position], sizes[kept]))
-        return _GroupCurves(curves, GroupIndex(index.binners, index.cells[kept]), sizes[kept])
+        data, group = CurveData.of_table(table), group[position]
+        own = np.flatnonzero(group)
+        if len(own):  # every row for the pooled curve, and once more for its group, if it has one
+            rows = np.concatenate([np.arange(len(group)), own])
+            code = np.concatenate([np.zeros(len(group), np.int32), group[own]])
+            weight = None if data.weight is None else data.weight[rows]
+            stacked = np.concatenate([data.sizes, sizes[kept]])
+            data = CurveData(data.task, data.prediction[rows], data.outcome[rows], weight, code, stacked)
+        return self.calibrator._fit_curves(data), GroupIndex(index.binners, index.cells[kept]), sizes[kept]
 
-    def _choose_shrinkage(self, table: Table, fitted: _GroupCurves) -> float:
+    def _choose_shrinkage(self, table: Table) -> float:
         """Return the shrinkage with the lowest cross-validated loss; of two that tie, the larger."""
-        if not len(fitted.index):
-            return math.inf
         fold = splits.assign_folds(table, FOLDS, int(self.random_state))
         loss, sums = task_loss(table.schema.task), np.zeros(len(SHRINKAGES))
         for number in range(FOLDS):
             train, valid = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             if not len(train) or not len(valid):
                 continue
-            curves, held = self._fit_groups(table.take(train)), table.take(valid)
+            fitted, held = self._fit_groups(table.take(train)), table.take(valid)
             columns = [held.columns[feature.name] for feature in table.schema.features]
             assert held.outcome is not None
             w = np.ones(len(held)) if held.weight is None else held.weight
             for place, k in enumerate(SHRINKAGES):
-                after = curves.shrink(k).apply(columns, held.prediction, Workers())
+                after = _shrink(*fitted, k).apply(columns, held.prediction, Workers())
                 sums[place] += (w * loss.per_row(held.outcome, loss.apply_link(after))).sum()
         return SHRINKAGES[int(np.flatnonzero(sums <= sums.min() * (1 + TIE))[-1])]
 
 
-@dataclass(frozen=True, eq=False)
-class _GroupCurves:
-    """The pooled curve and those of groups, before shrinkage."""
-
-    curves: ScoreCurves
-    index: GroupIndex
-    sizes: FloatArray
-
-    def shrink(self, k: float) -> GroupMap:
-        """Shrink every group towards the pooled curve, which counts for k rows."""
-        share = self.sizes / (self.sizes + k) if k < math.inf else np.zeros(len(self.sizes))
-        return GroupMap(self.curves, self.index, np.append(0.0, share), k)
-
-
-def _stack_groups(table: Table, group: Int32Array, sizes: FloatArray) -> CurveData:
-    """Return every row for the pooled curve, and once more for its group, if it has one."""
-    pooled = CurveData.of_table(table)
-    own = np.flatnonzero(group)
-    if not len(own):
-        return pooled
-    rows = np.concatenate([np.arange(len(group)), own])
-    code = np.concatenate([np.zeros(len(group), np.int32), group[own]])
-    weight = None if pooled.weight is None else pooled.weight[rows]
-    return CurveData(
-        pooled.task, pooled.prediction[rows], pooled.outcome[rows], weight, code, np.concatenate([pooled.sizes, sizes])
-    )
+def _shrink(curves: ScoreCurves, index: GroupIndex, sizes: FloatArray, k: float) -> GroupMap:
+    """Shrink every group towards the pooled curve, which counts for k rows."""
+    share = sizes / (sizes + k) if k < math.inf else np.zeros(len(sizes))
+    return GroupMap(curves, index, np.append(0.0, share), k)

@@ -144,7 +144,12 @@ class ScoreCurves:
         arrays = unpack_arrays(dtypes, blobs)
         count = groups if form == "softmax" else groups * outputs
         if form in SMOOTH_FORMS:
-            return cls._unpack_smooth(form, groups, outputs, arrays[0], count)
+            flat = arrays[0]
+            require(len(flat) == 3 * count, "the number of curve coefficients is wrong")
+            require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
+            coefficients = flat.reshape(-1, 3)
+            require(form != "softmax" or bool((coefficients[:, 0] > 0).all()), "a temperature is invalid")
+            return cls.of_coefficients(form, groups, outputs, coefficients)
         starts, x, values = arrays
         require(
             len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values),
@@ -160,27 +165,15 @@ class ScoreCurves:
         require(probabilities, "a value is not a probability")
         return cls(form, groups, outputs, np.zeros((0, 3)), starts, x, values)
 
-    @classmethod
-    def _unpack_smooth(cls, form: str, groups: int, outputs: int, flat: FloatArray, count: int) -> ScoreCurves:
-        require(len(flat) == 3 * count, "the number of curve coefficients is wrong")
-        require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
-        coefficients = flat.reshape(-1, 3)
-        require(form != "softmax" or bool((coefficients[:, 0] > 0).all()), "a temperature is invalid")
-        return cls.of_coefficients(form, groups, outputs, coefficients)
-
 
 @dataclass(frozen=True, eq=False)
 class ScoreMap(Map):
     """One curve of the score per class."""
 
     kind = "scores"
+    steps = 1
 
     curves: ScoreCurves
-
-    @property
-    def steps(self) -> int:
-        """The number of corrections applied in sequence: one."""
-        return 1
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
         """Correct rows."""
@@ -229,10 +222,13 @@ class ScoreMap(Map):
         piecewise = curves.form not in SMOOTH_FORMS
         if piecewise or (curves.form == "logit" and curves.outputs > 1):
             text = _piece_text(curves.form, curves.piece(output)[0], p, name) if piecewise else f"curve of {name}"
-            if curves.outputs > 1:
-                change = math.log(max(self._evaluate_output(output, p), MIN_PROBABILITY)) - math.log(
-                    max(p, MIN_PROBABILITY)
-                )
+            if curves.outputs > 1:  # the curve of one class, before classes are normalised
+                if piecewise:
+                    single = ScoreCurves.of_pieces(curves.form, [curves.piece(output)])
+                else:
+                    single = ScoreCurves.of_coefficients(curves.form, 1, 1, curves.coefficients[output : output + 1])
+                after = float(single.evaluate_one([p], NO_GROUPS, POOLED_ONLY)[0])
+                change = math.log(max(after, MIN_PROBABILITY)) - math.log(max(p, MIN_PROBABILITY))
             return [(text, change)]
         a, b, c = curves.coefficients[0].tolist()
         if curves.form == "line":
@@ -245,15 +241,6 @@ class ScoreMap(Map):
             return [(f"slope {a:.4g} of the logit", (a - 1) * (math.log(p) - math.log1p(-p))), *intercept]
         terms = [(f"a = {a:.4g} of ln p", (a - 1) * math.log(p)), (f"b = {b:.4g} of -ln(1 - p)", (1 - b) * math.log1p(-p))]
         return [*terms, *intercept]
-
-    def _evaluate_output(self, output: int, p: float) -> float:
-        """Evaluate the curve of one class, before classes are normalised."""
-        curves = self.curves
-        if curves.form in SMOOTH_FORMS:
-            single = ScoreCurves.of_coefficients(curves.form, 1, 1, curves.coefficients[output : output + 1])
-        else:
-            single = ScoreCurves.of_pieces(curves.form, [curves.piece(output)])
-        return float(single.evaluate_one([p], NO_GROUPS, POOLED_ONLY)[0])
 
 
 def _piece_text(form: str, x: FloatArray, p: float, name: str) -> str:
@@ -273,16 +260,12 @@ class GroupMap(Map):
     """A pooled curve and one per group; a corrected score is the mean of both, weighted by the share of the group."""
 
     kind = "grouped"
+    steps = 1
 
     curves: ScoreCurves  # group 0 is the pooled curve
     index: GroupIndex  # the groups that have a curve of their own
     share: FloatArray  # the weight of each group's own curve, from 0 to 1; the first, of the pooled curve, is 0
     shrinkage: float  # the number of rows that the pooled curve counts for in each group
-
-    @property
-    def steps(self) -> int:
-        """The number of corrections applied in sequence: one."""
-        return 1
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Correct rows."""

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.curves.binning import cut_by_mass
+from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import find_corrections
-from trueup.calibrators.lore.map import MAX_BINS, MAX_GAMMA, MIN_GAMMA, LocalMap, confidence_of, even_edges
-from trueup.calibrators.lore.selection import RESET, SHIFT, MapSelector, place_rows, pool_rows
-from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding, place_all
+from trueup.calibrators.lore import spaces
+from trueup.calibrators.lore.map import (
+    MAX_BINS,
+    MAX_GAMMA,
+    MIN_GAMMA,
+    LocalMap,
+    Neighbours,
+    TransformerMap,
+    confidence_of,
+    even_edges,
+    mix,
+    number_bins,
+    reset,
+    scale_of,
+)  # fmt: skip
+from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import History, Holdout, Round
+from trueup.calibrators.stopping import LATER_ROUND_ERRORS, History, Holdout, list_rounds, paired_gain, required_gain
+from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError
+from trueup.kernels import laplace
+from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.laplace.summing import as_bytes
+from trueup.kernels.losses import log_losses
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.lore.selection import LocalCandidate, PooledRows, Selection
     from trueup.calibrators.lore.spaces import Embedding
     from trueup.calibrators.map import Map
     from trueup.data.schema import Task
     from trueup.data.table import Table
 
 
+RESET, SHIFT = "reset", "shift"
+TIE = 1e-9  # relative difference of losses below which the smoother candidate is preferred
 GAMMAS = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, math.inf)
 SHRINKAGES = (1.0, 3.0, 10.0, 30.0, 100.0)
 MAX_LEAVE_ONE_OUT = 50_000  # distinct rows; of more, HELD_OUT_ROWS are held out instead
@@ -217,7 +238,14 @@ class LoRe(Calibrator):
         """
         table = read_like(X, self._fitted().schema)
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        return place_all(self.embedding_, columns, len(table))
+        space, rows = self.embedding_, len(table)
+        space.check(columns)
+        step, side = max(1, spaces.CHUNK_NUMBERS // space.width), int(isinstance(space, GroupSpace))
+        chunks: list[Any] = [
+            space.place([column[start : start + step] for column in columns], min(step, rows - start))[side]
+            for start in range(0, max(rows, 1), step)
+        ]
+        return np.concatenate(chunks)
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
@@ -240,7 +268,7 @@ class LoRe(Calibrator):
         history = self._history(selection, "leave-one-out" if leave_one_out else "held-out rows", kept=kept)
         fitted: Map = selector.build(placed, pooled.weight, *selection.chosen[:3]) if kept else UnchangedMap()
         self.candidates_: tuple[LocalCandidate, ...] = selection.candidates
-        self.embedding_ = embedding
+        self.embedding_: Embedding = embedding
         held = splits.collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
         return FitResult(fitted, history, selection.scores if kept else None, held)
 
@@ -291,11 +319,8 @@ class LoRe(Calibrator):
         else:
             reason = f"{change} is within noise: scores are left unchanged"
         error = selection.error if math.isfinite(selection.error) else 0.0
-        rounds = (
-            Round(0, 0, 1.0, selection.before, 0.0, 0.0, kept=True),
-            Round(1, 0, 1.0, chosen.loss, selection.gain, error, kept=kept),
-        )
-        return History(rounds, int(kept), reason, rows, "log loss")
+        evaluations = (selection.before, 0.0, 0.0), (chosen.loss, selection.gain, error)
+        return History(list_rounds(evaluations, int(kept), [0], [1.0]), int(kept), reason, rows, "log loss")
 
     def _check(self, task: Task) -> None:
         if task == "regression":
@@ -317,8 +342,20 @@ class LoRe(Calibrator):
         check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
         if isinstance(self.embedding, str):
             check_choice("embedding", self.embedding, ("pca", "columns", "groups"))
-        else:
-            _check_transformer(self.embedding)
+        elif isinstance(self.embedding, type) or not all(hasattr(self.embedding, name) for name in ("fit", "get_params")):
+            raise ArgumentError(
+                f'embedding must be "pca", "columns", "groups" or a scikit-learn transformer; got {self.embedding!r}',
+                hint="write it as embedding=PCA(5), with parentheses",
+                parameter="embedding",
+            )
+        elif not hasattr(self.embedding, "transform"):
+            raise ArgumentError(
+                f"embedding must have a method transform, to place new rows; {type(self.embedding).__name__} has none",
+                hint="apply it beforehand to all rows together, those to predict included, name its columns as features, "
+                "and use {embedding}",
+                parameter="embedding",
+                settings={"embedding": "columns"},
+            )
 
 
 def _hold_out_rows(table: Table) -> tuple[IntArray, IntArray]:
@@ -328,18 +365,234 @@ def _hold_out_rows(table: Table) -> tuple[IntArray, IntArray]:
     return split.train, split.valid
 
 
-def _check_transformer(embedding: Any) -> None:
-    if isinstance(embedding, type) or not hasattr(embedding, "fit") or not hasattr(embedding, "get_params"):
-        raise ArgumentError(
-            f'embedding must be "pca", "columns", "groups" or a scikit-learn transformer; got {embedding!r}',
-            hint="write it as embedding=PCA(5), with parentheses",
-            parameter="embedding",
+# ------------------------------------------------------------------ rows
+
+
+@dataclass(frozen=True, eq=False)
+class PooledRows:
+    """Rows that are equal in features, prediction and outcome, pooled; sorted by content, whatever their order was."""
+
+    first: IntArray  # a row of the table for each pooled row
+    index: IntArray  # the pooled row of each row of the table
+    alike: IntArray  # ascending; pooled rows with the same number differ in the outcome alone
+    weight: FloatArray  # counts, or with a sum equal to the effective number of rows
+    rows: IntArray  # the number of rows; weights that are counts are counted
+
+
+def pool_rows(table: Table) -> PooledRows:
+    """Pool the rows of a table that are equal."""
+    assert table.outcome is not None
+    scaled = splits.scale_weights(table.weight, len(table))
+    weight = np.ones(len(table)) if scaled is None else scaled
+    columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.outcome]
+    content = np.column_stack([np.where(np.isnan(c), np.nan, c + 0.0) for c in columns])  # one NaN, no minus zero
+    order, starts = sort_equal(content, weight)
+    index = np.empty(len(table), np.int64)
+    index[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    total = np.add.reduceat(weight[order], starts)
+    counts = splits.are_row_counts(weight)
+    rows = np.rint(total).astype(np.int64) if counts else np.diff(starts, append=len(order))
+    without_outcome = as_bytes(content[order[starts], :-1])
+    alike = np.cumsum(np.append(False, without_outcome[1:] != without_outcome[:-1]))
+    return PooledRows(order[starts], index, alike, total, rows)
+
+
+def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[IntArray, IntArray]:
+    """Sort rows by their bytes, equal rows by weight; return the order and where runs of equal rows start."""
+    order = np.arange(len(content)) if weight is None else np.argsort(weight, kind="stable")
+    keys = as_bytes(content[order])
+    by_content = np.argsort(keys, kind="stable")
+    keys = keys[by_content]
+    return order[by_content], np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
+    """Rows in the space of an embedding."""
+
+    confidence: FloatArray  # the score; for several classes the highest
+    hit: FloatArray  # the outcome; for several classes whether the predicted class is correct
+    share: FloatArray  # of the true class in what the confidence leaves to other classes; 1 if it is the predicted one
+    points: FloatArray  # (n, d)
+    group: IntArray
+    bin: IntArray
+
+    def losses(self, rate: FloatArray) -> FloatArray:
+        """Return the log loss of every row with these confidences."""
+        out = np.empty(len(rate))
+        log_losses(self.hit, np.where(self.share < 1, 1.0 - (1.0 - rate) * self.share, rate), MIN_PROBABILITY, out)
+        return out
+
+
+def place_rows(table: Table, embedding: Embedding, edges: FloatArray) -> PlacedRows:
+    """Place the rows of a table in the space of an embedding, with their outcomes."""
+    assert table.outcome is not None
+    points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
+    confidence, top = confidence_of(table.prediction)
+    hit, share = table.outcome, np.ones(len(table))
+    if top is not None:
+        hit = (table.outcome == top).astype(np.float64)
+        others = reset(table.prediction, top, np.zeros(len(table)))
+        share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.outcome.astype(np.int64)])
+    return PlacedRows(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
+
+
+def make_neighbours(placed: PlacedRows, weight: FloatArray, groups: int, *, near: bool, shifts: bool) -> Neighbours:
+    """Sum rows of one bin and one point (of one bin, if not ``near``); groups have their rows, and those of the bin."""
+    rows, targets = np.arange(len(weight)), placed.hit - placed.confidence if shifts else placed.hit
+    key, points = placed.bin * groups, placed.points if near else np.zeros((len(weight), 1))
+    if groups > 1:
+        rows, key = np.concatenate([rows, rows]), np.concatenate([key, key + placed.group])
+    content = np.column_stack([key.astype(np.float64), points[rows] + 0.0])
+    order, starts = sort_equal(content, weight[rows])
+    mass, total = (np.add.reduceat(column[rows][order], starts) for column in (weight, weight * targets))
+    first = order[starts]
+    in_order = np.argsort(key[first], kind="stable")  # bytes do not sort as numbers
+    keys, place = np.unique(key[first][in_order], return_inverse=True)
+    kept = rows[first][in_order]
+    return Neighbours(keys, place.ravel(), np.ascontiguousarray(points[kept]), mass[in_order], total[in_order])
+
+
+def _sum_cells(
+    content: FloatArray, columns: FloatArray, left_out: FloatArray, sizes: IntArray
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Sum ``columns`` over cells, rows of equal content; ``left_out`` and ``sizes`` are what each row is left out with.
+
+    Return a row of each cell, the cell of each row, the sums, and what is left of a row's cell without the row: exactly 0
+    if nothing else is in the cell.
+    """
+    order, starts = sort_equal(content)
+    cell, size = np.empty(len(order), np.int64), np.diff(starts, append=len(order))
+    cell[order] = np.repeat(np.arange(len(starts)), size)
+    summed = np.column_stack([np.bincount(cell, column, len(starts)) for column in columns.T]).astype(np.float64)
+    rest = np.where((size[cell] == sizes)[:, None], 0.0, summed[cell] - left_out)
+    return order[starts], cell, summed, rest
+
+
+# ------------------------------------------------------------------ the choice
+
+
+class LocalCandidate(NamedTuple):
+    """One way to correct, and the mean loss of the rows it was evaluated on."""
+
+    gamma: float
+    shrinkage: float
+    move: str
+    loss: float
+
+
+class Selection(NamedTuple):
+    """All candidates, the best of them, and whether it is significantly better than no correction."""
+
+    candidates: tuple[LocalCandidate, ...]
+    chosen: LocalCandidate
+    before: float
+    gain: float
+    error: float
+    kept: bool
+    scores: FloatArray  # of the evaluated rows, by the best candidate
+
+
+@dataclass(frozen=True, eq=False)
+class MapSelector:
+    """Evaluates every combination of gammas, shrinkages and moves in one embedding and one set of bins."""
+
+    embedding: Embedding
+    edges: FloatArray
+    gammas: tuple[float, ...]
+    shrinkages: tuple[float, ...]
+    moves: tuple[str, ...]
+    threads: int | None
+
+    def build(self, placed: PlacedRows, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
+        """Return the map of all rows."""
+        infinite, shifts = math.isinf(gamma), move == SHIFT
+        space = FeatureSpace() if infinite else self.embedding
+        groups = 1 + len(space.index) if isinstance(space, GroupSpace) else 1
+        kind = TransformerMap if isinstance(space, FeatureSpace) and space.transformer is not None else LocalMap
+        near = make_neighbours(placed, weight, groups, near=not infinite, shifts=shifts)
+        return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
+
+    def by_leave_one_out(self, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
+        """Evaluate on every row without its outcome; up to ten rows that differ in it alone are left out together."""
+        targets = (np.ones(len(pooled.weight)), placed.hit, placed.hit - placed.confidence)
+        rows = np.column_stack([pooled.weight * target for target in targets])
+        together = np.column_stack([np.bincount(pooled.alike, column)[pooled.alike] for column in rows.T])
+        common = np.bincount(pooled.alike, pooled.rows)[pooled.alike] > MAX_DUPLICATES
+        left_out = np.where(common[:, None], rows / pooled.rows[:, None], together)
+        sizes = np.where(common, 0, np.bincount(pooled.alike)[pooled.alike])
+        groups = int(placed.group.max()) + 1 if isinstance(self.embedding, GroupSpace) else 1
+        key = placed.bin * groups + (placed.group if groups > 1 else 0)
+        content = np.column_stack([key.astype(np.float64), placed.points + 0.0])
+        first, cell, totals, rest = _sum_cells(content, rows, left_out, sizes)
+        whole_bin = _sum_cells(placed.bin[:, None].astype(np.float64), rows, left_out, sizes)[3]
+        occupied = rest[:, 0] > 0  # by other rows at the same point
+        sums, factors = np.zeros((len(self.gammas), len(rows), 3)), np.ones((len(self.gammas), len(rows)))
+        finite = [number for number, gamma in enumerate(self.gammas) if not math.isinf(gamma)]
+        if finite:
+            scales = np.array([scale_of(self.gammas[number], placed.points.shape[1]) for number in finite])
+            numbers = np.unique(key[first], return_inverse=True)[1].ravel()
+            others = laplace.sums(placed.points[first], totals, numbers, scales, own=False, threads=self.threads)
+            for number, scale, total, shift in zip(finite, scales, *others, strict=True):
+                decay = np.exp(-scale * shift)[cell]
+                sums[number] = total[cell] * np.where(occupied, decay, 1.0)[:, None] + rest
+                factors[number] = np.where(occupied, 1.0, decay)
+        for columns, factor in zip(sums, factors, strict=True):
+            alone = columns[:, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
+            columns[alone], factor[alone] = whole_bin[alone], 1.0
+        return self._select(sums, factors, placed, pooled, table)
+
+    def by_holdout(self, table: Table, train: IntArray, valid: IntArray) -> Selection:
+        """Evaluate on held-out rows."""
+        sides = [table.take(rows) for rows in (train, valid)]
+        pooled, held_pooled = (pool_rows(side) for side in sides)
+        placed, held = (
+            place_rows(side.take(rows.first), self.embedding, self.edges)
+            for side, rows in zip(sides, (pooled, held_pooled), strict=True)
         )
-    if not hasattr(embedding, "transform"):
-        raise ArgumentError(
-            f"embedding must have a method transform, to place new rows; {type(embedding).__name__} has none",
-            hint="apply it beforehand to all rows together, those to predict included, name its columns as features, and "
-            "use {embedding}",
-            parameter="embedding",
-            settings={"embedding": "columns"},
-        )
+        rows = len(held.hit)
+        sums, factors = np.zeros((len(self.gammas), rows, 3)), np.ones((len(self.gammas), rows))
+        for infinite in (False, True):
+            chosen = [number for number, gamma in enumerate(self.gammas) if math.isinf(gamma) == infinite]
+            if not chosen:
+                continue
+            gamma = self.gammas[chosen[0]]
+            by_hits, by_residuals = (self.build(placed, pooled.weight, gamma, 0.0, move) for move in (RESET, SHIFT))
+            near = by_hits.neighbours
+            scales = np.array([scale_of(self.gammas[number], near.points.shape[1]) for number in chosen])
+            points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
+            sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
+            targets = (points, by_hits.keys_of(held.confidence, group))
+            total, shift = laplace.sums(near.points, sources, near.place, scales, at=targets, threads=self.threads)
+            sums[chosen], factors[chosen] = total, np.exp(-scales[:, None] * shift)
+        return self._select(sums, factors, held, held_pooled, sides[1])
+
+    def _select(
+        self, sums: FloatArray, factors: FloatArray, placed: PlacedRows, pooled: PooledRows, table: Table
+    ) -> Selection:
+        """Find the lowest loss by kernel sums of weights, hits and residuals; ``factors`` make these row counts.
+
+        The gain must be two standard errors, as that of a later round: the best of many looks better than it is.
+        """
+        base, weight = placed.losses(placed.confidence), pooled.weight
+        before = float(np.average(base, weights=weight))
+        candidates: list[LocalCandidate] = []
+        lowest, best, best_losses, best_rates = math.inf, 0, base, placed.confidence
+        # The smoother first: of two that tie, the first is chosen.
+        numbers = sorted(range(len(self.gammas)), key=lambda number: -self.gammas[number])
+        for number, m, move in itertools.product(numbers, sorted(self.shrinkages, reverse=True), self.moves):
+            mass, hits, residuals = sums[number].T
+            empty, shifts = mass <= 0, move == SHIFT  # rows without neighbours keep their confidence
+            total, mass = residuals if shifts else hits, np.where(empty, 1.0, mass)
+            mixed = mix(mass, total, factors[number], placed.confidence, m, shifts=shifts)
+            rates = np.where(empty, placed.confidence, mixed)
+            losses = placed.losses(rates)
+            loss = float(np.average(losses, weights=weight))
+            if loss < lowest * (1 - TIE) or not candidates:
+                lowest, best, best_losses, best_rates = loss, len(candidates), losses, rates
+            candidates.append(LocalCandidate(self.gammas[number], m, move, loss))
+        rows = pooled.rows
+        gain, error, effective_rows = paired_gain(np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows))
+        kept = gain > required_gain(LATER_ROUND_ERRORS, error, effective_rows, before)
+        scores = reset(table.prediction, confidence_of(table.prediction)[1], best_rates[pooled.index])
+        return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,15 +16,17 @@ from trueup.calibrators.losses import apply_link, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.kernels.laplace import Sources, Sums
 from trueup.kernels.sorting import digitize
+from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lore.spaces import Embedding
     from trueup.data.schema import Schema
-    from trueup.kernels.threads import Workers
+
+    _Stage = tuple[str, float, float]
 
 
 MAX_BINS = 4096
@@ -47,15 +49,11 @@ class Neighbours:
     weight: FloatArray  # the number of rows
     total: FloatArray  # the sum of their outcomes (for several classes, of hits); of residuals, if scores are shifted
 
-    @cached_property
-    def starts(self) -> IntArray:
-        """Where the rows of each key start, and where the last ends."""
-        return np.searchsorted(self.place, np.arange(len(self.keys) + 1))
-
     def sums_at(self, points: FloatArray, keys: IntArray, scales: FloatArray, threads: int | None = None) -> Sums:
         """Sum the weights and totals of the rows of each point's key, weighted by the kernel."""
         if not scales.any() or not self.points.any():  # no distances
-            plain = np.add.reduceat(np.column_stack([self.weight, self.total]), self.starts[:-1], axis=0)
+            starts = np.searchsorted(self.place, np.arange(len(self.keys)))
+            plain = np.add.reduceat(np.column_stack([self.weight, self.total]), starts, axis=0)
             return Sums(np.repeat(plain[keys][None], len(scales), axis=0), np.zeros((len(scales), len(keys))))
         return self._sources.at(points, keys, scales, threads)
 
@@ -64,12 +62,7 @@ class Neighbours:
         return Sources(self.points, np.column_stack([self.weight, self.total]), self.place)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("starts", "_sources")}
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return sum(array.nbytes for array in (self.keys, self.place, self.points, self.weight, self.total))
+        return {name: value for name, value in self.__dict__.items() if name != "_sources"}
 
     @classmethod
     def unpack(cls, blobs: Mapping[str, bytes], bins: int, groups: int, d: int) -> Neighbours:
@@ -91,13 +84,13 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class LocalMap(Map):
-    """Reset the confidence of a row to the observed rate of its neighbours in its bin; or shift it by their residual.
+    """Reset the confidence of a row to the observed rate of its neighbours in its bin, or shift it by their residual.
 
-    Luo et al. (2022), "Local calibration: metrics and recalibration": Eq. 6, or minus the signed error of Eq. 4, with m
-    pseudo-rows whose observed rate is the score of the row itself.
+    Luo et al. (2022), Eq. 6, or minus the signed error of Eq. 4; m pseudo-rows have the score of the row as observed rate.
     """
 
     kind = "local"
+    steps = 1
 
     embedding: Embedding
     neighbours: Neighbours
@@ -106,11 +99,6 @@ class LocalMap(Map):
     gamma: float  # the bandwidth of the kernel; infinite if distances do not count
     shrinkage: float  # m
     shifts: bool = False  # whether scores are shifted rather than reset
-
-    @property
-    def steps(self) -> int:
-        """The number of corrections applied in sequence: one."""
-        return 1
 
     @property
     def bins(self) -> int:
@@ -138,17 +126,6 @@ class LocalMap(Map):
         place = np.minimum(np.searchsorted(keys, pooled + group), len(keys) - 1)
         return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
 
-    def rates(self, columns: Sequence[AnyArray], confidence: FloatArray, threads: int | None) -> FloatArray:
-        """Return the corrected confidence of every row."""
-        points, group = self.embedding.place(columns, len(confidence))
-        sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
-        factor = np.exp(-self.scale * sums.shift[0])
-        return self._mix(sums.total[0, :, 0], sums.total[0, :, 1], factor, confidence, self.shrinkage)
-
-    @property
-    def _mix(self) -> Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float], FloatArray]:
-        return mix_shift if self.shifts else mix_reset
-
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
         """Correct rows, in chunks that fit in memory."""
         features, out = list(columns), np.empty(prediction.shape)
@@ -157,22 +134,25 @@ class LocalMap(Map):
         step = max(1, CHUNK_NUMBERS // self.embedding.width)
         for start in range(0, len(prediction), step):
             rows = slice(start, start + step)
-            P = prediction[rows]
-            confidence, top = confidence_of(P)
-            out[rows] = reset(P, top, self.rates([column[rows] for column in features], confidence, threads))
+            confidence, top = confidence_of(prediction[rows])
+            points, group = self.embedding.place([column[rows] for column in features], len(confidence))
+            sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
+            weight, total = sums.total[0].T
+            factor = np.exp(-self.scale * sums.shift[0])
+            rate = mix(weight, total, factor, confidence, self.shrinkage, shifts=self.shifts)
+            out[rows] = reset(prediction[rows], top, rate)
         return out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Correct one row."""
         P = np.array(prediction if len(prediction) == 1 else [prediction], np.float64)
-        confidence, top = confidence_of(P)
-        columns = [np.array([value]) for value in row]
-        self.embedding.check(columns)
-        return np.asarray(reset(P, top, self.rates(columns, confidence, 1)).reshape(-1))
+        return self.apply([np.array([value]) for value in row], P, Workers(1)).reshape(-1)
 
     def describe(self) -> str:
         """Return the number of neighbours, of dimensions and of bytes."""
-        count, size = len(self.neighbours.weight), self.neighbours.size
+        near = self.neighbours
+        count = len(near.weight)
+        size = sum(array.nbytes for array in (near.keys, near.place, near.points, near.weight, near.total))
         text = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
         if math.isinf(self.gamma):
             return f"{count:,} bins of the score ({text})"
@@ -192,10 +172,11 @@ class LocalMap(Map):
         stages = self._stages(row, confidence, top)
         own, labels = 0 if top is None else int(top[0]), schema.classes or ("",)
         contributions, start, end = [], *(apply_link(values.reshape(1, -1), link)[0] for values in (P, after))
-        values = [float(apply_link(np.array([stage.rate]), link)[0, 0]) for stage in stages]
-        texts = [stage.text for stage in stages]
+        texts = [text for text, _, _ in stages]
+        values = [float(apply_link(np.array([rate]), link)[0, 0]) for _, rate, _ in stages]
         if self.shrinkage:
-            rows, weight = stages[-1].rows, self.shrinkage / (stages[-1].rows + self.shrinkage)
+            rows = stages[-1][2]
+            weight = self.shrinkage / (rows + self.shrinkage)
             counts = f"which counts for {_row_count(self.shrinkage)} against {_number(rows)}"
             texts.append(f"shrinkage towards the score, {counts}: {weight:.1%} of the weight")
             values.append(0.0)
@@ -218,7 +199,7 @@ class LocalMap(Map):
         return explain_change(link, prediction, after, contributions, in_order=True)
 
     def _stages(self, row: Sequence[float], confidence: FloatArray, top: IntArray | None) -> list[_Stage]:
-        """Return the rate of the whole bin and that of the neighbours in it."""
+        """Return a text, the implied confidence and the number of rows: of the bin, and of the neighbours in it."""
         near = self.neighbours
         points, group = self.embedding.place([np.array([value]) for value in row], 1)
         pooled, own = (self.keys_of(confidence, which) for which in (np.zeros(1, np.int64), group))
@@ -248,9 +229,9 @@ class LocalMap(Map):
     def _stage(self, text: str, rows: float, share: float, confidence: FloatArray) -> _Stage:
         """Return what some rows alone would make of the confidence, without shrinkage."""
         ones = np.ones(1)
-        rate = float(self._mix(ones, share * ones, ones, confidence, 0.0)[0])
+        rate = float(mix(ones, share * ones, ones, confidence, 0.0, shifts=self.shifts)[0])
         result = f"mean residual {share:+.4g}" if self.shifts else f"observed rate {max(share, 0.0):.4g}"
-        return _Stage(f"{text}: {result}", rate, rows)
+        return f"{text}: {result}", rate, rows
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_nearest_bin"}
@@ -313,14 +294,6 @@ class TransformerMap(LocalMap):
     unsavable_hint = 'embedding="pca", or apply the transformer beforehand and use embedding="columns"'
 
 
-class _Stage(NamedTuple):
-    """What some rows make of a score: a text, the confidence they imply, and their kernel weight."""
-
-    text: str
-    rate: float
-    rows: float
-
-
 def _row_count(count: float) -> str:
     return f"{_number(count)} row{'' if count == 1 else 's'}"
 
@@ -357,32 +330,22 @@ def confidence_of(prediction: FloatArray) -> tuple[FloatArray, IntArray | None]:
     return prediction[np.arange(len(top)), top], top
 
 
-def mix_reset(
-    weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float
+def mix(
+    weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float, *, shifts: bool
 ) -> FloatArray:
-    """Return the observed rate of neighbours, with m pseudo-rows at the confidence p: (sum k y + m p) / (sum k + m).
+    """Return the observed rate of neighbours, or the confidence p shifted by their residual, with m pseudo-rows at p.
 
-    ``factor`` is a common factor of the sums, which matters only if m is not 0.
+    The rate is (sum k y + m p) / (sum k + m); the shifted confidence p + sum k (y - p_i) / (sum k + m), within the rates if
+    all outcomes were 0 or all were 1. ``factor`` is common to all sums, and matters only if m is not 0.
     """
     if shrinkage == 0:
-        return np.asarray(np.clip(total / weight, 0.0, 1.0))
-    mixed = (total * factor + shrinkage * confidence) / (weight * factor + shrinkage)
-    return np.asarray(np.clip(mixed, 0.0, 1.0))
-
-
-def mix_shift(
-    weight: FloatArray, total: FloatArray, factor: FloatArray, confidence: FloatArray, shrinkage: float
-) -> FloatArray:
-    """Shift the confidence by the residual of its neighbours, at most as far as `mix_reset` can go.
-
-    p + sum k (y - p_i) / (sum k + m), between m p / (sum k + m) and (sum k + m p) / (sum k + m): the results of `mix_reset`
-    if all outcomes of the neighbours are 0, or all are 1.
-    """
-    if shrinkage == 0:
-        return np.asarray(np.clip(confidence + total / weight, 0.0, 1.0))
-    own = shrinkage / (weight * factor + shrinkage)
-    shifted = confidence + total * factor / (weight * factor + shrinkage)
-    return np.asarray(np.clip(shifted, own * confidence, 1.0 - own * (1.0 - confidence)))
+        mean = total / weight
+        return np.asarray(np.clip(confidence + mean if shifts else mean, 0.0, 1.0))
+    mass = weight * factor + shrinkage
+    if not shifts:
+        return np.asarray(np.clip((total * factor + shrinkage * confidence) / mass, 0.0, 1.0))
+    own = shrinkage / mass
+    return np.asarray(np.clip(confidence + total * factor / mass, own * confidence, 1.0 - own * (1.0 - confidence)))
 
 
 def reset(prediction: FloatArray, top: IntArray | None, rate: FloatArray) -> FloatArray:

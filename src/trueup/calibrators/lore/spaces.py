@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
-    from trueup.calibrators.lore.selection import PooledRows
+    from trueup.calibrators.lore.estimator import PooledRows
     from trueup.data.schema import Schema
     from trueup.data.table import Table
 
@@ -185,17 +185,6 @@ class GroupSpace:
 Embedding = FeatureSpace | GroupSpace  # from features to a point, and to the group that neighbours must share
 
 
-def place_all(embedding: Embedding, columns: Sequence[AnyArray], rows: int) -> AnyArray:
-    """Return the points of rows, or their groups if there are groups, in chunks that fit in memory."""
-    embedding.check(columns)
-    step, side = max(1, CHUNK_NUMBERS // embedding.width), int(isinstance(embedding, GroupSpace))
-    chunks = [
-        embedding.place([column[start : start + step] for column in columns], min(step, rows - start))[side]
-        for start in range(0, max(rows, 1), step)
-    ]
-    return np.concatenate(chunks)
-
-
 def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
     """Raise if a feature is infinite in some rows."""
     for name, column in zip(names, columns, strict=True):
@@ -232,11 +221,18 @@ def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: 
             )
     scaled = named and not coordinates
     design = _fit_design(names, columns, table.schema.levels, pooled.weight, scaled=scaled, gaps=not coordinates)
+    components = components if scaled else None
+    width, rows = sum(design.sizes), len(pooled.weight)
+    if rows * width > MAX_NUMBERS or (components is not None and min(rows, width) > MAX_PCA_SIZE):
+        raise ArgumentError(
+            f"a design matrix of {rows:,} rows and {width:,} columns, one per category, is too large",
+            hint="leave out columns of many categories, or name fewer features",
+        )
+    X = design.transform(columns, rows)
     if not named:
-        return _fit_transformer(embedding, design, columns, pooled)
-    if coordinates:
-        components = None
-    X = _design_matrix(design, columns, len(pooled.weight), pca=components is not None)
+        transformer = _fit_transformer(embedding, X, pooled.rows)
+        points = _transform(transformer, X)
+        return FeatureSpace(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
     if not (X.max(axis=0) > X.min(axis=0)).any():
         return FeatureSpace()
     count = None if components is None else min(int(components), *X.shape)
@@ -247,11 +243,7 @@ def _fit_design(
     names: tuple[str, ...], columns: Sequence[AnyArray], levels: tuple[int, ...], weight: FloatArray, *,
     scaled: bool, gaps: bool,
 ) -> Design:  # fmt: skip
-    """Find the mean that replaces missing numbers, and the factor that gives every feature the same variance.
-
-    A number and the indicator of its missing values have a standard deviation of 1 each; the columns of a category have a
-    total variance of 1.
-    """
+    """Find the mean that replaces missing numbers, and the factor that gives each feature, and its gaps, variance 1."""
     fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
     for place, (column, count) in enumerate(zip(columns, levels, strict=True)):
         if count >= 0:
@@ -287,25 +279,14 @@ def _inverse(deviation: float) -> float:
     return 1.0 / deviation if deviation > 1 / MAX_FEATURE else 0.0
 
 
-def _design_matrix(design: Design, columns: Sequence[AnyArray], rows: int, *, pca: bool = False) -> FloatArray:
-    width = sum(design.sizes)
-    if rows * width > MAX_NUMBERS or (pca and min(rows, width) > MAX_PCA_SIZE):
-        raise ArgumentError(
-            f"a design matrix of {rows:,} rows and {width:,} columns, one per category, is too large",
-            hint="leave out columns of many categories, or name fewer features",
-        )
-    return design.transform(columns, rows)
-
-
-def _fit_transformer(embedding: Any, design: Design, columns: Sequence[AnyArray], pooled: PooledRows) -> FeatureSpace:
+def _fit_transformer(embedding: Any, X: FloatArray, repeats: IntArray) -> Any:
     from sklearn.base import clone  # here, so that saved models load without it
 
     transformer = clone(embedding)
     unset = [name for name, value in transformer.get_params().items() if name.endswith("random_state") and value is None]
     transformer.set_params(**dict.fromkeys(unset, 0))  # those of the steps of a pipeline too
-    X = _design_matrix(design, columns, len(pooled.weight))
     try:
-        transformer.fit(np.repeat(X, pooled.rows, axis=0))  # it may not accept weights, but it accepts repeated rows
+        transformer.fit(np.repeat(X, repeats, axis=0))  # it may not accept weights, but it accepts repeated rows
     except TrueupError:
         raise
     except (TypeError, ValueError) as error:
@@ -314,8 +295,7 @@ def _fit_transformer(embedding: Any, design: Design, columns: Sequence[AnyArray]
             f"{(str(error).splitlines() or [''])[0]}",
             hint="name features that it accepts, or use another transformer",
         ) from error
-    points = _transform(transformer, X)
-    return FeatureSpace(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
+    return transformer
 
 
 def _transform(transformer: Any, X: FloatArray) -> FloatArray:

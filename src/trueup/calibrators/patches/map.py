@@ -18,7 +18,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array
+    from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.data.schema import Schema
 
@@ -38,43 +38,20 @@ DTYPES = {f"patches/{name}": dtype for name, dtype in PATCH_DTYPES.items()} | {
 
 @dataclass(frozen=True)
 class Patch:
-    """One correction: the rows it applies to, and the shift it adds.
+    """One correction: the rows it applies to, and the shift it adds."""
 
-    Attributes
-    ----------
-    group : str
-        "country=BR & device=tv", or "all rows".
-    conditions : tuple of (int, int)
-        The position of the feature in the schema, and the group of that feature; empty for all rows.
-    low, high : float
-        The score range: rows whose score, after the patches before, is at least low and below high; infinite if it is
-        unbounded.
-    shift : float
-        What is added to the prediction, or to its logit.
-    rows : int
-        The number of training rows in the patch.
-    before, observed : float
-        Their mean prediction just before the patch, and their mean outcome.
-    """
-
-    group: str
-    conditions: tuple[tuple[int, int], ...]
-    low: float
+    group: str  # "country=BR & device=tv", or "all rows"
+    conditions: tuple[tuple[int, int], ...]  # positions of features in the schema, and a group of each; empty: all rows
+    low: float  # the score after the patches before is at least low and below high; infinite if unbounded
     high: float
-    shift: float
-    rows: int
-    before: float
-    observed: float
+    shift: float  # what is added to the prediction, or to its logit
+    rows: int  # the number of training rows in the patch
+    before: float  # their mean prediction just before the patch
+    observed: float  # their mean outcome
 
     @property
     def score_range(self) -> str:
-        """Return the score range as text.
-
-        Examples
-        --------
-        >>> Patch("all rows", (), 0.1, 0.25, 0.02, 80, 0.17, 0.19).score_range
-        '0.1 to 0.25'
-        """
+        """Return the score range as text: "0.1 to 0.25"."""
         if np.isinf(self.low):
             return "any" if np.isinf(self.high) else f"below {self.high:.3g}"
         return f"from {self.low:.3g}" if np.isinf(self.high) else f"{self.low:.3g} to {self.high:.3g}"
@@ -82,17 +59,10 @@ class Patch:
 
 @dataclass(frozen=True)
 class PatchList:
-    """The patches in order: each applies to the scores after those before it.
-
-    Attributes
-    ----------
-    patches : tuple of Patch
-    scale : {"prediction", "logit"}
-        What a shift is added to.
-    """
+    """The patches in order: each applies to the scores after those before it."""
 
     patches: tuple[Patch, ...]
-    scale: str
+    scale: str  # what a shift is added to: "prediction" or "logit"
 
     def __len__(self) -> int:
         return len(self.patches)
@@ -143,11 +113,7 @@ class PatchList:
 
 @dataclass(frozen=True, eq=False)
 class PatchMap(Map):
-    """Patches applied in order: the rows of a group and a score range are shifted together.
-
-    The group of a number is the count of bin edges at or below it, the group of a category its code. The group after the
-    last is that of missing and unseen values.
-    """
+    """Patches applied in order: the rows of a group and a score range are shifted together."""
 
     kind = "patches"
 
@@ -232,6 +198,7 @@ class PatchMap(Map):
         return explain_change(self.link, prediction, after, contributions, (value - start).tolist(), in_order=True)
 
     def _group(self, feature: int, value: float) -> int:
+        """Count the bin edges at or below a number, or return the code of a category; the last group is missing values."""
         levels, edges = self.levels[feature], self.edges[feature]
         if levels >= 0:
             return int(value) if 0 <= value < levels else levels
@@ -263,44 +230,31 @@ class PatchMap(Map):
         require(schema.task != "multiclass" and len(schema.prediction) == 1, "the map does not fit the task")
         require(link == "identity" or (link == "logit" and binary), "the map does not fit the task")
         require(set(blobs) == set(DTYPES), "it has arrays that the manifest does not list")
-        *columns, conditions, flat_edges = unpack_arrays(DTYPES, blobs)
-        edges = _unpack_edges(entry["edges"], schema, flat_edges)
-        groups = read_texts(entry["groups"], "groups")
+        *columns, stored, flat_edges = unpack_arrays(DTYPES, blobs)
+        sizes, groups = entry["edges"], read_texts(entry["groups"], "groups")
+        require(isinstance(sizes, list) and len(sizes) == len(schema.levels), "the bin edges do not fit the features")
+        require(all(is_integer(size) and 0 <= size <= len(flat_edges) for size in sizes), "the bin edges are invalid")
+        require(sum(sizes) == len(flat_edges) and bool(np.isfinite(flat_edges).all()), "the bin edges are invalid")
+        edges = tuple(np.split(flat_edges, np.cumsum(sizes)[:-1])) if sizes else ()
+        for levels, own in zip(schema.levels, edges, strict=True):
+            require(bool((np.diff(own) > 0).all()), "bin edges are not in ascending order")
+            require(levels < 0 or not len(own), "a category has bin edges")
         require(all(len(column) == len(groups) for column in columns), "the patch arrays differ in length")
         low, high, shift, rows, before, observed = columns
         bounded = all((np.abs(column) <= MAX_VALUE).all() for column in (shift, before, observed))
         require(bounded and bool((rows >= 0).all()), "a patch has invalid numbers")
         require(bool((low < high).all()), "a patch has an empty score range")  # NaN compares false
+        require(len(stored) == len(groups) * MAX_CONDITIONS * 2, "the number of conditions does not fit the patches")
+        # The last group of each feature is that of missing values.
         last = [count if count >= 0 else len(own) + 1 for count, own in zip(schema.levels, edges, strict=True)]
-        pairs = _unpack_conditions(conditions, len(groups), last)
-        patches = tuple(
-            Patch(group, own, *numbers)
-            for group, own, *numbers in zip(groups, pairs, *(column.tolist() for column in columns), strict=True)
-        )
-        return cls(link, schema.levels, edges, patches, (0.0, 1.0) if link == "identity" and binary else None)
-
-
-def _unpack_edges(sizes: Any, schema: Schema, flat: FloatArray) -> tuple[FloatArray, ...]:
-    require(isinstance(sizes, list) and len(sizes) == len(schema.levels), "the bin edges do not fit the features")
-    require(all(is_integer(size) and 0 <= size <= len(flat) for size in sizes), "the bin edges are invalid")
-    require(sum(sizes) == len(flat) and bool(np.isfinite(flat).all()), "the bin edges are invalid")
-    edges = tuple(np.split(flat, np.cumsum(sizes)[:-1])) if sizes else ()
-    for levels, own in zip(schema.levels, edges, strict=True):
-        require(bool((np.diff(own) > 0).all()), "bin edges are not in ascending order")
-        require(levels < 0 or not len(own), "a category has bin edges")
-    return edges
-
-
-def _unpack_conditions(stored: Int32Array, patches: int, last: list[int]) -> list[tuple[tuple[int, int], ...]]:
-    """Return the conditions of each patch; ``last`` is the last group of each feature, that of missing values."""
-    require(len(stored) == patches * MAX_CONDITIONS * 2, "the number of conditions does not fit the patches")
-    conditions = []
-    for pairs in stored.reshape(patches, MAX_CONDITIONS, 2).tolist():
-        own = tuple((feature, code) for feature, code in pairs if feature != -1)
-        require(own == tuple(map(tuple, pairs[: len(own)])), "a condition is invalid")
-        valid = all(0 <= feature < len(last) and 0 <= code <= last[feature] for feature, code in own)
-        require(valid, "a condition names an unknown group")
-        require(len({feature for feature, _ in own}) == len(own), "a patch has two conditions on one feature")
-        require(all(code == -1 for _, code in pairs[len(own) :]), "a condition is invalid")
-        conditions.append(own)
-    return conditions
+        pairs, patches = stored.reshape(len(groups), MAX_CONDITIONS, 2).tolist(), []
+        for group, pair, *numbers in zip(groups, pairs, *(column.tolist() for column in columns), strict=True):
+            conditions = tuple((feature, code) for feature, code in pair if feature != -1)
+            require(conditions == tuple(map(tuple, pair[: len(conditions)])), "a condition is invalid")
+            valid = all(0 <= feature < len(last) and 0 <= code <= last[feature] for feature, code in conditions)
+            require(valid, "a condition names an unknown group")
+            distinct = len({feature for feature, _ in conditions}) == len(conditions)
+            require(distinct, "a patch has two conditions on one feature")
+            require(all(code == -1 for _, code in pair[len(conditions) :]), "a condition is invalid")
+            patches.append(Patch(group, conditions, *numbers))
+        return cls(link, schema.levels, edges, tuple(patches), (0.0, 1.0) if link == "identity" and binary else None)

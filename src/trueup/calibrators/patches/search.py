@@ -1,7 +1,4 @@
-"""The search for patches: which cell has the largest error, what shift corrects it, and whether held-out rows confirm it.
-
-A cell is a group of rows within a range of scores.
-"""
+"""The search for patches: which cell (a group within a range of scores) has the largest error, and what corrects it."""
 
 from __future__ import annotations
 
@@ -76,7 +73,21 @@ def arrange_rows(
     keys = [key[order] for key in keys]
     y, p, *codes = keys
     weight, searched = weight[order], searched[order]
-    member, groups = _number_groups(codes, binners, depth, searched, weight, min_rows)
+    # Groups of every set of columns, the smallest sets first; groups of too little weight get no number.
+    sets = [columns for size in range(1, depth + 1) for columns in itertools.combinations(range(len(binners)), size)]
+    member = np.zeros((len(sets) + 1, len(searched)), np.int32)
+    groups = [Group(0, (), ALL_ROWS)]
+    for place, columns in enumerate(sets, start=1):
+        sizes = [len(binners[column].labels) for column in columns]
+        combination = combine_codes([codes[column] for column in columns], sizes, len(searched))
+        distinct, inverse = np.unique(combination[searched], return_inverse=True)
+        enough = np.bincount(inverse.ravel(), weight[searched]) >= min_rows
+        numbers = np.where(enough, len(groups) + np.cumsum(enough) - 1, -1)
+        position = np.searchsorted(distinct, combination).clip(max=len(distinct) - 1)
+        member[place] = np.where(distinct[position] == combination, numbers[position], -1)
+        for value in distinct[enough].tolist():
+            conditions = tuple(zip(columns, split_number(value, sizes), strict=True))
+            groups.append(Group(place, conditions, " & ".join(binners[column].labels[code] for column, code in conditions)))
     rows = np.flatnonzero(searched)
     new = np.zeros(len(rows), bool)
     new[:1] = True
@@ -90,32 +101,6 @@ def arrange_rows(
         train[split.train], valid[split.valid] = True, True
         masks.append((train[order], valid[order]))
     return PatchRows(p, y, weight, member, rows[new], total, square, count, groups, masks, order)
-
-
-def _number_groups(
-    codes: Sequence[Int32Array],
-    binners: Sequence[ColumnBinner],
-    depth: int,
-    searched: BoolArray,
-    weight: FloatArray,
-    min_rows: float,
-) -> tuple[Int32Array, list[Group]]:
-    """Number the groups of every set of columns, the smallest sets first; groups of too little weight get no number."""
-    sets = [columns for size in range(1, depth + 1) for columns in itertools.combinations(range(len(binners)), size)]
-    member = np.zeros((len(sets) + 1, len(searched)), np.int32)
-    groups = [Group(0, (), ALL_ROWS)]
-    for place, columns in enumerate(sets, start=1):
-        sizes = [len(binners[column].labels) for column in columns]
-        key = combine_codes([codes[column] for column in columns], sizes, len(searched))
-        distinct, inverse = np.unique(key[searched], return_inverse=True)
-        enough = np.bincount(inverse.ravel(), weight[searched]) >= min_rows
-        number = np.where(enough, len(groups) + np.cumsum(enough) - 1, -1)
-        position = np.searchsorted(distinct, key).clip(max=len(distinct) - 1)
-        member[place] = np.where(distinct[position] == key, number[position], -1)
-        for value in distinct[enough].tolist():
-            conditions = tuple(zip(columns, split_number(value, sizes), strict=True))
-            groups.append(Group(place, conditions, " & ".join(binners[column].labels[code] for column, code in conditions)))
-    return member, groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,23 +142,26 @@ class _Validation(NamedTuple):
 
 
 class PatchSearch:
-    """Find the cell whose patch lowers squared error most, validate the patch, apply it, and repeat.
-
-    Hébert-Johnson, Kim, Reingold & Rothblum (2018), Algorithm 1, with the cell of the largest gain in place of any.
-    """
+    """Algorithm 1 of Hébert-Johnson et al. (2018), with the cell of the largest gain in place of any; patches validated."""
 
     def __init__(self, rows: PatchRows, settings: PatchSettings, loss: TaskLoss) -> None:
         self.rows, self.settings, self.loss = rows, settings, loss
         self.y = rows.y[rows.first]
         self.member = np.ascontiguousarray(rows.member[:, rows.first])
-        base = to_logits(rows.p) if settings.link == "logit" else rows.p
+        self.base = base = to_logits(rows.p) if settings.link == "logit" else rows.p
         self.edges = to_logits(settings.edges) if settings.link == "logit" else settings.edges
         self.value = base[rows.first]
         self.binary_outcomes = loss.name == "log" and bool(((rows.y == 0) | (rows.y == 1)).all())
         # Residuals are squared: those of real outcomes in a unit that keeps squares finite. A power of two is exact.
         largest = float(np.abs(rows.y - rows.p).max())
         self.unit = 2.0 ** np.floor(np.log2(largest)) if loss.name == "squared" and largest > 0 else 1.0
-        self.spread = self._spread_by_score() if loss.name == "squared" else np.zeros(len(rows.p))
+        self.spread = np.zeros(len(rows.p))
+        if loss.name == "squared":  # the mean squared residual of real outcomes among rows of similar prediction
+            bins = min(SPREAD_BINS, max(len(rows.p) // MIN_BIN_ROWS, 1))
+            number = np.searchsorted(np.sort(rows.p), rows.p, side="left") * bins // len(rows.p)
+            squares = np.bincount(number, rows.weight * ((rows.y - rows.p) / self.unit) ** 2)
+            mass = np.maximum(np.bincount(number, rows.weight), np.finfo(float).tiny)
+            self.spread = np.asarray((squares / mass)[number])
         self.levels = len(settings.edges) + 1
         levels = range(self.levels)
         self.ranges = list(_halve(0, self.levels)) if settings.validated else [(level, level + 1) for level in levels]
@@ -217,10 +205,9 @@ class PatchSearch:
 
     def held_out_scores(self) -> tuple[IntArray, FloatArray]:
         """Return the held-out rows, by position in the table, and their scores by patches fitted without them."""
-        base = to_logits(self.rows.p) if self.settings.link == "logit" else self.rows.p
         scores = self.rows.p.copy()
         for state, (_, valid) in zip(self.states, self.rows.splits, strict=True):
-            changed = np.flatnonzero(valid & (state != base))  # other rows keep their score to the last bit
+            changed = np.flatnonzero(valid & (state != self.base))  # other rows keep their score to the last bit
             scores[changed] = self._to_prediction(state[changed])
         return self.rows.order[self.held_out], scores[self.held_out]
 
@@ -244,19 +231,8 @@ class PatchSearch:
         self.cells = np.moveaxis(self._sum_ranges(self.sums), 2, 0)
 
     def _variance(self, p: FloatArray, rows: IntArray) -> FloatArray:
-        """Return the variance of outcomes expected from the predictions, whatever that of a cell happens to be.
-
-        A cell without any rare event, or without the tail of a skewed outcome, has too small a sample variance.
-        """
+        """Return the variance expected from the predictions: that of a cell without any rare event is too small."""
         return p * (1 - p) if self.binary_outcomes else self.spread[rows]
-
-    def _spread_by_score(self) -> FloatArray:
-        """Return the mean squared residual of real outcomes among rows of similar prediction."""
-        p, w = self.rows.p, self.rows.weight
-        bins = min(SPREAD_BINS, max(len(p) // MIN_BIN_ROWS, 1))
-        number = np.searchsorted(np.sort(p), p, side="left") * bins // len(p)
-        squares = np.bincount(number, w * ((self.rows.y - p) / self.unit) ** 2)
-        return np.asarray((squares / np.maximum(np.bincount(number, w), np.finfo(float).tiny))[number])
 
     def _sum_ranges(self, sums: AnyArray) -> FloatArray:
         """Sum levels, (groups, levels, k), over every range of them: (groups, ranges, k)."""
@@ -288,15 +264,11 @@ class PatchSearch:
         return Patch(group.text, group.conditions, ends[first], ends[last], shift, rows, before, observed), inside
 
     def _shift(self, value: FloatArray, rows: IntArray, w: FloatArray, square: FloatArray) -> float:
-        """Return the shift of a cell: its mean residual, or the shift of logits that removes it.
-
-        If patches are validated, an estimate of z standard errors is shrunk by 1 - 1 / z^2, the share of its square that
-        is not noise.
-        """
+        """Return the shift of a cell: its mean residual, or the shift of logits that removes it."""
         p, total = self._to_prediction(value), w.sum()
         residual = (self.rows.y[rows] - p) / self.unit
         gap = float((w * residual).sum() / total)
-        if self.settings.validated:
+        if self.settings.validated:  # z standard errors are shrunk by 1 - 1 / z^2, the share of z^2 that is not noise
             noise = max(float((square * residual**2).sum()), float((square * self._variance(p, rows)).sum()))
             signal = (gap * float(total)) ** 2
             gap *= 1 - noise / signal if signal > noise else 0.0

@@ -1,0 +1,486 @@
+"""Platt, Temperature and Beta, by maximum likelihood; Isotonic and Histogram, the mean outcome of blocks or bins.
+
+**Prior.** If all outcomes are equal, or a threshold of the score separates them, the likelihood has no maximum. So every
+smooth fit includes one pseudo-row, spread over the scores like the data, whose outcome is the score itself (a conjugate
+prior; Diaconis & Ylvisaker 1979). It shrinks the fit towards no change by 1/n, and makes every fit finite. Platt (1999)
+smooths the labels for the same purpose, towards 1/2 and with a shift of the mean. Slopes are bounded by 100.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trueup._validate import check_choice, check_integer
+from trueup.calibrators.curves.base import ScoreCalibrator
+from trueup.calibrators.curves.map import ScoreCurves
+from trueup.calibrators.losses import apply_link
+from trueup.kernels.cascade import MIN_PROBABILITY
+from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
+from trueup.metrics.isotonic import find_knots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trueup._types import FloatArray, IntArray
+    from trueup.calibrators.curves.base import CurveData
+    from trueup.calibrators.stopping import Stopping
+    from trueup.data.schema import Task
+    from trueup.kernels.fitting import PooledScores
+
+
+PRIOR_ROWS = 1.0
+MAX_SLOPE = 100.0
+MAX_BINS = 100_000
+ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached up to rounding starts a bin
+
+
+def _fit_coefficients(
+    pooled: PooledScores, sizes: FloatArray, columns: list[FloatArray], low: list[float], start: list[float]
+) -> FloatArray:
+    """Fit logistic coefficients of some columns per group; if all scores are equal, only the intercept is fitted."""
+    p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    share = np.repeat(PRIOR_ROWS / np.maximum(sizes, PRIOR_ROWS), np.diff(pooled.at))
+    weight, total = pooled.weight * (1 + share), pooled.total + share * pooled.weight * p
+    theta = np.tile(np.array(start), (len(pooled), 1))
+    lows, highs = np.tile(np.array(low), (len(pooled), 1)), np.tile(np.full(len(low), MAX_SLOPE), (len(pooled), 1))
+    if len(columns) > 1:
+        lows[:, -1], highs[:, -1] = -np.inf, np.inf
+        ends = np.maximum(pooled.at[1:] - 1, 0)
+        constant = p[np.minimum(pooled.at[:-1], len(p) - 1)] == p[ends]
+        lows[constant, :-1] = highs[constant, :-1] = theta[constant, :-1]
+    fit_logistic(pooled.at, np.column_stack(columns), weight, total, lows, highs, theta)
+    return theta
+
+
+class Platt(ScoreCalibrator):
+    """Correct scores by a slope and an intercept of their logits, by maximum likelihood: Platt scaling.
+
+    Real outcomes are corrected by a straight line, fitted by least squares; several classes are corrected one against the
+    rest and normalised to add up to 1.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+
+    Attributes
+    ----------
+    slope_, intercept_ : float, or ndarray of shape (k,) for k classes
+        Of the logit of the prediction clipped to [1e-6, 1 - 1e-6]; of the prediction itself for a real outcome.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
+
+    Notes
+    -----
+    A prior that weighs as much as one row, centred at no change, keeps the fit finite if all outcomes are equal or the
+    score separates them; the slope is bounded by -100 and 100. If all scores are equal, the slope is 1.
+
+    References
+    ----------
+    Platt (1999), "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods".
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> random = np.random.default_rng(0)
+    >>> logit = random.normal(size=50_000)
+    >>> y = random.random(50_000) < 1 / (1 + np.exp(-(0.5 * logit + 1)))
+    >>> fix = tu.Platt().fit(1 / (1 + np.exp(-logit)), y)
+    >>> round(fix.slope_, 1), round(fix.intercept_, 1)
+    (0.5, 1.0)
+    """
+
+    @property
+    def slope_(self) -> Any:
+        """The factor of the logit, or of a real prediction; 1 if scores are left unchanged."""
+        return self._coefficient(0, 1.0)
+
+    @property
+    def intercept_(self) -> Any:
+        """The constant added to the logit, or to a real prediction; 0 if scores are left unchanged."""
+        return self._coefficient(2, 0.0)
+
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:
+        if task == "regression":
+            fitted = np.empty((len(pooled), 2))
+            fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
+            slope, intercept = fitted.T
+            return ScoreCurves.of_coefficients(
+                "line", len(pooled), 1, np.column_stack([slope, np.zeros(len(slope)), intercept])
+            )
+        logit = apply_link(pooled.score, "logit")[:, 0]
+        columns = [logit, np.ones(len(logit))]
+        slope, intercept = _fit_coefficients(pooled, sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
+        return ScoreCurves.of_coefficients("logit", len(pooled), 1, np.column_stack([slope, slope, intercept]))
+
+
+class Temperature(ScoreCalibrator):
+    """Divide the logits of scores by one temperature, fitted by maximum likelihood: temperature scaling.
+
+    For several classes the log probabilities are divided by it, and then normalised by a softmax: the order of the classes
+    of a row never changes.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
+        one-dimensional array is the prediction itself.
+    task : {"auto", "binary"}
+        Real outcomes are rejected.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+
+    Attributes
+    ----------
+    temperature_ : float
+        What logits are divided by, between 0.01 and 100: above 1 for overconfident scores.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
+
+    References
+    ----------
+    Guo, Pleiss, Sun & Weinberger (2017), "On calibration of modern neural networks".
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> random = np.random.default_rng(0)
+    >>> logit = random.normal(size=50_000)
+    >>> y = random.random(50_000) < 1 / (1 + np.exp(-0.5 * logit))
+    >>> round(tu.Temperature().fit(1 / (1 + np.exp(-logit)), y).temperature_, 1)
+    2.0
+    """
+
+    PROBABILITIES_ONLY = True
+
+    @property
+    def temperature_(self) -> float:
+        """What logits are divided by; 1 if scores are left unchanged."""
+        curves = self._curves()
+        return 1.0 if curves is None else float(1 / curves.coefficients[0, 0])
+
+    def _fit_curves(self, data: CurveData) -> ScoreCurves:
+        """Fit one factor of the log probabilities of all classes per group; equal rows are summed first, sorted."""
+        if data.outputs == 1:
+            return super()._fit_curves(data)
+        group = np.zeros(len(data.outcome), np.int32) if data.group is None else data.group
+        w = np.ones(len(group)) if data.weight is None else data.weight
+        keys = [w, data.outcome, *data.prediction.T, group]
+        order = np.lexsort(keys)
+        new = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys[1:]], axis=0))
+        first = np.flatnonzero(new)
+        mass = np.add.reduceat(w[order], first)
+        mass = np.ldexp(mass, -int(np.frexp(mass.max())[1]))
+        rows = order[first]
+        P = np.maximum(data.prediction[rows], MIN_PROBABILITY)
+        F = np.log(P)
+        prior_mean = (P / P.sum(axis=1, keepdims=True) * F).sum(axis=1)
+        prior = (PRIOR_ROWS / np.maximum(data.sizes, PRIOR_ROWS))[group[rows]]
+        target = mass * (F[np.arange(len(F)), data.outcome[rows].astype(np.int64)] + prior * prior_mean)
+        groups = len(data.sizes)
+        starts = np.searchsorted(group[rows], np.arange(groups + 1)).astype(np.int64)
+        factor = np.empty(groups)
+        fit_powers(starts, F, target, mass * (1 + prior), 1 / MAX_SLOPE, MAX_SLOPE, factor)
+        coefficients = np.column_stack([factor, np.zeros((groups, 2))])
+        return ScoreCurves.of_coefficients("softmax", groups, data.outputs, coefficients)
+
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        factor = _fit_coefficients(pooled, sizes, [apply_link(pooled.score, "logit")[:, 0]], [1 / MAX_SLOPE], [1.0])[:, 0]
+        return ScoreCurves.of_coefficients(
+            "logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))])
+        )
+
+
+class Beta(ScoreCalibrator):
+    """Correct scores by ``a ln p - b ln(1 - p) + c`` on the logit scale, a and b not negative: beta calibration.
+
+    Unlike `Platt`, it can correct low and high scores differently. Fitted by maximum likelihood; several classes are
+    corrected one against the rest and normalised to add up to 1.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
+        one-dimensional array is the prediction itself.
+    task : {"auto", "binary"}
+        Real outcomes are rejected: the curve maps probabilities to probabilities.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+
+    Attributes
+    ----------
+    a_, b_, c_ : float, or ndarray of shape (k,) for k classes
+        1, 1 and 0 mean no change. a and b are between 0 and 100, so that the order of scores is kept.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
+
+    References
+    ----------
+    Kull, Silva Filho & Flach (2017), "Beta calibration: a well-founded and easily implemented improvement on logistic
+    calibration for binary classifiers", Equation 4.
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> random = np.random.default_rng(0)
+    >>> p = random.uniform(size=50_000)
+    >>> y = random.random(50_000) < p**2 / (p**2 + np.sqrt(1 - p))
+    >>> fix = tu.Beta().fit(p, y)
+    >>> round(fix.a_), round(fix.b_, 1), round(abs(fix.c_))
+    (2, 0.5, 0)
+    """
+
+    PROBABILITIES_ONLY = True
+
+    @property
+    def a_(self) -> Any:
+        """The factor of ln p; 1 if scores are left unchanged."""
+        return self._coefficient(0, 1.0)
+
+    @property
+    def b_(self) -> Any:
+        """The factor of -ln(1 - p); 1 if scores are left unchanged."""
+        return self._coefficient(1, 1.0)
+
+    @property
+    def c_(self) -> Any:
+        """The intercept; 0 if scores are left unchanged."""
+        return self._coefficient(2, 0.0)
+
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
+        coefficients = _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
+        return ScoreCurves.of_coefficients("logit", len(pooled), 1, coefficients)
+
+
+class Isotonic(ScoreCalibrator):
+    """Correct scores by the best-fitting non-decreasing function: isotonic regression.
+
+    On the training rows the cumulative error is 0 in every interval of corrected scores (Claim 6 of the reference), and
+    no threshold decides at a higher cost than before. Several classes are corrected one against the rest and normalised
+    to add up to 1; a row whose corrected probabilities are all 0 keeps the given ones.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+
+    Attributes
+    ----------
+    knots_, values_ : ndarray, or a list with one per class
+        The lowest and highest score of each block, and the mean outcome of the block; empty if scores are left unchanged.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
+
+    Notes
+    -----
+    The fit is constant on a block. Between the last score of one block and the first of the next the data contain no
+    information: a straight line there keeps the order of scores, has no jump, and leaves every training score at the mean
+    of its block. Outside the range of training scores, the value at the nearer end applies.
+
+    References
+    ----------
+    Gao, Parameswaran & Peng (2017), Algorithm 1 and Claim 6. Zadrozny & Elkan (2002), "Transforming classifier scores into
+    accurate multiclass probability estimates".
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> p, y = np.repeat([0.1, 0.2, 0.4, 0.6], 5), np.repeat([0, 1, 0, 1], 5)
+    >>> fix = tu.Isotonic().fit(p, y)
+    >>> fix.knots_.tolist(), fix.values_.tolist()
+    ([0.1, 0.2, 0.4, 0.6], [0.0, 0.5, 0.5, 1.0])
+    >>> fix.predict(np.array([0.0, 0.3, 0.5])).tolist()
+    [0.0, 0.5, 0.75]
+    """
+
+    @property
+    def knots_(self) -> Any:
+        """The scores at which blocks begin and end."""
+        return self._pieces(0)
+
+    @property
+    def values_(self) -> Any:
+        """The value at each knot."""
+        return self._pieces(1)
+
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        return ScoreCurves.of_pieces(
+            "knots", [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
+        )
+
+
+class Histogram(ScoreCalibrator):
+    """Correct scores by the mean outcome of the bin they fall in: histogram binning.
+
+    Several classes are corrected one against the rest and normalised to add up to 1; a row whose corrected probabilities
+    are all 0 keeps the given ones.
+
+    Parameters
+    ----------
+    prediction : column name, or several
+        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
+        a position, 0 by default; a one-dimensional array is the prediction itself.
+    bins : int
+        The maximum number of bins; rows of equal score are always in one bin.
+    strategy : {"mass", "width"}
+        Bins of equal weight, or of equal width: of [0, 1], or between the lowest and the highest score for a real outcome.
+        `trueup.metrics.ece` has the same options.
+    task : {"auto", "binary", "regression"}
+        "auto" is binary for one prediction column, multiclass for several.
+    classes : sequence, optional
+        For several prediction columns, the outcome that each stands for, in their order.
+    unlabelled : {"error", "drop"}
+        What to do with rows without an outcome.
+    stopping : CrossValidation, Holdout, Validation or None
+        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
+        loss significantly. None fits all rows and keeps the result.
+
+    Attributes
+    ----------
+    edges_, values_ : ndarray, or a list with one per class
+        The upper edge of each bin, which belongs to it, and the value of the bin; empty if scores are left unchanged. The
+        last bin also contains all higher scores.
+    model_ : Model
+        The fitted model, which is saved and shipped.
+    history_ : History
+        The loss before and after, and the rows it was evaluated on.
+    held_out_, held_out_rows_, held_out_before_
+        As in `trueup.MCGrad`.
+
+    Notes
+    -----
+    An edge between bins of equal weight is midway between the neighbouring scores. The value of an empty bin of equal
+    width is interpolated linearly between the nearest bins with rows; at an end, it is that of the nearest one.
+
+    References
+    ----------
+    Zadrozny & Elkan (2001), "Obtaining calibrated probability estimates from decision trees and naive Bayesian
+    classifiers".
+
+    Examples
+    --------
+    >>> import numpy as np, trueup as tu
+    >>> p, y = np.repeat([0.1, 0.2, 0.4, 0.6], 5), np.repeat([0, 1, 0, 1], 5)
+    >>> fix = tu.Histogram(bins=2).fit(p, y)
+    >>> fix.edges_.round(6).tolist(), fix.values_.tolist()
+    ([0.3, 1.0], [0.5, 0.5])
+    >>> tu.Histogram(bins=4, strategy="width").fit(p, y).values_.tolist()
+    [0.5, 0.0, 1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        prediction: Any = None,
+        *,
+        bins: int = 10,
+        strategy: str = "mass",
+        task: str = "auto",
+        classes: Any = None,
+        unlabelled: str = "error",
+        stopping: Stopping = None,
+    ) -> None:
+        super().__init__(prediction, task=task, classes=classes, unlabelled=unlabelled, stopping=stopping)
+        self.bins = bins
+        self.strategy = strategy
+
+    @property
+    def edges_(self) -> Any:
+        """The upper edge of each bin."""
+        return self._pieces(0)
+
+    @property
+    def values_(self) -> Any:
+        """The value of each bin."""
+        return self._pieces(1)
+
+    def _check(self, task: Task) -> None:
+        super()._check(task)
+        check_integer("bins", self.bins, 1, MAX_BINS)
+        check_choice("strategy", self.strategy, ("mass", "width"))
+
+    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+        return ScoreCurves.of_pieces("steps", [self._fit_bins(*group, task) for group in _groups(pooled)])
+
+    def _fit_bins(
+        self, score: FloatArray, weight: FloatArray, total: FloatArray, task: Task
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the upper edges and means of bins; interpolate the means of empty ones."""
+        low, high = (float(score[0]), float(score[-1])) if task == "regression" else (0.0, 1.0)
+        if self.strategy == "mass":
+            inner, first = cut_by_mass(score, weight, int(self.bins))
+            return np.append(inner, high), np.add.reduceat(total, first) / np.add.reduceat(weight, first)
+        inner = np.arange(1, int(self.bins)) / int(self.bins)
+        edges = np.unique(low * (1 - inner) + high * inner)
+        edges = edges[edges < high]
+        number = np.searchsorted(edges, score, side="left")
+        mass, sums = (np.bincount(number, values, len(edges) + 1) for values in (weight, total))
+        filled = np.flatnonzero(mass > 0)
+        values = np.interp(np.arange(len(mass)), filled, sums[filled] / mass[filled])
+        return np.append(edges, high), values
+
+
+def _groups(pooled: PooledScores) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Iterate over groups: their distinct scores, the weight and the sum of outcomes at each."""
+    for start, end in zip(pooled.at[:-1].tolist(), pooled.at[1:].tolist(), strict=True):
+        yield pooled.score[start:end], pooled.weight[start:end], pooled.total[start:end]
+
+
+def cut_by_mass(score: FloatArray, weight: FloatArray, bins: int) -> tuple[FloatArray, IntArray]:
+    """Cut ascending scores into bins of equal weight: return the edges, midway between scores, and each bin's first."""
+    mass = np.cumsum(weight)
+    below = np.append(0.0, mass[:-1])
+    number = np.minimum(np.floor(bins * (below / mass[-1]) + ROUNDING), bins - 1)
+    first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+    left, right = score[first[1:] - 1], score[first[1:]]
+    middle = left + (right - left) / 2
+    return np.where(middle < right, middle, left), first
