@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trueup._types import BoolArray, FloatArray
     from trueup.decisions.counts import SegmentSums
-    from trueup.decisions.evidence import Inputs, IntervalOptions
+    from trueup.decisions.evidence import Inputs
 
 
 COUNTS = ("tp", "fp", "fn", "tn")
@@ -115,7 +115,12 @@ def expected_confusion(
     p: ArrayLike,
     threshold: float | BestRule,
     labelled: Any = None,
-    **options: Unpack[IntervalOptions],
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
+    tuned: bool = False,
 ) -> ExpectedConfusion:
     """Estimate the confusion matrix of unlabelled rows, and its rates, with intervals.
 
@@ -155,7 +160,7 @@ def expected_confusion(
         "threshold=0.2 predicts rows of 0.2 or more positive, 0 all of them, infinity none; a BestRule of one action has "
         "no threshold",
     )
-    inputs = read_inputs(p, labelled, **options)
+    inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned)
     overall, single = sum_segments(inputs, [cut])
     by_segment = {name: _confusion_of([part], cut, inputs) for name, part in single.items()}
     return replace(_confusion_of(overall, cut, inputs), distance=inputs.distance, by_segment=by_segment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup.decisions.counts import SegmentSums
-    from trueup.decisions.evidence import Inputs, IntervalOptions
+    from trueup.decisions.evidence import Inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,12 @@ def expected_saving(
     rule: Any,
     baseline: Any,
     labelled: Any = None,
-    **options: Unpack[IntervalOptions],
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
+    tuned: bool = False,
 ) -> ExpectedCost:
     """Estimate what a rule saves on unlabelled rows compared with another rule, with an interval.
 
@@ -193,7 +198,10 @@ def expected_saving(
     """
     actions = as_actions(costs)
     saving = _difference(as_rule(rule, actions), as_rule(baseline, actions))
-    return expected_cost(p, list(saving.actions), saving, labelled, **options)
+    costs = list(saving.actions)
+    return expected_cost(
+        p, costs, saving, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
+    )
 
 
 def _difference(rule: Rule, baseline: Rule) -> Rule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import FloatArray
-    from trueup.decisions.evidence import CurveOptions
     from trueup.decisions.inputs import Target, UnlabelledRows
 
 
@@ -199,7 +198,11 @@ def expected_roc(
 def expected_pr(
     p: ArrayLike,
     labelled: Any = None,
-    **options: Unpack[CurveOptions],
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
 ) -> ExpectedCurve:
     """Estimate the precision-recall curve of unlabelled rows, with limits that hold at all thresholds at once.
 
@@ -222,7 +225,8 @@ def expected_pr(
     >>> curve.y.round(3), round(curve.area, 3)
     (array([  nan, 0.8  , 0.6  , 0.433]), 0.71)
     """
-    return _estimate_curve("pr", read_inputs(p, labelled, **options))
+    inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments)
+    return _estimate_curve("pr", inputs)
 
 
 def _estimate_curve(kind: CurveKind, inputs: Inputs) -> ExpectedCurve:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,21 +33,6 @@ if TYPE_CHECKING:
 
 NORMAL_SHARE = 0.8  # of the error probability; the rest allows for a variance larger than the estimated one
 ITERATIONS = 8  # of a bound on c that depends on itself
-
-
-class CurveOptions(TypedDict, total=False):
-    """Keyword arguments shared by estimates without outcomes; see `trueup.decisions.expected_cost`."""
-
-    level: float
-    target: Target
-    weight: ArrayLike | None
-    segments: Any
-
-
-class IntervalOptions(CurveOptions, total=False):
-    """Keyword arguments of `trueup.decisions.expected_cost`."""
-
-    tuned: bool
 
 
 @runtime_checkable

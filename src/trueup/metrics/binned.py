@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -31,22 +31,6 @@ Strategy = Literal["width", "mass"]
 Norm = Literal[1, 2, "max"]
 EDGE_TOLERANCE = 1e-9  # of a bin: the sum of the weights is rounded
 SINGLE_ROW = 1e-6  # an effective size of at most this above 1 counts as a single row
-
-
-class BinOptions(TypedDict, total=False):
-    """Keyword arguments of `bins`, which other measures accept too."""
-
-    n_bins: int
-    strategy: Strategy
-    real: bool
-
-
-class ClassOptions(TypedDict, total=False):
-    """Keyword arguments of measures of several classes; see `ece`."""
-
-    n_bins: int
-    strategy: Strategy
-    norm: Norm
 
 
 def bins(
@@ -155,7 +139,10 @@ def mce(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    **options: Unpack[BinOptions],
+    *,
+    n_bins: int = 10,
+    strategy: Strategy = "width",
+    real: bool = False,
 ) -> float:
     """Compute the maximum calibration error: the largest gap of any non-empty bin (`ece` with ``norm="max"``).
 
@@ -164,7 +151,7 @@ def mce(
     >>> mce([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.5])
     0.5
     """
-    return ece(y, p, weight, norm="max", **options)
+    return ece(y, p, weight, n_bins=n_bins, strategy=strategy, norm="max", real=real)
 
 
 def ace(
@@ -186,7 +173,10 @@ def top_label_ece(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    **options: Unpack[ClassOptions],
+    *,
+    n_bins: int = 10,
+    strategy: Strategy = "width",
+    norm: Norm = 1,
 ) -> float:
     """Compute the calibration error of the confidence: `ece` of each row's highest score, against whether it was correct.
 
@@ -206,14 +196,17 @@ def top_label_ece(
     """
     data = validate_class_scores(y, p, weight)
     correct = (data.p.argmax(axis=1) == data.y).astype(np.float64)
-    return ece(correct, data.p.max(axis=1), data.w, **options)
+    return ece(correct, data.p.max(axis=1), data.w, n_bins=n_bins, strategy=strategy, norm=norm)
 
 
 def classwise_ece(
     y: ArrayLike,
     p: ArrayLike,
     weight: ArrayLike | None = None,
-    **options: Unpack[ClassOptions],
+    *,
+    n_bins: int = 10,
+    strategy: Strategy = "width",
+    norm: Norm = 1,
 ) -> float:
     """Compute the calibration error of all scores: the mean over classes j of the `ece` of column j against y = j.
 
@@ -226,7 +219,8 @@ def classwise_ece(
     """
     data = validate_class_scores(y, p, weight)
     columns = enumerate(np.ascontiguousarray(data.p.T))
-    return float(np.mean([ece(data.y == j, q, data.w, **options) for j, q in columns]))
+    errors = [ece(data.y == j, q, data.w, n_bins=n_bins, strategy=strategy, norm=norm) for j, q in columns]
+    return float(np.mean(errors))
 
 
 @dataclass(frozen=True, repr=False)
@@ -304,8 +298,10 @@ def ece_by_group(
     groups: ArrayLike,
     weight: ArrayLike | None = None,
     *,
+    n_bins: int = 10,
+    strategy: Strategy = "width",
     norm: Norm = 1,
-    **options: Unpack[BinOptions],
+    real: bool = False,
 ) -> GroupErrors:
     """Compute the `ece` of each group, with bins of its own; groups as for `by_group`, options as for `ece`.
 
@@ -314,4 +310,4 @@ def ece_by_group(
     >>> ece_by_group([0, 1, 1, 1], [0.25, 0.25, 0.5, 0.75], ["a", "a", "b", "b"]).worst
     ('b', 0.375)
     """
-    return by_group(ece, y, p, groups, weight, norm=norm, **options)
+    return by_group(ece, y, p, groups, weight, n_bins=n_bins, strategy=strategy, norm=norm, real=real)

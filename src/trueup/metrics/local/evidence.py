@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray, IntArray
-    from trueup.metrics.local.neighbourhoods import OptionArguments
+    from trueup.metrics.binned import Strategy
+    from trueup.metrics.local.neighbourhoods import Kernel, Query
 
 
 LARGE_POWER = 16.0  # of the kernel: its sum is close to its largest term
@@ -145,7 +146,14 @@ def local_errors(
     level: float = 0.95,
     draws: int = 0,
     random_state: int = 0,
-    **options: Unpack[OptionArguments],
+    bins: int = 15,
+    strategy: Strategy = "width",
+    query: Query | None = None,
+    leave_one_out: bool = False,
+    kernel: Kernel = "laplace",
+    tolerance: float | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> LocalErrors:
     """Compute local calibration errors with their effective sample sizes, limits and p-values.
 
@@ -197,9 +205,9 @@ def local_errors(
     check_fraction("level", level, hint="0.95 gives a 95% band")
     check_integer("draws", draws, 0, MAX_DRAWS, hint="199 or 999 are common; 0 adjusts by a bound")
     check_integer("random_state", random_state, 0, hint="it seeds the draws")
-    settings = Options(**options)
-    reach = check_gamma(gamma, settings.kernel)
-    rows = read_neighbourhoods(phi, confidence, hit, weight, settings)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    reach = check_gamma(gamma, kernel)
+    rows = read_neighbourhoods(phi, confidence, hit, weight, options)
     means, error, noise, used = _local_means(rows, reach)
     observed = np.clip(means.expected - error, 0.0, 1.0)
     log_p = log_pvalue(means, observed)

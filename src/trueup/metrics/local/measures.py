@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, IntArray
     from trueup.metrics.binned import Strategy
-    from trueup.metrics.local.neighbourhoods import OptionArguments, Query
+    from trueup.metrics.local.neighbourhoods import Query
 
 # Four per decade from 0.01 to 10, and one well beyond each end to show the limits.
 GAMMAS = (0.001, *(10.0 ** (k / 4 - 2) for k in range(13)), 100.0)
@@ -109,7 +109,14 @@ def mlce(
     weight: ArrayLike | None = None,
     *,
     gamma: float | None = None,
-    **options: Unpack[OptionArguments],
+    bins: int = 15,
+    strategy: Strategy = "width",
+    query: Query | None = None,
+    leave_one_out: bool = False,
+    kernel: Kernel = "laplace",
+    tolerance: float | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> float:
     """Compute the maximum local calibration error (Luo et al. 2022, equation 5): the largest `lce` of any point.
 
@@ -120,9 +127,9 @@ def mlce(
     >>> mlce([0.0, 0.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=0.001)
     0.5
     """
-    settings = Options(**options)
-    reach = check_gamma(gamma, settings.kernel)
-    errors = np.abs(_signed_errors(read_neighbourhoods(phi, confidence, hit, weight, settings), [reach])[0])
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    reach = check_gamma(gamma, kernel)
+    errors = np.abs(_signed_errors(read_neighbourhoods(phi, confidence, hit, weight, options), [reach])[0])
     return float(np.nanmax(errors)) if np.isfinite(errors).any() else math.nan
 
 
@@ -133,7 +140,14 @@ def mean_lce(
     weight: ArrayLike | None = None,
     *,
     gamma: float | None = None,
-    **options: Unpack[OptionArguments],
+    bins: int = 15,
+    strategy: Strategy = "width",
+    query: Query | None = None,
+    leave_one_out: bool = False,
+    kernel: Kernel = "laplace",
+    tolerance: float | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> float:
     """Compute the mean local calibration error: the weighted mean `lce` of the rows, or the plain mean over ``query``.
 
@@ -144,9 +158,9 @@ def mean_lce(
     >>> mean_lce([0.0, 0.0, 1.0], [0.5, 0.5, 0.5], [1, 0, 0], gamma=0.001)
     0.1666...
     """
-    settings = Options(**options)
-    reach = check_gamma(gamma, settings.kernel)
-    rows = read_neighbourhoods(phi, confidence, hit, weight, settings)
+    options = Options(bins, strategy, query, leave_one_out, kernel, tolerance, threads, device)
+    reach = check_gamma(gamma, kernel)
+    rows = read_neighbourhoods(phi, confidence, hit, weight, options)
     return _average(rows, np.abs(_signed_errors(rows, [reach])[0]))
 
 
@@ -200,7 +214,13 @@ def lce_curve(
     weight: ArrayLike | None = None,
     *,
     gammas: ArrayLike | None = None,
-    **options: Unpack[OptionArguments],
+    bins: int = 15,
+    strategy: Strategy = "width",
+    query: Query | None = None,
+    leave_one_out: bool = False,
+    tolerance: float | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> LceCurve:
     """Compute `mlce` and `mean_lce` for many gammas in one pass over the distances (Luo et al. 2022, figures 1 and 3).
 
@@ -225,10 +245,10 @@ def lce_curve(
     values = GAMMAS if gammas is None else np.asarray(gammas, object).ravel().tolist()
     if not len(values):
         raise ArgumentError("gammas is empty", hint="leave it out for a grid from 0.01 to 10", parameter="gammas")
-    if "kernel" in options:
-        raise ArgumentError("kernel cannot be chosen: the group kernel has no gamma", hint="use lce", parameter="kernel")
     grid = [check_gamma(value, "laplace") for value in values]
-    rows = read_neighbourhoods(phi, confidence, hit, weight, Options(**options))
+    rows = read_neighbourhoods(
+        phi, confidence, hit, weight, Options(bins, strategy, query, leave_one_out, "laplace", tolerance, threads, device)
+    )
     errors = np.abs(_signed_errors(rows, [*grid, math.inf]))  # the last line is the limit
     filled = np.where(np.isnan(errors), -1.0, errors)
     largest, worst = filled.max(axis=1), filled.argmax(axis=1)

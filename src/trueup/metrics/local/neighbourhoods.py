@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -49,19 +49,6 @@ class Options(NamedTuple):
     tolerance: float | None = None
     threads: int | None = None
     device: str = "cpu"
-
-
-class OptionArguments(TypedDict, total=False):
-    """Keyword arguments that become `Options`."""
-
-    bins: int
-    strategy: Strategy
-    query: Query | None
-    leave_one_out: bool
-    kernel: Kernel
-    tolerance: float | None
-    threads: int | None
-    device: str
 
 
 @dataclass(frozen=True, eq=False)
