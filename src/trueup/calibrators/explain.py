@@ -223,11 +223,9 @@ class _MatchingPursuit:
         # Only combinations that occur are numbered: two columns of many levels have far more pairs than there are rows.
         self.numbered = [np.unique(self._codes(features)[self.rows], return_inverse=True) for features in sets]
 
-    def _sizes(self, features: tuple[int, ...]) -> list[int]:
-        return [len(self.columns[feature].labels) for feature in features]
-
     def _codes(self, features: tuple[int, ...]) -> IntArray:
-        return combine_codes((self.columns[feature].codes for feature in features), self._sizes(features), self.size)
+        columns = [self.columns[feature] for feature in features]
+        return combine_codes((own.codes for own in columns), (len(own.labels) for own in columns), self.size)
 
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
         """Return the corrections, the squared change that each explains, and the total of squared changes."""
@@ -274,8 +272,9 @@ class _MatchingPursuit:
         inside = bands == band if band < BANDS else np.ones(self.size, bool)
         if features:
             inside &= self._codes(features) == code
-        codes = split_number(code, self._sizes(features))
-        conditions = [self.columns[feature].labels[own] for feature, own in zip(features, codes, strict=True)]
+        labels = [self.columns[feature].labels for feature in features]
+        codes = split_number(code, [len(own) for own in labels])
+        conditions = [own[level] for own, level in zip(labels, codes, strict=True)]
         segment = " & ".join([label, *conditions] if label else conditions) or "all rows"
         rows = np.flatnonzero(inside)
         w = np.ones(len(rows)) if self.weight is None else self.weight[rows]

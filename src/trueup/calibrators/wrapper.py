@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +52,7 @@ MIN_MCGRAD_ROWS = 300
 class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the calibrated classifier and regressor: cross-fitting, metadata routing, and the fit of the calibrator."""
 
+    _default_estimator: Any
     calibrator_: Calibrator
     _columns_: CalibratorColumns
     _reader_: ScoreReader
@@ -93,9 +93,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
             setattr(own, name, getattr(base, name))
         return tags
 
-    @abstractmethod
     def _estimator(self) -> Any:
-        """Return the estimator to fit: the given one, or the default."""
+        return self._default_estimator() if self.estimator is None else self.estimator
 
     def _check_data(
         self, X: Any, y: Any, sample_weight: Any, params: Mapping[str, Any]
@@ -313,6 +312,8 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
     True
     """
 
+    _default_estimator = LogisticRegression
+
     def __init__(
         self,
         estimator: Any = None,
@@ -390,9 +391,6 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         X, scores = self._read_scores(X)
         return X, scores if self._curve_ is None else self._curve_(_margins(scores))
 
-    def _estimator(self) -> Any:
-        return LogisticRegression() if self.estimator is None else self.estimator
-
     def _method(self) -> str:
         estimator = self._estimator()
         check_choice("method", self.method, ("auto", "predict_proba", "decision_function"))
@@ -457,6 +455,8 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
     True
     """
 
+    _default_estimator = LinearRegression
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> CalibratedRegressor:
         """Fit the regressor and its calibrator.
 
@@ -484,9 +484,6 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
         """Return the corrected forecast."""
         X, scores = self._read_scores(X)
         return self._correct(X, scores)[:, 0]
-
-    def _estimator(self) -> Any:
-        return LinearRegression() if self.estimator is None else self.estimator
 
 
 def _margins(scores: FloatArray) -> FloatArray:

@@ -437,22 +437,6 @@ def place_rows(table: Table, embedding: Embedding, edges: FloatArray) -> PlacedR
     return PlacedRows(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
 
 
-def make_neighbours(placed: PlacedRows, weight: FloatArray, groups: int, *, near: bool, shifts: bool) -> Neighbours:
-    """Sum rows of one bin and one point (of one bin, if not ``near``); groups have their rows, and those of the bin."""
-    rows, targets = np.arange(len(weight)), placed.hit - placed.confidence if shifts else placed.hit
-    key, points = placed.bin * groups, placed.points if near else np.zeros((len(weight), 1))
-    if groups > 1:
-        rows, key = np.concatenate([rows, rows]), np.concatenate([key, key + placed.group])
-    content = np.column_stack([key.astype(np.float64), points[rows] + 0.0])
-    order, starts = sort_equal(content, weight[rows])
-    mass, total = (np.add.reduceat(column[rows][order], starts) for column in (weight, weight * targets))
-    first = order[starts]
-    in_order = np.argsort(key[first], kind="stable")  # bytes do not sort as numbers
-    keys, place = np.unique(key[first][in_order], return_inverse=True)
-    kept = rows[first][in_order]
-    return Neighbours(keys, place.ravel(), np.ascontiguousarray(points[kept]), mass[in_order], total[in_order])
-
-
 def _sum_cells(
     content: FloatArray, columns: FloatArray, left_out: FloatArray, sizes: IntArray
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
@@ -505,12 +489,22 @@ class MapSelector:
     threads: int | None
 
     def build(self, placed: PlacedRows, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
-        """Return the map of all rows."""
+        """Return the map of all rows: those of one bin and one point, or of one bin if gamma is infinite, are summed."""
         infinite, shifts = math.isinf(gamma), move == SHIFT
         space = FeatureSpace() if infinite else self.embedding
         groups = 1 + len(space.index) if isinstance(space, GroupSpace) else 1
+        rows, targets = np.arange(len(weight)), placed.hit - placed.confidence if shifts else placed.hit
+        key, points = placed.bin * groups, np.zeros((len(weight), 1)) if infinite else placed.points
+        if groups > 1:  # a row counts for its group, and for the group of all rows of its bin
+            rows, key = np.concatenate([rows, rows]), np.concatenate([key, key + placed.group])
+        order, starts = sort_equal(np.column_stack([key.astype(np.float64), points[rows] + 0.0]), weight[rows])
+        mass, total = (np.add.reduceat(column[rows][order], starts) for column in (weight, weight * targets))
+        first = order[starts]
+        in_order = np.argsort(key[first], kind="stable")  # bytes do not sort as numbers
+        keys, place = np.unique(key[first][in_order], return_inverse=True)
+        points = np.ascontiguousarray(points[rows[first][in_order]])
+        near = Neighbours(keys, place.ravel(), points, mass[in_order], total[in_order])
         kind = TransformerMap if isinstance(space, FeatureSpace) and space.transformer is not None else LocalMap
-        near = make_neighbours(placed, weight, groups, near=not infinite, shifts=shifts)
         return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
     def by_leave_one_out(self, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:

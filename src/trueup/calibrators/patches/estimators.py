@@ -96,7 +96,7 @@ class _PatchCalibrator(Calibrator):
         settings = PatchSettings(
             self._score_edges(table, weight[: len(table)]), link, self._scaled_alpha(table, weight[: len(table)]),
             float(self.min_rows), int(self.rounds), 1 if self.stopping is None else int(self.stopping.patience),
-            clip, validated,
+            np.array(clip or (-np.inf, np.inf), np.float64), validated,
         )  # fmt: skip
         rows = arrange_rows(joined, splits, binners, int(self.depth), weight, settings.min_rows)
         search = PatchSearch(rows, settings, loss)

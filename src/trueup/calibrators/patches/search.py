@@ -113,13 +113,8 @@ class PatchSettings:
     min_rows: float
     rounds: int
     patience: int
-    clip: tuple[float, float] | None  # the range of shifted predictions
+    bounds: FloatArray  # the range of scores on the scale of the link
     validated: bool  # whether held-out rows must confirm a patch; if so, shifts are shrunk by their noise as well
-
-    @property
-    def bounds(self) -> FloatArray:
-        """The range of scores on the scale of the link."""
-        return np.array(self.clip or (-np.inf, np.inf), np.float64)
 
 
 def _halve(first: int, last: int) -> Iterator[tuple[int, int]]:
