@@ -74,11 +74,7 @@ class _Entry(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: str) -> None:
-    """Write an archive atomically.
-
-    Names consist of lower-case letters, digits and ``_``, with single ``.`` or ``-`` between them and ``/`` between
-    components. ``kind`` is the content of the archive in a lower-case word or two, which `read` must be called with.
-    """
+    """Write an archive atomically; ``kind`` is its content in a lower-case word or two, which `read` is called with."""
     path = Path(path)
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise ArgumentError(f"the kind of an archive must be a lower-case word; got {kind!r}")
@@ -102,8 +98,7 @@ def write(path: str | os.PathLike[str], members: Mapping[str, bytes], *, kind: s
 def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SIZE) -> dict[str, bytes]:
     """Read the members of an archive of a kind; raise FileError unless every byte agrees with its checksums.
 
-    A directory, a pipe, a device and a file of more than ``max_size`` bytes are rejected without being read. The size also
-    bounds the memory: nothing is decompressed.
+    What is no file, or has more than ``max_size`` bytes, is rejected without being read.
     """
     path = Path(path)
     try:
@@ -119,11 +114,9 @@ def read(path: str | os.PathLike[str], *, kind: str, max_size: int = MAX_FILE_SI
 
 
 def replace_file(path: str | os.PathLike[str], content: Iterable[bytes], *, example: str) -> Path:
-    """Write a file atomically: a reader sees the old file or the new one and never half of it. Return the given path.
+    """Write a file atomically, unless it is a device or a pipe; return the path.
 
-    The bytes go to a temporary file in the same directory, which then replaces the old file and has its permissions.
-    A link keeps pointing to its file; a device or a pipe is written to directly. If the path is a directory, the hint of
-    the error names ``example``.
+    If the path is a directory, the hint of the error names ``example``.
     """
     given = Path(path)
     try:

@@ -920,7 +920,7 @@ def test_parquet_and_json_are_built_into_duckdb():
 
 def test_the_connection_is_closed_after_an_error(monkeypatch):
     opened = []
-    monkeypatch.setattr(sql, "_query", lambda con, sql: opened.append(con) or 1 / 0)
+    monkeypatch.setattr(sql, "describe", lambda con, query: opened.append(con) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         read_files(sql="SELECT 1")
     with pytest.raises(duckdb.ConnectionException):

@@ -15,8 +15,6 @@ from trueup.errors import ArgumentError
 from trueup.kernels.sorting import digitize, order_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.data.schema import Feature
 
@@ -31,18 +29,13 @@ QUICK_ROWS = 1_000  # rows looked at first: most columns have too many distinct 
 
 @dataclass(frozen=True, eq=False)
 class ColumnBinner:
-    """Bins of one column, found on some rows and applied to any.
-
-    The bin of a number is the count of ``edges`` that are at most as large. Edges are None for a categorical column, whose
-    codes are its bins; with a calendar ``unit``, they are the periods that have rows, ascending. ``labels`` are such as
-    "age=[18, 30)" or "country=BR"; with ``has_missing_bin`` the last is for missing values and levels without a label.
-    """
+    """Bins of one column, found on some rows and applied to any: the bin of a number is the count of edges up to it."""
 
     name: str
-    edges: AnyArray | None
-    labels: tuple[str, ...]
-    unit: str = ""
-    has_missing_bin: bool = True
+    edges: AnyArray | None  # None for a categorical column, whose codes are its bins; with a unit, the periods with rows
+    labels: tuple[str, ...]  # such as "age=[18, 30)" or "country=BR"
+    unit: str = ""  # of the calendar
+    has_missing_bin: bool = True  # the last, for missing values and levels without a label
 
     def codes(self, column: AnyArray) -> Int32Array:
         """Return the bin of every row; the column is one of a Table."""
@@ -72,14 +65,11 @@ class ColumnBinner:
 def fit_binner(
     feature: Feature, column: AnyArray, bins: Any = None, default_bins: int = DEFAULT_BINS, *, for_new_rows: bool = False
 ) -> ColumnBinner:
-    """Find the bins of a column.
+    """Find the bins of a column: one per level, calendar period or distinct number, or quantile bins if these are many.
 
-    A category has a bin per level. Numbers have quantile bins, or a bin per value if there are at most as many distinct
-    values as bins. Dates have a bin per calendar period. ``bins`` is the user's choice for this column: a number of bins,
-    their edges, or for dates a calendar period.
-
-    Bins ``for_new_rows``, not known yet, always include one for missing values, and dates have quantile bins, since the
-    periods of later rows would not be among those found here.
+    ``bins`` is the user's choice for this column: a number of bins, their edges, or for dates a calendar period. Bins
+    ``for_new_rows``, not known yet, always include one for missing values, and dates have quantile bins, since the periods
+    of later rows would not be among those found here.
     """
     name, is_date = feature.name, feature.kind == "date"
     if feature.kind == "categorical":
@@ -105,7 +95,9 @@ def fit_binner(
         count = default_bins if bins is None else check_bin_count(f"bins[{name!r}]", bins)
         distinct, edges = find_edges(column[~missing] if missing.any() else column, count)
     if distinct is None:
-        labels = interval_labels(name, [write(float(edge)) for edge in edges])
+        texts = [write(float(edge)) for edge in edges]
+        labels = [f"{name}=[{low}, {high})" for low, high in itertools.pairwise(texts)]
+        labels = [f"{name}<{texts[0]}", *labels, f"{name}>={texts[-1]}"] if texts else [f"{name}=any"]
     else:
         labels = [f"{name}={write(float(value))}" for value in distinct]
         labels = labels or ([f"{name}=any"] if for_new_rows else [])
@@ -119,14 +111,6 @@ def _binner(
     return ColumnBinner(
         name, edges, tuple([*labels, f"{name} is missing"] if has_missing_bin else labels), unit, has_missing_bin
     )
-
-
-def interval_labels(name: str, edges: Sequence[str]) -> list[str]:
-    """Return the labels of the intervals between edges."""
-    if not edges:
-        return [f"{name}=any"]
-    inner = [f"{name}=[{low}, {high})" for low, high in itertools.pairwise(edges)]
-    return [f"{name}<{edges[0]}", *inner, f"{name}>={edges[-1]}"]
 
 
 def check_bin_count(name: str, count: Any) -> int:

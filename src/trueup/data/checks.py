@@ -1,7 +1,4 @@
-"""Checks of the input: what the values of each role must be, and what only all rows together can show.
-
-Every error states what is wrong, where, in how many rows, and what to do.
-"""
+"""Checks of the input: what the values of each role must be, and what only all rows together can show."""
 
 from __future__ import annotations
 
@@ -79,15 +76,12 @@ def check_distinct_roles(
     roles: Mapping[str, Hashable | None], predictions: Sequence[Hashable], source: ColumnSource
 ) -> None:
     """Raise if one column has two roles."""
-    taken: dict[Hashable, str] = dict.fromkeys(predictions, "prediction")
+    taken: dict[Hashable | None, str] = dict.fromkeys(predictions, "prediction")
     for role, key in roles.items():
-        if key is None:
-            continue
-        if key in taken:
+        if key is not None and (other := taken.setdefault(key, role)) != role:
             raise ColumnError(
-                f"column {source.label(key)!r} is named both as {taken[key]} and as {role}", hint="a column has one role"
+                f"column {source.label(key)!r} is named both as {other} and as {role}", hint="a column has one role"
             )
-        taken[key] = role
 
 
 def resolve_task(task: str, *, several: bool) -> Task:
@@ -105,30 +99,24 @@ def resolve_task(task: str, *, several: bool) -> Task:
 
 def as_numbers(raw: RawColumn, name: str, role: str, position: RowPosition | None = None) -> FloatArray:
     """Return the numbers of a column; raise if it contains anything else."""
-    if raw.kind == "date":
-        raise DataError(f"{role} column {name!r} must hold numbers; got dates", hint="name another column")
-    if raw.coded is None:
+    if raw.kind != "date" and raw.coded is None:
         return raw.codes_or_values
-    levels, codes = raw.coded.levels, raw.coded.codes
-    if not levels:
-        raise DataError(
-            f"{role} column {name!r} must hold numbers; got only missing values ({len(raw):,} rows)", hint="fill it in"
-        )
+    levels = () if raw.coded is None else raw.coded.levels
     not_numbers = np.array([not _is_number(level) for level in levels] + [False])
-    if not not_numbers.any():
-        raise DataError(
-            f"{role} column {name!r} must hold numbers; got numbers written as text, such as {levels[0]!r}",
-            hint="convert the column to a number type first",
-        )
-    bad = not_numbers[codes]
-    example = levels[codes[int(np.argmax(bad))]]
-    percentage = "percentages written as text: remove the percent sign, and divide by 100"
-    raise DataError(
-        f"{role} column {name!r} must hold numbers; got text such as {example[:60]!r} {describe_rows(bad, position)}",
-        hint=percentage
-        if PERCENTAGE.fullmatch(example)
-        else "convert the column to numbers first; rows without a value must be missing, not a text",
-    )
+    if raw.coded is None:
+        content, hint = "dates", "name another column"
+    elif not levels:
+        content, hint = f"only missing values ({len(raw):,} rows)", "fill it in"
+    elif not not_numbers.any():
+        content, hint = f"numbers written as text, such as {levels[0]!r}", "convert the column to a number type first"
+    else:
+        bad = not_numbers[raw.coded.codes]
+        example = levels[raw.coded.codes[int(np.argmax(bad))]]
+        content = f"text such as {example[:60]!r} {describe_rows(bad, position)}"
+        hint = "convert the column to numbers first; rows without a value must be missing, not a text"
+        if PERCENTAGE.fullmatch(example):
+            hint = "percentages written as text: remove the percent sign, and divide by 100"
+    raise DataError(f"{role} column {name!r} must hold numbers; got {content}", hint=hint)
 
 
 def _is_number(text: str) -> bool:
@@ -326,10 +314,7 @@ def rows_to_keep(
     unlabelled: str,
     position: RowPosition | None = None,
 ) -> tuple[IntArray | None, tuple[int, int]]:
-    """Return the rows with an outcome and a positive weight, and the counts without outcome and with weight zero.
-
-    The rows are None if all of them are kept.
-    """
+    """Return the rows with outcome and positive weight, None for all; count those without outcome and of weight zero."""
     no_outcome = None if y is None else np.isnan(y)
     if no_outcome is not None and no_outcome.any() and unlabelled == "error":
         raise DataError(
@@ -404,14 +389,6 @@ def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
     )
 
 
-def check_not_outcome(features: Collection[Hashable], outcome: Hashable | None, source: ColumnSource) -> None:
-    """Raise if the outcome is named as a feature."""
-    if outcome is not None and outcome in features:
-        raise ColumnError(
-            f"column {source.label(outcome)!r} is identical to the outcome: it is the outcome", hint="leave it out"
-        )
-
-
 def check_outcome_copies(features: Sequence[Feature], columns: Mapping[str, AnyArray], y: FloatArray, task: Task) -> None:
     """Raise if a feature restates the outcome."""
     copies = OutcomeCopies()
@@ -423,10 +400,8 @@ class OutcomeCopies:
     """Features that restate the outcome in all rows so far: value for value, or categories that map to it one to one."""
 
     def __init__(self) -> None:
-        self.equal: set[str] | None = None
-        """Numeric columns; None before the first rows."""
-        self.pairs: dict[str, set[tuple[float, int]]] = {}
-        """For categorical columns, the pairs of outcome and code that occur."""
+        self.equal: set[str] | None = None  # numeric columns; None before the first rows
+        self.pairs: dict[str, set[tuple[float, int]]] = {}  # of outcome and code that occur, by categorical column
         self.outcomes: set[float] = set()
 
     def add(self, features: Sequence[Feature], columns: Mapping[str, AnyArray], y: FloatArray, task: Task) -> None:
@@ -480,18 +455,14 @@ class OutcomeCopies:
 
 @dataclass(frozen=True)
 class RowSummary:
-    """Counts and checks of rows that come in chunks or partitions; summaries add up to that of all rows.
+    """Counts and checks of rows that come in chunks or partitions; summaries add up to that of all rows."""
 
-    ``rows`` count; ``unlabelled`` and ``weightless`` ones were set aside. ``lowest`` and ``highest`` are those of the
-    outcomes; ``hard`` tells whether every prediction is 0 or 1.
-    """
-
-    rows: int = 0
+    rows: int = 0  # that were not set aside
     unlabelled: int = 0
     weightless: int = 0
-    lowest: float = np.inf
+    lowest: float = np.inf  # outcome
     highest: float = -np.inf
-    hard: bool = True
+    hard: bool = True  # whether every prediction is 0 or 1
     copies: OutcomeCopies = field(default_factory=OutcomeCopies)
 
     @classmethod
@@ -500,10 +471,7 @@ class RowSummary:
         return cls().include(table)
 
     def include(self, table: Table) -> RowSummary:
-        """Return the summary with the rows of one more table; this one must not be used afterwards.
-
-        Columns that are no copies of the outcome so far are not looked at again.
-        """
+        """Return the summary with the rows of one more table; this one must not be used afterwards."""
         y = table.outcome
         assert y is not None
         unlabelled, weightless = self.unlabelled + table.unlabelled, self.weightless + table.weightless

@@ -16,8 +16,8 @@ import numpy as np
 
 from trueup.data import checks
 from trueup.data.checks import RowPosition
-from trueup.data.columns import FLAG_LEVELS, CodedColumn, from_array
-from trueup.data.frame import as_tuple, read_labelled
+from trueup.data.columns import FLAG_LEVELS, CodedColumn, as_tuple, from_array
+from trueup.data.frame import read_labelled
 from trueup.data.paths import fold_case
 from trueup.data.profile import assign_roles
 from trueup.data.scan import row_memory
@@ -25,12 +25,12 @@ from trueup.data.schema import Feature, Schema, sort_levels
 from trueup.data.sql import (
     IS_NAN,
     SqlRows,
-    as_names,
     check_columns_everywhere,
     connect,
     create_vocabulary,
     describe,
     duckdb_errors,
+    fetch,
     fetch_encoded,
     list_columns,
     open_rows,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray
+    from trueup.data.columns import RawColumn
     from trueup.data.profile import Roles
     from trueup.data.scan import Scan
     from trueup.data.table import Table
@@ -66,26 +67,19 @@ DUCKDB_SPILL = "duckdb_temp"  # in the names of the files that DuckDB spills to
 
 @dataclass(frozen=True, eq=False)
 class ChunkReader:
-    """Rows that are read by ranges, with texts as codes.
-
-    ``sources`` are the SQL of each file, with the number of a row as ``place``, and its number of rows; ``values`` and
-    ``texts`` the SQL of each column; ``vocabularies`` the levels of columns of texts, in the order of their codes.
-    """
+    """Rows that are read by ranges, with texts as codes."""
 
     con: Any
-    sources: tuple[tuple[str, int], ...]
-    values: dict[str, str]
+    sources: tuple[tuple[str, int], ...]  # SQL of each file, with the number of a row as ``place``, and number of rows
+    values: dict[str, str]  # the SQL of each column
     texts: dict[str, str]
-    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of texts, in the order of their codes
 
     @classmethod
     def open(
         cls, con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str], directory: Path | None = None
     ) -> ChunkReader:
-        """Make rows readable by ranges: Parquet as it is; of others what is needed is copied.
-
-        The copy is a Parquet file in the directory, if there is one, or else a table of DuckDB.
-        """
+        """Make rows readable by ranges: Parquet as it is, others as a copy, in the directory or in a table of DuckDB."""
         if rows.is_parquet and ROW_NUMBER not in map(str.lower, rows.names):
             assert rows.files is not None
             columns = {*values, *texts}
@@ -144,6 +138,16 @@ class ChunkReader:
             columns[name] = CodedColumn(codes, tuple(levels or ()))
         return columns
 
+    def query(self, selection: str) -> Iterator[RawColumn]:
+        """Select the column r0 of each file, the ``{source}``, after ``{before}`` rows of other files."""
+        before = 0
+        for source, count in self.sources:
+            with duckdb_errors(None, "read a column"):
+                query = f"SELECT {selection.format(source=source, before=before)}"
+                column = self.con.execute(query).fetchnumpy()["r0"]
+            yield from_array(column, "values")
+            before += count
+
 
 def _parquet_source(con: Any, rows: SqlRows, path: Path, columns: Collection[str]) -> tuple[str, int]:
     """Return the SQL of one Parquet file, with names and types of the columns of all files, and its number of rows."""
@@ -162,18 +166,15 @@ def _parquet_source(con: Any, rows: SqlRows, path: Path, columns: Collection[str
 
 @dataclass(frozen=True, eq=False)
 class ChunkSettings:
-    """How files to be scored are read: in chunks of at most ``rows``, or fewer within a memory budget; all by default.
-
-    ``vocabularies`` are the levels of columns of texts, in the order of their codes; other texts are missing, and reported
-    to ``on_unknown(column, rows, first_texts)``. ``progress(done, total)`` is called after every chunk.
-    """
+    """How files to be scored are read: in chunks of at most ``rows``, or fewer within a memory budget; all by default."""
 
     rows: int | None = None
     memory: int | None = None
     spill: Path | None = None
-    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of texts, in the order of their codes
+    # Called with a column, the number of rows with unknown texts, which are read as missing, and some of these texts.
     on_unknown: Callable[[str, int, list[str]], None] = lambda _name, _rows, _texts: None
-    progress: Callable[[int, int], None] | None = None
+    progress: Callable[[int, int], None] | None = None  # called with the rows done and all rows after every chunk
 
     def connect(self, threads: int | None) -> contextlib.AbstractContextManager[Any]:
         """Open a connection within the memory budget, half of which is DuckDB's and half for a chunk."""
@@ -189,52 +190,47 @@ class ChunkSettings:
             yield
         except FileError as error:
             cause = error.__cause__
-            if cause is None or (found := self._space_error(cause)) is None:
+            unwritten, out_of_memory = UNWRITTEN.search(str(cause)), type(cause).__name__ == "OutOfMemoryException"
+            settings: dict[str, Any] | None = None
+            if (out_of_memory and "offload" in str(cause)) or (unwritten and DUCKDB_SPILL in unwritten[1]):
+                where = "the system's temporary directory" if self.spill is None else str(self.spill)
+                reason = f" ({unwritten[2]})" if unwritten else ""
+                message, hint = f"rows that do not fit in memory do not fit in {where}{reason}", "free some space there"
+                if self.rows:
+                    hint = "name a directory on a disk with more space, as {spill}, or allow more memory, as {memory}"
+                    settings = {"spill": ..., "memory": ...}
+            elif out_of_memory and self.memory is not None:
+                message = f"the rows cannot be read and written in {self.memory / 1e9:.3g} GB"
+                hint, settings = "allow more, as {memory}", {"memory": ...}
+            elif out_of_memory:
+                message = "the rows cannot be read and written in memory"
+                hint = "stop other programs, or take fewer rows"
+            elif unwritten:
+                message, hint = f"cannot write the result: {unwritten[2]}", "free some space, or write to another place"
+            else:
                 raise
-            raise found from cause
-
-    def _space_error(self, cause: BaseException) -> FileError | None:
-        message, unwritten = str(cause), UNWRITTEN.search(str(cause))
-        out_of_memory = type(cause).__name__ == "OutOfMemoryException"
-        if (out_of_memory and "offload" in message) or (unwritten and DUCKDB_SPILL in unwritten[1]):
-            where = "the system's temporary directory" if self.spill is None else str(self.spill)
-            reason = f" ({unwritten[2]})" if unwritten else ""
-            hint = "name a directory on a disk with more space, as {spill}, or allow more memory, as {memory}"
-            return FileError(
-                f"rows that do not fit in memory do not fit in {where}{reason}",
-                hint=hint if self.rows else "free some space there",
-                settings={"spill": ..., "memory": ...} if self.rows else None,
-            )
-        if out_of_memory and self.memory is not None:
-            return FileError(
-                f"the rows cannot be read and written in {self.memory / 1e9:.3g} GB",
-                hint="allow more, as {memory}",
-                settings={"memory": ...},
-            )
-        if out_of_memory:
-            hint = "stop other programs, or take fewer rows"
-            return FileError("the rows cannot be read and written in memory", hint=hint)
-        if unwritten:
-            hint = "free some space, or write to another place"
-            return FileError(f"cannot write the result: {unwritten[2]}", hint=hint)
-        return None
+            raise FileError(message, hint=hint, settings=settings) from cause
 
     def read(self, con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Read chunk after chunk, at least one; columns are as from `trueup.data.sql.fetch`."""
+        if self.rows is None:
+            with duckdb_errors(rows.files):
+                columns = fetch(con, rows, values, texts)
+            yield columns
+            return
         with duckdb_errors(rows.files):
             reader = replace(ChunkReader.open(con, rows, values, texts), vocabularies=self.vocabularies)
             for index, name in enumerate(texts):  # a column without levels has only unknown texts
                 store_vocabulary(con, index, self.vocabularies.get(name, ()))
-        total = reader.rows
         spans = (
-            reader.spans(self.chunk_rows(len(values) + len(texts))) if total else iter([(0, reader.sources[0][0], 0, 0)])
+            reader.spans(self.chunk_rows(len(values) + len(texts))) if reader.rows else [(0, reader.sources[0][0], 0, 0)]
         )
         for first, source, start, stop in spans:
             with duckdb_errors(rows.files):
                 columns = reader.fetch(source, start, stop, self.on_unknown)
             yield columns
             if self.progress is not None:
-                self.progress(first + stop - start, total)
+                self.progress(first + stop - start, reader.rows)
 
     def chunk_rows(self, columns: int) -> int:
         """Return the number of rows of a chunk with so many columns."""
@@ -246,10 +242,7 @@ class ChunkSettings:
 
 @dataclass(frozen=True, eq=False)
 class ScanReader:
-    """An open scan: its schema, and its rows, which can be read repeatedly.
-
-    ``kinds`` are NumPy's kinds of the columns of values: floats may be NaN, which is missing as well.
-    """
+    """An open scan: its schema, and its rows, which can be read repeatedly."""
 
     reader: ChunkReader
     scan: Scan
@@ -257,7 +250,7 @@ class ScanReader:
     roles: Roles
     schema: Schema
     left_out: dict[str, str] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)  # NumPy's, of values: floats may be NaN, missing as well
 
     @property
     def rows(self) -> int:
@@ -284,10 +277,7 @@ class ScanReader:
             yield read_labelled(columns, self.schema, self.roles.unlabelled, RowPosition(first))
 
     def iter_partitions(self) -> Iterator[Table]:
-        """Read the rows in partitions of `PARTITION_ROWS`, which depend on the files and not on the memory budget.
-
-        The first partition of a chunk counts all rows of the chunk that were set aside.
-        """
+        """Read the rows in partitions of `PARTITION_ROWS`; the first of a chunk counts all its rows that were set aside."""
         for table, (_, _, start, stop) in zip(self.iter_tables(), self.reader.spans(self.chunk_rows), strict=True):
             ends = np.minimum(np.arange(0, stop - start, PARTITION_ROWS) + PARTITION_ROWS, stop - start)
             if table.kept is not None:
@@ -313,36 +303,21 @@ class ScanReader:
         return f"{sql} IS NULL OR {IS_NAN.format(sql)}" if self.kinds.get(name) == "f" else f"{sql} IS NULL"
 
     def values(self, name: str) -> tuple[FloatArray, bool]:
-        """Return a column of numbers or dates, of rows not set aside, and whether it is complete.
-
-        If it does not fit in memory, it is a random sample.
-        """
+        """Return a column, of rows not set aside, and whether it is complete: if it is too large, it is a random sample."""
         every = -(-self.rows // max(self.memory_budget // 40, PARTITION_ROWS))
-        columns, before = [], 0
-        for source, count in self.reader.sources:
-            # By a hash: if kinds of rows alternate, such as one per hour, every n-th row would be of one kind.
-            sampled = f" AND hash(place + {before}) % {every} = 0" if every > 1 else ""
-            columns.append(self._numbers(self.reader.values[name], source, f"{self.is_kept}{sampled}"))
-            before += count
-        return np.concatenate(columns), every == 1
+        # By a hash: if kinds of rows alternate, such as one per hour, every n-th row would be of one kind.
+        sampled = f" AND hash(place + {{before}}) % {every} = 0" if every > 1 else ""
+        columns = self.reader.query(f"{self.reader.values[name]} AS r0 FROM {{source}} WHERE {self.is_kept}{sampled}")
+        return np.concatenate([column.codes_or_values for column in columns]), every == 1
 
     def distinct(self, name: str, limit: int, *, days: bool = False) -> FloatArray:
-        """Return the distinct values of a column of numbers or dates, of rows not set aside; NaN if one is missing.
+        """Return the distinct values of a column, of rows not set aside: all, or more than ``limit``; NaN is missing.
 
-        If there are more than ``limit``, some are returned, more than that. ``days`` truncates dates to days.
+        ``days`` truncates dates to days.
         """
         sql = f"date_trunc('day', {self.reader.values[name]})" if days else self.reader.values[name]
-        columns = []
-        for source, _ in self.reader.sources:
-            inner = f"(SELECT DISTINCT {sql} AS c0 FROM {source} WHERE {self.is_kept} LIMIT {limit + 3})"
-            columns.append(self._numbers("c0", inner, "true"))
-        return np.unique(np.concatenate(columns))
-
-    def _numbers(self, sql: str, source: str, condition: str) -> FloatArray:
-        with duckdb_errors(None, "read a column"):
-            column = self.reader.con.execute(f"SELECT {sql} AS r0 FROM {source} WHERE {condition}").fetchnumpy()["r0"]
-        values: FloatArray = from_array(column, "values").codes_or_values
-        return values
+        columns = self.reader.query(f"DISTINCT {sql} AS r0 FROM {{source}} WHERE {self.is_kept} LIMIT {limit + 3}")
+        return np.unique(np.concatenate([column.codes_or_values for column in columns]))
 
     @cached_property
     def discrete_outcomes(self) -> bool:
@@ -357,11 +332,7 @@ class ScanReader:
         return self._any_row(self._is_missing(name))
 
     def _any_row(self, condition: str) -> bool:
-        with duckdb_errors(None, "read a column"):
-            return any(
-                self.reader.con.execute(f"SELECT 1 FROM {source} WHERE {self.is_kept} AND ({condition}) LIMIT 1").fetchall()
-                for source, _ in self.reader.sources
-            )
+        return any(map(len, self.reader.query(f"1 AS r0 FROM {{source}} WHERE {self.is_kept} AND ({condition}) LIMIT 1")))
 
 
 @contextlib.contextmanager
@@ -379,7 +350,7 @@ def open_scan(
 ) -> Iterator[ScanReader]:
     """Open the rows of a scan: find its columns and the vocabularies of all rows. Temporary files go at the end."""
     scores = as_tuple(prediction)
-    as_text = [name for name in as_names(categorical) if name not in (outcome, weight, *scores)]
+    as_text = [name for name in as_tuple(categorical) if name not in (outcome, weight, *scores)]
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory(scan.spill)))
         con = stack.enter_context(connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
@@ -429,23 +400,14 @@ def _describe(scan: ScanReader) -> ScanReader:
                 features.append(Feature(name, "date" if kind == "date" else "numeric"))
     classes: tuple[str, ...] = ()
     if roles.task == "multiclass":
-        classes = checks.class_names(_find_outcomes(scan), roles.prediction, roles.classes)
+        outcome = roles.outcome or ""
+        outcomes = set(vocabularies.get(outcome, ()))
+        if outcome not in vocabularies:
+            selection = f"DISTINCT {reader.values[outcome]} AS r0 FROM {{source}} LIMIT {MAX_OUTCOMES}"
+            outcomes.update(level for column in reader.query(selection) for level in column.categories().levels)
+        classes = checks.class_names(sort_levels(outcomes), roles.prediction, roles.classes)
     schema = Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes)
     return replace(scan, schema=schema, left_out=left_out)
-
-
-def _find_outcomes(scan: ScanReader) -> tuple[str, ...]:
-    """Return the outcomes of all rows, as categories; not all if there are very many."""
-    name, reader = scan.roles.outcome, scan.reader
-    assert name is not None
-    if name in reader.vocabularies:
-        return tuple(reader.vocabularies[name])
-    outcomes: set[str] = set()
-    for source, _ in reader.sources:
-        with duckdb_errors(None, "read a column"):
-            query = f"SELECT DISTINCT {reader.values[name]} AS r0 FROM {source} LIMIT {MAX_OUTCOMES}"
-            outcomes.update(from_array(reader.con.execute(query).fetchnumpy()["r0"], name).categories().levels)
-    return sort_levels(outcomes)
 
 
 def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:

@@ -6,9 +6,9 @@ import datetime as dt
 import decimal
 import difflib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from trueup.data.schema import sort_levels
 from trueup.errors import ColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
 
@@ -40,17 +40,12 @@ class CodedColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """A column before it has a role.
-
-    ``values`` is float64 with NaN for missing: numbers, flags (0 and 1) and dates (days since 1970-01-01).
-    ``coded`` contains texts. Exactly one of the two is set. ``as_texts`` reads integers as texts: beyond 2**53 distinct
-    integers are equal as floats.
-    """
+    """A column before it has a role: either ``values`` or ``coded`` is set."""
 
     kind: ValueKind
-    values: FloatArray | None = None
-    coded: CodedColumn | None = None
-    as_texts: Callable[[], RawColumn] | None = None
+    values: FloatArray | None = None  # numbers, flags (0 and 1) and dates (days since 1970-01-01); NaN for missing
+    coded: CodedColumn | None = None  # texts
+    as_texts: Callable[[], RawColumn] | None = None  # of integers: distinct ones beyond 2**53 are equal as floats
 
     def __len__(self) -> int:
         return len(self.codes_or_values)
@@ -168,7 +163,7 @@ def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> 
         originals = list(index)
         return RawColumn(
             "number",
-            np.array([_as_float(value) for value in (*distinct, None)])[codes],
+            np.array([as_float(value) for value in (*distinct, None)])[codes],
             as_texts=lambda: from_objects([originals[code] for code in codes], name, as_text=True),
         )
     if types and all(issubclass(kind, (dt.date, np.datetime64)) for kind in types):
@@ -178,7 +173,8 @@ def from_objects(values: Iterable[Any], name: str, *, as_text: bool = False) -> 
     return RawColumn("text", coded=encode_texts(move[codes], [_as_text(value) for value in known]))
 
 
-def _as_float(value: Any) -> float:
+def as_float(value: Any) -> float:
+    """Return a number as float: NaN for None, infinity for an integer that is too large."""
     if value is None:
         return float("nan")
     try:
@@ -254,7 +250,7 @@ class ColumnSource:
     @classmethod
     def of_names(cls, names: Iterable[Hashable]) -> ColumnSource:
         """Return a source for looking up names alone; nothing can be read from it."""
-        return cls(tuple(names), 0, _no_values)
+        return cls(tuple(names), 0, dict[Hashable, RawColumn]().__getitem__)
 
     def label(self, key: Hashable) -> str:
         """Return the displayed name: x0, x1, ... for the columns of an array."""
@@ -286,8 +282,9 @@ class ColumnSource:
         return columns
 
 
-def _no_values(key: Hashable) -> RawColumn:
-    raise AssertionError(f"column {key!r} is not read here")
+def as_tuple(names: Any) -> tuple[Any, ...]:
+    """Return one name or several as a tuple."""
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
 def check_unique_names(names: Sequence[Hashable]) -> None:
@@ -305,13 +302,9 @@ def open_array(array: np.ndarray[Any, Any]) -> ColumnSource:
     """Open a NumPy array: columns by position; a one-dimensional array is a single column."""
     if array.ndim not in (1, 2):
         raise ColumnError(f"an array of data must have one or two dimensions; got shape {array.shape}")
-    table = array[:, None] if array.ndim == 1 else array
-
-    def fetch(key: Hashable) -> RawColumn:
-        assert isinstance(key, int)
-        return from_array(table[:, key], f"x{key}")
-
-    return ColumnSource(tuple(range(table.shape[1])), len(table), fetch, by_position=True)
+    columns = array[None] if array.ndim == 1 else array.T
+    keys = tuple(range(len(columns)))
+    return ColumnSource(keys, len(array), lambda key: from_array(columns[cast("int", key)], f"x{key}"), by_position=True)
 
 
 def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:

@@ -1,11 +1,8 @@
 """Files, or the result of a query, written again with columns added: Parquet, CSV or JSON.
 
-The content of the file is preserved. Parquet keeps its types. CSV written as CSV, and JSON as JSON, keep every value as it
-is written there; otherwise columns of CSV have the types that `trueup.data.sql` finds, except numbers that would lose
-digits (postal codes with leading zeros, long identifiers), which stay texts.
-
-Files larger than memory are read in chunks. The new columns are then collected in a table of DuckDB, which spills what does
-not fit (8 bytes per row and column), until all of them are joined to the rows in one pass.
+Parquet keeps its types. CSV written as CSV, and JSON as JSON, keep every value as it is written there; otherwise columns of
+CSV have the types that `trueup.data.sql` finds, except numbers that would lose digits (postal codes with leading zeros,
+long identifiers), which stay texts. New columns of chunks are collected in a table of DuckDB until all have been made.
 """
 
 # ruff: noqa: S608  Columns are called c0, n0, ... in SQL, and texts of a user or a file go through quote.
@@ -27,7 +24,6 @@ from trueup.data.sql import (
     describe,
     describe_files,
     duckdb_errors,
-    fetch,
     find_names,
     open_rows,
     quote,
@@ -37,9 +33,9 @@ from trueup.data.sql import (
 from trueup.errors import ColumnError, FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, IntArray
 
     MakeColumns = Callable[[dict[str, Any]], Mapping[str, AnyArray]]
 
@@ -102,9 +98,9 @@ def add_columns(
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
         types = dict(zip(rows.names, rows.types, strict=True))
-        key = next((name for name in needed if types[name].split("(")[0] in NUMBER_TYPES), None)
+        key = next((name for name in needed if name in values and types[name].split("(")[0] in NUMBER_TYPES), None)
         new, count = [], 0
-        for columns in settings.read(con, rows, values, texts) if settings.rows else _all_rows(con, rows, values, texts):
+        for columns in settings.read(con, rows, values, texts):
             made = make({name: columns[name] for name in needed})
             if not only:
                 _check_new_names(made, rows.names)
@@ -119,16 +115,12 @@ def add_columns(
         return count if some is None else len(some)
 
 
-def _all_rows(con: Any, rows: SqlRows, values: dict[str, str], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
-    with duckdb_errors(rows.files):
-        columns = fetch(con, rows, values, texts)
-    yield columns
-
-
 def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: IntArray | None, *, chunked: bool) -> int:
     """Store new columns in the table trueup_new, below those of the chunks before; return the number of rows so far."""
     count = first + len(next(iter(made.values())))
-    stored = {"base": np.full(count - first, np.nan) if key is None else _compared_values(key)}
+    # Rows are compared by their key: NaN if missing, which is NULL to DuckDB.
+    base = np.full(count - first, np.nan) if key is None else np.ma.filled(key.astype(np.float64), np.nan)
+    stored = {"base": base}
     for index, array in enumerate(made.values()):
         stored[f"n{index}"] = array if array.dtype == object else np.ascontiguousarray(array, np.float64)
     if some is not None:
@@ -146,12 +138,6 @@ def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: I
         con.execute("INSERT INTO trueup_new FROM trueup_chunk")
         con.unregister("trueup_chunk")
     return count
-
-
-def _compared_values(key: Any) -> FloatArray:
-    """Return the values by which rows are compared, NaN if missing, which is NULL to DuckDB."""
-    values: FloatArray = np.ma.getdata(key).astype(np.float64)
-    return np.where(np.ma.getmaskarray(key), np.nan, values) if np.ma.is_masked(key) else values
 
 
 def _check_new_names(new: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -22,15 +22,12 @@ HASH_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 def assign_folds(
     columns: Sequence[AnyArray], strata: FloatArray, folds: int, seed: int, tie_breakers: Sequence[FloatArray] = ()
 ) -> IntArray:
-    """Assign rows to folds by their content.
+    """Assign rows to folds by their content; ``tie_breakers`` (outcome and weight) order rows with identical columns.
 
     Up to ten rows that are identical in all columns stay together, so that a copy is never evaluated by a model fitted on
-    its original; more are assigned one by one, at random. Every fold has its share of each stratum, and so has every run
-    of consecutive folds: the first 200 of 1,000 folds have a fifth of each stratum, however few its rows. That holds for
-    all rows together and not for identical rows: if each fold had its share of their events, random fluctuations in one
-    fold would be confirmed by all the others.
-
-    ``strata`` is the outcome of a binary task; ``tie_breakers`` (outcome and weight) order rows with identical columns.
+    its original; more are assigned one by one, at random. Every run of consecutive folds has its share of each stratum,
+    the outcome of a binary task. That holds for all rows together and not for identical rows: if each fold had its share of
+    their events, random fluctuations in one fold would be confirmed by all the others.
     """
     keys = _hash(columns, seed)
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
@@ -55,11 +52,9 @@ def assign_folds(
 def assign_folds_by_hash(
     columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], folds: int, seed: int
 ) -> IntArray:
-    """Assign the rows of one partition to folds by their content, without knowing the other partitions.
+    """Assign the rows of one partition to folds as `assign_folds` does, without knowing the other partitions.
 
-    As in `assign_folds`, up to ten identical rows stay together and more are assigned one by one. Rows with unique content
-    have the same fold in whatever partition they are. Folds have their share of rows and events only on average, which is
-    close enough for the many rows that this is meant for.
+    Rows with unique content have the same fold in every partition. Folds have their share of rows and events on average.
     """
     keys = _hash(columns, seed)
     order = np.lexsort((*tie_breakers[::-1], keys))
@@ -74,10 +69,7 @@ def assign_folds_by_hash(
 
 
 def random_row_keys(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> UInt64Array:
-    """Return a pseudo-random number per row, by its content: the rows with the smallest numbers are a random sample.
-
-    Rows with unique content have the same number in whatever partition they are.
-    """
+    """Return a pseudo-random number per row, by its content; for unique content it is the same in every partition."""
     keys = _hash(columns, seed)
     order = np.lexsort((*tie_breakers[::-1], keys))
     rank, size = _runs(keys[order])
@@ -95,11 +87,10 @@ def digest_rows(columns: Sequence[AnyArray], more_columns: Sequence[FloatArray] 
 
 
 def shuffle_rows(columns: Sequence[AnyArray], tie_breakers: Sequence[FloatArray], seed: int) -> tuple[IntArray, BoolArray]:
-    """Return a random order of the rows that does not depend on the order they are in, and where it may be split.
+    """Return a random order of the rows that does not depend on their given order, and before which it may be split.
 
-    Up to ten rows that are identical in all columns stay together: the second array is true at positions that a split may
-    precede. The order is independent of the outcomes, which are among the tie breakers of identical rows: if each side of a
-    split had its share of the events, too many before the split would imply too many after it.
+    Up to ten rows that are identical in all columns stay together. The order is independent of the outcomes: if each side
+    of a split had its share of the events, too many before the split would imply too many after it.
     """
     keys = _hash(columns, seed) if len(columns) else np.zeros(len(tie_breakers[0]), np.uint64)
     by_content = np.lexsort((*tie_breakers[::-1], keys))

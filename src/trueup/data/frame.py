@@ -6,7 +6,7 @@ The only importer of narwhals. Code behind `read` can trust its input; nothing i
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from trueup.data.columns import (
     UNSUPPORTED_HINT,
     ColumnSource,
     RawColumn,
+    as_tuple,
     check_unique_names,
     days_of,
     encode_texts,
@@ -81,12 +82,8 @@ def read(
         checks.warn_hard_predictions(labels[0])
     w = checks.check_weight(w_raw, w_name, position)
     keep, counts = checks.rows_to_keep(y, w, y_name, unlabelled, position)
-    if features is None:
-        chosen = tuple(key for key in source.keys if key not in {*keys, y_key, w_key})
-    else:
-        chosen = source.find_all(_as_keys(features, source), "feature")
-        checks.check_not_outcome(chosen, y_key, source)
-    described, columns, left_out = _features(source, chosen, categorical, keep, schema)
+    chosen = choose_features(source, features, keys, y_key, w_key)
+    described, columns, left_out = _read_features(source, chosen, categorical, keep, schema)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
@@ -142,7 +139,21 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
     return Table(schema, columns, prediction)
 
 
-def _features(
+def choose_features(
+    source: ColumnSource, features: Any, scores: Sequence[Hashable], outcome: Hashable | None, weight: Hashable | None
+) -> tuple[Hashable, ...]:
+    """Return the keys of the features, by default of all columns without a role; raise if the outcome is one of them."""
+    if features is None:
+        return tuple(key for key in source.keys if key not in {*scores, outcome, weight})
+    chosen = source.find_all(_as_keys(features, source), "feature")
+    if outcome is not None and outcome in chosen:
+        raise ColumnError(
+            f"column {source.label(outcome)!r} is identical to the outcome: it is the outcome", hint="leave it out"
+        )
+    return chosen
+
+
+def _read_features(
     source: ColumnSource,
     chosen: Sequence[Hashable],
     categorical: Sequence[Hashable] | Hashable,
@@ -157,24 +168,20 @@ def _features(
         name, raw = source.label(key), source.fetch(key)
         if name in known:
             feature, column = known[name], _read_known_feature(raw, keep, known[name])
-        else:
-            feature, column = _read_feature(name, raw, keep, as_categories=key in as_categories)
-            if feature.levels and (reason := checks.identifier_reason(name, len(feature.levels), int((column >= 0).sum()))):
+        elif raw.kind in ("text", "flag") or key in as_categories:
+            coded = raw.categories()
+            if keep is not None:
+                coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
+            feature, column = Feature(name, "categorical", coded.levels), coded.codes
+            if reason := checks.identifier_reason(name, len(coded.levels), int((coded.codes >= 0).sum())):
                 left_out[name] = reason
                 continue
+        else:
+            feature, column = Feature(name, "date" if raw.kind == "date" else "numeric"), raw.codes_or_values
+            column = column if keep is None else column[keep]
         described.append(feature)
         columns[name] = column
     return described, columns, left_out
-
-
-def _read_feature(name: str, raw: RawColumn, keep: IntArray | None, *, as_categories: bool) -> tuple[Feature, AnyArray]:
-    if raw.kind not in ("text", "flag") and not as_categories:
-        values = raw.codes_or_values
-        return Feature(name, "date" if raw.kind == "date" else "numeric"), values if keep is None else values[keep]
-    coded = raw.categories()
-    if keep is not None:
-        coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
-    return Feature(name, "categorical", coded.levels), coded.codes
 
 
 def _read_known_feature(raw: RawColumn, keep: IntArray | None, feature: Feature) -> AnyArray:
@@ -193,11 +200,6 @@ def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tupl
     if isinstance(names, tuple) and names in source.keys:
         return (names,)
     return as_tuple(names)
-
-
-def as_tuple(names: Any) -> tuple[Any, ...]:
-    """Return one name or several as a tuple."""
-    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, (str, bytes)) else (names,)
 
 
 def open_source(data: Any) -> ColumnSource:
@@ -234,7 +236,10 @@ def _role(
         key = source.find(given, role)
         raw = source.fetch(key)
         return key, raw if position is None else untyped_if_missing(raw)
-    raw = _from_anything(given, role)
+    try:
+        raw = _from_series(nw.from_native(given, series_only=True), role)
+    except TypeError:
+        raw = from_array(given, role)
     if len(raw) != source.rows:
         raise ColumnError(
             f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value per row"
@@ -248,46 +253,32 @@ def _scores(
     """Return the keys of the prediction columns (none if values were passed), their labels, and the scores."""
     if prediction is NO_PREDICTION:
         return (), (), np.zeros(source.rows)
-    if prediction is None:
-        if not source.by_position:
-            raise ArgumentError(
-                "no prediction column was named", hint="name it, as {prediction}", settings={"prediction": "p"}
+    keys: tuple[Hashable, ...] = ()
+    if hasattr(prediction, "__array__"):
+        values = np.asarray(prediction)
+        if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
+            raise ColumnError(
+                f"the prediction has shape {values.shape} and the data {source.rows} rows", hint="pass one value per row"
             )
-        prediction = 0
-    if isinstance(prediction, np.ndarray) or hasattr(prediction, "__array__"):
-        return (), *_given_scores(source, prediction)
-    keys = source.find_all(_as_keys(prediction, source), "prediction")
+        is_matrix, columns = values.ndim == 2, values.reshape(source.rows, -1).T
+        labels = tuple(str(index) for index in range(len(columns))) if is_matrix else ("prediction",)
+        raws = [from_array(column, label) for column, label in zip(columns, labels, strict=True)]
+    else:
+        keys = find_scores(source, prediction)
+        labels = tuple(source.label(key) for key in keys)
+        is_matrix, raws = len(keys) > 1, [source.fetch(key) for key in keys]
+    scores = [checks.as_numbers(raw, name, "prediction", position) for raw, name in zip(raws, labels, strict=True)]
+    return keys, labels, np.column_stack(scores) if is_matrix else scores[0]
+
+
+def find_scores(source: ColumnSource, prediction: Any) -> tuple[Hashable, ...]:
+    """Return the keys of the prediction columns, by default the first column of an array."""
+    if prediction is None and not source.by_position:
+        raise ArgumentError("no prediction column was named", hint="name it, as {prediction}", settings={"prediction": "p"})
+    keys = source.find_all(_as_keys(0 if prediction is None else prediction, source), "prediction")
     if not keys:
         raise ArgumentError("an empty list of prediction columns", hint="name one column, or one per class")
-    labels = tuple(source.label(key) for key in keys)
-    columns = [
-        checks.as_numbers(source.fetch(key), label, "prediction", position) for key, label in zip(keys, labels, strict=True)
-    ]
-    return keys, labels, columns[0] if len(columns) == 1 else np.column_stack(columns)
-
-
-def _given_scores(source: ColumnSource, prediction: Any) -> tuple[tuple[str, ...], FloatArray]:
-    """Return labels and values of scores that were passed as an array: one column, or one per class."""
-    values = np.asarray(prediction)
-    if values.ndim not in (1, 2) or len(values) != source.rows or values.shape[-1] == 0:
-        raise ColumnError(
-            f"the prediction has shape {values.shape} and the data {source.rows} rows", hint="pass one value per row"
-        )
-    columns = values.reshape(source.rows, -1).T if source.rows else values.reshape(-1, 0)
-    names = ("prediction",) if values.ndim == 1 else tuple(str(index) for index in range(len(columns)))
-    scores = [
-        checks.as_numbers(from_array(column, name), name, "prediction") for column, name in zip(columns, names, strict=True)
-    ]
-    return names, scores[0] if values.ndim == 1 else np.column_stack(scores)
-
-
-def _from_anything(values: Any, name: str) -> RawColumn:
-    if isinstance(values, (np.ndarray, list, tuple)):
-        return from_array(values, name)
-    try:
-        return _from_series(nw.from_native(values, series_only=True), name)
-    except TypeError:
-        return from_array(values, name)
+    return keys
 
 
 def _from_series(series: nw.Series[Any], name: str) -> RawColumn:

@@ -12,9 +12,9 @@ import numpy as np
 from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data.checks import RowPosition
-from trueup.data.columns import FLAG_LEVELS, ColumnSource, untyped_if_missing
+from trueup.data.columns import FLAG_LEVELS, ColumnSource, as_tuple, untyped_if_missing
 from trueup.data.folds import random_row_keys
-from trueup.data.frame import NO_PREDICTION, as_tuple, open_source
+from trueup.data.frame import NO_PREDICTION, choose_features, find_scores, open_source
 from trueup.data.schema import Feature, Schema, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
@@ -73,10 +73,13 @@ def assign_roles(
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = ColumnSource.of_names(names)
-    scores = () if prediction is NO_PREDICTION else _find_scores(source, prediction)
+    scores: tuple[str, ...] = ()
+    if prediction is not NO_PREDICTION:
+        given = None if prediction is None else [_check_name(name, "prediction") for name in as_tuple(prediction)]
+        scores = tuple(map(str, find_scores(source, given)))
     y, w = (
-        None if given is None else str(source.find(_check_name(given, role), role))
-        for given, role in ((outcome, "outcome"), (weight, "weight"))
+        None if name is None else str(source.find(_check_name(name, role), role))
+        for name, role in ((outcome, "outcome"), (weight, "weight"))
     )
     checks.check_distinct_roles({"outcome": y, "weight": w}, scores, source)
     resolved_task = checks.resolve_task(task, several=len(scores) > 1)
@@ -85,22 +88,9 @@ def assign_roles(
     elif classes is not None:
         checks.check_outcome(None, None, resolved_task, scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
-    if features is None:
-        chosen: tuple[Any, ...] = tuple(name for name in names if name not in {*scores, y, w})
-    else:
-        chosen = source.find_all(as_tuple(features), "feature")
-        checks.check_not_outcome(chosen, y, source)
+    chosen = tuple(map(str, choose_features(source, features, scores, y, w)))
     class_tuple = None if classes is None else tuple(classes)
     return Roles(y, scores, w, chosen, frozenset(map(str, as_categories)), resolved_task, unlabelled, class_tuple)
-
-
-def _find_scores(source: ColumnSource, prediction: Any) -> tuple[str, ...]:
-    if prediction is None:
-        raise ArgumentError("no prediction column was named", hint="name it, as {prediction}", settings={"prediction": "p"})
-    scores = source.find_all([_check_name(name, "prediction") for name in as_tuple(prediction)], "prediction")
-    if not scores:
-        raise ArgumentError("an empty list of prediction columns", hint="name one column, or one per class")
-    return tuple(map(str, scores))
 
 
 def _check_name(given: Any, role: str) -> str:
@@ -145,15 +135,11 @@ class DistinctLevels:
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What some partitions show of one column.
+    """What some partitions show of one column."""
 
-    ``kind`` is that of the rows that have a value, ``empty_kind`` the declared type if no row has one (None without rows).
-    ``partition`` is the number of the partition that they come from.
-    """
-
-    kind: ValueKind | None
-    empty_kind: ValueKind | None
-    partition: int
+    kind: ValueKind | None  # of the rows that have a value
+    empty_kind: ValueKind | None  # the declared type if no row has a value; None without rows
+    partition: int  # the number of the partition that the kind comes from
     levels: DistinctLevels = DistinctLevels(frozenset())
     known: int = 0
     has_missing: bool = False
@@ -165,7 +151,7 @@ class ColumnProfile:
         kept_missing = missing if keep is None else missing[keep]
         known, has_missing = int((~kept_missing).sum()), bool(kept_missing.any())
         if missing.all():
-            return cls(None, raw.kind, partition, has_missing=has_missing)
+            return cls(None, raw.kind if len(raw) else None, partition, has_missing=has_missing)
         if raw.kind not in ("text", "flag") and name not in roles.categorical:
             return cls(raw.kind, raw.kind, partition, known=known, has_missing=has_missing)
         coded = raw.categories()
@@ -232,20 +218,16 @@ class RowSample:
 
 @dataclass(frozen=True, eq=False)
 class TableProfile:
-    """What some partitions show of the columns; profiles add up, in any order.
-
-    ``outcomes`` are those of several classes. ``has_weight`` tells whether some weight is positive, ``discrete_outcomes``
-    whether every outcome is 0 or 1, or a class.
-    """
+    """What some partitions show of the columns; profiles add up, in any order."""
 
     partitions: Mapping[int, PartitionProfile]
     columns: Mapping[str, ColumnProfile]
     sample: RowSample
-    outcomes: frozenset[str] = frozenset()
+    outcomes: frozenset[str] = frozenset()  # of several classes
     unlabelled: int = 0
     weightless: int = 0
-    has_weight: bool = False
-    discrete_outcomes: bool = True
+    has_weight: bool = False  # whether some weight is positive
+    discrete_outcomes: bool = True  # whether every outcome is 0 or 1, or a class
 
     @property
     def rows(self) -> int:
@@ -270,8 +252,6 @@ class TableProfile:
     def of(cls, frame: Any, partition: int, roles: Roles) -> TableProfile:
         """Profile one partition: a frame that `trueup.data.frame.read` accepts."""
         source = open_source(frame)
-        if not source.rows:
-            return cls._empty(partition, roles)
         position = RowPosition(0, partition)
         scores = {}
         for name in roles.prediction:
@@ -294,19 +274,18 @@ class TableProfile:
         columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
         kept_scores = {name: column[rows] for name, column in scores.items()} if len(rows) else {}
         ends = (tuple(float(end(column)) for column in kept_scores.values()) for end in (np.min, np.max))
+        # The sample has numbers, dates and scores, of rows that are drawn by their place in the partition.
+        places = [np.full(source.rows, float(partition)), np.arange(source.rows, dtype=np.float64)]
+        keys = random_row_keys(places, [], 0)[rows]
+        drawn = np.argsort(keys)[: roles.sample_rows]
+        numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
+        numbers |= {name: np.full(source.rows, np.nan) for name, column in columns.items() if column.kind is None}
+        values = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
             {partition: PartitionProfile(source.rows, len(rows), *ends)}, columns,
-            _sample_rows(partition, source.rows, rows, raws, columns, scores, roles.sample_rows), frozenset(outcomes),
+            RowSample(keys[drawn], values, roles.sample_rows), frozenset(outcomes),
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
-
-    @classmethod
-    def _empty(cls, partition: int, roles: Roles) -> TableProfile:
-        """Return the profile of a partition without rows, which agrees with every other."""
-        names = (*roles.features, *roles.prediction)
-        sample = RowSample(np.empty(0, np.uint64), {name: np.empty(0) for name in names}, roles.sample_rows)
-        columns = {name: ColumnProfile(None, None, partition) for name in roles.features}
-        return cls({partition: PartitionProfile(0, 0)}, columns, sample)
 
     def describe(self, roles: Roles) -> tuple[Schema, dict[str, str]]:
         """Return the schema of all rows, and the columns left out and why; raise and warn as `read` does."""
@@ -326,21 +305,3 @@ class TableProfile:
             else:
                 features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))
         return Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes), left_out
-
-
-def _sample_rows(
-    partition: int,
-    count: int,
-    rows: IntArray,
-    raws: Mapping[str, RawColumn],
-    columns: Mapping[str, ColumnProfile],
-    scores: Mapping[str, FloatArray],
-    size: int,
-) -> RowSample:
-    """Draw a sample of numbers, dates and scores from the rows that are kept, by their place in the partition."""
-    keys = random_row_keys([np.full(count, float(partition)), np.arange(count, dtype=np.float64)], [], 0)[rows]
-    chosen = np.argsort(keys)[:size]
-    numbers = {name: raw.codes_or_values for name, raw in raws.items() if columns[name].kind in ("number", "date")}
-    numbers |= {name: np.full(count, np.nan) for name, column in columns.items() if column.kind is None}
-    values = {name: column[rows[chosen]] for name, column in {**numbers, **scores}.items()}
-    return RowSample(keys[chosen], values, size)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.checks import LOGIT_HINT, MAX_VALUE, check_kind
-from trueup.data.columns import from_array, recode
+from trueup.data.columns import as_float, from_array, recode
 from trueup.errors import DataError
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def encoder(feature: Feature) -> Callable[[Any], float]:
-    """Return a function from a value of a feature to its number or code; missing is NaN or -1.
-
-    Floats, integers, texts and None take a short path; anything else is read as a column of one row.
-    """
+    """Return a function from a value of a feature to its number or code; missing is NaN or -1."""
     codes = {level: float(code) for code, level in enumerate(feature.levels)}
 
     def encode_text(value: Any) -> float:
@@ -32,12 +29,7 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
     def encode_number(value: Any) -> float:
         if isinstance(value, float):  # includes np.float64
             return value
-        if type(value) is not int:
-            return math.nan if value is None else _encode_as_column(value, feature)
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
+        return as_float(value) if type(value) is int else encode_date(value)
 
     def encode_date(value: Any) -> float:
         return math.nan if value is None else _encode_as_column(value, feature)
@@ -46,6 +38,7 @@ def encoder(feature: Feature) -> Callable[[Any], float]:
 
 
 def _encode_as_column(value: Any, feature: Feature) -> float:
+    """Read a value that is not None, a text, a float or an integer as a column of one row."""
     raw = from_array([value], feature.name)
     if raw.missing()[0]:
         return -1.0 if feature.kind == "categorical" else math.nan

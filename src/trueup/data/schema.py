@@ -22,15 +22,11 @@ def sort_levels(levels: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Feature:
-    """A column without a role.
-
-    ``levels`` is the vocabulary of a categorical column, in the order of its codes; empty for the other kinds. Dates are
-    stored as days since 1970-01-01.
-    """
+    """A column without a role."""
 
     name: str
-    kind: Kind
-    levels: tuple[str, ...] = ()
+    kind: Kind  # dates are stored as days since 1970-01-01
+    levels: tuple[str, ...] = ()  # of a categorical column, in the order of its codes
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,7 @@ class SegmentColumn:
 
 
 def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int | dict[str, Any]:
-    """Return the bins by column name; raise if a column does not exist. A column of an array may be named by position.
-
-    The key ``...`` stands for every other numeric column; so does a number instead of a mapping.
-    """
+    """Return the bins by column name, ``...`` for every other numeric column; raise if a column does not exist."""
     if not isinstance(bins, Mapping):
         return check_bin_count("bins", bins)
     checked: dict[Any, Any] = {}
@@ -40,7 +37,7 @@ def check_bins(columns: Collection[str], bins: int | Mapping[Any, Any]) -> int |
         if key is ...:
             checked[key] = check_bin_count("bins[...]", choice)
             continue
-        name = next((name for name in (key, str(key), f"x{key}") if name in columns), None)
+        name = next((name for name in (key, str(key), f"x{key}") if name in columns), None)  # x0 is the first of an array
         if name is None:
             raise ColumnError(
                 f"bins are given for column {key!r}, which is not among the segment columns",
@@ -66,10 +63,7 @@ def segment_column(table: Table, feature: Feature, bins: int | Mapping[str, Any]
 def check_segments(
     table: Table, segments: Mapping[str, Any] | None, rows: int, taken: Collection[str]
 ) -> dict[str, BoolArray]:
-    """Return the user's own segments, of the rows that were kept.
-
-    Raise unless they are boolean arrays with one entry per row of the input, and have names that are not taken.
-    """
+    """Return the user's own segments, boolean arrays with one entry per row of the input, of the rows that were kept."""
     if segments is not None and not isinstance(segments, Mapping):
         raise ArgumentError(
             f"segments must be a dict of names and boolean arrays; got {type(segments).__name__}",

@@ -20,8 +20,6 @@ from trueup.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from trueup._types import AnyArray, BoolArray, FloatArray
 
 __all__ = ["CLICKS_SHIFTS", "LENDING_SHIFTS", "Shift", "clicks", "lending", "population"]
@@ -128,20 +126,13 @@ class _Levels(NamedTuple):
     tail: float
     effect: float
 
-    @property
-    def ranks(self) -> FloatArray:
-        return np.arange(1.0, len(self.names.split()) + 1)
-
-    def draw(self, uniform: FloatArray) -> NDArray[np.intp]:
-        edges = np.cumsum(self.ranks**-self.tail)
-        return np.searchsorted(edges[:-1] / edges[-1], uniform, side="right")
-
-    def texts(self, codes: NDArray[np.intp]) -> AnyArray:
-        return np.array(self.names.split())[codes]
-
-    def effects(self, codes: NDArray[np.intp]) -> FloatArray:
-        """Return the effect of the level of each row: fixed by its rank, so that all seeds have the same population."""
-        return (self.effect * (2 * (self.ranks * GOLDEN_RATIO % 1) - 1))[codes]
+    def draw(self, uniform: FloatArray) -> tuple[AnyArray, FloatArray]:
+        """Return the level of each row and its effect: fixed by its rank, so that all seeds have the same population."""
+        names = np.array(self.names.split())
+        ranks = np.arange(1.0, len(names) + 1)
+        edges = np.cumsum(ranks**-self.tail)
+        codes = np.searchsorted(edges[:-1] / edges[-1], uniform, side="right")
+        return names[codes], (self.effect * (2 * (ranks * GOLDEN_RATIO % 1) - 1))[codes]
 
 
 REGION = _Levels("capital north harbour valley south lakes east hills west plains border islands", 0.6, 0.5)
@@ -179,22 +170,23 @@ def lending(n: int = 20_000, seed: int = 0, *, calibrated: bool = False) -> dict
     (['prediction', 'outcome', 'truth'], 0.08)
     """
     uniform, normal = _draw(n, seed, uniforms=9, normals=2)
-    region, product, employment = REGION.draw(uniform[0]), PRODUCT.draw(uniform[1]), EMPLOYMENT.draw(uniform[2])
+    region, region_effect = REGION.draw(uniform[0])
+    product, product_effect = PRODUCT.draw(uniform[1])
+    employment, employment_effect = EMPLOYMENT.draw(uniform[2])
     age = np.floor(18 + 60 * uniform[3] ** 1.3)
     log_income = 0.45 * normal[0] - 0.0004 * (age - 48) ** 2
     term = 12 + 12 * (6 * uniform[4]).astype(np.int64)
     columns = {
-        "region": REGION.texts(region),
-        "product": PRODUCT.texts(product),
-        "employment": EMPLOYMENT.texts(employment).astype(object),
+        "region": region,
+        "product": product,
+        "employment": np.where(uniform[5] < 0.04, np.array(None), employment.astype(object)),
         "age": age,
         "income": np.where(uniform[6] < 0.06, np.nan, np.round(2_400 * np.exp(log_income), -1)),
         "term": term,
         "opened": np.datetime64("2022-01-01") + (1096 * uniform[7]).astype(np.int64),
     }
-    columns["employment"][uniform[5] < 0.04] = None
     # Missing values still have an effect: that of an unknown income is the effect of the income.
-    logit_offset = REGION.effects(region) + PRODUCT.effects(product) + EMPLOYMENT.effects(employment)
+    logit_offset = region_effect + product_effect + employment_effect
     logit_offset += -0.6 * log_income - 0.015 * (age - 40) + 0.008 * (term - 36) + 0.6 * normal[1]
     shifts, slope = ((), 1.0) if calibrated else (LENDING_SHIFTS, LENDING_SLOPE)
     return _assemble(columns, logit_offset, uniform[8], prevalence=0.08, shifts=shifts, slope=slope)
@@ -223,23 +215,25 @@ def clicks(n: int = 50_000, seed: int = 0, *, calibrated: bool = False) -> dict[
     True
     """
     uniform, normal = _draw(n, seed, uniforms=9, normals=1)
-    country, device = COUNTRY.draw(uniform[0]), DEVICE.draw(uniform[1])
-    browser, ad_format = BROWSER.draw(uniform[2]), AD_FORMAT.draw(uniform[3])
+    country, country_effect = COUNTRY.draw(uniform[0])
+    device, device_effect = DEVICE.draw(uniform[1])
+    browser, browser_effect = BROWSER.draw(uniform[2])
+    ad_format, ad_format_effect = AD_FORMAT.draw(uniform[3])
     traffic = np.cumsum(1 + 0.5 * np.cos((np.arange(24) - 20) * np.pi / 12))  # highest at eight in the evening
     hour = np.searchsorted(traffic[:-1] / traffic[-1], uniform[4], side="right")
     user_age = np.floor(13 + 62 * uniform[5] ** 1.5)
     slot = 1 + (8 * uniform[7] ** 1.5).astype(np.int64)
     columns = {
-        "country": COUNTRY.texts(country),
-        "device": DEVICE.texts(device),
-        "browser": BROWSER.texts(browser),
-        "ad_format": AD_FORMAT.texts(ad_format),
+        "country": country,
+        "device": device,
+        "browser": browser,
+        "ad_format": ad_format,
         "hour": hour,
         "user_age": np.where(uniform[6] < 0.15, np.nan, user_age),
         "slot": slot,
     }
-    logit_offset = COUNTRY.effects(country) + DEVICE.effects(device) + BROWSER.effects(browser)
-    logit_offset += AD_FORMAT.effects(ad_format) - 0.1 * slot - 0.01 * (user_age - 35) + 0.5 * normal[0]
+    logit_offset = country_effect + device_effect + browser_effect
+    logit_offset += ad_format_effect - 0.1 * slot - 0.01 * (user_age - 35) + 0.5 * normal[0]
     shifts, slope = ((), 1.0) if calibrated else (CLICKS_SHIFTS, CLICKS_SLOPE)
     return _assemble(columns, logit_offset, uniform[8], prevalence=0.02, shifts=shifts, slope=slope)
 
@@ -302,9 +296,8 @@ def population(
     columns: dict[str, AnyArray] = {}
     for index, count in enumerate(levels):
         column = _Levels(" ".join(f"c{index}_{level}" for level in range(count)), 1.0, 0.8)
-        codes = column.draw(uniform[index])
-        columns[f"c{index}"] = column.texts(codes)
-        logit_offset += column.effects(codes)
+        columns[f"c{index}"], effect = column.draw(uniform[index])
+        logit_offset += effect
     for index in range(numeric):
         columns[f"x{index}"] = normal[index]
         logit_offset += 0.5 * normal[index]

@@ -45,7 +45,9 @@ class TableSpill:
 
     def add(self, table: Table) -> None:
         """Append the rows of a Table."""
-        arrays = _named_arrays(table)
+        every = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
+        every |= {f"column{index}": table.columns[feature.name] for index, feature in enumerate(table.schema.features)}
+        arrays = {name: array for name, array in every.items() if array is not None}
         dtypes = {name: (array.dtype.str, array.shape[1] if array.ndim > 1 else 0) for name, array in arrays.items()}
         self._check_same_columns(table.schema, dtypes)
         try:
@@ -77,11 +79,7 @@ class TableSpill:
         other.close()
 
     def table(self) -> Table:
-        """Map all rows as one Table.
-
-        Writing to its arrays does not change the files. The arrays are not read-only, since numba would compile every
-        kernel again for read-only arrays.
-        """
+        """Map all rows as one Table; writing to its arrays does not change the files."""
         assert self.schema is not None
         arrays = {name: self._map(name) for name in self.dtypes}
         columns = {feature.name: arrays[f"column{index}"] for index, feature in enumerate(self.schema.features)}
@@ -116,6 +114,7 @@ class TableSpill:
         shape = (sum(self.sizes), width) if width else (sum(self.sizes),)
         if not shape[0]:
             return np.empty(shape, dtype)
+        # Copied on write and not read-only: numba would compile every kernel again for read-only arrays.
         return np.asarray(np.memmap(self.directory / name, dtype, "c", shape=shape))
 
     def _write_error(self, error: OSError) -> FileError:
@@ -125,9 +124,3 @@ class TableSpill:
             hint=self.hint,
             settings=self.settings,
         )
-
-
-def _named_arrays(table: Table) -> dict[str, AnyArray]:
-    arrays = {"prediction": table.prediction, "outcome": table.outcome, "weight": table.weight}
-    arrays |= {f"column{index}": table.columns[feature.name] for index, feature in enumerate(table.schema.features)}
-    return {name: array for name, array in arrays.items() if array is not None}

@@ -1,14 +1,9 @@
-"""Parquet, CSV and JSON files, and SQL, into NumPy columns. The only importer of duckdb.
+"""Parquet, CSV and JSON files, and SQL, into NumPy columns, in the order of the rows. The only importer of duckdb.
 
-Rows keep the order of the file. Only local files are read, and DuckDB is prevented from downloading anything.
-
-Columns of bytes, lists, structures, times of day and intervals, and the row index that pandas writes into Parquet, are
-left out; naming one is an error, unless it is to be read as text. Files in which a name appears twice, ignoring case, are
-rejected: SQL could not distinguish the columns.
-
-In CSV and JSON a column has the type that all its values have, not only the first thousands: numbers; dates, if each is
-written as 2024-01-31 or 2024-01-31 09:30:00 (a time zone is dropped, the clock time kept); true and false in CSV; or else
-texts. Times with a zone in Parquet and SQL are converted to UTC.
+Columns of types other than numbers, booleans, texts and dates, and the row index that pandas writes into Parquet, are left
+out; naming one is an error, unless it is to be read as text. In CSV and JSON a column has the type that all its values
+have: numbers; dates, if each is written as 2024-01-31 or 2024-01-31 09:30:00 (a time zone is dropped, the clock time kept);
+true and false in CSV; or else texts. Times with a zone in Parquet and SQL are converted to UTC.
 """
 
 # ruff: noqa: S608  Columns are called c0, r0, ... in SQL, and texts of a user or a file go through quote.
@@ -25,7 +20,7 @@ import duckdb
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.data.columns import CodedColumn, ColumnSource
+from trueup.data.columns import CodedColumn, ColumnSource, as_tuple
 from trueup.data.paths import HINTS, Files, find_files, find_uneven_line, fold_case, is_gzipped
 from trueup.data.schema import sort_levels
 from trueup.errors import ArgumentError, ColumnError, FileError
@@ -86,24 +81,19 @@ def read_files(
 ) -> dict[str, AnyArray | CodedColumn]:
     """Read files, or the result of a query, as a dict of columns that `trueup.data.frame.read` accepts.
 
-    ``paths`` are Parquet (.parquet, .pq), CSV (.csv, .tsv, .txt) or JSON (.json, .jsonl, .ndjson), the last two also with
-    .gz. A pattern such as "data/*.parquet" reads the matching files in the order of their names; a path that exists is
-    never taken for a pattern. Several files are concatenated, with columns matched by name; each must have every column
-    that is read (JSON records may lack some). ``sql`` is a query in DuckDB's SQL, run once; the files of ``paths`` are its
-    table ``data``. Columns in ``text`` are read as text whatever they look like: 01234 in CSV is kept as it is.
-
-    Columns with missing values are masked arrays; texts are codes into sorted levels. In CSV an empty field, NA, N/A, NaN,
-    nan, null and NULL are missing, quoted or not; to keep the NA of Namibia, query the file:
-    ``sql="FROM read_csv('f.csv', nullstr = '')"``.
+    Several files, or those of a pattern, are concatenated, with columns matched by name; each must have every column that
+    is read (JSON records may lack some). ``sql`` is a query in DuckDB's SQL, run once; the files of ``paths`` are its table
+    ``data``. Columns in ``text`` are read as text whatever they look like: 01234 in CSV is kept as it is. Columns with
+    missing values are masked arrays; texts are codes into sorted levels.
     """
-    as_text = as_names(text)
+    as_text, chosen = as_tuple(text), None if columns is None else as_tuple(columns)
     with connect(threads) as con:
         rows = open_rows(con, paths, sql, as_text)
-        values, texts = select_columns(rows, None if columns is None else as_names(columns), as_text)
+        values, texts = select_columns(rows, chosen, as_text)
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
             arrays = fetch(con, rows, values, texts)
-        return {name: arrays[name] for name in (rows.names if columns is None else as_names(columns)) if name in arrays}
+        return {name: arrays[name] for name in (rows.names if chosen is None else chosen) if name in arrays}
 
 
 def column_names(paths: Sequence[str | Path] | str | Path | None = None, sql: str | None = None) -> list[str]:
@@ -135,11 +125,6 @@ class SqlRows(NamedTuple):
 
 def _base_type(declared: str) -> str:
     return "LIST" if declared.endswith("]") else declared.split("(")[0].strip('"')
-
-
-def as_names(names: Sequence[str] | str) -> tuple[str, ...]:
-    """Return one name or several as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def quote(value: str, mark: str = "'") -> str:
@@ -231,7 +216,7 @@ def duckdb_errors(files: Files | None, action: str | None = None) -> Iterator[No
 def open_rows(
     con: Connection, paths: Any, sql: str | None, as_text: Sequence[str], *, names_only: bool = False, role: str = "text"
 ) -> SqlRows:
-    """Return the rows of files or of a query, with the names and types of their columns."""
+    """Return the rows of files or of the last statement of a query, with the names and types of their columns."""
     if paths is None and sql is None:
         raise ArgumentError("neither a file nor a query was given", hint="pass paths, sql or both")
     opened: list[SqlRows] = []
@@ -241,7 +226,18 @@ def open_rows(
             opened.append(describe_files(con, files, as_text, names_only=names_only and sql is None))
     if sql is not None:
         with duckdb_errors(None):
-            opened.append(_query(con, sql, *opened))
+            sql.encode()  # as in quote
+            statements = con.extract_statements(sql)
+            if not statements:
+                raise FileError("the query is empty", hint=HINTS["sql"])
+            if opened:
+                con.execute(f"CREATE TEMP VIEW data AS FROM {opened[0].source}")
+            for statement in statements[:-1]:
+                con.execute(statement)
+            last = LAST_SEMICOLON.sub("", statements[-1].query)
+            names, types = describe(con, last)
+            find_names(names, (), "data")  # raises if a name appears twice
+            opened.append(SqlRows(f"(\n{last}\n)", names, types))
     find_names(dict.fromkeys(name for rows in opened for name in rows.names), as_text, role)
     return opened[-1]
 
@@ -325,22 +321,6 @@ def _check_duplicate_names(con: Connection, files: Files, names: tuple[str, ...]
             raise ColumnError(f"column name {stem!r} appears more than once in {files}", hint=HINTS["duplicate"])
 
 
-def _query(con: Connection, sql: str, data: SqlRows | None = None) -> SqlRows:
-    """Run all statements but the last, whose result are the rows."""
-    sql.encode()  # as in quote
-    statements = con.extract_statements(sql)
-    if not statements:
-        raise FileError("the query is empty", hint=HINTS["sql"])
-    if data is not None:
-        con.execute(f"CREATE TEMP VIEW data AS FROM {data.source}")
-    for statement in statements[:-1]:
-        con.execute(statement)
-    last = LAST_SEMICOLON.sub("", statements[-1].query)
-    names, types = describe(con, last)
-    find_names(names, (), "data")  # raises if a name appears twice
-    return SqlRows(f"(\n{last}\n)", names, types)
-
-
 def list_columns(columns: Iterable[str], prefix: str) -> str:
     """Return SQL that names expressions by a prefix and their number."""
     return ", ".join(f"{sql} AS {prefix}{index}" for index, sql in enumerate(columns))
@@ -388,20 +368,12 @@ def create_vocabulary(con: Connection, index: int, source: str) -> tuple[str, ..
 def store_vocabulary(con: Connection, index: int, levels: Sequence[str]) -> None:
     """Create the table words<index> with the code of each of the given levels."""
     con.execute(f"CREATE OR REPLACE TEMP TABLE words{index} (word VARCHAR, code INTEGER)")
-    known = [(word, code) for code, word in enumerate(levels) if _is_unicode(word)]
+    known = [(word, code) for code, word in enumerate(levels) if word.encode(errors="ignore").decode() == word]  # Unicode
     if known:
         words, codes = zip(*known, strict=True)
         con.register("trueup_words", {"word": np.array(words, object), "code": np.array(codes, np.int32)})
         con.execute(f"INSERT INTO words{index} SELECT word, code FROM trueup_words")
         con.unregister("trueup_words")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeError:
-        return False
-    return True
 
 
 def fetch_encoded(

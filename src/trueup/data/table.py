@@ -16,37 +16,19 @@ if TYPE_CHECKING:
 class Table:
     """Rows in memory: all checks are done, and no frame library is involved any more.
 
-    Attributes
-    ----------
-    schema : Schema
-        What the columns mean.
-    columns : mapping of str to ndarray
-        The features. Numeric and date columns are float64 with NaN for missing (dates in days since 1970-01-01);
-        categorical ones are int32 codes into the vocabulary of the schema, -1 for missing or unseen.
-    prediction : ndarray of float64, shape (n,) or (n, k)
-    outcome : ndarray of float64, shape (n,), or None
-        For several classes the index of the class.
-    weight : ndarray of float64, shape (n,), or None
-        Positive: rows of weight 0 were left out.
-    kept : ndarray of int64, or None
-        The indices of these rows in the input, if some were left out.
-    unlabelled : int
-        Number of rows left out because they have no outcome.
-    weightless : int
-        Number of rows left out because their weight is 0.
-    left_out : mapping of str to str
-        Columns that were left out of the features, and why.
+    Numeric and date features are float64 with NaN for missing (dates in days since 1970-01-01); categorical ones are int32
+    codes into the vocabulary of the schema, -1 for missing or unseen.
     """
 
     schema: Schema
-    columns: Mapping[str, AnyArray]
-    prediction: FloatArray
-    outcome: FloatArray | None = None
-    weight: FloatArray | None = None
-    kept: IntArray | None = None
-    unlabelled: int = 0
-    weightless: int = 0
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, AnyArray]  # the features
+    prediction: FloatArray  # one column, or one per class
+    outcome: FloatArray | None = None  # for several classes the index of the class
+    weight: FloatArray | None = None  # positive
+    kept: IntArray | None = None  # the indices of these rows in the input, if some were set aside
+    unlabelled: int = 0  # rows that were set aside because they have no outcome
+    weightless: int = 0  # rows that were set aside because their weight is 0
+    left_out: Mapping[str, str] = field(default_factory=dict)  # columns left out of the features, and why
 
     def __post_init__(self) -> None:
         lengths = {len(column) for column in (*self.columns.values(), self.outcome, self.weight) if column is not None}
