@@ -36,6 +36,7 @@ MIN_REAL_ROWS = 10  # below, the variance of a real outcome cannot be estimated
 MAX_CURVES = 1000
 CURVE_BINS = 10
 ROWS_PER_CURVE_BIN = 20
+LAST = -1
 MAX_DRAWN_NUMBERS = 8_000_000  # held for one batch of Monte-Carlo draws
 DRAW_STREAM = int.from_bytes(b"null", "big")
 
@@ -246,16 +247,15 @@ def _curves(rows: AuditRows, families: Sequence[SegmentFamily], order: IntArray,
         tally = family.take(which)
         bins = np.clip(tally.rows // ROWS_PER_CURVE_BIN, 1, CURVE_BINS).astype(np.int32)
         wanted.append((*_keys(family, which), tally.weight.copy(), bins))
-    offsets: list[dict[int, FloatArray]] = [{} for _ in families]
-    if not isinstance(rows, MemoryRows):
+    curves = _CurvePass(wanted, [{} for _ in families], rows.sequential)
+    if not rows.sequential:
         # A bin is found by the weight of all rows with lower scores: first the weights by partition, then the curves.
-        weights = rows.map_reduce(partial(_weights_by_partition, _CurvePass(wanted, offsets)), _merge)
-        for own, by_number in zip(offsets, weights, strict=True):
-            before: Any = 0.0
-            for number in sorted(by_number):
-                own[number] = before
-                before = before + by_number[number]
-    cells = rows.map_reduce(_CurvePass(wanted, offsets), np.add)
+        weights = rows.map_reduce(partial(_weights_by_partition, curves), _merge)
+        for offsets, by_number in zip(curves.offsets, weights, strict=True):
+            numbers = sorted(by_number)
+            totals = np.cumsum([by_number[number] for number in numbers], axis=0)
+            offsets.update(zip(numbers[1:], totals, strict=False))
+    cells = rows.map_reduce(curves, np.add)
     return curves_from_sums(
         np.concatenate(own_ranks).tolist(), np.concatenate(cells), alpha=settings.alpha, real=families[0].real
     )
@@ -266,17 +266,18 @@ class _CurvePass:
     """Sums the bins of curves: (segments, bins, 6) as `cumulative.curves` writes them.
 
     ``wanted`` has, per target, columns, codes, weight and number of bins of the segments; ``offsets`` the weight of their
-    rows in lower partitions.
+    rows in lower partitions, by partition, or up to the last one where partitions are read in order.
     """
 
     wanted: list[tuple[Int32Array, Int32Array, FloatArray, Int32Array]]
     offsets: list[dict[int, FloatArray]]
+    sequential: bool
 
     def __call__(self, partition: ScorePartition) -> FloatArray:
         columns, codes, weight, bins = self.wanted[partition.target]
-        cells = np.zeros((len(columns), CURVE_BINS, 6))
-        carried = np.tile([0.0, -1.0, 0.0], (len(columns), 1))
-        carried[:, 0] = self.offsets[partition.target].get(partition.number, 0.0)
+        offsets = self.offsets[partition.target]
+        cells, carried = np.zeros((len(columns), CURVE_BINS, 6)), np.tile([0.0, -1.0, 0.0], (len(columns), 1))
+        carried[:, 0] = offsets.get(LAST if self.sequential else partition.number, 0.0)
         for chunk in partition.chunks:
             rows, (order, start, first) = chunk.rows, chunk.index
             workers = Workers(chunk.threads)
@@ -286,6 +287,8 @@ class _CurvePass:
                 rows.step, rows.e, rows.p, rows.w, weight, bins, cells, carried,
             )  # fmt: skip
             workers.map(partial(_curve_share, shares, arguments), range(shares))
+        if self.sequential:
+            offsets[LAST] = carried[:, 0]
         return cells
 
 

@@ -116,6 +116,7 @@ class AuditRows(ABC):
     rows: int
     real: bool
     weighted: bool
+    sequential: bool = True  # whether partitions are read in ascending score order, in this process
     max_result_bytes: float = math.inf  # of one pass
     max_held_rows: float = math.inf  # whose scores may be held at once
 
@@ -354,7 +355,7 @@ def partition_by_score(
         partitions = encoder.first[-1] + len(encoder.edges[-1]) + 1
         facts, records = table.shuffle(encoder.with_summary, RowFacts.__add__, partitions)
         passes = itertools.count(1)
-        max_result_bytes, threads = MAX_RESULT_BYTES, 1
+        max_result_bytes, threads, sequential = MAX_RESULT_BYTES, 1, False
 
         def report_pass() -> None:
             if workers.progress is not None:
@@ -366,12 +367,13 @@ def partition_by_score(
         max_rows = max(table.memory_budget // (BYTES_PER_ROW + 12 * len(binners)), MIN_CHUNK_ROWS)
         encoder = RecordEncoder.of(table, binners, math.ceil(2 * table.rows / max_rows))
         facts, records = _spill(table, encoder, workers, stack)
-        max_result_bytes, threads, report_pass = table.memory_budget // 4, workers.threads, lambda: None
+        max_result_bytes, threads, sequential = table.memory_budget // 4, workers.threads, True
+        report_pass = lambda: None  # noqa: E731
     stack.enter_context(records)
     real = facts.schema.task == "regression"
     rows = partial(
         PartitionedRows, targets=target_labels(facts.schema), rows=facts.summary.rows, real=real,
-        weighted=facts.schema.weight is not None, max_result_bytes=max_result_bytes,
+        weighted=facts.schema.weight is not None, sequential=sequential, max_result_bytes=max_result_bytes,
         max_held_rows=min(MAX_HELD_ROWS, table.memory_budget // BYTES_PER_HELD_ROW), records=records,
         layout=RecordLayout(encoder.dtype, encoder.first, real, threads), report_pass=report_pass,
     )  # fmt: skip
