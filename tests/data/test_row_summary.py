@@ -38,11 +38,11 @@ def values(summary):
 
 def test_summaries_add_up_in_any_order(tables):
     full, partitions = tables
-    expected = RowSummary.of(full)
+    expected = RowSummary().include(full)
     assert (expected.rows, expected.unlabelled, expected.weightless) == (197, 1, 2)
     assert (expected.lowest, expected.highest, expected.hard) == (0.0, 1.0, False)
     assert (expected.copies.equal, set(expected.copies.pairs)) == ({"same"}, {"copy"})
-    summaries = [RowSummary.of(partition) for partition in partitions]
+    summaries = [RowSummary().include(partition) for partition in partitions]
     for total in (
         reduce(add, summaries),
         reduce(add, summaries[::-1]),

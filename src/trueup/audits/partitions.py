@@ -319,7 +319,7 @@ class RecordEncoder:
     def with_summary(self, table: Table, number: int) -> tuple[RowFacts, dict[int, bytes]]:
         """Return the same, with the facts that are checked."""
         facts, moved = self(table, number)
-        return replace(facts, summary=RowSummary.of(table)), moved
+        return replace(facts, summary=RowSummary().include(table)), moved
 
 
 def score_edges(sample: FloatArray, ranges: int) -> FloatArray:

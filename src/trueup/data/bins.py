@@ -220,8 +220,6 @@ def _format_period(period: int, unit: str) -> str:
         return str(1970 + period)
     if unit == "quarter":
         return f"{1970 + period // 4}Q{period % 4 + 1}"
-    if unit == "month":
-        return str(np.datetime64(period, "M"))
     if unit == "week":
         return f"{np.datetime64(period * 7 - 3, 'D')} to {np.datetime64(period * 7 + 3, 'D')}"
-    return str(np.datetime64(period, "D"))
+    return str(np.datetime64(period, "M" if unit == "month" else "D"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.columns import FLAG_LEVELS, from_objects
+from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, from_objects
 from trueup.errors import (
     ArgumentError,
     ColumnError,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
-    from trueup.data.columns import ColumnSource, RawColumn
+    from trueup.data.columns import CodedColumn, ColumnSource, RawColumn
     from trueup.data.schema import Feature, Schema, Task
     from trueup.data.table import Table
 
@@ -84,8 +84,12 @@ def check_distinct_roles(
             )
 
 
-def resolve_task(task: str, *, several: bool) -> Task:
+def resolve_task(task: str, classes: Sequence[Any] | None, *, several: bool) -> Task:
     """Return the task, given whether there are several prediction columns."""
+    if not several and classes is not None:
+        raise ArgumentError(
+            "classes can only be named with several prediction columns", hint="name one prediction column per class"
+        )
     if not several:
         return "regression" if task == "regression" else "binary"
     if task != "auto":
@@ -172,24 +176,8 @@ def _check_size(values: FloatArray, rule: str, position: RowPosition | None) -> 
     _reject(np.abs(values) > MAX_VALUE, values, rule, "measure it in a larger unit", position)
 
 
-def check_outcome(
-    raw: RawColumn | None,
-    name: str | None,
-    task: Task,
-    labels: tuple[str, ...],
-    classes: Sequence[Any] | None,
-    position: RowPosition | None = None,
-) -> tuple[FloatArray | None, tuple[str, ...]]:
-    """Return the outcome, NaN for unlabelled rows, and the classes if there are several; raise if it is not valid."""
-    if classes is not None and task != "multiclass":
-        raise ArgumentError(
-            "classes can only be named with several prediction columns", hint="name one prediction column per class"
-        )
-    name = name or "outcome"
-    if task == "multiclass":
-        return _class_indices(raw, name, labels, classes, position)
-    if raw is None:
-        return None, ()
+def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition | None = None) -> FloatArray:
+    """Return an outcome that is no class, NaN for unlabelled rows; raise if it is not valid."""
     if raw.coded is not None:
         levels = raw.coded.levels
         allowed = "numbers" if task == "regression" else "0 and 1, booleans, or probabilities in [0, 1]"
@@ -214,7 +202,7 @@ def check_outcome(
             low, high = (f"{value:g}" for value in distinct)
             hint, settings = f"write {low} as 0 and {high} as 1, if {high} is the event", {"positive": high}
         _reject(bad, y, f"{rule} hold 0 and 1, booleans, or probabilities in [0, 1]", hint, position, settings)
-    return y, ()
+    return y
 
 
 def _escape(text: str) -> str:
@@ -222,17 +210,8 @@ def _escape(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _class_indices(
-    raw: RawColumn | None,
-    name: str,
-    labels: tuple[str, ...],
-    classes: Sequence[Any] | None,
-    position: RowPosition | None,
-) -> tuple[FloatArray | None, tuple[str, ...]]:
-    coded = None if raw is None else raw.categories()
-    names = class_names(() if coded is None else coded.levels, labels, classes)
-    if coded is None:
-        return None, names
+def class_indices(coded: CodedColumn, name: str, names: tuple[str, ...], position: RowPosition | None) -> FloatArray:
+    """Return the index of the class of each row, NaN for unlabelled rows; raise for a class that is not among the names."""
     index = {text: float(place) for place, text in enumerate(names)}
     y = np.array([*(index.get(level, -1.0) for level in coded.levels), np.nan])[coded.codes]
     bad = y < 0
@@ -243,7 +222,7 @@ def _class_indices(
             hint=f"the prediction columns stand for {_escape(', '.join(names))}; pass {{classes}} if that is wrong",
             settings={"classes": ...},
         )
-    return y, names
+    return y
 
 
 def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Sequence[Any] | None) -> tuple[str, ...]:
@@ -369,7 +348,7 @@ def identifier_reason(name: str, levels: int, known: int) -> str | None:
 
 def check_kind(raw: RawColumn, feature: Feature) -> None:
     """Raise if a column does not have the type that the schema was made with."""
-    kind = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}[raw.kind]
+    kind = FEATURE_KINDS[raw.kind]
     as_categories = feature.kind == "categorical" and kind != "categorical" and feature.levels != FLAG_LEVELS
     if kind != feature.kind and not as_categories:
         raise ColumnError(
@@ -464,11 +443,6 @@ class RowSummary:
     highest: float = -np.inf
     hard: bool = True  # whether every prediction is 0 or 1
     copies: OutcomeCopies = field(default_factory=OutcomeCopies)
-
-    @classmethod
-    def of(cls, table: Table) -> RowSummary:
-        """Summarize the rows of one table."""
-        return cls().include(table)
 
     def include(self, table: Table) -> RowSummary:
         """Return the summary with the rows of one more table; this one must not be used afterwards."""

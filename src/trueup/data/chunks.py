@@ -16,7 +16,7 @@ import numpy as np
 
 from trueup.data import checks
 from trueup.data.checks import RowPosition
-from trueup.data.columns import FLAG_LEVELS, CodedColumn, as_tuple, from_array
+from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, as_tuple, from_array
 from trueup.data.frame import read_labelled
 from trueup.data.paths import fold_case
 from trueup.data.profile import assign_roles
@@ -260,7 +260,7 @@ class ScanReader:
     @property
     def memory_budget(self) -> int:
         """Bytes for rows that are held at once."""
-        return self.scan.memory_budget
+        return row_memory(self.scan.memory)
 
     @property
     def chunk_rows(self) -> int:
@@ -337,28 +337,16 @@ class ScanReader:
 
 @contextlib.contextmanager
 def open_scan(
-    scan: Scan,
-    *,
-    outcome: str,
-    prediction: str | Sequence[str],
-    weight: str | None = None,
-    features: Sequence[str] | str | None = None,
-    task: str = "auto",
-    categorical: Sequence[str] | str = (),
-    unlabelled: str = "error",
-    classes: Sequence[Any] | None = None,
+    scan: Scan, *, features: Sequence[str] | str | None = None, categorical: Sequence[str] | str = (), **options: Any
 ) -> Iterator[ScanReader]:
-    """Open the rows of a scan: find its columns and the vocabularies of all rows. Temporary files go at the end."""
-    scores = as_tuple(prediction)
-    as_text = [name for name in as_tuple(categorical) if name not in (outcome, weight, *scores)]
+    """Open the rows of a scan, with options of `assign_roles`: find its columns and the vocabularies of all rows."""
+    taken = (options["outcome"], options.get("weight"), *as_tuple(options["prediction"]))
+    as_text = [name for name in as_tuple(categorical) if name not in taken]
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory(scan.spill)))
         con = stack.enter_context(connect(scan.threads, memory=max(scan.memory // 3, 120 * 10**6), spill=directory))
         rows = open_rows(con, scan.paths, scan.sql, as_text, role="categorical")
-        roles = assign_roles(
-            rows.names, outcome=outcome, prediction=prediction, weight=weight, features=features, task=task,
-            categorical=as_text, unlabelled=unlabelled, classes=classes,
-        )  # fmt: skip
+        roles = assign_roles(rows.names, features=features, categorical=as_text, **options)
         values, texts = select_columns(rows, None if features is None else roles.columns, as_text)
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
@@ -393,11 +381,8 @@ def _describe(scan: ScanReader) -> ScanReader:
         if name in vocabularies:
             features.append(Feature(name, "categorical", vocabularies[name]))
         elif name not in left_out:
-            kind = from_array(first[name], name).kind
-            if kind == "flag":
-                features.append(Feature(name, "categorical", FLAG_LEVELS))
-            else:
-                features.append(Feature(name, "date" if kind == "date" else "numeric"))
+            kind = FEATURE_KINDS[from_array(first[name], name).kind]
+            features.append(Feature(name, kind, FLAG_LEVELS if kind == "categorical" else ()))
     classes: tuple[str, ...] = ()
     if roles.task == "multiclass":
         outcome = roles.outcome or ""

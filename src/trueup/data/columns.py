@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
+    from trueup.data.schema import Kind
 
 FLAG_LEVELS = ("false", "true")
 MAX_EXACT = 2.0**53  # integers up to here are exact as float64
 UNSUPPORTED_HINT = "numbers, booleans, texts, categories and dates are read; convert the column, or leave it out"
 
 ValueKind = Literal["number", "flag", "text", "date"]
+FEATURE_KINDS: dict[ValueKind, Kind] = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}
 
 
 @dataclass(frozen=True, eq=False)

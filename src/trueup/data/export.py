@@ -47,7 +47,7 @@ CHANGED = "the rows are not those that were read before"
 
 
 def format_to_write(path: str | Path) -> str:
-    r"""Return the options of DuckDB's COPY for a file, by its name."""
+    """Return the options of DuckDB's COPY for a file, by its name."""
     path = Path(path)
     name, suffix = file_format(path), Path(path.name.lower().removesuffix(".gz")).suffix
     if name is None:
@@ -80,11 +80,9 @@ def add_columns(
 ) -> int:
     """Read columns, compute new ones from them, and write all into one file in the order of the rows; count its rows.
 
-    ``make`` is called with the columns of ``roles`` as from `read_files`, and returns the new ones by name: one number per
-    row, or texts if the array contains objects. With ``chunks`` it is called for each chunk, in the order of the file. Rows
-    that are read again are compared by the first column of numbers. ``written`` is the format, from `format_to_write`;
-    ``only`` writes the new columns alone, ``some`` only these rows. If writing fails, half a file is left at the target:
-    pass the path of a temporary file.
+    ``make`` is called with the columns of ``roles``, chunk by chunk, and returns the new ones by name: numbers, or texts if
+    the array contains objects. ``written`` is the format, from `format_to_write`; ``only`` writes the new columns alone,
+    ``some`` only these rows. If writing fails, half a file is left at the target: pass the path of a temporary file.
     """
     settings = chunks or ChunkSettings()
     with settings.connect(threads) as con, settings.space_errors():
@@ -102,8 +100,10 @@ def add_columns(
         new, count = [], 0
         for columns in settings.read(con, rows, values, texts):
             made = make({name: columns[name] for name in needed})
-            if not only:
-                _check_new_names(made, rows.names)
+            taken = set() if only else {fold_case(name) for name in rows.names}
+            if (name := next((name for name in made if fold_case(name) in taken), None)) is not None:
+                hint = "choose another name, as {name}"
+                raise ColumnError(f"there is a column {name!r} already", hint=hint, settings={"name": ...})
             count = _store(con, made, None if key is None else columns[key], count, some, chunked=bool(settings.rows))
             new = list(made)
         with duckdb_errors(rows.files):
@@ -138,15 +138,6 @@ def _store(con: Any, made: Mapping[str, AnyArray], key: Any, first: int, some: I
         con.execute("INSERT INTO trueup_new FROM trueup_chunk")
         con.unregister("trueup_chunk")
     return count
-
-
-def _check_new_names(new: Mapping[str, Any], names: Sequence[str]) -> None:
-    taken = {fold_case(name) for name in names}
-    for name in new:
-        if fold_case(name) in taken:
-            raise ColumnError(
-                f"there is a column {name!r} already", hint="choose another name, as {name}", settings={"name": ...}
-            )
 
 
 def _as_written(con: Any, rows: SqlRows, numbers: set[str], written: str) -> SqlRows:

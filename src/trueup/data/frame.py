@@ -1,7 +1,4 @@
-"""Frames in and out: a frame or array becomes a validated Table, and results become frames or JSON.
-
-The only importer of narwhals. Code behind `read` can trust its input; nothing is repaired silently.
-"""
+"""Frames in and out: a frame or array becomes a validated Table, and results frames. The only importer of narwhals."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ import numpy as np
 from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data.columns import (
+    FEATURE_KINDS,
     UNSUPPORTED_HINT,
     ColumnSource,
     RawColumn,
@@ -38,6 +36,7 @@ from trueup.errors import ArgumentError, ColumnError
 if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.data.checks import RowPosition
+    from trueup.data.columns import ValueKind
 
 Unlabelled = Literal["error", "drop"]
 NO_PREDICTION = object()
@@ -75,8 +74,14 @@ def read(
     w_key, w_raw = _role(source, weight, "weight", position)
     checks.check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
     y_name, w_name = (None if key is None else source.label(key) for key in (y_key, w_key))
-    resolved_task = checks.resolve_task(task, several=scores.ndim == 2)
-    y, class_names = checks.check_outcome(y_raw, y_name, resolved_task, labels, classes, position)
+    resolved_task = checks.resolve_task(task, classes, several=scores.ndim == 2)
+    y, class_names = None, tuple[str, ...]()
+    if resolved_task == "multiclass":
+        coded = None if y_raw is None else y_raw.categories()
+        class_names = checks.class_names(() if coded is None else coded.levels, labels, classes)
+        y = None if coded is None else checks.class_indices(coded, y_name or "outcome", class_names, position)
+    elif y_raw is not None:
+        y = checks.check_outcome(y_raw, y_name or "outcome", resolved_task, position)
     checks.check_scores(scores, labels, resolved_task, position)
     if labels and position is None and resolved_task == "binary" and checks.are_hard(scores):
         checks.warn_hard_predictions(labels[0])
@@ -109,10 +114,7 @@ def read_labelled(
 
 
 def read_like(data: Any, schema: Schema, position: RowPosition | None = None) -> Table:
-    """Read data to be scored: the prediction and features of a schema, in its vocabularies.
-
-    Other columns are ignored, and there may be no rows. Levels that the schema does not have are read as missing.
-    """
+    """Read data to be scored, maybe without rows: the prediction and features of a schema, in its vocabularies."""
     source = open_source(data)
     keys = {source.label(key): key for key in source.keys}
 
@@ -168,7 +170,7 @@ def _read_features(
         name, raw = source.label(key), source.fetch(key)
         if name in known:
             feature, column = known[name], _read_known_feature(raw, keep, known[name])
-        elif raw.kind in ("text", "flag") or key in as_categories:
+        elif FEATURE_KINDS[raw.kind] == "categorical" or key in as_categories:
             coded = raw.categories()
             if keep is not None:
                 coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
@@ -177,8 +179,8 @@ def _read_features(
                 left_out[name] = reason
                 continue
         else:
-            feature, column = Feature(name, "date" if raw.kind == "date" else "numeric"), raw.codes_or_values
-            column = column if keep is None else column[keep]
+            values = raw.codes_or_values
+            feature, column = Feature(name, FEATURE_KINDS[raw.kind]), values if keep is None else values[keep]
         described.append(feature)
         columns[name] = column
     return described, columns, left_out
@@ -284,12 +286,13 @@ def find_scores(source: ColumnSource, prediction: Any) -> tuple[Hashable, ...]:
 def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     """Read a series, by the fastest way that its library offers."""
     dtype = series.dtype
-    if dtype.is_integer():
-        return RawColumn("number", _floats(series), as_texts=lambda: _texts(series, name))
-    if dtype.is_numeric():
-        return RawColumn("number", _floats(series))
-    if dtype == nw.Boolean:
-        return RawColumn("flag", _floats(series))
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        # A cast of pyarrow would fail for integers beyond 2^53.
+        is_exact = series.implementation.is_pyarrow() and dtype.is_integer()
+        # Always a copy: a Table never shares memory that the caller may write to.
+        values = np.array((series if is_exact else series.cast(nw.Float64)).to_numpy(), np.float64)
+        kind: ValueKind = "flag" if dtype == nw.Boolean else "number"
+        return RawColumn(kind, values, as_texts=(lambda: _texts(series, name)) if dtype.is_integer() else None)
     if dtype in (nw.String, nw.Categorical, nw.Enum):
         return _texts(series, name)
     if dtype == nw.Date:
@@ -302,13 +305,6 @@ def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
     if dtype == nw.Object:
         return from_objects(series.to_list(), name)
     raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
-
-
-def _floats(series: nw.Series[Any]) -> FloatArray:
-    """Copy numbers as float64: a Table never shares memory that the caller may write to."""
-    if series.implementation.is_pyarrow() and series.dtype.is_integer():
-        return np.array(series.to_numpy(), np.float64)  # a cast would fail for integers beyond 2^53
-    return np.array(series.cast(nw.Float64).to_numpy(), np.float64)
 
 
 def _texts(series: nw.Series[Any], name: str) -> RawColumn:

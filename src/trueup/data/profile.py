@@ -12,7 +12,7 @@ import numpy as np
 from trueup._validate import check_choice
 from trueup.data import checks
 from trueup.data.checks import RowPosition
-from trueup.data.columns import FLAG_LEVELS, ColumnSource, as_tuple, untyped_if_missing
+from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, untyped_if_missing
 from trueup.data.folds import random_row_keys
 from trueup.data.frame import NO_PREDICTION, choose_features, find_scores, open_source
 from trueup.data.schema import Feature, Schema, sort_levels
@@ -82,11 +82,9 @@ def assign_roles(
         for name, role in ((outcome, "outcome"), (weight, "weight"))
     )
     checks.check_distinct_roles({"outcome": y, "weight": w}, scores, source)
-    resolved_task = checks.resolve_task(task, several=len(scores) > 1)
-    if classes is not None and resolved_task == "multiclass":
+    resolved_task = checks.resolve_task(task, classes, several=len(scores) > 1)
+    if classes is not None:
         checks.class_names((), scores, classes)
-    elif classes is not None:
-        checks.check_outcome(None, None, resolved_task, scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
     chosen = tuple(map(str, choose_features(source, features, scores, y, w)))
     class_tuple = None if classes is None else tuple(classes)
@@ -152,7 +150,7 @@ class ColumnProfile:
         known, has_missing = int((~kept_missing).sum()), bool(kept_missing.any())
         if missing.all():
             return cls(None, raw.kind if len(raw) else None, partition, has_missing=has_missing)
-        if raw.kind not in ("text", "flag") and name not in roles.categorical:
+        if FEATURE_KINDS[raw.kind] != "categorical" and name not in roles.categorical:
             return cls(raw.kind, raw.kind, partition, known=known, has_missing=has_missing)
         coded = raw.categories()
         codes = coded.codes if keep is None else coded.codes[keep]
@@ -177,9 +175,9 @@ class ColumnProfile:
 
     def feature(self, name: str, *, as_categories: bool, all_kept: bool) -> Feature:
         """Return the feature that `read` would find; ``all_kept`` tells whether no row was set aside."""
-        kind = self.kind or self.empty_kind
-        if kind in ("number", "date") and not as_categories:
-            return Feature(name, "date" if kind == "date" else "numeric")
+        kind = self.kind or self.empty_kind or "text"
+        if FEATURE_KINDS[kind] != "categorical" and not as_categories:
+            return Feature(name, FEATURE_KINDS[kind])
         if kind == "flag" and all_kept:
             return Feature(name, "categorical", FLAG_LEVELS)
         if self.levels.texts is None:
@@ -259,12 +257,11 @@ class TableProfile:
         raw_y, raw_w = (
             None if name is None else untyped_if_missing(source.fetch(name)) for name in (roles.outcome, roles.weight)
         )
-        outcomes: tuple[str, ...] = ()
-        if roles.task == "multiclass":  # the index of each class is known once all partitions have been read
-            y = None if raw_y is None else np.where(raw_y.missing(), np.nan, 0.0)
-            outcomes = () if raw_y is None else raw_y.categories().levels
-        else:
-            y, _ = checks.check_outcome(raw_y, roles.outcome, roles.task, roles.prediction, None, position)
+        y, outcomes = None, frozenset[str]()
+        if raw_y is not None and roles.task == "multiclass":  # the index of a class is known once all partitions are read
+            y, outcomes = np.where(raw_y.missing(), np.nan, 0.0), frozenset(raw_y.categories().levels)
+        elif raw_y is not None:
+            y = checks.check_outcome(raw_y, roles.outcome or "outcome", roles.task, position)
         if scores:
             checks.check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
         w = checks.check_weight(raw_w, roles.weight, position)
@@ -283,7 +280,7 @@ class TableProfile:
         values = {name: column[rows[drawn]] for name, column in {**numbers, **scores}.items()}
         return cls(
             {partition: PartitionProfile(source.rows, len(rows), *ends)}, columns,
-            RowSample(keys[drawn], values, roles.sample_rows), frozenset(outcomes),
+            RowSample(keys[drawn], values, roles.sample_rows), outcomes,
             *counts, w is not None and bool(w.any()), y is None or bool(np.isin(y[rows], (0.0, 1.0)).all()),
         )  # fmt: skip
 

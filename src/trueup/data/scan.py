@@ -29,11 +29,6 @@ class Scan:
     spill: Path | None
     threads: int | None = None
 
-    @property
-    def memory_budget(self) -> int:
-        """Bytes for rows that are held at once."""
-        return row_memory(self.memory)
-
     def __repr__(self) -> str:
         what = "a query" if self.paths is None else str(self.paths)
         return f"<Scan of {what}, within {self.memory / 1e9:.3g} GB>"

@@ -106,8 +106,7 @@ class TableSpill:
     def _check_same_columns(self, schema: Schema, dtypes: dict[str, tuple[str, int]]) -> None:
         if self.schema is None:
             self.schema, self.dtypes = schema, dtypes
-        elif (schema, dtypes) != (self.schema, self.dtypes):
-            raise AssertionError(f"Tables of different columns: {schema}, {dtypes} and {self.schema}, {self.dtypes}")
+        assert (schema, dtypes) == (self.schema, self.dtypes), "Tables of different columns"
 
     def _map(self, name: str) -> AnyArray:
         dtype, width = self.dtypes[name]

@@ -352,10 +352,8 @@ def fetch(con: Connection, rows: SqlRows, values: dict[str, str], texts: dict[st
 
 
 def create_vocabulary(con: Connection, index: int, source: str) -> tuple[str, ...]:
-    """Create the table words<index> with the code of each word of a table of distinct words; return the sorted levels.
-
-    Casts to an ENUM took twice as long as a join with such a table, and eight times with a million levels.
-    """
+    """Create the table words<index> with the code of each word of a table of distinct words; return the sorted levels."""
+    # Casts to an ENUM took twice as long as a join with such a table, and eight times with a million levels.
     code = "CAST(row_number() OVER (ORDER BY word) - 1 AS INTEGER) AS code"
     con.execute(f"CREATE OR REPLACE TEMP TABLE words{index} AS SELECT word, {code} FROM {source} WHERE word IS NOT NULL")
     words = con.execute(f"SELECT word FROM words{index} ORDER BY code").fetchnumpy()["word"].tolist()
@@ -379,10 +377,9 @@ def store_vocabulary(con: Connection, index: int, levels: Sequence[str]) -> None
 def fetch_encoded(
     con: Connection, source: str, values: int, texts: int, *, unknown: int = -1, rows: int | None = None
 ) -> dict[str, Any]:
-    """Read columns r0, r1, ... of values and t0, t1, ... of texts in the order of ``place``; texts as codes.
+    """Read columns r0, r1, ... of values and t0, t1, ... of texts, in the order of ``place``; raise unless all rows come.
 
-    The codes are those of the tables words0, ...; -1 for missing texts, ``unknown`` for texts that are not in the table.
-    ``rows`` is the number of rows expected.
+    Texts are codes of the tables words0, ...; -1 if they are missing, ``unknown`` if they are not in the table.
     """
     every = range(texts)
     code = "coalesce(words{0}.code, {1})"

@@ -84,7 +84,9 @@ def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSum
 def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSummary:
     content, ties = row_content(table)
     sample, keys = _smallest_keys(table, random_row_keys(content, ties, seed + SAMPLE_SEED))
-    return TrainingSummary(RowSummary.of(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys)
+    return TrainingSummary(
+        RowSummary().include(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys
+    )
 
 
 def _smallest_keys(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]:
