@@ -17,7 +17,7 @@ import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.levelsets import ScoreScale
-from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound, LevelSearch, RoundRules, TreeLearner
+from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound, LevelSearch, RoundRules
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import Split
 from trueup.data.frame import read
@@ -25,7 +25,7 @@ from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, DataError, TrueupError
 from trueup.kernels.threads import Workers
 from trueup.learners import level_regression as engine
-from trueup.learners.level_regression import BinnedColumns, LevelTrees, grow_trees, level_edges, to_forest, tree_values
+from trueup.learners.level_regression import BinnedColumns, LevelTrees, TreeLearner, level_edges, to_forest
 from trueup.metrics.levelsets import discretize, k2
 
 # ------------------------------------------------------------------ the laws
@@ -203,8 +203,9 @@ def test_trees_equal_those_of_a_plain_implementation(seed, depth, least, l2):
     y, w = random.normal(size=n), random.uniform(0.5, 2, n)
     level = random.integers(0, 3, n).astype(np.int32)
     data = BinnedColumns([number, code], [-1, 4], 255)
-    trees = grow_trees(data, level, np.arange(n), 3, y, w, depth=depth, least=least, l2=l2, workers=Workers(2))
-    found = tree_values(data, trees, level, Workers(1))
+    learner = TreeLearner(data, w, depth, least, l2)
+    trees = learner.fit(level, np.arange(n), 3, y, 0.0, Workers(2))
+    found = learner.values(trees, level, 0.0, Workers(1))
     expected = twin([(number, False), (code, True)], level, y, w, depth, least, l2)
     np.testing.assert_allclose(found, expected, atol=1e-12)
     forest = to_forest(data, LevelTrees(*(array[[0, 2]] for array in trees)))

@@ -17,7 +17,7 @@ from partitioned import Listed
 from trueup import storage
 from trueup.calibrators import splits
 from trueup.calibrators.mcgrad import checkpoint, partitioned
-from trueup.calibrators.mcgrad.partitioned import fit_partitioned, row_content, summarise_partitions
+from trueup.calibrators.mcgrad.partitioned import fit_partitioned, summarise_partitions
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.files import ScanPartitions, open_scan_partitions
 from trueup.cluster.partitions import open_cluster_frame
@@ -60,7 +60,9 @@ def small_partitions(monkeypatch):
 def same_folds(monkeypatch):
     """Assign rows in memory to folds as rows in partitions are assigned."""
     monkeypatch.setattr(
-        splits, "assign_folds", lambda table, partitions, seed: assign_folds_by_hash(*row_content(table), partitions, seed)
+        splits,
+        "assign_folds",
+        lambda table, partitions, seed: assign_folds_by_hash(*splits.row_content(table), partitions, seed),
     )
 
 

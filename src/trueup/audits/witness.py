@@ -17,16 +17,13 @@ from trueup.kernels.levels import order_by_level
 from trueup.learners.level_regression import (
     BinnedColumns,
     LevelTrees,
-    LineDesign,
+    LineLearner,
+    TreeLearner,
     design_matrix,
     fit_external,
-    fit_lines,
-    grow_trees,
-    line_values,
     min_leaf_rows,
     predict_external,
-    tree_values,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,12 +79,10 @@ class TreeSearch:
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
         """Grow one tree on each level."""
-        self.trees = grow_trees(
-            self.data, rows.level, rows.train, rows.levels, rows.residual, rows.weight, depth=self.depth, least=self.least,
-            l2=RIDGE, workers=workers,
-        )  # fmt: skip
+        learner = TreeLearner(self.data, rows.weight, self.depth, self.least, RIDGE)
+        self.trees = learner.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
         numbered = np.tile(np.arange(self.trees.value.shape[1], dtype=np.float64), (rows.levels, 1))
-        self.leaf = tree_values(self.data, self.trees._replace(value=numbered), rows.level, workers).astype(np.int64)
+        self.leaf = learner.values(self.trees._replace(value=numbered), rows.level, 0.0, workers).astype(np.int64)
         return self.trees.value[rows.level, self.leaf]
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:
@@ -151,22 +146,12 @@ class LineSearch:
     def __init__(self, table: Table, weight: FloatArray) -> None:
         self.features = table.schema.features
         self.data = BinnedColumns([table.columns[feature.name] for feature in self.features], table.schema.levels, 2)
-        self.lines = LineDesign.of(self.data, weight)
+        self.lines = LineLearner(self.data, weight, RIDGE)
 
     def fit(self, rows: LevelRows, workers: Workers) -> FloatArray:
         """Fit one linear function on each level."""
-        self.slopes = fit_lines(
-            self.data,
-            self.lines,
-            rows.level,
-            rows.train,
-            rows.levels,
-            rows.residual,
-            rows.weight,
-            l2=RIDGE,
-            workers=workers,
-        )
-        return line_values(self.data, self.lines, self.slopes, rows.level, workers)
+        self.slopes = self.lines.fit(rows.level, rows.train, rows.levels, rows.residual, 0.0, workers)
+        return self.lines.values(self.slopes, rows.level, 0.0, workers)
 
     def describe(self, level: int, own: IntArray, rows: LevelRows, shift: FloatArray) -> str:  # noqa: ARG002
         """Describe the largest slopes, by the standard deviation of their effects on the level."""

@@ -27,7 +27,7 @@ from trueup.calibrators.lsboost.estimator import LSBoost
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
-from trueup.calibrators.stopping import CrossValidation, History, Round, evaluation_rows, paired_gain, required_gain
+from trueup.calibrators.stopping import CrossValidation, History, evaluation_rows, paired_gain, required_gain
 from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
@@ -418,10 +418,10 @@ class _Method:
 
 def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) -> tuple[FitResult, Choice]:
     """Fit the chosen method to all rows, and add the reason of the choice to its history."""
-    base = Round(0, 0, 1.0, before, 0.0, 0.0, kept=True)
+    base = (before, 0.0, 0.0)
     evaluated_on = evaluation_rows(CrossValidation() if choice.candidates else None)
     if winner.calibrator is None:
-        return FitResult(UnchangedMap(), History((base,), 0, choice.sentence, evaluated_on, choice.measure)), choice
+        return FitResult(UnchangedMap(), History.of([base], 0, choice.sentence, evaluated_on, choice.measure)), choice
     fitted = winner.calibrator._fit_map(table, None)
     history = fitted.history
     if not history.chosen:
@@ -430,8 +430,8 @@ def _fit_chosen(table: Table, winner: _Method, choice: Choice, before: float) ->
         return unchanged, replace(choice, sentence=sentence)
     own = next((candidate for candidate in choice.candidates if candidate.chosen), None)
     if isinstance(winner.calibrator, ScoreCalibrator) and winner.calibrator.stopping is None and own is not None:
-        rounds = base, Round(1, 0, 1.0, own.loss, own.gain, own.gain_error, kept=True)
-        history = History(rounds, 1, choice.sentence, evaluated_on, choice.measure)
+        evaluations = [base, (own.loss, own.gain, own.gain_error)]
+        history = History.of(evaluations, 1, choice.sentence, evaluated_on, choice.measure)
     else:
         history = replace(history, reason=f"{choice.sentence}; {history.reason}")
     return fitted._replace(history=history), choice

@@ -40,17 +40,13 @@ ENGINES = ("auto", "local", "spark", "dask")
 
 
 class FitResult(NamedTuple):
-    """What ``_fit_map`` returns.
-
-    ``after`` are the corrected scores of the training rows, if they are known already; ``held_out`` the held-out rows with
-    out-of-sample scores; ``on_success`` is called once the Model exists.
-    """
+    """What ``_fit_map`` returns."""
 
     map: Map
     history: History
-    after: FloatArray | None = None
-    held_out: HeldOut | None = None
-    on_success: Callable[[], None] | None = None
+    after: FloatArray | None = None  # corrected scores of the training rows, if they are known already
+    held_out: HeldOut | None = None  # with out-of-sample scores
+    on_success: Callable[[], None] | None = None  # called once the Model exists
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -242,7 +238,7 @@ def _to_json(value: Any) -> Any:
     """Return a parameter as a JSON value."""
     if isinstance(value, Validation):
         return {"Validation": {"patience": value.patience}}
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, (type, Calibrator)):
         return {type(value).__name__: asdict(value)}
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)

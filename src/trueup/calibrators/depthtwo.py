@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from trueup.calibrators.stopping import (
     History,
     choose_rounds,
     evaluation_rows,
-    list_rounds,
     paired_gain,
 )
 from trueup.data.frame import frame_like
@@ -44,9 +43,7 @@ CHECK_DEPTH = 4  # of the deeper trees of the saturation check
 # and by this share of the total gain.
 RATE_ERRORS, RATE_SHARE = 0.5, 0.05
 BOUNDS = np.geomspace(1e-6, 0.05, 48)  # candidates for the distance of corrected probabilities from 0 and 1
-MIN_EVENTS = (
-    1.0  # expected number of events among the rows beyond a bound, if it were their true rate: fewer are no evidence
-)
+MIN_EVENTS = 1.0  # expected number of events beyond a bound, if it were the true rate of those rows: fewer are no evidence
 LEVEL_COUNTS = (10, 20, 50, 100)
 # The check fails if a second pass gains more than MAX_GAIN, or more than SIGNIFICANT_GAIN by ERRORS standard errors.
 MAX_GAIN, SIGNIFICANT_GAIN, ERRORS = 1e-2, 1e-3, 2.0
@@ -63,17 +60,10 @@ class RateTrial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The learning rates that were tried, the highest first.
-
-    Attributes
-    ----------
-    tried : tuple of RateTrial
-    learning_rate : float
-        The chosen one.
-    """
+    """The learning rates that were tried, the highest first."""
 
     tried: tuple[RateTrial, ...]
-    learning_rate: float
+    learning_rate: float  # the chosen one
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per learning rate, as a frame of the library of ``like``; a dict of arrays without it."""
@@ -96,22 +86,6 @@ class Saturation:
     Gains are of the mean squared error; for a real outcome, as a share of its variance. A fitted pass is not the best
     possible one: its gain is a lower bound of what could be gained.
 
-    Attributes
-    ----------
-    eps, error : float
-        The gain of the same procedure on top of the corrected scores (0 if it loses), and its standard error: the largest
-        over the learning rates that were tried.
-    deeper, deeper_error : float
-        The same for trees of depth 4, which find interactions that depth 2 does not (an exclusive or of three features).
-    saturated : bool
-        False if one of the gains is above 0.01, or above 0.001 by two standard errors.
-    rows : int
-        The number of held-out rows.
-    unit : float
-        1 for probabilities; the standard deviation of a real outcome.
-    span : float
-        The range of the scores in this unit: 1 for probabilities.
-
     Notes
     -----
     Let g be the indicator of a group that the features identify, f the scores and f' = f rounded to m levels. The error
@@ -127,41 +101,22 @@ class Saturation:
     Assumption 4.5, Theorem 4.6.
     """
 
-    eps: float
-    error: float
-    deeper: float
+    eps: float  # gain of the same procedure on top of the corrected scores; 0 if it loses
+    error: float  # its standard error: the largest over the learning rates that were tried
+    deeper: float  # the same for trees of depth 4, which find interactions that depth 2 does not (such as a three-way XOR)
     deeper_error: float
-    saturated: bool
-    rows: int
-    unit: float = 1.0
-    span: float = 1.0
+    saturated: bool  # False if one of the gains is above 0.01, or above 0.001 by two standard errors
+    rows: int  # number of held-out rows
+    unit: float = 1.0  # 1 for probabilities; the standard deviation of a real outcome
+    span: float = 1.0  # range of the scores in this unit: 1 for probabilities
 
     def rounding(self, m: int) -> float:
-        """Return the largest change of a score by rounding to m levels, in the unit.
-
-        Examples
-        --------
-        >>> Saturation(1e-4, 0.0, 0.0, 0.0, True, 1000).rounding(10)
-        0.05
-        """
+        """Return the largest change of a score by rounding to m levels, in the unit."""
         check_integer("m", m, 1, hint="10 to 100 levels are usual")
         return self.span / (2 * int(m))
 
     def bound(self, m: int, errors: float = ERRORS) -> float:
-        """Bound the error of any group at m levels: ``sqrt(eps + errors * error) + rounding(m)``, in the unit.
-
-        Parameters
-        ----------
-        m : int
-            The number of levels that scores are rounded to later; nothing need be fitted again.
-        errors : float
-            The number of standard errors added to the measured gain.
-
-        Examples
-        --------
-        >>> Saturation(1e-4, 0.0, 0.0, 0.0, True, 1000).bound(100)
-        0.015
-        """
+        """Bound the error of any group at m levels: ``sqrt(eps + errors * error) + rounding(m)``, in the unit."""
         return float(np.sqrt(self.eps + errors * self.error)) + self.rounding(m)
 
     @property
@@ -235,6 +190,7 @@ def _is_large(gain: float, error: float) -> bool:
     return gain > MAX_GAIN or gain - ERRORS * error > SIGNIFICANT_GAIN
 
 
+@dataclass(eq=False, repr=False)
 class DepthTwo(Calibrator):
     """Calibrate predictions on every group by one ensemble of depth-2 trees, without a choice of score levels.
 
@@ -317,42 +273,23 @@ class DepthTwo(Calibrator):
 
     classes = None
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        features: Any = None,
-        *,
-        task: str = "auto",
-        learning_rate: float | None = None,
-        trees: int | None = None,
-        patience: int = 50,
-        feature_fraction: float = 0.7,
-        min_rows: float = 20.0,
-        l2: float = 20.0,
-        bins: int = 63,
-        stopping: Stopping = CrossValidation(),  # noqa: B008  (a frozen value)
-        saturation: bool = True,
-        categorical: Any = (),
-        unlabelled: str = "error",
-        random_state: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        self.prediction = prediction
-        self.features = features
-        self.task = task
-        self.learning_rate = learning_rate
-        self.trees = trees
-        self.patience = patience
-        self.feature_fraction = feature_fraction
-        self.min_rows = min_rows
-        self.l2 = l2
-        self.bins = bins
-        self.stopping = stopping
-        self.saturation = saturation
-        self.categorical = categorical
-        self.unlabelled = unlabelled
-        self.random_state = random_state
-        self.threads = threads
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    learning_rate: float | None = None
+    trees: int | None = None
+    patience: int = 50
+    feature_fraction: float = 0.7
+    min_rows: float = 20.0
+    l2: float = 20.0
+    bins: int = 63
+    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
+    saturation: bool = True
+    categorical: Any = ()
+    unlabelled: str = "error"
+    random_state: int = 0
+    threads: int | None = None
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check_parameters(table)
@@ -369,10 +306,10 @@ class DepthTwo(Calibrator):
         )  # fmt: skip
         evaluated = grower.evaluated_rows
         search = self._search_rates(grower)
-        best = search.best
+        best = search[0]
         if not fixed and rows.schema.task == "binary":
-            best.clip(*_find_bounds(best.raw, best.y, _take(grower.weight, evaluated)))
-        history = self._make_history(search, rows.prediction[evaluated], rows.schema.task)
+            best.clip(_find_bounds(best.raw, best.y, _take(grower.weight, evaluated)))
+        history = self._make_history(best, rows.prediction[evaluated], rows.schema.task)
         kept = tuple(best.grower.rounds[: history.chosen])
         saturation = None
         if self.saturation and not fixed:
@@ -382,11 +319,13 @@ class DepthTwo(Calibrator):
             kept = best.grower.refit(kept)
         cascade = Cascade("identity", grower.levels, 1, kept, best.bounds)
         scores = best.scores if history.chosen else rows.prediction[evaluated]
-        self.sweep_, self.saturation_ = search.result, saturation
+        by_rate = sorted(search, key=lambda fit: -fit.rate)
+        trials = tuple(RateTrial(fit.rate, fit.grower.rounds[0].trees, fit.loss) for fit in by_rate)
+        self.sweep_, self.saturation_ = Sweep(trials, best.rate), saturation
         return FitResult(cascade, history, held_out=None if fixed else collect_held_out(rows, evaluated, scores))
 
-    def _search_rates(self, grower: CascadeGrower) -> _RateSearch:
-        """Fit trees for two learning rates in the middle, then for others in the direction of the better one."""
+    def _search_rates(self, grower: CascadeGrower) -> list[_RateFit]:
+        """Fit trees for two learning rates in the middle, then for others towards the better one; the best is first."""
         fits: dict[float, _RateFit] = {}
 
         def fit(index: int) -> _RateFit:
@@ -396,22 +335,21 @@ class DepthTwo(Calibrator):
             return fits[rate]
 
         if self.learning_rate is not None or self.stopping is None:
-            rate = self.learning_rate or FIXED_RATE
-            return _RateSearch({rate: _RateFit(grower, rate)}, rate)
+            return [_RateFit(grower, self.learning_rate or FIXED_RATE)]
         best = 1
         while best + 1 < len(RATES) and fit(best + 1).improves_on(fit(best)):
             best += 1
         # If a lower rate is slightly better, though not enough, a higher one is worse.
         if best == 1 and fit(1).loss <= fit(2).loss and fit(0).loss < fit(1).loss:
             best = 0
-        return _RateSearch(fits, RATES[best])
+        chosen = fits.pop(RATES[best])
+        return [chosen, *fits.values()]
 
-    def _make_history(self, search: _RateSearch, base: FloatArray, task: str) -> History:
+    def _make_history(self, fit: _RateFit, base: FloatArray, task: str) -> History:
         """Evaluate the best trees against the base scores of the held-out rows."""
-        fit = search.best
         count = fit.grower.rounds[0].trees
         chosen, evaluations = choose_rounds(iter([(fit.y - base) ** 2, fit.losses]), fit.weight)
-        trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {search.rate:g}"
+        trees = f"{count} tree{'s' if count > 1 else ''} at learning rate {fit.rate:g}"
         reason = "no trees lowered the held-out squared error significantly; scores are left unchanged"
         if self.stopping is None:
             chosen, reason = 1, f"{trees} as specified; no rows were held out"
@@ -422,10 +360,9 @@ class DepthTwo(Calibrator):
             if task == "binary" and np.average(change, weights=fit.weight) > 0:
                 chosen = 0
                 reason = f"{trees} lowered the held-out squared error but increased the log loss; scores are left unchanged"
-        rounds = list_rounds(evaluations, chosen, [count], [1.0])
-        return History(rounds, chosen, reason, evaluation_rows(self.stopping), "squared error")
+        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), "squared error", [count])
 
-    def _measure_saturation(self, search: _RateSearch, grower: CascadeGrower, *, kept: bool) -> Saturation:
+    def _measure_saturation(self, search: list[_RateFit], grower: CascadeGrower, *, kept: bool) -> Saturation:
         """Run the same procedure and one with deeper trees on top of the result, with the same splits.
 
         Each model of a cross-validation starts from its own scores: neither its labels nor the labels that its scores were
@@ -434,15 +371,14 @@ class DepthTwo(Calibrator):
         table, rows, before = grower.table, grower.evaluated_rows, grower.held_out_scores()[:, 0]
         second = search
         if kept:
-            grower = replace(grower, starts=[search.best.clipped(F) for F in search.best.grower.F])
-            before = search.best.scores
+            grower = replace(grower, starts=[search[0].clipped(F) for F in search[0].grower.F])
+            before = search[0].scores
             second = self._search_rates(grower)
         wider = replace(grower.growth, depth=CHECK_DEPTH, leaves=2**CHECK_DEPTH, feature_fraction=1.0)
         deeper = self._search_rates(replace(grower, growth=wider))
         real = table.schema.task == "regression"
-        return measure_saturation(
-            grower.y[rows], before, second.scores, deeper.scores, _take(table.weight, rows), real=real
-        )
+        after, after_deeper = ([fit.scores for fit in fits] for fits in (second, deeper))
+        return measure_saturation(grower.y[rows], before, after, after_deeper, _take(table.weight, rows), real=real)
 
     def _check_parameters(self, table: Table) -> None:
         if table.schema.task == "multiclass":
@@ -467,23 +403,18 @@ class _RateFit:
     """Trees of one learning rate, and the held-out rows scored by them."""
 
     def __init__(self, start: CascadeGrower, rate: float) -> None:
+        self.rate = rate
         self.grower = replace(start, growth=replace(start.growth, learning_rate=rate))
         self.grower.grow()
         rows = start.evaluated_rows
         self.raw = self.grower.held_out_scores()[:, 0]
         self.y, self.weight = start.y[rows], _take(start.table.weight, rows)
         self.base_loss = float(np.average((self.y - start.held_out_scores()[:, 0]) ** 2, weights=self.weight))
-        self.bounds: tuple[float, float] | None = None
-        self._evaluate()
-        if start.table.schema.task != "regression":
-            self.clip(0.0, 1.0)
+        self.clip(None if start.table.schema.task == "regression" else (0.0, 1.0))
 
-    def clip(self, low: float, high: float) -> None:
-        """Set the bounds of the scores."""
-        self.bounds = (low, high)
-        self._evaluate()
-
-    def _evaluate(self) -> None:
+    def clip(self, bounds: tuple[float, float] | None) -> None:
+        """Set the bounds of the scores, and evaluate them."""
+        self.bounds = bounds
         self.scores = self.clipped(self.raw)
         self.losses = (self.y - self.scores) ** 2
         self.loss = float(np.average(self.losses, weights=self.weight))
@@ -497,28 +428,6 @@ class _RateFit:
         gain, error, _ = paired_gain(other.losses - self.losses, self.weight)
         total = self.base_loss - self.loss
         return total > 0 and gain > max(RATE_ERRORS * error, RATE_SHARE * total)
-
-
-@dataclass(frozen=True, eq=False)
-class _RateSearch:
-    """The fits of a search by learning rate, and the best rate."""
-
-    fits: dict[float, _RateFit]
-    rate: float
-
-    @property
-    def best(self) -> _RateFit:
-        return self.fits[self.rate]
-
-    @property
-    def scores(self) -> list[FloatArray]:
-        """Return the scores of the held-out rows: of the best rate, then of the others."""
-        return [self.best.scores, *(fit.scores for fit in self.fits.values() if fit is not self.best)]
-
-    @property
-    def result(self) -> Sweep:
-        fits = sorted(self.fits.items(), reverse=True)
-        return Sweep(tuple(RateTrial(rate, fit.grower.rounds[0].trees, fit.loss) for rate, fit in fits), self.rate)
 
 
 def _find_bounds(scores: FloatArray, y: FloatArray, weight: FloatArray | None) -> tuple[float, float]:

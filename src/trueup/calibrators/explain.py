@@ -388,7 +388,7 @@ def explain_levels(
     found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: FloatArray
 ) -> RowExplanation:
     """Follow one row through the trees of all levels, and sum what each set of conditions contributed."""
-    bounds, unit = found.scale.bounds, found.scale.unit / found.models
+    bounds, unit = found.program.bounds, found.scale.unit / found.models
     conditions: dict[tuple[int, ...], _ConditionSum] = defaultdict(_ConditionSum)
     start = float(next(found.stages([np.array([value]) for value in row], before))[0])
     for at in range(found.models * found.rounds):

@@ -1,8 +1,6 @@
 """The interface of maps (score rows, describe, explain, store in a file) and the validation of stored values.
 
-A map is what a calibrator has learned. It needs neither scikit-learn nor LightGBM. Its file codec is its own: `Map.pack`
-returns an entry of the manifest and named binary arrays, `Map.unpack` restores the map and rejects whatever would make
-the scorer read outside its arrays, since a file may have been written by anybody.
+A file may have been written by anybody: `Map.unpack` rejects whatever would make the scorer read outside its arrays.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ class Map(ABC):
     unsavable_hint: ClassVar[str | None] = None  # of maps with objects of other libraries: what to use to save a model
 
     @property
-    @abstractmethod
     def steps(self) -> int:
         """Return the number of rounds, or of whatever is applied in sequence; 0 leaves every prediction unchanged."""
+        return 1
 
     @property
     def changes(self) -> bool:

@@ -17,7 +17,7 @@ from trueup.metrics.inputs import Scored
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.stopping import CrossValidation
     from trueup.cluster.communicator import Communicator
@@ -41,28 +41,38 @@ def assign_folds(table: Table, count: int, seed: int) -> IntArray:
     """Assign the rows of a table to folds by their content, stratified by the outcome of a binary task."""
     assert table.outcome is not None
     strata = table.outcome if table.schema.task == "binary" else np.zeros(len(table))
-    content = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T]
-    ties = [table.outcome] if table.weight is None else [table.outcome, table.weight]
+    content, ties = row_content(table)
     return folds.assign_folds(content, strata, count, seed, ties)
+
+
+def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
+    """Return the columns that rows are hashed by, and those that distinguish equal rows: outcome and weight."""
+    assert table.outcome is not None
+    predictions = [table.prediction] if table.prediction.ndim == 1 else table.prediction.T
+    return [*table.columns.values(), *predictions], [table.outcome] if table.weight is None else [
+        table.outcome,
+        table.weight,
+    ]
 
 
 def split_rows(table: Table, stopping: Holdout | CrossValidation, seed: int) -> list[Split]:
     """Split the rows by a stopping rule: one split for a holdout, one per fold for a cross-validation."""
     if isinstance(stopping, Holdout):
-        held = assign_folds(table, HOLDOUT_FOLDS, seed) < round(HOLDOUT_FOLDS * stopping.share)
-        return [_split(~held)]
-    fold = assign_folds(table, stopping.folds, seed)
-    return [_split(fold != number) for number in range(stopping.folds)]
+        held_out = [assign_folds(table, HOLDOUT_FOLDS, seed) < round(HOLDOUT_FOLDS * stopping.share)]
+    else:
+        fold = assign_folds(table, stopping.folds, seed)
+        held_out = [fold == number for number in range(stopping.folds)]
+    check_split_sizes(len(table), *(int(held.sum()) for held in held_out))
+    return [Split(np.flatnonzero(~held), np.flatnonzero(held)) for held in held_out]
 
 
-def _split(train: BoolArray) -> Split:
-    split = Split(np.flatnonzero(train), np.flatnonzero(~train))
-    if not len(split.train) or not len(split.valid):
+def check_split_sizes(rows: int, *held_out: int) -> None:
+    """Raise DataError unless every split has training and held-out rows."""
+    if not 0 < min(held_out) <= max(held_out) < rows:
         raise DataError(
-            f"the {len(train):,} rows cannot be split into training and held-out rows",
+            f"the {rows:,} rows cannot be split into training and held-out rows",
             hint="pass more rows, fewer folds, or another share to hold out",
         )
-    return split
 
 
 def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:
@@ -113,14 +123,11 @@ def append_rows(table: Table, more: Table) -> Table:
 
 
 class HeldOut(NamedTuple):
-    """Held-out rows: outcomes, out-of-sample scores and weights; their indices in the table; their base scores.
+    """Held-out rows."""
 
-    ``before`` is None if there was no prediction to correct.
-    """
-
-    scored: Scored
-    rows: IntArray
-    before: FloatArray | None
+    scored: Scored  # outcomes, out-of-sample scores and weights
+    rows: IntArray  # indices in the table
+    before: FloatArray | None  # base scores; None if there was no prediction to correct
 
     def input_rows(self, table: Table) -> IntArray | None:
         """Return the indices of the rows in the user's input; None if they came from a `Validation`."""
@@ -141,7 +148,7 @@ def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOu
     return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None)
 
 
-def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss) -> None:
+def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:
     """Warn if the base score is much better on the training rows than on the validation rows."""
     if not table.schema.prediction:
         return
@@ -163,5 +170,5 @@ def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss) -> None:
             "validation rows\n"
             "hint: was the base model trained on these rows? calibrate on rows it was not trained on",
             TrainingRowsWarning,
-            stacklevel=6,
+            stacklevel=stacklevel,
         )

@@ -135,6 +135,24 @@ class History:
     evaluated_on: str  # the rows of the losses: as `evaluation_rows` returns them, or "leave-one-out"
     measure: str  # "log loss" or "squared error"
 
+    @classmethod
+    def of(
+        cls,
+        evaluations: Sequence[tuple[float, float, float]],
+        chosen: int,
+        reason: str,
+        evaluated_on: str,
+        measure: str,
+        trees: Sequence[int] = (),
+        thetas: Sequence[float] = (),
+    ) -> History:
+        """Build a history from (loss, gain, error) of the base score and of each round; by default without trees."""
+        rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
+        for number, evaluation in enumerate(evaluations[1:], start=1):
+            count, theta = trees[number - 1] if trees else 0, thetas[number - 1] if thetas else 1.0
+            rounds.append(Round(number, count, theta, *evaluation, kept=number <= chosen))
+        return cls(tuple(rounds), chosen, reason, evaluated_on, measure)
+
     @property
     def loss_before(self) -> float:
         """Return the evaluated loss of the base score."""
@@ -209,16 +227,6 @@ def choose_rounds(
         elif number - chosen >= patience:
             break
     return chosen, evaluations
-
-
-def list_rounds(
-    evaluations: Sequence[tuple[float, float, float]], chosen: int, trees: Sequence[int], thetas: Sequence[float]
-) -> tuple[Round, ...]:
-    """Return the base score and the rounds after it, from (loss, gain, error), number of trees and factor of each."""
-    rounds = [Round(0, 0, 1.0, evaluations[0][0], 0.0, 0.0, kept=True)]
-    for number, (evaluation, count, theta) in enumerate(zip(evaluations[1:], trees, thetas, strict=True), start=1):
-        rounds.append(Round(number, count, theta, *evaluation, number <= chosen))
-    return tuple(rounds)
 
 
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:

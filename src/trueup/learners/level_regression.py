@@ -21,7 +21,7 @@ from trueup.kernels.trees import ARRAY_TYPES, Forest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray, UInt8Array
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray, UInt8Array
     from trueup.kernels.threads import Workers
 
 
@@ -100,53 +100,58 @@ def min_leaf_rows(min_rows: float, depth: int) -> float:
     return min(MIN_LEAF_ROWS, min_rows / 2.0**depth)
 
 
-def grow_trees(
-    data: BinnedColumns,
-    level: Int32Array,
-    rows: IntArray,
-    levels: int,
-    target: FloatArray,
-    weight: FloatArray,
-    *,
-    depth: int,
-    least: float,
-    l2: float,
-    workers: Workers,
-) -> LevelTrees:
-    """Grow one tree on the rows of each level."""
-    order, starts = order_by_level(level, rows, levels)
-    nodes = 2 ** (depth + 1) - 1
-    trees = LevelTrees(
-        np.full((levels, nodes), -1, np.int32),
-        np.zeros((levels, nodes), np.int32),
-        np.zeros((levels, nodes), np.uint8),
-        np.zeros((levels, nodes)),
-    )
+@dataclass(eq=False)
+class TreeLearner:
+    """One regression tree of small depth per level, by least squares on binned features; its values add to the score."""
 
-    def grow_batch(which: IntArray) -> None:
-        grow_levels(
-            which, order, starts, data.codes, data.counts, data.categorical, target, weight, float(least), float(l2), *trees
+    data: BinnedColumns
+    weight: FloatArray
+    depth: int
+    min_leaf_rows: float
+    l2: float
+
+    def fit(
+        self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray | float, workers: Workers
+    ) -> LevelTrees:
+        """Grow one tree on the residuals of the rows of each level."""
+        order, starts = order_by_level(level, rows, levels)
+        target, shape = y - F, (levels, 2 ** (self.depth + 1) - 1)
+        trees = LevelTrees(
+            np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8), np.zeros(shape)
         )
+        # Batches of levels, the largest first, of about equal numbers of rows.
+        sizes = np.diff(starts)
+        largest = np.argsort(-sizes, kind="stable")
+        largest = largest[sizes[largest] > 0]
+        batches = min(BATCHES_PER_THREAD * workers.threads if workers.threads > 1 else 1, len(largest))
+        workers.map(
+            lambda start: grow_levels(
+                largest[start::batches], order, starts, self.data.codes, self.data.counts, self.data.categorical, target,
+                self.weight, float(self.min_leaf_rows), float(self.l2), *trees,
+            ),
+            range(batches),
+        )  # fmt: skip
+        return trees
 
-    # Batches of levels, the largest first, of about equal numbers of rows.
-    sizes = np.diff(starts)
-    largest = np.argsort(-sizes, kind="stable")
-    largest = largest[sizes[largest] > 0]
-    batches = min(BATCHES_PER_THREAD * workers.threads if workers.threads > 1 else 1, len(largest))
-    workers.map(grow_batch, [largest[start::batches] for start in range(batches)])
-    return trees
+    def values(self, trees: LevelTrees, level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:  # noqa: ARG002
+        """Return the value of the leaf of every row in the tree of its level."""
+        out = np.empty(len(level))
 
+        def evaluate_chunk(start: int) -> None:
+            end = min(start + CHUNK_ROWS, len(level))
+            walk_levels(start, end, level, self.data.codes, self.data.categorical, *trees, out)
 
-def tree_values(data: BinnedColumns, trees: LevelTrees, level: Int32Array, workers: Workers) -> FloatArray:
-    """Return the value of the leaf of every row in the tree of its level."""
-    out = np.empty(len(level))
+        workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
+        return out
 
-    def evaluate_chunk(start: int) -> None:
-        end = min(start + CHUNK_ROWS, len(level))
-        walk_levels(start, end, level, data.codes, data.categorical, *trees, out)
+    def cut(self, trees: LevelTrees, depth: IntArray) -> LevelTrees:
+        """Cut the tree of each level at a depth; 0 leaves the mean of the level."""
+        below = np.arange(trees.feature.shape[1]) >= (2**depth - 1)[:, None]
+        return trees._replace(feature=np.where(below, np.int32(-1), trees.feature))
 
-    workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
-    return out
+    def keep(self, trees: LevelTrees, kept: BoolArray) -> LevelTrees:
+        """Return the trees of the kept levels."""
+        return LevelTrees._make(array[kept] for array in trees)
 
 
 def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
@@ -187,36 +192,84 @@ def to_forest(data: BinnedColumns, trees: LevelTrees) -> Forest:
     return Forest(**{name: np.asarray(array).astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()})
 
 
-@dataclass(frozen=True, eq=False)
-class LineDesign:
-    """The coding of features in a linear function.
+class LineLearner:
+    """One linear function of the features per level, by least squares; its values add to the score.
 
-    A number has a slope for its distance from the centre in units of the scale, and a constant if it is missing or
-    infinite; a category has a constant per level, missing first. The slopes of a feature begin at its ``place``; place 0 is
-    the intercept; ``width`` counts all slopes.
+    A number has a slope for its distance from the centre in units of the scale (weighted mean and standard deviation), and
+    a constant if it is missing or infinite; a category has a constant per level, missing first. The slopes of a feature
+    begin at its ``place``; place 0 is the intercept; ``width`` counts all slopes.
     """
 
-    place: IntArray
-    centre: FloatArray
-    scale: FloatArray
-    width: int
-
-    @classmethod
-    def of(cls, data: BinnedColumns, weight: FloatArray) -> LineDesign:
-        """Standardise numbers by weighted mean and standard deviation; raise if categories need too many slopes."""
+    def __init__(self, data: BinnedColumns, weight: FloatArray, l2: float) -> None:
+        self.data, self.weight, self.l2 = data, weight, l2
         sizes = [count + 1 if count >= 0 else 2 for count in data.levels]
-        if 1 + sum(sizes) > MAX_SLOPES:
+        self.width = 1 + sum(sizes)
+        if self.width > MAX_SLOPES:
             raise ArgumentError(
-                f"a linear function of these features has {1 + sum(sizes):,} slopes, more than {MAX_SLOPES}",
+                f"a linear function of these features has {self.width:,} slopes, more than {MAX_SLOPES}",
                 hint="leave out columns of many categories, or use {learner}",
                 settings={"learner": "tree"},
             )
-        centre, scale = np.zeros(len(sizes)), np.ones(len(sizes))
+        self.centre, self.scale = np.zeros(len(sizes)), np.ones(len(sizes))
         for index, (column, count) in enumerate(zip(data.raw, data.levels, strict=True)):
             known = np.isfinite(column)
             if count < 0 and known.any():
-                centre[index], scale[index] = _mean_and_deviation(column[known], weight[known])
-        return cls(1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)], centre, scale, 1 + sum(sizes))
+                self.centre[index], self.scale[index] = _mean_and_deviation(column[known], weight[known])
+        self.place = 1 + np.cumsum([0, *sizes[:-1]]).astype(np.int64)[: len(sizes)]
+
+    def fit(
+        self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray | float, workers: Workers
+    ) -> FloatArray:
+        """Fit one linear function to the residuals of the rows of each level: slopes (levels, width)."""
+        order, starts = order_by_level(level, rows, levels)
+        target, slopes = y - F, np.zeros((levels, self.width))
+
+        def fit_level(v: int) -> None:
+            gram, right = np.zeros((self.width, self.width)), np.zeros(self.width)
+            for start in range(starts[v], starts[v + 1], CHUNK_ROWS):
+                chunk = order[start : min(start + CHUNK_ROWS, starts[v + 1])]
+                A = self._design(chunk)
+                weighted = self.weight[chunk, None] * A
+                gram += A.T @ weighted
+                right += weighted.T @ target[chunk]
+            gram[np.arange(1, self.width), np.arange(1, self.width)] += self.l2
+            values, vectors = np.linalg.eigh(gram)
+            regular = values > SINGULAR * max(values[-1], 0.0)
+            slopes[v] = vectors[:, regular] @ ((vectors.T @ right)[regular] / values[regular])
+
+        workers.map(fit_level, [int(v) for v in np.flatnonzero(np.diff(starts))])
+        return slopes
+
+    def _design(self, rows: IntArray) -> FloatArray:
+        A = np.zeros((len(rows), self.width))
+        A[:, 0] = 1.0
+        for index, count in enumerate(self.data.levels):
+            begin = int(self.place[index])
+            if count >= 0:
+                A[np.arange(len(rows)), begin + self.data.raw[index][rows] + 1] = 1.0
+                continue
+            with np.errstate(over="ignore"):
+                distance = (self.data.raw[index][rows] - self.centre[index]) / self.scale[index]
+            missing = ~np.isfinite(distance)
+            A[:, begin] = np.where(missing, 0.0, distance)
+            A[:, begin + 1] = missing
+        return A
+
+    def values(self, slopes: FloatArray, level: Int32Array, F: FloatArray | float, workers: Workers) -> FloatArray:  # noqa: ARG002
+        """Return the value of the linear function of its level for every row, as the scorer does."""
+        raw, levels, out = self.data.raw, np.array(self.data.levels, np.int64), np.empty(len(level))
+
+        def evaluate_chunk(start: int) -> None:
+            end = min(start + CHUNK_ROWS, len(level))
+            X = np.array([column[start:end] for column in raw], np.float64).reshape(len(raw), end - start)
+            read_lines(level[start:end], X, levels, self.place, self.centre, self.scale, slopes, out[start:end])
+
+        workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
+        return out
+
+    def keep(self, slopes: FloatArray, kept: BoolArray) -> FloatArray:
+        """Return the slopes of the kept levels."""
+        return slopes[kept]
 
 
 def _mean_and_deviation(column: FloatArray, weight: FloatArray) -> tuple[float, float]:
@@ -228,71 +281,6 @@ def _mean_and_deviation(column: FloatArray, weight: FloatArray) -> tuple[float, 
     mean = float(np.average(column / unit, weights=weight))
     spread = float(np.sqrt(np.average((column / unit - mean) ** 2, weights=weight))) * unit
     return mean * unit, spread or 1.0
-
-
-def fit_lines(
-    data: BinnedColumns,
-    lines: LineDesign,
-    level: Int32Array,
-    rows: IntArray,
-    levels: int,
-    target: FloatArray,
-    weight: FloatArray,
-    *,
-    l2: float,
-    workers: Workers,
-) -> FloatArray:
-    """Fit one linear function to the rows of each level by least squares: slopes (levels, width)."""
-    order, starts = order_by_level(level, rows, levels)
-    slopes = np.zeros((levels, lines.width))
-
-    def fit_level(v: int) -> None:
-        gram, right = np.zeros((lines.width, lines.width)), np.zeros(lines.width)
-        for start in range(starts[v], starts[v + 1], CHUNK_ROWS):
-            chunk = order[start : min(start + CHUNK_ROWS, starts[v + 1])]
-            A = _design(data, lines, chunk)
-            weighted = weight[chunk, None] * A
-            gram += A.T @ weighted
-            right += weighted.T @ target[chunk]
-        gram[np.arange(1, lines.width), np.arange(1, lines.width)] += l2
-        values, vectors = np.linalg.eigh(gram)
-        regular = values > SINGULAR * max(values[-1], 0.0)
-        slopes[v] = vectors[:, regular] @ ((vectors.T @ right)[regular] / values[regular])
-
-    workers.map(fit_level, [int(v) for v in np.flatnonzero(np.diff(starts))])
-    return slopes
-
-
-def _design(data: BinnedColumns, lines: LineDesign, rows: IntArray) -> FloatArray:
-    A = np.zeros((len(rows), lines.width))
-    A[:, 0] = 1.0
-    for index, count in enumerate(data.levels):
-        begin = int(lines.place[index])
-        if count >= 0:
-            A[np.arange(len(rows)), begin + data.raw[index][rows] + 1] = 1.0
-            continue
-        with np.errstate(over="ignore"):
-            distance = (data.raw[index][rows] - lines.centre[index]) / lines.scale[index]
-        missing = ~np.isfinite(distance)
-        A[:, begin] = np.where(missing, 0.0, distance)
-        A[:, begin + 1] = missing
-    return A
-
-
-def line_values(
-    data: BinnedColumns, lines: LineDesign, slopes: FloatArray, level: Int32Array, workers: Workers
-) -> FloatArray:
-    """Return the value of the linear function of its level for every row, as the scorer does."""
-    out = np.empty(len(level))
-
-    def evaluate_chunk(start: int) -> None:
-        end = min(start + CHUNK_ROWS, len(level))
-        X = np.array([column[start:end] for column in data.raw], np.float64).reshape(len(data.raw), end - start)
-        levels = np.array(data.levels, np.int64)
-        read_lines(level[start:end], X, levels, lines.place, lines.centre, lines.scale, slopes, out[start:end])
-
-    workers.map(evaluate_chunk, range(0, len(level), CHUNK_ROWS))
-    return out
 
 
 def fit_external(regressor: Any, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:

@@ -13,7 +13,7 @@ from trueup.calibrators.curves.map import CHUNK, ScoreCurves, ScoreMap
 from trueup.calibrators.losses import task_loss
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.splits import are_row_counts, collect_held_out
-from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows, list_rounds
+from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import effective_rows, pool_scores
@@ -113,8 +113,7 @@ class SingleMapCalibrator(Calibrator):
             chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
         else:
             reason = f"kept: {change}" if chosen else f"{change} is within noise: scores are left unchanged"
-        rounds = list_rounds(evaluations, chosen, [0], [1.0])
-        return History(rounds, chosen, reason, evaluation_rows(self.stopping), loss.measure)
+        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), loss.measure)
 
     @abstractmethod
     def _check(self, task: Task) -> None:

@@ -31,7 +31,7 @@ from trueup.calibrators.lore.map import (
 )  # fmt: skip
 from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import LATER_ROUND_ERRORS, History, Holdout, list_rounds, paired_gain, required_gain
+from trueup.calibrators.stopping import LATER_ROUND_ERRORS, History, Holdout, paired_gain, required_gain
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError
@@ -319,8 +319,8 @@ class LoRe(Calibrator):
         else:
             reason = f"{change} is within noise: scores are left unchanged"
         error = selection.error if math.isfinite(selection.error) else 0.0
-        evaluations = (selection.before, 0.0, 0.0), (chosen.loss, selection.gain, error)
-        return History(list_rounds(evaluations, int(kept), [0], [1.0]), int(kept), reason, rows, "log loss")
+        evaluations = [(selection.before, 0.0, 0.0), (chosen.loss, selection.gain, error)]
+        return History.of(evaluations, int(kept), reason, rows, "log loss")
 
     def _check(self, task: Task) -> None:
         if task == "regression":

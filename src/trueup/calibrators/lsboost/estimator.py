@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,25 +13,16 @@ from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.losses import task_loss
-from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets, make_external_map
+from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets
 from trueup.calibrators.lsboost.levelsets import LevelSets, ScoreScale
-from trueup.calibrators.lsboost.rounds import (
-    GATE_FOLDS,
-    LevelModel,
-    LevelSearch,
-    LineLearner,
-    RoundRules,
-    TreeLearner,
-    make_map,
-)
+from trueup.calibrators.lsboost.rounds import GATE_FOLDS, LevelModel, LevelSearch, RoundRules, make_map
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Split, evaluation_rows, list_rounds
+from trueup.calibrators.stopping import CrossValidation, History, Split, evaluation_rows
 from trueup.data.checks import describe_rows
 from trueup.data.frame import NO_PREDICTION, read_like
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
-from trueup.learners.level_regression import BinnedColumns, min_leaf_rows
-from trueup.metrics.levelsets import discretize
+from trueup.learners.level_regression import BinnedColumns, LineLearner, TreeLearner, min_leaf_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +43,7 @@ REGRESSOR_METHODS = ("fit", "predict", "get_params")
 MAX_SCORE = 1e300  # absolute value of a real score
 
 
+@dataclass(eq=False, repr=False)
 class LSBoost(Calibrator):
     """Regress the outcome on the features, level set by level set of the score, until no level can be improved.
 
@@ -125,52 +118,28 @@ class LSBoost(Calibrator):
 
     classes = None
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        features: Any = None,
-        *,
-        task: str = "auto",
-        learner: Any = "tree",
-        depth: int = 3,
-        levels: int = 10,
-        spacing: str = "mass",
-        min_rows: int = 2000,
-        learning_rate: float = 0.3,
-        l2: float = 10.0,
-        gate: float | None = 0.5,
-        bins: int = 255,
-        rounds: int | None = None,
-        alpha: float | None = None,
-        bound: float = 1.0,
-        limits: Any = None,
-        stopping: Stopping = CrossValidation(),  # noqa: B008  (a frozen value)
-        categorical: Any = (),
-        unlabelled: str = "error",
-        random_state: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        self.prediction = prediction
-        self.features = features
-        self.task = task
-        self.learner = learner
-        self.depth = depth
-        self.levels = levels
-        self.spacing = spacing
-        self.min_rows = min_rows
-        self.learning_rate = learning_rate
-        self.l2 = l2
-        self.gate = gate
-        self.bins = bins
-        self.rounds = rounds
-        self.alpha = alpha
-        self.bound = bound
-        self.limits = limits
-        self.stopping = stopping
-        self.categorical = categorical
-        self.unlabelled = unlabelled
-        self.random_state = random_state
-        self.threads = threads
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    learner: Any = "tree"
+    depth: int = 3
+    levels: int = 10
+    spacing: str = "mass"
+    min_rows: int = 2000
+    learning_rate: float = 0.3
+    l2: float = 10.0
+    gate: float | None = 0.5
+    bins: int = 255
+    rounds: int | None = None
+    alpha: float | None = None
+    bound: float = 1.0
+    limits: Any = None
+    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
+    categorical: Any = ()
+    unlabelled: str = "error"
+    random_state: int = 0
+    threads: int | None = None
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Yield the predictions after 0 rounds (rounded, if levels are equal), 1 round, and so on up to the last."""
@@ -206,9 +175,7 @@ class LSBoost(Calibrator):
         scale = self._score_scale(table)
         assert rows.outcome is not None
         y = (rows.outcome - scale.offset) / scale.unit
-        F = (rows.prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(y), scale.start)
-        if scale.grid:
-            F = discretize(F, scale.grid)
+        F = scale.initial(rows.prediction)
         gate = None if self.alpha is not None or self.stopping is None else self.gate
         rules = RoundRules(scale, self.levels, self.min_rows, gate)
         if self.alpha is not None:
@@ -223,7 +190,7 @@ class LSBoost(Calibrator):
         held_out = None
         evaluated = np.concatenate([part.valid for part in parts])
         if len(evaluated):
-            base = rows.prediction if scale.start is None else scale.offset + scale.unit * F
+            base = rows.prediction if scale.start is None else scale.restore(F)
             scores = search.best if chosen and search.best is not None else base[evaluated]
             held_out = splits.collect_held_out(rows, evaluated, scores)
         if not chosen and scale.start is None and self.alpha is None:
@@ -233,8 +200,7 @@ class LSBoost(Calibrator):
             models = [LevelModel(learner, rules, y, F, weight, np.arange(len(F)), gates)]
             for _ in range(chosen):
                 models[0].add_round(Workers(self.threads))
-        make = make_external_map if isinstance(learner, ExternalLearner) else make_map
-        return FitResult(make(models, chosen, table.schema.levels), history, held_out=held_out)
+        return FitResult(make_map(models, chosen, table.schema.levels), history, held_out=held_out)
 
     def _score_scale(self, table: Table) -> ScoreScale:
         """Return the scale of scores: unbounded or [0, 1] for levels of equal mass, a grid on [0, 1] for equal levels."""
@@ -246,7 +212,9 @@ class LSBoost(Calibrator):
         if self.alpha is None and self.spacing == "mass":
             if binary:
                 return ScoreScale(0.0, 1.0, 0.0, 1.0, self.learning_rate, 0, mean if alone else None, HOLD)
-            unit = _power_of_two(y - (mean if alone else table.prediction))
+            # A power of 2 near the largest residual: fourth powers stay finite, and no digit is lost.
+            largest = float(np.abs(y - (mean if alone else table.prediction)).max())
+            unit = 2.0 ** min(max(math.frexp(largest)[1], -600), 340) if largest else 1.0
             most = MAX_SCORE / max(unit, 1.0)
             return ScoreScale(-most, most, 0.0, unit, self.learning_rate, 0, mean / unit if alone else None)
         grid, rate = self.levels, self.learning_rate
@@ -287,13 +255,7 @@ class LSBoost(Calibrator):
             "were held out"
         )
         counts = search.learner_counts()
-        return History(
-            list_rounds(evaluations, chosen, counts, [1.0] * len(counts)),
-            chosen,
-            reason,
-            evaluation_rows(None),
-            "squared error",
-        )
+        return History.of(evaluations, chosen, reason, evaluation_rows(None), "squared error", counts)
 
     def _run(self, search: LevelSearch) -> History:
         held_out = self.stopping is not None
@@ -313,8 +275,7 @@ class LSBoost(Calibrator):
             result = "scores are left unchanged" if scale.start is None else "the mean is predicted"
             reason = f"no round lowered the held-out loss significantly; {result}"
         counts = search.learner_counts()
-        rounds = list_rounds(evaluations, chosen, counts, [1.0] * len(counts))
-        return History(rounds, chosen, reason, evaluation_rows(self.stopping), search.loss.measure)
+        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), search.loss.measure, counts)
 
     def _check_parameters(self, table: Table) -> None:
         check_integer("depth", self.depth, 1, 10)
@@ -390,13 +351,7 @@ class LSBoost(Calibrator):
 
 def _initial_scores(table: Table, scale: ScoreScale) -> FloatArray:
     """Return the scores that rounds are compared with: the predictions, or the mean outcome."""
-    return table.prediction if scale.start is None else np.full(len(table), scale.offset + scale.unit * scale.start)
-
-
-def _power_of_two(residual: FloatArray) -> float:
-    """Return a power of 2 near the largest residual: fourth powers stay finite, and no digit is lost."""
-    largest = float(np.abs(residual).max())
-    return 2.0 ** min(max(math.frexp(largest)[1], -600), 340) if largest else 1.0
+    return table.prediction if scale.start is None else np.full(len(table), scale.restore(scale.start))
 
 
 def _count_rounds(count: int) -> str:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from trueup.calibrators.lsboost.rounds import LevelLearner
 from trueup.calibrators.map import Map
-from trueup.kernels.levels import advance_all, order_by_level
+from trueup.kernels.levels import order_by_level
 from trueup.kernels.threads import Workers
 from trueup.learners.level_regression import design_matrix, fit_external, predict_external
-from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +19,11 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lsboost.levelsets import ScoreScale
-    from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound
+    from trueup.calibrators.lsboost.rounds import LevelRound
     from trueup.data.schema import Schema
 
 
-class ExternalLearner(LevelLearner):
+class ExternalLearner:
     """Any scikit-learn regressor, a clone per level, fitted in threads."""
 
     def __init__(
@@ -36,7 +34,7 @@ class ExternalLearner(LevelLearner):
         self.weighted = bool((weight != weight[0]).any())
 
     def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:  # noqa: ARG002
-        """Fit a clone to the outcomes of each level."""
+        """Fit a clone to the outcomes of each level; None on levels without rows."""
         order, starts = order_by_level(level, rows, levels)
 
         def fit_level(v: int) -> Any:
@@ -50,11 +48,11 @@ class ExternalLearner(LevelLearner):
 
         return workers.map(fit_level, range(levels))
 
-    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
+    def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
         """Return the distance of the fit of its level from the score of every row."""
         return _predict_levels(fitted, self.X, level, workers) - F
 
-    def keep(self, fitted: Any, kept: BoolArray) -> Any:
+    def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
         """Return the regressors of the kept levels, None for the others."""
         return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
 
@@ -101,23 +99,14 @@ class ExternalLevelSets(Map):
         """Yield the scores after 0, 1, 2, ... rounds."""
         scale, workers = self.scale, workers or Workers()
         X = design_matrix(list(columns), self.levels, len(prediction))
-        start = (prediction - scale.offset) / scale.unit if scale.start is None else np.full(len(X), scale.start)
-        if scale.grid:
-            start = discretize(start, scale.grid)
-        scores = [start] * len(self.models)
-        for number in range(self.steps + 1):
-            if number:
-                steps = [model[number - 1] for model in self.models]
-                scores = [self._advance(step, X, F, workers) for step, F in zip(steps, scores, strict=True)]
-            yield scale.offset + scale.unit * (np.sum(scores, axis=0) / len(scores))
-
-    def _advance(self, step: LevelRound, X: FloatArray, F: FloatArray, workers: Workers) -> FloatArray:
-        scale, out = self.scale, np.empty(len(F))
-        level = np.searchsorted(step.edges, F).astype(np.int32)
-        value = _predict_levels(step.fitted, X, level, workers) - F
-        kept = step.kept.astype(np.uint8)
-        advance_all(F, value, kept, level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out)
-        return out
+        scores = [scale.initial(prediction)] * len(self.models)
+        yield scale.restore(np.sum(scores, axis=0) / len(scores))
+        for number in range(self.steps):
+            for index, model in enumerate(self.models):
+                step, F = model[number], scores[index]
+                level = np.searchsorted(step.edges, F).astype(np.int32)
+                scores[index] = scale.advance(F, _predict_levels(step.fitted, X, level, workers) - F, step.kept, level)
+            yield scale.restore(np.sum(scores, axis=0) / len(scores))
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
         """Score one row."""
@@ -139,10 +128,3 @@ class ExternalLevelSets(Map):
         columns = [np.array([value]) for value in row]
         P = np.array(list(prediction) or [0.0], np.float64)
         return explain_rounds(list(prediction), [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])
-
-
-def make_external_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> ExternalLevelSets:
-    """Return the first ``rounds`` rounds of all models as one map."""
-    first = models[0]
-    name = type(first.learner.estimator).__name__  # type: ignore[attr-defined]
-    return ExternalLevelSets(first.rules.scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)

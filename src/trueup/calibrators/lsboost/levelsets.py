@@ -11,13 +11,14 @@ import numpy as np
 
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, unpack_forests
-from trueup.kernels.levels import NO_LEARNER, LevelProgram, end_levels, start_levels, step_levels
+from trueup.kernels.levels import NO_LEARNER, LevelProgram, advance_all, end_levels, start_levels, step_levels
 from trueup.kernels.threads import Workers
+from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.data.schema import Schema
     from trueup.kernels.trees import Forest
@@ -42,11 +43,21 @@ class ScoreScale:
     start: float | None = None  # initial score of every row, for a model without a prediction
     hold: float = 0.0  # share of its distance from either bound that a score keeps in every round
 
-    @property
-    def bounds(self) -> FloatArray:
-        """Return the numbers the scorer needs."""
-        numbers = (self.low, self.high, self.rate, self.offset, self.unit, self.start or 0.0, self.hold)
-        return np.array(numbers, np.float64)
+    def initial(self, prediction: FloatArray) -> FloatArray:
+        """Return the scores before the first round, on this scale, rounded to the grid."""
+        F = (prediction - self.offset) / self.unit if self.start is None else np.full(len(prediction), self.start)
+        return discretize(F, self.grid) if self.grid else F
+
+    def restore(self, F: FloatArray | float) -> Any:
+        """Return scores on the scale of predictions."""
+        return self.offset + self.unit * F
+
+    def advance(self, F: FloatArray, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
+        """Add the values of a round to the scores of the kept levels."""
+        out = np.empty(len(F))
+        moved = kept.view(np.uint8)
+        advance_all(F, value, moved, level, self.rate, self.grid, self.low, self.high, self.hold, out)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +99,15 @@ class LevelSets(Map):
         """Return whether there are rounds, or scores are rounded to a grid."""
         return self.rounds > 0 or (self.scale.grid > 0 and self.scale.start is None)
 
-    @property
-    def fitted(self) -> int:
-        """Return the number of trees or lines of all rounds and models."""
-        return int((self.learner != NO_LEARNER).sum())
-
     @cached_property
     def program(self) -> LevelProgram:
         """Compile the rounds for the scorer."""
         linear = isinstance(self.learners, LineSlopes)
         sizes = np.array([self.models, self.rounds, self.scale.grid, linear, self.scale.start is not None], np.int64)
         places = np.arange(len(self.edges_at), dtype=np.int64)
-        common = (sizes, self.scale.bounds, np.array(self.levels, np.int64), self.edges_at, self.edges,
+        scale = self.scale
+        numbers = (scale.low, scale.high, scale.rate, scale.offset, scale.unit, scale.start or 0.0, scale.hold)
+        common = (sizes, np.array(numbers, np.float64), np.array(self.levels, np.int64), self.edges_at, self.edges,
                   self.edges_at + places)  # fmt: skip
         if isinstance(self.learners, LineSlopes):
             lines = self.learners
@@ -152,8 +160,9 @@ class LevelSets(Map):
         what = "lines" if isinstance(self.learners, LineSlopes) else "trees"
         most = int(np.diff(self.edges_at).max(initial=0)) + 1
         models = f" in each of {self.models} models" if self.models > 1 else ""
+        count = int((self.learner != NO_LEARNER).sum())
         levels = "one level" if most == 1 else f"up to {most} levels"
-        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({self.fitted:,} {what})"
+        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({count:,} {what})"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """List the features that trees test together; for lines each feature, in the order of its slopes."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets
 from trueup.calibrators.lsboost.levelsets import LevelSets, LineSlopes, ScoreScale
 from trueup.calibrators.stopping import choose_rounds, paired_gain
-from trueup.kernels.levels import NO_LEARNER, advance_all
+from trueup.kernels.levels import NO_LEARNER
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import join_forests
 from trueup.learners.level_regression import (
     WEIGHT_TOLERANCE,
-    BinnedColumns,
-    LevelTrees,
-    LineDesign,
-    fit_lines,
-    grow_trees,
+    LineLearner,
+    TreeLearner,
     level_edges,
-    line_values,
     to_forest,
-    tree_values,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.stopping import Split
     from trueup.data.table import Table
 
+    LevelLearner = TreeLearner | LineLearner | ExternalLearner
 
 GATE_FOLDS = 4  # a different one of these folds of the training rows evaluates the learners of each round
 LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
@@ -48,93 +44,6 @@ class RoundRules:
     levels: int  # maximum number of level sets; those of a grid are its points
     min_rows: float  # minimum weight of a level with a learner, and of levels of equal mass
     gate: float | None  # standard errors by which a learner must lower the squared error of the gate rows on its level
-
-
-class LevelLearner(ABC):
-    """Fits one regression to each level of a round; may offer simpler versions of it, as trees cut at a depth."""
-
-    @abstractmethod
-    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Fit one regression to the rows of each level."""
-
-    @abstractmethod
-    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
-        """Return for every row what the regression of its level adds to the score."""
-
-    @abstractmethod
-    def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Return the regressions of the kept levels."""
-
-    def versions(self, fitted: Any) -> list[Any]:
-        """Return all versions of the fit, from the simplest to the full one."""
-        return [fitted]
-
-    def mix(self, versions: list[Any], which: IntArray) -> Any:  # noqa: ARG002
-        """Combine the chosen version of each level."""
-        return versions[0]
-
-
-@dataclass(eq=False)
-class TreeLearner(LevelLearner):
-    """Regression trees of small depth, by least squares on binned features."""
-
-    data: BinnedColumns
-    weight: FloatArray
-    depth: int
-    min_leaf_rows: float
-    l2: float
-
-    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Grow one tree per level."""
-        return grow_trees(
-            self.data, level, rows, levels, y - F, self.weight, depth=self.depth, least=self.min_leaf_rows, l2=self.l2,
-            workers=workers,
-        )  # fmt: skip
-
-    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Return the value of the leaf of every row in the tree of its level."""
-        return tree_values(self.data, fitted, level, workers)
-
-    def versions(self, fitted: Any) -> list[Any]:
-        """Return the trees cut at every depth, from the mean of the level to the full tree."""
-        return [self._cut(fitted, np.full(len(fitted.feature), depth)) for depth in range(self.depth + 1)]
-
-    def mix(self, versions: list[Any], which: IntArray) -> Any:
-        """Cut the tree of each level at its chosen depth."""
-        return self._cut(versions[-1], which)
-
-    def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Return the trees of the kept levels."""
-        return LevelTrees(*(array[kept] for array in fitted))
-
-    def _cut(self, fitted: Any, depth: IntArray) -> Any:
-        below = np.arange(fitted.feature.shape[1]) >= (2**depth - 1)[:, None]
-        return fitted._replace(feature=np.where(below, np.int32(-1), fitted.feature))
-
-
-@dataclass(eq=False)
-class LineLearner(LevelLearner):
-    """Linear functions of the features, by least squares."""
-
-    data: BinnedColumns
-    weight: FloatArray
-    l2: float
-    lines: LineDesign = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lines = LineDesign.of(self.data, self.weight)
-
-    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:
-        """Fit one linear function per level."""
-        return fit_lines(self.data, self.lines, level, rows, levels, y - F, self.weight, l2=self.l2, workers=workers)
-
-    def values(self, fitted: Any, level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:  # noqa: ARG002
-        """Return the value of the linear function of its level for every row."""
-        return line_values(self.data, self.lines, fitted, level, workers)
-
-    def keep(self, fitted: Any, kept: BoolArray) -> Any:
-        """Return the slopes of the kept levels."""
-        return fitted[kept]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,9 +78,13 @@ class LevelModel:
         if self.gate_fold is not None:
             held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
             train, gate = train[~held], train[held]
-        edges = self._edges(train)
+        grid = self.rules.scale.grid
+        if grid:
+            edges = (np.arange(grid) + 0.5) / grid
+        else:
+            edges = level_edges(self.F[train], self.weight[train], self.rules.levels, self.rules.min_rows)
         level, levels = np.searchsorted(edges, self.F).astype(np.int32), len(edges) + 1
-        fitted = self.learner.fit(level, train, levels, self.y, self.F, workers)
+        fitted: Any = self.learner.fit(level, train, levels, self.y, self.F, workers)
         size = np.bincount(level[train], self.weight[train], levels)
         # A single level has all rows there are, however few.
         least = 0.0 if levels == 1 else self.rules.min_rows * (1 - WEIGHT_TOLERANCE)
@@ -180,88 +93,71 @@ class LevelModel:
             fitted, passed = self._apply_gate(fitted, level, levels, gate, workers)
             kept &= passed
         value = self.learner.values(fitted, level, self.F, workers)
-        self.F = self._advanced(value, kept, level)
+        self.F = self.rules.scale.advance(self.F, value, kept, level)
         self.rounds.append(LevelRound(edges, self.learner.keep(fitted, kept), kept))
 
     def _apply_gate(
         self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
     ) -> tuple[Any, BoolArray]:
-        """Choose the version of each learner that is best on the gate rows; return also which levels pass the gate."""
+        """Cut trees at the depth that is best on the gate rows; return the learners and which levels pass the gate."""
         assert self.rules.gate is not None
-        versions = self.learner.versions(fitted)
-        all_levels = np.ones(levels, bool)
+        learner, versions = self.learner, [fitted]
+        if isinstance(learner, TreeLearner):
+            versions = [learner.cut(fitted, np.full(levels, depth)) for depth in range(learner.depth + 1)]
         gains, errors = np.empty((len(versions), levels)), np.empty((len(versions), levels))
+        own, count = level[rows], np.bincount(level[rows], minlength=levels)
         for index, version in enumerate(versions):
-            advanced = self._advanced(self.learner.values(version, level, self.F, workers), all_levels, level)
-            gains[index], errors[index] = self._gains(advanced, level, levels, rows)
+            value = learner.values(version, level, self.F, workers)
+            advanced = self.rules.scale.advance(self.F, value, np.ones(levels, bool), level)
+            gain = self.weight[rows] * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - advanced[rows]) ** 2)
+            gains[index] = np.bincount(own, gain, levels)
+            variance = np.bincount(own, gain**2, levels) - gains[index] ** 2 / np.maximum(count, 1)
+            errors[index] = np.sqrt(np.maximum(variance, 0.0))
         best = np.argmax(gains, axis=0)
+        if isinstance(learner, TreeLearner):
+            fitted = learner.cut(fitted, best)
         gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
-        several = np.bincount(level[rows], minlength=levels) > 1  # a single row has no standard error
-        return self.learner.mix(versions, best), several & (gain > self.rules.gate * error)
-
-    def _edges(self, rows: IntArray) -> FloatArray:
-        grid = self.rules.scale.grid
-        if grid:
-            return (np.arange(grid) + 0.5) / grid
-        return level_edges(self.F[rows], self.weight[rows], self.rules.levels, self.rules.min_rows)
-
-    def _advanced(self, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
-        scale, out = self.rules.scale, np.empty(len(self.F))
-        advance_all(
-            self.F, value, kept.view(np.uint8), level, scale.rate, scale.grid, scale.low, scale.high, scale.hold, out
-        )
-        return out
-
-    def _gains(self, advanced: FloatArray, level: Int32Array, levels: int, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the decrease of the squared error on each level and its standard error."""
-        at, w = level[rows], self.weight[rows]
-        gain = w * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - advanced[rows]) ** 2)
-        total = np.bincount(at, gain, levels)
-        count = np.maximum(np.bincount(at, minlength=levels), 1)
-        variance = np.bincount(at, gain**2, levels) - total**2 / count
-        return np.asarray(total), np.sqrt(np.maximum(variance, 0.0))
+        return fitted, (count > 1) & (gain > self.rules.gate * error)  # a single row has no standard error
 
 
-def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets:
+def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets | ExternalLevelSets:
     """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
+    scale, learner = models[0].rules.scale, models[0].learner
+    if isinstance(learner, ExternalLearner):
+        name = type(learner.estimator).__name__
+        return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)
     models = models if rounds else models[:1]
     steps = [step for model in models for step in model.rounds[:rounds]]
     edges = [step.edges for step in steps]
     kept = np.concatenate([np.zeros(0, bool), *(step.kept for step in steps)])
     learner_index = np.where(kept, np.cumsum(kept) - 1, NO_LEARNER).astype(np.int32)
     learners: Any
-    learner = models[0].learner
     if isinstance(learner, LineLearner):
-        slopes = np.concatenate([np.zeros((0, learner.lines.width)), *(step.fitted for step in steps)])
-        learners = LineSlopes(learner.lines.place, learner.lines.centre, learner.lines.scale, slopes)
+        slopes = np.concatenate([np.zeros((0, learner.width)), *(step.fitted for step in steps)])
+        learners = LineSlopes(learner.place, learner.centre, learner.scale, slopes)
     else:
-        assert isinstance(learner, TreeLearner)
         learners = join_forests([to_forest(learner.data, step.fitted) for step in steps])
     edges_at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
     all_edges = np.concatenate([np.zeros(0), *edges])
-    return LevelSets(models[0].rules.scale, levels, len(models), rounds, edges_at, all_edges, learner_index, learners)
+    return LevelSets(scale, levels, len(models), rounds, edges_at, all_edges, learner_index, learners)
 
 
+@dataclass(eq=False)
 class LevelSearch:
     """Boosting of all models round by round, evaluated on the rows that each model held out."""
 
-    def __init__(
-        self,
-        models: Sequence[LevelModel],
-        splits: Sequence[Split],
-        table: Table,
-        loss: TaskLoss,
-        workers: Workers,
-        progress: Any,
-    ) -> None:
-        self.models, self.splits, self.table, self.loss = models, splits, table, loss
-        self.workers, self.progress = workers, progress
-        self.workers_per_model = Workers(max(1, workers.threads // len(models)))
-        self.best: FloatArray | None = None  # scores of the held-out rows after the best round
+    models: Sequence[LevelModel]
+    splits: Sequence[Split]
+    table: Table
+    loss: TaskLoss
+    workers: Workers
+    progress: Any
+    best: FloatArray | None = field(default=None, init=False)  # scores of the held-out rows after the best round
 
     def add_round(self) -> None:
         """Fit one more round of every model."""
-        self.workers.map(lambda model: model.add_round(self.workers_per_model), self.models)
+        per_model = Workers(max(1, self.workers.threads // len(self.models)))
+        self.workers.map(lambda model: model.add_round(per_model), self.models)
 
     def learner_counts(self) -> list[int]:
         """Return the mean number of learners that a model keeps, per round, rounded up."""
@@ -289,7 +185,7 @@ class LevelSearch:
         lowest, ended = evaluations[0][0], "stopped at the maximum number of rounds"
         for number in range(1, most + 1):
             self.add_round()
-            scores = [model.rules.scale.offset + model.rules.scale.unit * model.F for model in self.models]
+            scores = [model.rules.scale.restore(model.F) for model in self.models]
             current = np.concatenate([self._losses(*pair) for pair in zip(self.splits, scores, strict=True)])
             gain, error, _ = paired_gain(best - current, weight)
             loss = float(np.average(current, weights=weight))

@@ -35,14 +35,11 @@ FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
 
 @dataclass(frozen=True, eq=False)
 class CascadeRound:
-    """One round: a forest per cascade, and the factor theta that all of them share.
-
-    ``trees`` is the number of trees of each forest per output.
-    """
+    """One round: a forest per cascade, and the factor theta that all of them share."""
 
     theta: float
     forests: tuple[Forest, ...]
-    trees: int
+    trees: int  # of each forest per output
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,4 @@
-"""Completed rounds, saved to a file during a fit, so that an interrupted fit can be resumed.
-
-Nothing in the file is executed: it is an archive with checksums, and its trees are validated as those of a model file are.
-"""
+"""Completed rounds, saved to a file during a fit, so that an interrupted fit can be resumed; validated as a model file."""
 
 from __future__ import annotations
 
@@ -50,11 +47,7 @@ class Checkpoint:
         self._fingerprint = {name: _to_json(value) for name, value in {**fingerprint, **versions}.items()}
 
     def rounds(self, cascades: int | None = None) -> tuple[CascadeRound, ...]:
-        """Return the rounds in the file; if there is none, create it, so that a path that cannot be written fails now.
-
-        ``cascades`` is the number of forests that each round must have. Raises ArgumentError if the file belongs to another
-        fit, and FileError if it is damaged, of another kind, or cannot be read or written.
-        """
+        """Return the rounds in the file, each of ``cascades`` forests; create it, so that an invalid path fails now."""
         rounds = self._read(cascades) if os.path.exists(self.path) else ()  # noqa: PTH110  (False in unreadable directories)
         self.keep(rounds)
         return rounds
@@ -119,11 +112,8 @@ def digest_arrays(*arrays: AnyArray | None) -> str:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value as JSON would return it; for a schema, which may have millions of levels, its digest.
-
-    The names of outcome and weight do not matter: they may be passed as arrays.
-    """
-    if isinstance(value, Schema):
+    """Return a value as JSON would return it; for a schema, which may have millions of levels, its digest."""
+    if isinstance(value, Schema):  # the names of outcome and weight do not matter: they may be passed as arrays
         plain = asdict(replace(value, outcome=None, weight=None))
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode("ascii")).hexdigest()
     if is_dataclass(value) and not isinstance(value, type):

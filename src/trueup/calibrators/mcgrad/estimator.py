@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from scipy.special import expit
@@ -16,7 +16,7 @@ from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.checkpoint import Checkpoint, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
 from trueup.calibrators.splits import collect_held_out, scale_weights
-from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows, list_rounds
+from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.mcgrad.cascade import CascadeRound
     from trueup.calibrators.stopping import Stopping
     from trueup.cluster.partitions import PartitionedTable
+    from trueup.data.schema import Schema
     from trueup.data.table import Table
 
 
@@ -39,6 +40,7 @@ MAX_LEAVES = MAX_BINS = 4096
 MAX_INTEGER = 2**31 - 1
 
 
+@dataclass(eq=False, repr=False)
 class MCGrad(Calibrator):
     """Calibrate predictions on every segment: boosted trees over the features and the prediction itself.
 
@@ -137,55 +139,31 @@ class MCGrad(Calibrator):
     (20000,)
     """
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        features: Any = None,
-        *,
-        task: str = "auto",
-        depth: int | None = 2,
-        leaves: int | None = None,
-        learning_rate: float | None = None,
-        feature_fraction: float = 0.7,
-        min_hessian: float = 2.0,
-        l2: float = 1.0,
-        bins: int = 63,
-        rounds: int | None = None,
-        trees: int | None = None,
-        stopping: Stopping = CrossValidation(),  # noqa: B008  (a frozen value)
-        monotone: bool = False,
-        categorical: Any = (),
-        classes: Any = None,
-        unlabelled: str = "error",
-        random_state: int = 0,
-        threads: int | None = None,
-        engine: str = "auto",
-        resume: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.prediction = prediction
-        self.features = features
-        self.task = task
-        self.depth = depth
-        self.leaves = leaves
-        self.learning_rate = learning_rate
-        self.feature_fraction = feature_fraction
-        self.min_hessian = min_hessian
-        self.l2 = l2
-        self.bins = bins
-        self.rounds = rounds
-        self.trees = trees
-        self.stopping = stopping
-        self.monotone = monotone
-        self.categorical = categorical
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.random_state = random_state
-        self.threads = threads
-        self.engine = engine
-        self.resume = resume
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    depth: int | None = 2
+    leaves: int | None = None
+    learning_rate: float | None = None
+    feature_fraction: float = 0.7
+    min_hessian: float = 2.0
+    l2: float = 1.0
+    bins: int = 63
+    rounds: int | None = None
+    trees: int | None = None
+    stopping: Stopping = CrossValidation()  # noqa: RUF009  (a frozen value)
+    monotone: bool = False
+    categorical: Any = ()
+    classes: Any = None
+    unlabelled: str = "error"
+    random_state: int = 0
+    threads: int | None = None
+    engine: str = "auto"
+    resume: str | os.PathLike[str] | None = None
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
-        growth = self._growth_parameters(table)
+        growth = self._growth_parameters(table.schema)
         loss = task_loss(table.schema.task)
         rows, splits = self._split_rows(table)
         checkpoint = None
@@ -251,8 +229,8 @@ class MCGrad(Calibrator):
             if chosen < most:
                 end = "the next round did not lower it significantly"
             reason = f"{chosen} round{plural}: held-out loss {before:.6g} -> {after:.6g}; {end}"
-        described = list_rounds(evaluations, chosen, [r.trees for r in rounds], [r.theta for r in rounds])
-        return History(described, chosen, reason, evaluation_rows(self.stopping), measure)
+        trees, thetas = [r.trees for r in rounds], [r.theta for r in rounds]
+        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), measure, trees, thetas)
 
     def _max_rounds(self) -> int:
         return self.rounds or (FIXED_ROUNDS if self.stopping is None else MAX_ROUNDS)
@@ -261,15 +239,15 @@ class MCGrad(Calibrator):
         finer = FINER_RATE if self.learning_rate is None and growth.learning_rate > FINER_RATE else None
         return RoundLimits(self.trees or (FIXED_TREES if self.stopping is None else MAX_TREES), TREE_PATIENCE, finer)
 
-    def _growth_parameters(self, table: Table) -> GrowthParameters:
+    def _growth_parameters(self, schema: Schema) -> GrowthParameters:
         """Validate all parameters and return those of the trees."""
-        outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
+        outputs = len(schema.prediction)
         self._check_parameters(outputs)
         leaves = self.leaves or (5 if self.depth is None else 2 ** min(self.depth, 12))
         averaged = isinstance(self.stopping, CrossValidation) and not self.stopping.refit
         rate = self.learning_rate or (AVERAGED_RATE if averaged else SINGLE_RATE)
         return GrowthParameters(
-            task_loss(table.schema.task).name, outputs, self.depth, leaves, rate, self.feature_fraction, self.l2,
+            task_loss(schema.task).name, outputs, self.depth, leaves, rate, self.feature_fraction, self.l2,
             self.min_hessian, self.monotone, self.bins, int(self.random_state),
         )  # fmt: skip
 

@@ -46,14 +46,11 @@ LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ wit
 
 @dataclass(frozen=True)
 class RoundLimits:
-    """The most ``trees`` of each model in a round; growth stops after ``patience`` trees without improvement.
+    """When a round stops growing."""
 
-    If few trees are enough, the first round also tries the lower learning rate ``finer``.
-    """
-
-    trees: int
-    patience: int
-    finer: float | None = None
+    trees: int  # maximum of each model
+    patience: int  # number of trees without improvement
+    finer: float | None = None  # a lower learning rate that the first round also tries if few trees are enough
 
 
 @dataclass(eq=False)
@@ -202,20 +199,19 @@ class CascadeGrower:
         """Grow one round: its forests, the best number of trees, and the loss of the held-out rows."""
         # All folds that start from the same score share its Dataset in the first round.
         shared = None if self.rounds or self.starts is not None else self._dataset(0, growths[0])
-        start_fold = partial(self._start_fold, growths, shared)
+
+        def start_fold(fold: int) -> TreeGrower:
+            assert self.binned is not None
+            data = self._dataset(fold, growths[fold]) if shared is None else shared
+            train, valid = self.splits[fold].train, self.splits[fold].valid
+            return TreeGrower(self.binned, data, None if len(train) == len(self.y) else train, valid, growths[fold])
+
         growers = self._fold_workers.map(start_fold, range(len(self.splits)))
         trees, lowest = self._grow_trees(growers)
         forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
-        del growers, shared, start_fold  # most of the memory of a fit
+        growers, shared = [], None  # most of the memory of a fit
         release_memory()
         return forests, trees, lowest
-
-    def _start_fold(self, growths: Sequence[GrowthParameters], shared: Any, fold: int) -> TreeGrower:
-        assert self.binned is not None
-        split = self.splits[fold]
-        data = self._dataset(fold, growths[fold]) if shared is None else shared
-        train = None if len(split.train) == len(self.y) else split.train
-        return TreeGrower(self.binned, data, train, split.valid, growths[fold])
 
     def _dataset(self, fold: int, growth: GrowthParameters) -> Any:
         assert self.binned is not None

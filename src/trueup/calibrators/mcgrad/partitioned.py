@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
     from trueup.calibrators.mcgrad.cascade import CascadeRound
-    from trueup.calibrators.mcgrad.checkpoint import Checkpoint
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.mcgrad.grower import RoundLimits
     from trueup.cluster.communicator import Communicator
@@ -82,7 +81,7 @@ def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSum
 
 
 def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSummary:
-    content, ties = row_content(table)
+    content, ties = splits.row_content(table)
     sample, keys = _smallest_keys(table, random_row_keys(content, ties, seed + SAMPLE_SEED))
     return TrainingSummary(
         RowSummary().include(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys
@@ -92,13 +91,6 @@ def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSum
 def _smallest_keys(table: Table, keys: UInt64Array) -> tuple[Table, UInt64Array]:
     rows = np.argsort(keys, kind="stable")[:SAMPLE_ROWS]
     return table.take(rows), keys[rows]
-
-
-def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
-    """Return the columns that rows are hashed by, and those that distinguish equal rows: outcome and weight."""
-    assert table.outcome is not None
-    content = [*table.columns.values(), *table.prediction.reshape(len(table), len(table.schema.prediction)).T]
-    return content, [table.outcome] if table.weight is None else [table.outcome, table.weight]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,24 +110,12 @@ class FitPlan:
     progress: Callable[[int, int], None] | None = None  # trees of a round so far and at most, in this process
 
 
-class RoundResult(NamedTuple):
-    """One more round (None if there were enough), the best number of rounds so far, and the evaluation of each."""
-
-    round: CascadeRound | None
-    chosen: int
-    evaluations: list[tuple[float, float, float]]
-
-
 def fit_partitioned(
     calibrator: MCGrad, partitions: PartitionedTable, progress: Any = None, summary: TrainingSummary | None = None
 ) -> None:
-    """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table.
-
-    ``progress`` is called with the number of trees of a round, and the maximum, if the fit runs in this process;
-    ``summary`` is that of all rows with the seed of the calibrator, if it has been computed.
-    """
-    calibrator._check_parameters(len(partitions.schema.prediction))
+    """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table; ``summary`` is that of all rows, if known."""
     stopping, schema = calibrator.stopping, partitions.schema
+    growth = calibrator._growth_parameters(schema)
     if isinstance(stopping, Validation) and engine_of(stopping.data) is not None:
         raise ArgumentError(
             "the rows of a Validation must be in memory; the training rows need not be",
@@ -146,38 +126,41 @@ def fit_partitioned(
         summary = summarise_partitions(partitions, int(calibrator.random_state))
     summary.rows.check(schema)
     splits.check_row_count(summary)
-    plan = _make_plan(calibrator, summary)
-    if isinstance(partitions, ScanPartitions):
-        plan = replace(plan, digest=None, progress=progress)
-        validation_rows = 0 if plan.validation is None else len(plan.validation)
-        check_memory(partitions, stopping, len(summary) + validation_rows)
-    checkpoint = None
-    if calibrator.resume is not None:
-        checkpoint = calibrator._checkpoint(plan.growth, _fingerprint(summary, plan))
-    rounds, last = _fit_rounds(partitions, plan, checkpoint)
-    history = calibrator._make_history(last.chosen, last.evaluations, rounds, task_loss(schema.task).measure)
-    kept = tuple(rounds[: history.chosen])
-    if kept and isinstance(stopping, CrossValidation) and stopping.refit:
-        kept = partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
-    cascade = Cascade(task_loss(schema.task).link, schema.levels, plan.growth.outputs, kept)
-    calibrator._set_model(summary.sample, FitResult(cascade, history), len(summary))
-    if checkpoint is not None:
-        checkpoint.done()
-
-
-def _make_plan(calibrator: MCGrad, summary: TrainingSummary) -> FitPlan:
-    sample, stopping = summary.sample, calibrator.stopping
-    growth = calibrator._growth_parameters(sample)
+    sample, loss, max_rounds = summary.sample, task_loss(schema.task), calibrator._max_rounds()
     validation = None
     if isinstance(stopping, Validation):
         validation = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
-        splits.warn_if_trained_on(sample, validation, task_loss(sample.schema.task))
-    max_rounds = calibrator._max_rounds()
-    return FitPlan(
+        splits.warn_if_trained_on(sample, validation, loss, stacklevel=5)
+    plan = FitPlan(
         growth, calibrator._round_limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if stopping is None else stopping.patience, int(calibrator.random_state),
         calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
+    if isinstance(partitions, ScanPartitions):
+        plan = replace(plan, digest=None, progress=progress)
+        check_memory(partitions, stopping, len(summary) + (0 if validation is None else len(validation)))
+    checkpoint, rounds = None, []
+    if calibrator.resume is not None:
+        checkpoint = calibrator._checkpoint(growth, _fingerprint(summary, plan))
+        rounds = list(checkpoint.rounds(_model_count(plan.rule)))[:max_rounds]
+    while True:
+        added, chosen, evaluations = partitions.run_workers(partial(_fit_round, plan=plan, rounds=tuple(rounds)))
+        if added is None:
+            rounds = rounds[: len(evaluations) - 1]
+            break
+        rounds.append(added)
+        if checkpoint is not None:
+            checkpoint.keep(rounds)
+        if len(rounds) == max_rounds or len(rounds) - chosen >= plan.patience:
+            break
+    history = calibrator._make_history(chosen, evaluations, rounds, loss.measure)
+    kept = tuple(rounds[: history.chosen])
+    if kept and isinstance(stopping, CrossValidation) and stopping.refit:
+        kept = partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
+    cascade = Cascade(loss.link, schema.levels, growth.outputs, kept)
+    calibrator._set_model(sample, FitResult(cascade, history), len(summary))
+    if checkpoint is not None:
+        checkpoint.done()
 
 
 def _model_count(rule: object) -> int:
@@ -223,31 +206,15 @@ def _fingerprint(summary: TrainingSummary, plan: FitPlan) -> dict[str, Any]:
     return content | {name: hashlib.sha256(repr(content[name]).encode()).hexdigest() for name in hashed}
 
 
-def _fit_rounds(
-    partitions: PartitionedTable, plan: FitPlan, checkpoint: Checkpoint | None
-) -> tuple[list[CascadeRound], RoundResult]:
-    """Fit rounds until the stopping rule ends the fit, or to the maximum."""
-    rounds = [] if checkpoint is None else list(checkpoint.rounds(_model_count(plan.rule)))[: plan.max_rounds]
-    while True:
-        result: RoundResult = partitions.run_workers(partial(_fit_round, plan=plan, rounds=tuple(rounds)))
-        if result.round is None:
-            return rounds[: len(result.evaluations) - 1], result
-        rounds.append(result.round)
-        if checkpoint is not None:
-            checkpoint.keep(rounds)
-        if len(rounds) == plan.max_rounds or len(rounds) - result.chosen >= plan.patience:
-            return rounds, result
-
-
 def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
-) -> RoundResult:
-    """Fit one more round with the other workers, and evaluate all."""
+) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]]]:
+    """Fit one more round with the other workers (None if there were enough); return also the result of `choose_rounds`."""
     joined, grower = _make_grower(table, sizes, communicator, plan, rounds)
     weight = None if joined.weight is None else joined.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
     chosen, evaluations = choose_rounds(losses, weight, patience=plan.patience, communicator=communicator)
-    return RoundResult(grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations)
+    return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
 
 
 def _refit_rounds(
@@ -261,8 +228,14 @@ def _make_grower(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[Table, CascadeGrower]:
     """Set up the grower for the rows of this worker."""
-    if plan.digest is not None:
-        _check_same_rows(table, sizes, communicator, plan.digest)
+    if plan.digest is not None:  # a frame that is computed again each time may have other rows
+        own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
+        low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats
+        if (int(low) + int(high) * HALF_DIGEST) % DIGEST_MODULUS != plan.digest:
+            raise DataError(
+                "the rows have changed since the last pass: the frame is computed again each time, with different rows",
+                hint="keep it with .persist() or .cache(), or write it to files first",
+            )
     joined, row_splits = _split_rows(table, sizes, communicator, plan)
     weight = splits.scale_weights(joined.weight, len(table), communicator)
     grower = CascadeGrower(
@@ -295,12 +268,7 @@ def _split_rows(
         folds = _assign_folds(table, sizes, plan.rule.folds, plan.seed)
         row_splits = [FoldSplit(folds, number) for number in range(plan.rule.folds)]
     counts = communicator.all_reduce_sum([len(table), *(len(split.valid) for split in row_splits)])
-    total, *held_out_counts = counts.tolist()
-    if not 0 < min(held_out_counts) <= max(held_out_counts) < total:
-        raise DataError(
-            f"the {int(total):,} rows cannot be split into training and held-out rows",
-            hint="pass more rows, fewer folds, or another share to hold out",
-        )
+    splits.check_split_sizes(*map(int, counts.tolist()))
     return table, row_splits
 
 
@@ -342,19 +310,8 @@ def _assign_folds(table: Table, sizes: Sequence[int], folds: int, seed: int) -> 
 
 
 def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
-    """Yield the rows of each partition, and their `row_content`."""
-    content, ties = row_content(table)
+    """Yield the rows of each partition, and their `splits.row_content`."""
+    content, ties = splits.row_content(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
         rows = slice(end - size, end)
         yield rows, [column[rows] for column in content], [column[rows] for column in ties]
-
-
-def _check_same_rows(table: Table, sizes: Sequence[int], communicator: Communicator, digest: int) -> None:
-    """Raise if the rows have changed: a frame that is computed again each time may have other rows."""
-    own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
-    low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats
-    if (int(low) + int(high) * HALF_DIGEST) % DIGEST_MODULUS != digest:
-        raise DataError(
-            "the rows have changed since the last pass: the frame is computed again each time, with different rows",
-            hint="keep it with .persist() or .cache(), or write it to files first",
-        )
