@@ -251,7 +251,7 @@ def test_fail_if_sets_exit_code_1(loans_directory, capsys):
         (["loans.parquet", *ROLES, "--depth", "4"], "--depth must be an integer from 1 to 3; got 4\nhint: 2 combines two"),
         (["loans.parquet", *ROLES, "--bins", "opened=hour"], "'day'; got 'hour'\nhint: a day is the shortest"),
         (["loans.parquet", *ROLES, "--alpha", "2"], "alpha must lie between 0 and 1"),
-        (["loans.parquet", *ROLES, "--alpha", "few"], "--alpha: invalid float value: 'few'"),
+        (["loans.parquet", *ROLES, "--alpha", "few"], "error: --alpha must be a number; got 'few'\nhint: see trueup audit --help"),
         (["loans.parquet", *ROLES, "--threads", "0"], "--threads must be an integer at least 1; got 0"),
         (["loans.parquet", *ROLES, "--adjust", "bonferroni"], "invalid choice: 'bonferroni'"),
         (["loans.parquet", *ROLES, "--fail-if", "rainy"], "invalid choice: 'rainy'"),

@@ -504,6 +504,14 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
     assert "pip install 'trueup[plots]'" in err
 
 
+def test_verbose_notes_contain_costs_and_segments_without_labelled_rows(workdir, capsys):
+    make(1500, 3, region=("north", "south")).write_parquet("two.parquet")
+    labelled = ["--labelled", "two.parquet", "--outcome", "y"]
+    _, _, err = call(capsys, "decide", "new.parquet", *COSTS, *labelled, "--by", "region", "--verbose")
+    assert "\n  costs: a miss costs 5, a false alarm 1\n" in err
+    assert "\n  segments by region: 3, 1 of them without labelled rows\n" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -514,7 +522,7 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", "--prediction", "p", "--cost-tp", "5"], "--cost-fn is missing"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "-5", "--cost-fp", "1"], "--cost-fn must be a number at least 0; got -5.0\nhint: a gain is"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "0", "--cost-fp", "0"], "all costs are 0, so there is nothing to decide"),
-        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn: invalid float value: 'five'"),
+        (["new.parquet", "--prediction", "p", "--cost-fn", "five", "--cost-fp", "1"], "--cost-fn must be a number; got 'five'"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "inf", "--cost-fp", "1"], "--cost-fn must be a number at least 0; got inf"),
         (["new.parquet", "--prediction", "p", "--cost-fn", "5", "--cost-fp", "nan"], "--cost-fp must be a number at least 0; got nan"),
         (["new.parquet", "--prediction", "q", *COSTS[2:]], "no column 'q' to use as prediction\nhint:"),
@@ -545,7 +553,7 @@ def test_missing_matplotlib_is_reported_before_the_work(workdir, capsys, monkeyp
         (["new.parquet", *COSTS, "--threshold", "20"], "--threshold must be a number at least 0 and at most 1; got 20.0\nhint: for 20% write --threshold 0.2; --threshold 0.2 acts where the score is 0.2 or more"),
         (["new.parquet", *COSTS, "--threshold", "-0.5"], "got -0.5\nhint: --threshold 0.2 acts where"),
         (["new.parquet", *COSTS, "--threshold", "nan"], "--threshold must be a number at least 0 and at most 1; got nan"),
-        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold: invalid float value: 'high'"),
+        (["new.parquet", *COSTS, "--threshold", "high"], "--threshold must be a number; got 'high'"),
         (["new.parquet", *COSTS, "--depth", "2"], "--depth needs --by"),
         (["new.parquet", *COSTS, "--by", "region", "--depth", "4"], "--depth must be an integer from 1 to 3; got 4"),
         (["new.parquet", *COSTS, "--by", "region", "--depth", "0"], "--depth must be an integer from 1 to 3; got 0"),

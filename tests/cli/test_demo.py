@@ -7,7 +7,7 @@ import re
 import pytest
 
 import trueup as tu
-from trueup.cli import main
+from trueup.cli import demo, main
 from trueup.cli.demo import BY
 
 
@@ -30,6 +30,21 @@ def test_the_demo_prints_both_verdicts_and_writes_page_and_model(tmp_path, monke
     assert "after MCGrad" in page
     assert "region=harbour" in page
     assert tu.load("trueup-demo.trueup").info().features == BY
+
+
+def test_the_demo_prints_each_step_before_the_next_one_starts(tmp_path, monkeypatch, capsys):
+    printed = []
+
+    def audit(*arguments, **settings):
+        printed.append(capsys.readouterr().out)
+        return tu.audit(*arguments, **settings)
+
+    monkeypatch.setattr(demo, "audit", audit)
+    _, out, _ = run(capsys, "--rows", "1000", "--output", str(tmp_path / "page.html"))
+    assert printed[0].startswith("1,000 simulated loans.")
+    assert printed[1].startswith("\naudit: the original scores of 500 loans\n")
+    assert "\n\nfit: MCGrad, on the other 500 loans\n" in printed[1]
+    assert out.startswith("\naudit: the corrected scores of the loans audited before\n")
 
 
 def test_the_demo_counts_miscalibrated_segments_before_and_after(tmp_path, capsys):

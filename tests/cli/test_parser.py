@@ -12,7 +12,6 @@ import pytest
 
 from commands import call
 from trueup.cli import parser
-from trueup.cli.completion import completion_script
 from trueup.cli.verbs import PROFILE_NAMES, SHELLS
 
 
@@ -88,6 +87,15 @@ def test_misspelt_choices_and_verbs_get_suggestions(capsys):
     assert call(capsys, *roles, "--method", "zzz")[2].endswith("hint: see trueup fit --help\n")
 
 
+def test_numeric_options_state_what_they_need_and_what_they_got(capsys):
+    for verb, name, action in options():
+        if action.type is not None:
+            needed = {int: "an integer", float: "a number"}[action.type]
+            code, out, err = call(capsys, verb, name, "few")
+            assert (code, out) == (2, "")
+            assert err == f"error: {name} must be {needed}; got 'few'\nhint: see trueup {verb} --help\n"
+
+
 def test_help_lists_the_existing_profiles():
     from trueup.reports.profiles.profile import PROFILES
 
@@ -114,8 +122,8 @@ def test_an_unknown_shell_is_an_error(capsys):
 
 
 @pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell) is not None])
-def test_a_shell_parses_its_script(tmp_path, shell):
-    (tmp_path / "script").write_text(completion_script(shell))
+def test_a_shell_parses_its_script(tmp_path, capsys, shell):
+    (tmp_path / "script").write_text(call(capsys, "completion", shell)[1])
     done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -145,11 +153,12 @@ def test_a_shell_parses_its_script(tmp_path, shell):
         ("audit x.csv --fix m", {"m.trueup"}),
     ],
 )
-def test_bash_completes_words(tmp_path, words, offered):
+def test_bash_completes_words(tmp_path, capsys, words, offered):
     for name in ("scores.csv", "my scores.csv", "m.trueup"):
         (tmp_path / name).touch()
     (tmp_path / "spill").mkdir()
-    code = f"{completion_script('bash')}\nCOMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_trueup; "
+    script = call(capsys, "completion", "bash")[1]
+    code = f"{script}COMP_WORDS=(trueup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_trueup; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert set(filter(None, done.stdout.split("\n"))) == offered

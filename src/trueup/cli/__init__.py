@@ -1,7 +1,4 @@
-"""The command line of trueup: parse, call the library, print.
-
-Nothing heavy is imported before the arguments are parsed, so that `trueup --help` is fast.
-"""
+"""The command line of trueup; nothing heavy is imported before the arguments are parsed, so that help is fast."""
 
 from __future__ import annotations
 
@@ -55,7 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.complain("error: not enough memory\nhint: name fewer columns, read fewer rows, or set --memory")
         return INVALID_INPUT
     except Exception as error:  # noqa: BLE001  (users see a traceback only with --debug)
-        return _report_internal_error(error, debug=arguments is not None and arguments.debug)
+        debug = arguments is not None and arguments.debug
+        if debug:
+            import traceback
+
+            console.complain("".join(traceback.format_exception(error)).rstrip())
+        console.complain(f"unexpected error: {type(error).__name__}: {error}")
+        advice = "" if debug else "; run with --debug and include the traceback"
+        console.complain(f"this is an error in trueup, please report it{advice}")
+        return INTERNAL_ERROR
 
 
 def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> str:
@@ -73,17 +78,6 @@ def format_error(error: TrueupError, arguments: argparse.Namespace | None) -> st
     if "positive" in error.settings and "positive" in known:  # in Python users encode the outcome themselves
         hint = f"name the positive outcome, such as {setting('positive', error.settings['positive'])}"
     return f"error: {message}" + (f"\nhint: {hint}" if hint else "")
-
-
-def _report_internal_error(error: Exception, *, debug: bool) -> int:
-    if debug:
-        import traceback
-
-        console.complain("".join(traceback.format_exception(error)).rstrip())
-    console.complain(f"unexpected error: {type(error).__name__}: {error}")
-    advice = "" if debug else "; run with --debug and include the traceback"
-    console.complain(f"this is an error in trueup, please report it{advice}")
-    return INTERNAL_ERROR
 
 
 def _print_warnings() -> None:

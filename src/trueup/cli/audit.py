@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trueup._validate import check_number
 from trueup.audits.audit import MAX_CELLS, audit
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from trueup.audits.result import Audit
     from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
-    from trueup.data.scan import Scan
-    from trueup.data.table import Table
     from trueup.reports.profiles.profile import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
@@ -54,7 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         audits = _audit(arguments, profile, fix, progress)
         if any(export.kind != "csv" for export in exports):  # a CSV of segments does not contain the source
             progress.start("digest of the files")
-            audits = _with_source(audits, arguments, progress)
+            words = [] if audits.other is not None else fit_words(arguments, [Path(file).name for file in arguments.files])
+            source = replace(find_source(arguments, progress, words), training_rows=audits.on_training_rows)
+            progress.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
+            other = None if audits.other is None else replace(audits.other, source=source)
+            audits = audits._replace(audit=replace(audits.audit, source=source), other=other)
         if exports:
             progress.start("writing")
         for export in exports:
@@ -76,70 +79,61 @@ def _audit(
 ) -> ScoreAudits:
     """Read the rows once and audit one or two predictions."""
     progress.start("reading")
-    rows = io.InputRows(arguments, arguments.files, arguments.sql)
-    _apply_defaults(arguments, profile, rows.columns, progress)
-    prediction = rows.find_prediction(arguments)
-    other = rows.find_all(arguments.against, "other prediction")
-    _check_scores(prediction, other, fix, arguments)
-    name, other_name = _display_names(prediction, other)
-    second, hard, on_training_rows = None, False, False
-    if arguments.memory is not None:
-        scan, roles = io.open_scan(arguments, rows, [*prediction, *other], arguments.by, "segment column")
-        progress.start("auditing in chunks")
-        first = _run_audit(scan, arguments, progress, prediction=_single(prediction), **roles)
-        if arguments.positive is not None and first.overall.observed == 0:
-            raise io.no_positive_rows(arguments.positive, roles["outcome"])
-        if other:
-            second = _run_audit(scan, arguments, progress, notes=False, prediction=_single(other), **roles)
-    else:
-        make_table = io.load_rows(arguments, rows, [*prediction, *other], arguments.by, "segment column")
-        table = make_table(prediction)
-        progress.note(*table_notes(arguments, table))
-        progress.start("auditing")
-        first = _run_audit(table, arguments, progress)
-        hard = table.schema.task == "binary" and are_hard(table.prediction)
-        if other:
-            progress.start(f"auditing {shorten(', '.join(other), 40)}")
-            before = make_table(other)
-            second = _run_audit(before, arguments, progress, notes=False)
-            on_training_rows = fix is not None and _warn_of_training_rows(fix, before, table)
-    return ScoreAudits(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
-
-
-def _run_audit(
-    data: Table | Scan,
-    arguments: argparse.Namespace,
-    progress: console.ProgressDisplay,
-    *,
-    notes: bool = True,
-    **roles: Any,
-) -> Audit:
-    result = audit(
-        data, **roles, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
-        alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
-        threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
-        progress=progress.step,
-    )  # fmt: skip
-    if notes:
-        progress.note(*audit_notes(result))
-    return result
-
-
-def _single(names: list[str]) -> Any:
-    return names[0] if len(names) == 1 else names
-
-
-def _apply_defaults(
-    arguments: argparse.Namespace, profile: Profile, columns: list[str], progress: console.ProgressDisplay
-) -> None:
-    """Set options that were not given: to those of the profile, or to the defaults."""
-    for name, value in profile.options(columns).items():
+    rows = io.InputRows(arguments)
+    for name, value in profile.options(rows.columns).items():
         if getattr(arguments, name, None) is None:
             setattr(arguments, name, value)
             progress.note(f"{' '.join(option_words(name, value))} (from the profile {profile.name})")
     for name, default in DEFAULTS.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, default)
+    prediction = rows.find_prediction()
+    other = rows.find_all(arguments.against, "other prediction")
+    _check_scores(prediction, other, fix, arguments)
+    name, other_name = (
+        "" if not names else names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" for names in (prediction, other)
+    )
+    if shorten(name, 40) == shorten(other_name, 40):  # they differ only beyond the characters that tables show
+        name, other_name = "after", "before"
+    run_audit = partial(
+        audit, bins=io.parse_bins(arguments.bins), depth=arguments.depth, min_rows=arguments.min_rows,
+        alpha=arguments.alpha, adjust=arguments.adjust, draws=arguments.draws, random_state=arguments.seed,
+        threads=arguments.threads, max_cells=MAX_CELLS if arguments.max_cells is None else arguments.max_cells,
+        progress=progress.step,
+    )  # fmt: skip
+    second, hard, on_training_rows = None, False, False
+    if arguments.memory is not None:
+        scan, roles = rows.scan([*prediction, *other], arguments.by, "segment column")
+        progress.start("auditing in chunks")
+        first = run_audit(scan, prediction=prediction, **roles)
+        progress.note(*audit_notes(first))
+        if arguments.positive is not None and first.overall.observed == 0:
+            raise io.no_positive_rows(arguments.positive, roles["outcome"])
+        if other:
+            second = run_audit(scan, prediction=other, **roles)
+    else:
+        make_table = rows.load([*prediction, *other], arguments.by, "segment column")
+        table = make_table(prediction)
+        progress.note(*table_notes(arguments, table))
+        progress.start("auditing")
+        first = run_audit(table)
+        progress.note(*audit_notes(first))
+        hard = table.schema.task == "binary" and are_hard(table.prediction)
+        if other:
+            progress.start(f"auditing {shorten(', '.join(other), 40)}")
+            before = make_table(other)
+            second = run_audit(before)
+            on_training_rows = fix is not None and fix.looks_like_training_data(
+                before.prediction, table.prediction, table.weight
+            )
+            if on_training_rows:
+                warnings.warn(
+                    f"these {len(table):,} rows look like those the model was fitted on; results on them are optimistic\n"
+                    "hint: compare on rows that the model was not fitted on",
+                    TrainingRowsWarning,
+                    stacklevel=2,
+                )
+    return ScoreAudits(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
 
 
 def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
@@ -159,42 +153,8 @@ def _check_scores(prediction: list[str], other: list[str], fix: Model | None, ar
         )
 
 
-def _warn_of_training_rows(fix: Model, before: Table, after: Table) -> bool:
-    """Warn if the rows look like those that the model was fitted on, and return whether they do."""
-    if not fix.looks_like_training_data(before.prediction, after.prediction, after.weight):
-        return False
-    warnings.warn(
-        f"these {len(after):,} rows look like those the model was fitted on; results on them are optimistic\n"
-        "hint: compare on rows that the model was not fitted on",
-        TrainingRowsWarning,
-        stacklevel=2,
-    )
-    return True
-
-
-def _display_names(prediction: list[str], other: list[str]) -> tuple[str, str]:
-    """Return names of two scores for tables; "after" and "before" if they differ only beyond the shown characters."""
-    name, other_name = (
-        "" if not names else names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" for names in (prediction, other)
-    )
-    return ("after", "before") if shorten(name, 40) == shorten(other_name, 40) else (name, other_name)
-
-
-def _with_source(audits: ScoreAudits, arguments: argparse.Namespace, progress: console.ProgressDisplay) -> ScoreAudits:
-    names = [Path(file).name for file in arguments.files]
-    words = [] if audits.other is not None else fit_words(arguments, names)
-    source = replace(find_source(arguments, progress, words), training_rows=audits.on_training_rows)
-    progress.note(*(f"file {name}: {size:,} bytes, SHA-256 {digest}" for name, size, digest in source.files))
-    other = None if audits.other is None else replace(audits.other, source=source)
-    return audits._replace(audit=replace(audits.audit, source=source), other=other)
-
-
 def _count_failing(audit: Audit, tolerance: float | None) -> int:
-    """Count the significantly miscalibrated segments whose ECCE exceeds the tolerance.
-
-    The ECCE, the range of the cumulative differences, is at least the absolute mean error, and also measures errors that
-    cancel on average. Noise increases it on average, so that no error is overlooked.
-    """
+    """Count significantly miscalibrated segments whose ECCE, at least the absolute mean error, exceeds the tolerance."""
     significant = audit.columns["p_adjusted"] <= audit.settings.alpha
     return int((significant & (audit.columns["ecce"] > (tolerance or 0.0))).sum())
 
@@ -213,33 +173,28 @@ def _show(audits: ScoreAudits, arguments: argparse.Namespace, exports: list[Expo
         console.say(verdict)
         return
     parts: list[str | TextTable] = [verdict]
+    below: list[str | TextTable] = []
     if arguments.top:
         worst = audit.worst(arguments.top)
-        if audit.overall.segment not in {finding.segment for finding in worst}:
+        overall_added = audit.overall.segment not in {finding.segment for finding in worst}
+        hidden = audit.tested - min(arguments.top, audit.tested) - (overall_added and audit.overall.testable)
+        if hidden > 0:
+            overall_rejected = overall_added and audit.overall.p_adjusted <= audit.settings.alpha
+            rejected = max(0, audit.rejected - arguments.top - overall_rejected)
+            more = f"{hidden:,} more segment{'' if hidden == 1 else 's'}"
+            more += f", {rejected:,} of them significantly miscalibrated" if rejected else ""
+            below.append(f"{more}: --top {audit.tested}, or -o segments.csv")
+        if overall_added:
             worst.append(audit.overall)
         styles = ["red" if finding.p_adjusted <= audit.settings.alpha else "" for finding in worst]
         parts += ["", TextTable(headings(audit), table_rows(worst), OPTIONAL_COLUMNS, styles=styles)]
     lines = notes(audit)
     parts += ["", *lines] if lines else []
-    below: list[str | TextTable] = [*_hidden_segments(audit, arguments.top), *_default_columns(audit, arguments)]
+    below += _default_columns(audit, arguments)
     below += [] if audits.other is None else ["", *_comparison(audits)]
     below += [*(f"wrote {export.path}" for export in exports), *after_audit(audits, arguments, exports)]
     parts += ["", *below] if below and below[0] != "" else below
     show_page(parts, style=VERDICT_STYLES[audit.miscalibrated if audit.tested else None])
-
-
-def _hidden_segments(audit: Audit, top: int) -> Iterator[str]:
-    """Count the segments that the table does not show."""
-    if not top:
-        return
-    overall_added = audit.overall.segment not in {finding.segment for finding in audit.worst(top)}
-    hidden = audit.tested - min(top, audit.tested) - (overall_added and audit.overall.testable)
-    if hidden <= 0:
-        return
-    overall_rejected = overall_added and audit.overall.p_adjusted <= audit.settings.alpha
-    rejected = max(0, audit.rejected - top - overall_rejected)
-    suffix = f", {rejected:,} of them significantly miscalibrated" if rejected else ""
-    yield f"{hidden:,} more segment{'' if hidden == 1 else 's'}{suffix}: --top {audit.tested}, or -o segments.csv"
 
 
 def _default_columns(audit: Audit, arguments: argparse.Namespace) -> Iterator[str]:

@@ -15,12 +15,6 @@ FILE_TYPES = {"FILE": shtab.FILE, "OUT": shtab.FILE, "MODEL": shtab.glob("*.true
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script and return the exit code."""
-    console.emit(lambda stream: stream.write(completion_script(arguments.shell) + "\n"), data=True)
-    return 0
-
-
-def completion_script(shell: str) -> str:
-    """Return the completion script of a shell."""
     parser = build_parser()
     (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for verb in verbs.choices.values():
@@ -31,4 +25,5 @@ def completion_script(shell: str) -> str:
                 action.complete = FILE_TYPES[action.metavar]
             if action.dest == "model":
                 action.nargs = None  # exactly one, so that files follow it
-    return shtab.complete(parser, shell)
+    console.emit(lambda stream: stream.write(shtab.complete(parser, arguments.shell) + "\n"), data=True)
+    return 0

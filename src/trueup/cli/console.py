@@ -25,10 +25,7 @@ def printable(text: str) -> str:
 
 
 def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
-    """Write to standard output; a closed pipe is not an error.
-
-    Data is written in UTF-8, as to a file, and raises if standard output is closed.
-    """
+    """Write to standard output, data in UTF-8 as to a file; a closed pipe is not an error."""
     from trueup.errors import FileError
 
     stream = sys.stdout
@@ -77,11 +74,7 @@ def complain(text: str) -> None:
 
 
 class ProgressDisplay:
-    """Context manager with a progress bar on standard error, shown only on a terminal and only for long work.
-
-    ``step`` can be passed to the library as ``progress``. If ``verbose``, notes and the duration of each phase are
-    printed, also without a terminal.
-    """
+    """Context manager that shows a progress bar for long work on a terminal and, if verbose, prints notes and durations."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
         self._verbose = verbose

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trueup.audits.audit import audit
@@ -19,6 +20,7 @@ from trueup.storage import check_writable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from trueup.audits.result import Audit
 
@@ -28,50 +30,59 @@ MAX_LISTED_SEGMENTS = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Run the command, print each step when it is done, and return the exit code."""
     check_writable(arguments.output)
+
+    def show(*parts: str | TextTable) -> None:
+        if not arguments.quiet:
+            show_page(parts)
+
+    # One display per step: output while a progress bar is shown would go to standard error.
+    display = partial(console.ProgressDisplay, quiet=arguments.quiet, verbose=arguments.verbose)
     loans = lending(arguments.rows, arguments.seed)
     half = arguments.rows // 2
     first, second = ({name: column[rows] for name, column in loans.items()} for rows in (slice(half), slice(half, None)))
-    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
-        progress.start("auditing the scores")
-        before = audit(second, **ROLES, by=BY, progress=progress.step)
-        progress.note(*audit_notes(before))
+    planted = "; ".join(
+        " & ".join(
+            f"{name} from {value[0]} to below {value[1]}" if isinstance(value, tuple) else f"{name}={value}"
+            for name, value in shift.where.items()
+        )
+        for shift in LENDING_SHIFTS
+    )
+    show(
+        f"{arguments.rows:,} simulated loans. The scores are overconfident, with additional errors in these segments:",
+        f"{planted}.",
+    )
+    before = _audit(second, "auditing the scores", display)
+    show("", f"audit: the original scores of {len(second['outcome']):,} loans", f"  {before.verdict}")
+    with display() as progress:
         progress.start("fitting")
         from trueup.calibrators.mcgrad.estimator import MCGrad  # imports scikit-learn and LightGBM
 
         calibrator = MCGrad("prediction", list(BY)).fit_table(read(first, **ROLES, features=BY), progress.counter())
         model = calibrator.model_
         progress.note(*fit_notes(model, calibrator))
-        progress.start("auditing the corrected scores")
-        corrected = {**second, "prediction": model.predict(second)}
-        after = audit(corrected, **ROLES, by=BY, progress=progress.step)
-        progress.note(*audit_notes(after))
+    show("", f"fit: MCGrad, on the other {half:,} loans", f"  {model.history.reason}")
+    corrected = {**second, "prediction": model.predict(second)}
+    after = _audit(corrected, "auditing the corrected scores", display)
+    show("", "audit: the corrected scores of the loans audited before", f"  {after.verdict}")
+    show("", *_comparison(before, after, second, corrected))
     audits = {"before": before, "after MCGrad": after}
     page = report(audits, arguments.output, title="trueup demo: simulated loans", fix=model)
     path = page.with_suffix(".trueup")
     path = path if path != page else page.with_name(f"{page.name}.trueup")
     save(model, path)
-    if not arguments.quiet:
-        show_page([
-            f"{arguments.rows:,} simulated loans. The scores are overconfident, with additional errors in these segments:",
-            f"{_planted_segments()}.",
-            "",
-            f"audit: the original scores of {len(second['outcome']):,} loans",
-            f"  {before.verdict}",
-            "",
-            f"fit: MCGrad, on the other {half:,} loans",
-            f"  {model.history.reason}",
-            "",
-            "audit: the corrected scores of the loans audited before",
-            f"  {after.verdict}",
-            "",
-            *_comparison(before, after, second, corrected),
-            "",
-            f"wrote {path} ({io.file_size(path)}): {command('explain', str(path))} describes its corrections",
-        ])  # fmt: skip
+    show("", f"wrote {path} ({io.file_size(path)}): {command('explain', str(path))} describes its corrections")
     console.say(f"wrote {page}: open it in a browser")
     return 0
+
+
+def _audit(rows: dict[str, Any], phase: str, display: Callable[[], console.ProgressDisplay]) -> Audit:
+    with display() as progress:
+        progress.start(phase)
+        result = audit(rows, **ROLES, by=BY, progress=progress.step)
+        progress.note(*audit_notes(result))
+    return result
 
 
 def _comparison(before: Audit, after: Audit, rows: dict[str, Any], corrected: dict[str, Any]) -> list[str | TextTable]:
@@ -93,14 +104,3 @@ def _comparison(before: Audit, after: Audit, rows: dict[str, Any], corrected: di
     elif not before.rejected:
         parts.append("no segment is significantly miscalibrated: so few rows reveal only large errors (try more --rows)")
     return parts
-
-
-def _planted_segments() -> str:
-    """Return the segments in which the simulation has errors."""
-    return "; ".join(
-        " & ".join(
-            f"{name} from {value[0]} to below {value[1]}" if isinstance(value, tuple) else f"{name}={value}"
-            for name, value in shift.where.items()
-        )
-        for shift in LENDING_SHIFTS
-    )

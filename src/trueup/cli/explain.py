@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
-from trueup.cli import console, io
-from trueup.cli.describe import (
-    MIN_ROUNDS,
-    contributions_table,
-    corrections_table,
-    evaluation,
-    history_table,
-    model_data,
-    model_notes,
-    patches_table,
-)
-from trueup.cli.next_steps import after_explain
+from trueup.cli import console, describe, io
+from trueup.cli.next_steps import predict_command
 from trueup.cli.tables import show_page
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
@@ -40,9 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
         model = load(arguments.model)
-        progress.note(*model_notes(model))
+        progress.note(*describe.model_notes(model))
+    after = ["", "next:", f"  {predict_command(arguments.model)}"]
     if arguments.row is None:
-        data, page = model_data(model), [*_model_page(model, arguments.top), *after_explain(arguments.model)]
+        data, page = describe.model_data(model), [*_model_page(model, arguments.top), *after]
         line = model.history.reason
     else:
         given = _parse_row(arguments.row)
@@ -50,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         explanation: Any = model.explain(row)
         data, page = {"row": given, **explanation.to_dict()}, _row_page(model, row, explanation, arguments.top)
         line = str(page[0])
-        page += after_explain(arguments.model) if explanation.contributions else []
+        page += after if explanation.contributions else []
     if arguments.json is None:
         show_page([line] if arguments.quiet else page)
         return 0
@@ -68,17 +59,19 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
         parts += [
             f"largest corrections: mean absolute change of the score {explanation.moved:.2g}; all {count} explain "
             f"{100 * explanation.accounted:.0f}% of the squared changes",
-            corrections_table(explanation, top),
+            describe.corrections_table(explanation, top),
         ]
         parts += [f"{count - top} more: --top {count}"] if count > top else []
     else:
         parts.append("no corrections: the model leaves every score unchanged")
     if isinstance(model.map, PatchMap) and model.map.patches:
         patches = model.map.patch_list
-        parts += ["", "patches, in order; each applies to the scores left by those above it", patches_table(patches, top)]
+        parts += ["", "patches, in order; each applies to the scores left by those above it"]
+        parts.append(describe.patches_table(patches, top))
         parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
-    parts += ["", f"{evaluation(history)}, {history.measure}; {history.reason}", history_table(history, top)]
-    hidden = len(history.rounds) - max(top, MIN_ROUNDS)
+    parts += ["", f"{describe.evaluation(history)}, {history.measure}; {history.reason}"]
+    parts.append(describe.history_table(history, top))
+    hidden = len(history.rounds) - max(top, describe.MIN_ROUNDS)
     if hidden > 0:
         parts.append(f"{hidden} more rounds between these: --top {len(history.rounds)}")
     return parts
@@ -101,7 +94,7 @@ def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, to
     known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
     missing = [feature.name for feature in model.schema.features if row.get(feature.name) is None]
     unused = [name for name in row if name not in known]
-    parts += ["", contributions_table(explanation, top)]
+    parts += ["", describe.contributions_table(explanation, top)]
     parts += [""] if missing or unused else []
     parts += [f"not given, treated as missing: {', '.join(missing)}"] if missing else []
     parts += [f"not used by the model: {', '.join(unused)}"] if unused else []

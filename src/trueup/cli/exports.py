@@ -54,10 +54,7 @@ class Export(NamedTuple):
 
 
 class ScoreAudits(NamedTuple):
-    """The audit of a prediction and, if two are compared, that of the other one, with their display names.
-
-    ``on_training_rows``: the rows look like those that the model ``fix`` between the two scores was fitted on.
-    """
+    """The audit of a prediction and, if two are compared, that of the other one, with their display names."""
 
     audit: Audit
     name: str
@@ -65,7 +62,7 @@ class ScoreAudits(NamedTuple):
     other_name: str = ""
     fix: Model | None = None
     title: str | None = None
-    on_training_rows: bool = False
+    on_training_rows: bool = False  # whether the rows look like those that the model ``fix`` was fitted on
     hard_predictions: bool = False
 
     @property
@@ -179,15 +176,10 @@ def _digest(path: Path, progress: console.ProgressDisplay, done: int, total: int
 def shareable_command(words: Sequence[str]) -> str:
     """Return a command without queries that may contain credentials, and without the path of the home directory."""
     shown = []
-    previous = ""
-    for word in words:
-        if previous == "--sql" and CREDENTIALS.search(word):
-            shown.append(OMITTED_QUERY)
-        elif word.startswith("--sql=") and CREDENTIALS.search(word):
-            shown.append(f"--sql={OMITTED_QUERY}")
-        else:
-            shown.append(word)
-        previous = word
+    for previous, word in zip(["", *words], words, strict=False):
+        option = "--sql=" if word.startswith("--sql=") else ""
+        is_query = previous == "--sql" or option
+        shown.append(f"{option}{OMITTED_QUERY}" if is_query and CREDENTIALS.search(word) else word)
     return " ".join(["trueup", *map(_quote_below_home, shown)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from trueup.modelfile import load, save
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from trueup._types import FloatArray
     from trueup.calibrators.model import Model
@@ -42,9 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
-        with _checkpoint_messages(arguments, progress):
+        if arguments.resume is not None and Path(arguments.resume).exists():
+            progress.note(f"continuing from the finished rounds in {arguments.resume}")
+        try:
             fit = _fit if arguments.memory is None else _fit_in_chunks
             calibrator, table = fit(arguments, progress)
+        except KeyboardInterrupt:
+            if arguments.resume is not None and Path(arguments.resume).exists():
+                console.complain(f"finished rounds are saved in {arguments.resume}: the same command continues from there")
+            raise
         progress.note(*fit_notes(calibrator.model_, calibrator))
         progress.start("writing")
         held_out_rows = None if arguments.held_out is None else _write_held_out(calibrator, table, arguments)
@@ -82,28 +86,23 @@ def _check_options(arguments: argparse.Namespace) -> None:
             f"--memory is for the method {CHUNKED_METHOD}; {arguments.method} needs all rows in memory",
             hint="leave --memory out, or fit on a sample of the rows with --sql",
         )
-    sources = [*io.source_files(arguments), *_validation_files(arguments)]
+    sources = io.source_files(arguments)
+    if arguments.validation is not None:
+        message = f"--validation is not for {arguments.method}, which does not use validation rows"
+        check_supports(arguments.method, "stopping", message)
+        training = find_files(arguments.files).paths if arguments.files else []
+        for path in find_files(arguments.validation).paths:
+            if any(path.samefile(other) for other in training):
+                raise ArgumentError(
+                    f"--validation {path} is also a file to fit on",
+                    hint="name other rows, or leave --validation out: rows are then held out",
+                )
+            sources.append(path)
     outputs = [(arguments.output, "model.trueup"), (arguments.json, "fit.json"), (arguments.resume, "fit.rounds")]
     if arguments.held_out is not None:
         _check_held_out(arguments)
         outputs.append((arguments.held_out, HELD_OUT_EXAMPLE))
     io.check_outputs(outputs, sources)
-
-
-def _validation_files(arguments: argparse.Namespace) -> list[Path]:
-    if arguments.validation is None:
-        return []
-    message = f"--validation is not for {arguments.method}, which does not use validation rows"
-    check_supports(arguments.method, "stopping", message)
-    paths = find_files(arguments.validation).paths
-    training = find_files(arguments.files).paths if arguments.files else []
-    for path in paths:
-        if any(path.samefile(other) for other in training):
-            raise ArgumentError(
-                f"--validation {path} is also a file to fit on",
-                hint="name other rows, or leave --validation out: rows are then held out",
-            )
-    return paths
 
 
 def _check_held_out(arguments: argparse.Namespace) -> None:
@@ -113,7 +112,7 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
             hint="add --cross-validate, which fits it by cross-validation, or use another --method",
         )
     format_to_write(arguments.held_out)
-    rows = io.InputRows(arguments, arguments.files, arguments.sql)
+    rows = io.InputRows(arguments)
     prediction = rows.find_all(arguments.prediction, "prediction")
     if len(prediction) > 1 or arguments.task == "regression":
         raise ArgumentError("--held-out needs one prediction column and a binary outcome", hint="leave it out")
@@ -129,9 +128,9 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
 
 
 def _fit(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> tuple[Any, Table]:
-    rows = io.InputRows(arguments, arguments.files, arguments.sql)
-    prediction = rows.find_prediction(arguments)
-    table = io.load_rows(arguments, rows, prediction, feature_lists(arguments), "feature")(prediction)
+    rows = io.InputRows(arguments)
+    prediction = rows.find_prediction()
+    table = rows.load(prediction, feature_lists(arguments), "feature")(prediction)
     validation = _read_validation(arguments, table)
     progress.note(*table_notes(arguments, table))
     progress.start("fitting")
@@ -146,12 +145,11 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
     from trueup.calibrators.mcgrad.partitioned import check_memory, fit_partitioned, summarise_partitions
     from trueup.cluster.files import open_scan_partitions
 
-    rows = io.InputRows(arguments, arguments.files, arguments.sql)
-    prediction = rows.find_prediction(arguments)
-    scan, roles = io.open_scan(arguments, rows, prediction, feature_lists(arguments), "feature")
+    rows = io.InputRows(arguments)
+    prediction = rows.find_prediction()
+    scan, roles = rows.scan(prediction, feature_lists(arguments), "feature")
     features = roles.pop("by")
-    score: Any = prediction[0] if len(prediction) == 1 else prediction
-    with open_scan_partitions(scan, prediction=score, features=features, **roles) as partitions:
+    with open_scan_partitions(scan, prediction=prediction, features=features, **roles) as partitions:
         if arguments.validation is None:
             check_memory(partitions, make_calibrator(arguments, partitions.schema).stopping)
         summary = summarise_partitions(partitions, arguments.seed)
@@ -164,19 +162,6 @@ def _fit_in_chunks(arguments: argparse.Namespace, progress: console.ProgressDisp
         calibrator = make_calibrator(arguments, table.schema, validation)
         fit_partitioned(calibrator, partitions, progress.counter(), summary)
     return calibrator, table
-
-
-@contextlib.contextmanager
-def _checkpoint_messages(arguments: argparse.Namespace, progress: console.ProgressDisplay) -> Iterator[None]:
-    """Print where finished rounds are read from and, after Ctrl-C, where they are saved."""
-    if arguments.resume is not None and Path(arguments.resume).exists():
-        progress.note(f"continuing from the finished rounds in {arguments.resume}")
-    try:
-        yield
-    except KeyboardInterrupt:
-        if arguments.resume is not None and Path(arguments.resume).exists():
-            console.complain(f"finished rounds are saved in {arguments.resume}: the same command continues from there")
-        raise
 
 
 def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
@@ -201,10 +186,7 @@ def _read_validation(arguments: argparse.Namespace, table: Table) -> Any:
 
 
 def _check_differ(table: Table, scores: Any) -> None:
-    """Raise if all validation rows have the scores of training rows, and warn if most have.
-
-    Scores that many rows share, such as rounded ones, do not identify rows.
-    """
+    """Raise if all validation rows have the scores of training rows, and warn if most have."""
     training = np.unique(table.prediction.reshape(len(table), -1)[:, 0])
     if len(training) < MIN_DISTINCT_SHARE * len(table) or np.ma.getdata(scores).dtype.kind not in "fiu":
         return
@@ -224,10 +206,7 @@ def _check_differ(table: Table, scores: Any) -> None:
 
 
 def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace) -> int:
-    """Write the held-out rows as in the files, with their held-out corrected score, and return their number.
-
-    Files are read and queries run again; rows whose predictions differ from those of the fit raise an error.
-    """
+    """Read the rows again, write the held-out ones with their held-out corrected score, and return their number."""
     if calibrator.held_out_ is None or calibrator.held_out_rows_ is None:
         raise DataError(
             f"--held-out: {type(calibrator).__name__} held no rows out", hint="use more rows, or leave --held-out out"

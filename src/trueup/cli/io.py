@@ -36,31 +36,22 @@ QUOTED = re.compile(r"'([^'\0]+)'|\"([^\"\0]+)\"")
 MAX_LISTED_VALUES = 6
 
 
-# Columns and bins
+# Rows and bins
 
 
 class InputRows:
-    """Rows of files or of a query: looks up the columns named on the command line, and reads them."""
+    """Rows of a command or of other files: looks up the columns named on the command line, and reads them."""
 
-    def __init__(self, arguments: argparse.Namespace, paths: Sequence[str], sql: str | None = None) -> None:
-        self._paths, self._sql = paths or None, sql
-        self._positive, self._threads = arguments.positive, arguments.threads
-        self.columns = column_names(self._paths, sql)
+    def __init__(self, arguments: argparse.Namespace, paths: Sequence[str] | None = None) -> None:
+        self._arguments = arguments
+        self._paths: Sequence[str] | None = (arguments.files or None) if paths is None else paths
+        self._sql: str | None = arguments.sql if paths is None else None
+        self.columns = column_names(self._paths, self._sql)
         self._source = ColumnSource(tuple(self.columns), 0, lambda _: RawColumn("text"))
 
     def find(self, name: str, role: str) -> str:
         """Return the column with this name, or raise with the most similar name."""
         return str(self._source.find(name, role))
-
-    def find_prediction(self, arguments: argparse.Namespace) -> list[str]:
-        """Return the prediction columns; raise if --positive is given and the outcome is not binary."""
-        prediction = self.find_all(arguments.prediction, "prediction")
-        if arguments.positive is not None and arguments.task == "regression":
-            raise ArgumentError("--positive and --task regression cannot be combined", hint="leave --positive out")
-        if arguments.positive is not None and len(prediction) > 1:
-            hint = "for several classes name their outcomes with --classes"
-            raise ArgumentError("--positive needs exactly one prediction column", hint=hint)
-        return prediction
 
     def find_optional(self, name: str | None, role: str) -> str | None:
         """Return the column with this name, or None."""
@@ -71,13 +62,60 @@ class InputRows:
         names = [name for text in lists or () for name in ([text] if text in self.columns else split_names([text]))]
         return [self.find(name, role) for name in names]
 
+    def find_prediction(self) -> list[str]:
+        """Return the prediction columns; raise if --positive is given and the outcome is not binary."""
+        prediction = self.find_all(self._arguments.prediction, "prediction")
+        if self._arguments.positive is not None and self._arguments.task == "regression":
+            raise ArgumentError("--positive and --task regression cannot be combined", hint="leave --positive out")
+        if self._arguments.positive is not None and len(prediction) > 1:
+            hint = "for several classes name their outcomes with --classes"
+            raise ArgumentError("--positive needs exactly one prediction column", hint=hint)
+        return prediction
+
+    def _find_roles(self, features: Sequence[str] | None, role: str) -> dict[str, Any]:
+        """Return the columns of all roles except the prediction; ``role`` names the features in messages."""
+        arguments = self._arguments
+        return {
+            "outcome": self.find(arguments.outcome, "outcome"),
+            "weight": self.find_optional(arguments.weight, "weight"),
+            "by": None if features is None else self.find_all(features, role),
+            "categorical": self.find_all(arguments.categorical, "categorical"),
+            "task": arguments.task,
+            "unlabelled": arguments.unlabelled,
+            "classes": None if arguments.classes is None else split_names(arguments.classes),
+        }
+
     def read(self, names: Sequence[str | None] | None, text: list[str], outcome: str | None = None) -> dict[str, Any]:
         """Read columns, by default all, some of them as text; the outcome is encoded by --positive."""
         needed = None if names is None else list(dict.fromkeys(name for name in names if name is not None))
-        data: dict[str, Any] = read_files(self._paths, sql=self._sql, columns=needed, text=text, threads=self._threads)
-        if outcome is None or self._positive is None:
+        threads, positive = self._arguments.threads, self._arguments.positive
+        data: dict[str, Any] = read_files(self._paths, sql=self._sql, columns=needed, text=text, threads=threads)
+        if outcome is None or positive is None:
             return data
-        return {**data, outcome: encode_positive(data[outcome], self._positive, outcome)}
+        return {**data, outcome: encode_positive(data[outcome], positive, outcome)}
+
+    def load(self, predictions: list[str], features: Sequence[str] | None, role: str) -> Callable[[list[str]], Table]:
+        """Read the needed columns; return a function that validates them with one of the predictions."""
+        roles = self._find_roles(features, role)
+        by = roles.pop("by")
+        taken = [roles["outcome"], *predictions, roles["weight"]]
+        if by is not None:
+            roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
+        data = self.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
+        if by is None and getattr(self._arguments, "against", None):  # neither of the predictions forms segments
+            by = [name for name in data if name not in taken]
+        return lambda prediction: read(data, prediction=prediction, features=by, **roles)
+
+    def scan(self, predictions: list[str], features: Sequence[str] | None, role: str) -> tuple[Scan, dict[str, Any]]:
+        """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
+        arguments, roles = self._arguments, self._find_roles(features, role)
+        if roles["by"] is None:
+            taken = {roles["outcome"], roles["weight"], *predictions}
+            roles["by"] = [name for name in self.columns if name not in taken]
+        roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
+        sql = self._sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
+        budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
+        return scan(self._paths, sql=sql, **budget), roles
 
 
 def split_names(lists: Sequence[str]) -> list[str]:
@@ -86,10 +124,7 @@ def split_names(lists: Sequence[str]) -> list[str]:
 
 
 def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
-    """Parse ``--bins``: specifications of single columns, and of all others under the key ``...``.
-
-    Edges stay text, because the type of the column determines whether they are numbers or dates.
-    """
+    """Parse ``--bins``: specifications of single columns, and of all others under the key ``...``; edges stay text."""
     bins: dict[Any, Any] = {...: DEFAULT_BINS}
     for spec in specs or ():
         name, equals, value = (part.strip() for part in spec.rpartition("="))
@@ -104,52 +139,7 @@ def parse_bins(specs: Sequence[str] | None) -> dict[Any, Any]:
     return bins
 
 
-# Rows to read
-
-
-def find_roles(arguments: argparse.Namespace, rows: InputRows, features: Sequence[str] | None, role: str) -> dict[str, Any]:
-    """Return the columns of all roles except the prediction; ``role`` names the features in messages."""
-    return {
-        "outcome": rows.find(arguments.outcome, "outcome"),
-        "weight": rows.find_optional(arguments.weight, "weight"),
-        "by": None if features is None else rows.find_all(features, role),
-        "categorical": rows.find_all(arguments.categorical, "categorical"),
-        "task": arguments.task,
-        "unlabelled": arguments.unlabelled,
-        "classes": None if arguments.classes is None else split_names(arguments.classes),
-    }
-
-
-def load_rows(
-    arguments: argparse.Namespace, rows: InputRows, predictions: list[str], features: Sequence[str] | None, role: str
-) -> Callable[[list[str]], Table]:
-    """Read the needed columns; return a function that validates them with one of the predictions.
-
-    No prediction forms segments unless it is named as a feature.
-    """
-    roles = find_roles(arguments, rows, features, role)
-    by = roles.pop("by")
-    taken = [roles["outcome"], *predictions, roles["weight"]]
-    if by is not None:
-        roles["categorical"] = [name for name in roles["categorical"] if name in {*taken, *by}]
-    data = rows.read(None if by is None else [*taken, *by], roles["categorical"], roles["outcome"])
-    if by is None and getattr(arguments, "against", None):
-        by = [name for name in data if name not in taken]
-    return lambda prediction: read(data, prediction=prediction, features=by, **roles)
-
-
-def open_scan(
-    arguments: argparse.Namespace, rows: InputRows, predictions: list[str], features: Sequence[str] | None, role: str
-) -> tuple[Scan, dict[str, Any]]:
-    """Return a scan that reads the rows in chunks, and the roles of its columns except the prediction."""
-    roles = find_roles(arguments, rows, features, role)
-    if roles["by"] is None:
-        taken = {roles["outcome"], roles["weight"], *predictions}
-        roles["by"] = [name for name in rows.columns if name not in taken]
-    roles["categorical"] = [name for name in roles["categorical"] if name in roles["by"]]
-    sql = arguments.sql if arguments.positive is None else _positive_query(arguments, roles["outcome"])
-    budget = {"memory": arguments.memory, "spill": arguments.spill, "threads": arguments.threads}
-    return scan(arguments.files or None, sql=sql, **budget), roles
+# Positive outcomes
 
 
 def _positive_query(arguments: argparse.Namespace, outcome: str) -> str:
@@ -199,10 +189,7 @@ def source_files(arguments: argparse.Namespace) -> list[Path]:
 
 
 def check_outputs(outputs: Iterable[tuple[str | None, str]], sources: Iterable[str | Path]) -> None:
-    """Raise before the work if a file cannot be written, is an input file, or would be written twice.
-
-    ``outputs`` are pairs of a path and an example for the hint; None and standard output are skipped.
-    """
+    """Raise if a path, which comes with an example, cannot be written, is an input file, or would be written twice."""
     inputs = list(sources)
     seen: set[Path] = set()
     for path, example in outputs:

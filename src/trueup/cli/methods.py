@@ -1,7 +1,4 @@
-"""The calibrators by the names of `trueup fit --method`, and the calibrator that a command asks for.
-
-Imports nothing heavy: the help of the command line lists the methods.
-"""
+"""The calibrators by the names of `trueup fit --method`. Imports nothing heavy, because the help lists the methods."""
 
 from __future__ import annotations
 

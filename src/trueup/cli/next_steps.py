@@ -30,10 +30,7 @@ def option_name(parameter: str) -> str:
 
 
 def option_words(parameter: str, value: Any, defaults: Sequence[tuple[str, Any]] = DEFAULTS) -> list[str]:
-    """Return a setting as words of a command line, none if it is None or the default.
-
-    Column lists are joined by commas unless a name contains one.
-    """
+    """Return a setting as words of a command line, none if it is None or the default."""
     if value is None or (parameter, value) in defaults:
         return []
     values = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -65,7 +62,12 @@ def _as_given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, 
 
 def after_audit(audits: ScoreAudits, arguments: argparse.Namespace, exports: Sequence[Export]) -> list[str]:
     """Suggest a page, and a correction where segments are miscalibrated."""
-    lines = [] if any(export.kind == "page" for export in exports) else [f"  {_with_page(arguments.words)}"]
+    lines = []
+    if not any(export.kind == "page" for export in exports):
+        # The same command with a page: other settings would give another verdict.
+        end = arguments.words.index("--") if "--" in arguments.words else len(arguments.words)
+        again = [word for word in arguments.words[:end] if word not in ("--verbose", "--debug")]
+        lines.append(f"  {shlex.join(['trueup', *again, '-o', 'report.html', *arguments.words[end:]])}")
     if audits.other is not None:
         return _after_comparison(audits, arguments, lines)
     if audits.audit.miscalibrated:
@@ -100,14 +102,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
     return [f"{text[:1].lower()}{text[1:]}", *lines, *page]
 
 
-def _with_page(words: list[str]) -> str:
-    """Return the same command with a page: other settings would give another verdict."""
-    end = words.index("--") if "--" in words else len(words)
-    again = [word for word in words[:end] if word not in ("--verbose", "--debug")]
-    return shlex.join(["trueup", *again, "-o", "report.html", *words[end:]])
-
-
-# After a fit, a prediction and an explanation
+# After a fit and a prediction
 
 
 def predict_command(model: str, rows: str = "new.parquet") -> str:
@@ -140,36 +135,26 @@ def after_predict(arguments: argparse.Namespace, model: Model, names: list[str])
     return ["next, once outcomes are known:", f"  {audit}"]
 
 
-def after_explain(model: str) -> list[str]:
-    """Suggest to correct new rows."""
-    return ["", "next:", f"  {predict_command(model)}"]
-
-
 # After a decision
 
 
-def _correction_steps(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
-    """Suggest to correct the scores, and to decide again with the held-out predictions of the fit as evidence."""
-    score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
-    columns = _as_given(arguments, ("positive", "weight", "categorical", "unlabelled"))
-    features = [feature.name for feature in evaluation.table.schema.features]
-    fit = command(
-        "fit", *arguments.labelled, outcome=arguments.outcome, prediction=score, features=features or None, **columns,
-        held_out="held.parquet", output="model.trueup",
-    )  # fmt: skip
-    decide = command(
-        "decide", "scored.parquet", prediction=corrected, **_as_given(arguments, DECISION_SETTINGS),
-        labelled="held.parquet", outcome=arguments.outcome, positive=arguments.positive,
-    )  # fmt: skip
-    predict = command("predict", "model.trueup", *(arguments.files or ["FILE"]), output="scored.parquet")
-    return ["", f"the scores are miscalibrated; correct them, then decide with {corrected}:", f"  {fit}", f"  {predict}",
-            f"  {decide}"]  # fmt: skip
-
-
 def after_decide(evaluation: RuleEvaluation, arguments: argparse.Namespace) -> list[str]:
-    """Suggest to correct miscalibrated scores, or to audit the scores once outcomes are known."""
+    """Suggest to correct miscalibrated scores and decide again, or to audit the scores once outcomes are known."""
     if evaluation.miscalibrated and not evaluation.reversed_scores:
-        return _correction_steps(evaluation, arguments)
+        score, corrected = evaluation.prediction, f"{evaluation.prediction}_trueup"
+        columns = _as_given(arguments, ("positive", "weight", "categorical", "unlabelled"))
+        features = [feature.name for feature in evaluation.table.schema.features]
+        fit = command(
+            "fit", *arguments.labelled, outcome=arguments.outcome, prediction=score, features=features or None, **columns,
+            held_out="held.parquet", output="model.trueup",
+        )  # fmt: skip
+        decide = command(
+            "decide", "scored.parquet", prediction=corrected, **_as_given(arguments, DECISION_SETTINGS),
+            labelled="held.parquet", outcome=arguments.outcome, positive=arguments.positive,
+        )  # fmt: skip
+        predict = command("predict", "model.trueup", *(arguments.files or ["FILE"]), output="scored.parquet")
+        lines = ["", f"the scores are miscalibrated; correct them, then decide with {corrected}:"]
+        return [*lines, f"  {fit}", f"  {predict}", f"  {decide}"]
     rows = [path for path in arguments.output or () if not path.lower().endswith(PICTURES)][:1]
     audit = command(
         "audit", *(rows or arguments.files or ["FILE"]), outcome=arguments.outcome or "Y",

@@ -1,7 +1,4 @@
-"""The argument parser, with suggestions for misspelt words.
-
-Imports nothing but the standard library, so that `trueup --help` is fast.
-"""
+"""The argument parser, with suggestions for misspelt words. Imports nothing heavy, so that `trueup --help` is fast."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that prints clean text, survives closed pipes and suggests similar options and values.
-
-    Arguments added by `add` with ``needed=True`` are reported together if they are missing.
-    """
+    """An argument parser that prints clean text, survives closed pipes and suggests similar options and values."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -52,6 +46,14 @@ class Parser(argparse.ArgumentParser):
             names = ["/".join(action.option_strings) or str(action.metavar) for action in missing]
             self.error(f"the following arguments are required: {', '.join(names)}")
         return parsed, rest
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            needed = "an integer" if action.type is int else "a number"
+            message = f"{action.option_strings[-1]} must be {needed}; got {arg_string!r}"
+            raise argparse.ArgumentError(None, message) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [str(choice) for choice in action.choices or ()]

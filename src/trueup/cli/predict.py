@@ -37,7 +37,11 @@ BOOLEAN_LEVELS = {"false", "true"}
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
-    _check_model_first(arguments)
+    models = [file for file in arguments.files if Path(file).suffix == MODEL_EXTENSION]
+    if models and Path(arguments.model).suffix != MODEL_EXTENSION:
+        files = [arguments.model, *(file for file in arguments.files if file != models[0])]
+        command = shlex.join(["trueup", "predict", models[0], *files, "-o", arguments.output])
+        raise ArgumentError(f"{models[0]} is named among the rows; the model comes first", hint=f"write {command}")
     output_format = format_to_write(arguments.output)
     io.check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *io.source_files(arguments)])
     unseen = _UnseenLevels()
@@ -46,8 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
         model = load(arguments.model)
         progress.note(*model_notes(model))
         names = _output_names(model, arguments.name)
-        chunks = _chunk_settings(model, arguments, unseen, progress)
+        spill = None if arguments.spill is None else Path(arguments.spill)
+        if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK | os.X_OK)):
+            reason = "no permission to write there" if spill.is_dir() else "no such directory"
+            raise FileError(f"cannot spill to {spill}: {reason}", hint="create it, or name another directory")
+        memory = None if arguments.memory is None else parse_memory(arguments.memory)
+        levels = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
         first = 0
+
+        def show_progress(done: int, total: int) -> None:
+            progress.step(done, total)
+            if done == total:
+                progress.start("writing")
 
         def make(columns: dict[str, Any]) -> dict[str, FloatArray]:
             nonlocal first
@@ -62,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = add_columns(
                 arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
                 text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,
-                chunks=chunks,
+                chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress),
             )  # fmt: skip
     for note in unseen.notes():
         console.complain(f"note: {note}")
@@ -72,34 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in after_predict(arguments, model, names):
             console.say(line)
     return 0
-
-
-def _check_model_first(arguments: argparse.Namespace) -> None:
-    """Raise if a model is named among the rows, and rows in place of the model."""
-    models = [file for file in arguments.files if Path(file).suffix == MODEL_EXTENSION]
-    if models and Path(arguments.model).suffix != MODEL_EXTENSION:
-        rows = [arguments.model, *(file for file in arguments.files if file != models[0])]
-        command = shlex.join(["trueup", "predict", models[0], *rows, "-o", arguments.output])
-        raise ArgumentError(f"{models[0]} is named among the rows; the model comes first", hint=f"write {command}")
-
-
-def _chunk_settings(
-    model: Model, arguments: argparse.Namespace, unseen: _UnseenLevels, progress: console.ProgressDisplay
-) -> ChunkSettings:
-    """Return the number of rows to hold in memory and the spill directory."""
-    spill = None if arguments.spill is None else Path(arguments.spill)
-    if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK | os.X_OK)):
-        reason = "no permission to write there" if spill.is_dir() else "no such directory"
-        raise FileError(f"cannot spill to {spill}: {reason}", hint="create it, or name another directory")
-    memory = None if arguments.memory is None else parse_memory(arguments.memory)
-    levels = {feature.name: feature.levels for feature in model.schema.features if feature.kind == "categorical"}
-
-    def show_progress(done: int, total: int) -> None:
-        progress.step(done, total)
-        if done == total:
-            progress.start("writing")
-
-    return ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress)
 
 
 def _output_names(model: Model, names: list[str] | None) -> list[str]:

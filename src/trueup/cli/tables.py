@@ -19,18 +19,14 @@ COLUMN_GAP = 2
 
 
 class TextTable(NamedTuple):
-    """A table whose first column is text and whose other columns are formatted numbers.
-
-    ``optional`` names the columns that a narrow terminal omits, in this order. If ``bars``, the last column is a bar chart.
-    ``styles`` are those of the rows on a terminal.
-    """
+    """A table whose first column is text and whose other columns are formatted numbers."""
 
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    optional: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()  # the columns that a narrow terminal omits, in this order
     name_width: int = MAX_NAME_WIDTH
-    bars: bool = False
-    styles: Sequence[str] = ()
+    bars: bool = False  # whether the last column is a bar chart
+    styles: Sequence[str] = ()  # of the rows, on a terminal
 
 
 def show_page(parts: Sequence[str | TextTable], *, style: str = "bold") -> None:
@@ -75,13 +71,9 @@ def _rich_table(table: TextTable, kept: list[int]) -> RenderableType:
     return result
 
 
-def _column_widths(table: TextTable) -> list[int]:
-    return [max(map(len, column)) for column in zip(table.headings, *table.rows, strict=True)]
-
-
 def _fitting_columns(table: TextTable, width: int) -> list[int]:
     """Return the columns to show: optional ones are omitted until the names have enough space."""
-    widths = [cells + COLUMN_GAP for cells in _column_widths(table)]
+    widths = [max(map(len, column)) + COLUMN_GAP for column in zip(table.headings, *table.rows, strict=True)]
     kept = list(range(len(widths)))
     for word in table.optional:
         if sum(widths[index] for index in kept if index) + min(widths[0], NAME_WIDTH) <= width:

@@ -441,11 +441,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     for name, other, hint in EXCLUDES.get(arguments.verb, ()):
         if name in given and other in given:
             raise ArgumentError(f"{option_name(name)} and {option_name(other)} cannot be combined", hint=hint)
-    if (
-        arguments.verb != "audit"
-        and getattr(arguments, "by", None) is not None
-        and not any(names.strip(" ,") for names in arguments.by)
-    ):
+    by = getattr(arguments, "by", None)
+    if arguments.verb != "audit" and by is not None and not any(names.strip(" ,") for names in by):
         raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
 
 
@@ -456,15 +453,11 @@ def add_verbs(parsers: argparse._SubParsersAction[Any]) -> None:
         parser = parsers.add_parser(name, **texts)
         for title, uses in verb.groups.items():
             group = parser if title == "options" else parser.add_argument_group(title)
-            for use in uses:
-                _add(group, Use(use) if isinstance(use, str) else use)
-
-
-def _add(group: Any, use: Use) -> None:
-    settings = {**OPTIONS[use.name], **use.changes}
-    settings["help"] = f"{settings['help']}; {use.more}" if use.more else settings["help"]
-    if use.name.startswith("-"):
-        names = ["-o", "--output"] if use.name == "--output" else [use.name]
-    else:
-        names, settings["metavar"] = [settings.pop("dest")], use.name
-    group.add_argument(*names, **settings).needed = use.needed
+            for use in (Use(item) if isinstance(item, str) else item for item in uses):
+                settings = {**OPTIONS[use.name], **use.changes}
+                settings["help"] = f"{settings['help']}; {use.more}" if use.more else settings["help"]
+                if use.name.startswith("-"):
+                    names = ["-o", "--output"] if use.name == "--output" else [use.name]
+                else:
+                    names, settings["metavar"] = [settings.pop("dest")], use.name
+                group.add_argument(*names, **settings).needed = use.needed

@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
-        table = _read(arguments, arguments.files, arguments.sql)
-        labelled = None if arguments.labelled is None else _read(arguments, arguments.labelled, outcome=arguments.outcome)
+        table = _read(arguments)
+        labelled = None if arguments.labelled is None else _read(arguments, arguments.labelled, arguments.outcome)
         segmentations = segment_alike(table, labelled, io.parse_bins(arguments.bins), arguments.depth or 1)
         progress.start("deciding")
         evaluation = evaluate_rule(
@@ -113,10 +113,10 @@ def _action_column(arguments: argparse.Namespace) -> str:
     return "action" if arguments.name is None else str(arguments.name[0])
 
 
-def _read(arguments: argparse.Namespace, paths: Sequence[str], sql: str | None = None, outcome: str | None = None) -> Table:
+def _read(arguments: argparse.Namespace, paths: Sequence[str] | None = None, outcome: str | None = None) -> Table:
     """Read and validate the needed columns of the rows to decide on or, with an outcome, of the labelled rows."""
     try:
-        rows = io.InputRows(arguments, paths, sql)
+        rows = io.InputRows(arguments, paths)
         prediction = rows.find_all(arguments.prediction, "prediction")
         if len(prediction) != 1:
             raise ArgumentError(

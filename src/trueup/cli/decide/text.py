@@ -283,16 +283,18 @@ class DecisionText:
         return plain
 
     def notes(self) -> Iterator[str]:
-        """Describe rows, segments, rule and interval for --verbose."""
+        """Describe rows, costs, segments, rule and interval for --verbose."""
         evaluation, cost, labelled = self.evaluation, self.cost, self.evaluation.labelled
         yield f"rows: {len(evaluation.table):,}, score {evaluation.prediction}"
+        yield f"costs: {describe_problem(self.problem)}"
         if labelled is None:
             yield "no labelled rows: the scores are assumed to be calibrated"
         else:
             yield f"labelled rows: {len(labelled):,}; they change the cost by {cost.correction:+.6g}"
         for segments in evaluation.segments:
-            segmentation = segments.segmentation
-            yield f"segments by {' x '.join(segmentation.by)}: {len(segmentation.names):,}"
+            by, names, without = segments.segmentation.by, segments.segmentation.names, len(segments.without_labelled)
+            suffix = f", {without:,} of them without labelled rows" if without else ""
+            yield f"segments by {' x '.join(by)}: {len(names):,}{suffix}"
         yield f"rule: {'given by --threshold' if self.problem.threshold is not None else 'the cheapest by the scores'}"
         widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())
         yield f"interval at {self.level}, for {cost.target}: {widths}"
