@@ -288,7 +288,7 @@ def test_an_unwritable_path_is_reported_before_a_tree_is_grown(grown, tmp_path, 
     def refuse(*_args, **_named):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(storage, "_replace", refuse)
+    monkeypatch.setattr(storage.os, "replace", refuse)
     with pytest.raises(FileError, match="permission"):
         mcgrad(resume=tmp_path / "fit.rounds").fit(data, data["y"])
     assert grown[1] == 0
