@@ -266,17 +266,21 @@ class TreeGrower:
         if self._counts[trees] == 0:
             return join_forests([])
         text = self._booster.model_to_string(num_iteration=self._counts[trees])
-        forests = []
-        for index, block in enumerate(text.split("\nTree=")[1:]):
-            lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
-            nodes = lines if int(lines["num_leaves"]) > 1 else {}
-            arrays = _parse_nodes(nodes, self._outputs, self._features, by_weight=self._distributed)
-            arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
-            arrays["output"] = np.array([index % self._outputs])
-            arrays["value"] = _numbers(lines, "leaf_value", np.float64)
-            typed = {name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()}
-            forests.append(Forest(**typed))
-        return join_forests(forests)
+        return _parse_model(text, self._outputs, self._features, by_weight=self._distributed)
+
+
+def _parse_model(text: str, outputs: int, features: int, *, by_weight: bool) -> Forest:
+    """Parse the text of a model that LightGBM has just written."""
+    forests = []
+    for index, block in enumerate(text.split("\nTree=")[1:]):
+        lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines() if "=" in line)
+        nodes = lines if int(lines["num_leaves"]) > 1 else {}
+        arrays = _parse_nodes(nodes, outputs, features, by_weight=by_weight)
+        arrays["root"] = np.array([0 if len(arrays["feature"]) else ~0])
+        arrays["output"] = np.array([index % outputs])
+        arrays["value"] = _numbers(lines, "leaf_value", np.float64)
+        forests.append(Forest(**{name: array.astype(ARRAY_TYPES.get(name, np.int32)) for name, array in arrays.items()}))
+    return join_forests(forests)
 
 
 def _parse_nodes(lines: dict[str, str], outputs: int, features: int, *, by_weight: bool) -> dict[str, AnyArray]:
