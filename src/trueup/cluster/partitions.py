@@ -52,7 +52,7 @@ class ClusterFrame(ABC):
 
     @abstractmethod
     def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Call ``work`` with each partition (pyarrow or pandas) and its number; add results in pairs of neighbours."""
+        """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours."""
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
         """Yield one partition after the other, in this process; for frames without workers."""

@@ -18,8 +18,10 @@ import time
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from trueup.cluster.communicator import SILENT
 from trueup.cluster.partitions import ClusterFrame, ShuffledRecords, require_engine
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DRIVER_RESULTS = 16  # results that the driver adds
+TASKS_PER_CORE = 4
 RECORDS = "key int, part int, data binary"  # what tasks return: a number to group by, the partition, and bytes
 PART, HOME = "trueup:part", "trueup:home"  # columns of rows that move to another task: their partition, and the new key
 EXECUTOR_SECONDS = 30.0  # for the first executors to start
@@ -85,6 +88,7 @@ class SparkFrame(ClusterFrame):
         frame, types = self._select(columns)
         partitions = self._partitions
         with spark_errors():
+            frame = frame.selectExpr("*", "spark_partition_id() AS part").coalesce(self._max_tasks)
             records = frame.mapInArrow(partial(_map_task, work, types, partitions), RECORDS)
             rows = _collect_sums(records, add, on_cluster=partitions is None or partitions > DRIVER_RESULTS)
         if not rows:  # a frame that Spark knows to be empty has no partition at all
@@ -105,9 +109,7 @@ class SparkFrame(ClusterFrame):
         partitions of the frame are read together, as long as every core has work: each Python task takes Spark some time.
         """
         frame, types = self._select(columns)
-        tasks = max(partitions, 2 * frame.sparkSession.sparkContext.defaultParallelism)
-        if self._partitions is not None and self._partitions > tasks:
-            frame = frame.coalesce(tasks)
+        frame = frame.coalesce(max(partitions, self._max_tasks))
         records = frame.mapInArrow(partial(_split_task, split, types), RECORDS).repartition(partitions, "key").persist()
         shuffled = SparkShuffledRecords(records, partitions)
         try:
@@ -150,6 +152,11 @@ class SparkFrame(ClusterFrame):
         if errors:
             raise root_cause(errors)
         return next(pickle.loads(result) for _, result in results if result is not None)  # type: ignore[no-any-return]  # noqa: S301
+
+    @property
+    def _max_tasks(self) -> int:
+        """Tasks that read the frame: a Python task takes Spark so long that small partitions share one."""
+        return TASKS_PER_CORE * int(self.frame.sparkSession.sparkContext.defaultParallelism)
 
     def _select(self, columns: Sequence[str]) -> tuple[Any, dict[str, str]]:
         types = arrow_types(self.frame, columns)
@@ -277,10 +284,31 @@ def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]
 def _map_task(
     work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    """Call ``work`` on the partition of a task."""
-    part = partition_number()
-    key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
-    yield _record_batch([(key, part, _pack(lambda: work(_read_table(batches, types), part), part))])
+    """Call ``work`` on every partition of a task, one after the other; the last column has their numbers."""
+    for part, loaded in _batches_by_partition(batches):
+        key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
+        yield _record_batch([(key, part, _pack(partial(_call_on_batches, work, loaded, types, part), part))])
+
+
+def _call_on_batches(work: Callable[[Any, int], T], loaded: list[Any], types: dict[str, str], part: int) -> T:
+    return work(_read_table(loaded, types), part)
+
+
+def _batches_by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number of each partition with its batches, without the column of numbers, which is the last."""
+    current = -1
+    loaded: list[Any] = []
+    for batch in batches:
+        numbers = batch.column(batch.num_columns - 1).to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for start, stop in pairwise(starts):
+            if stop > start and numbers[start] != current:
+                if loaded:
+                    yield current, loaded
+                current, loaded = int(numbers[start]), []
+            loaded.append(batch.slice(start, stop - start).select(range(batch.num_columns - 1)))
+    if loaded:
+        yield current, loaded
 
 
 def _sum_task(add: Callable[[Any, Any], Any], batches: Iterator[Any]) -> Iterator[Any]:
