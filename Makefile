@@ -1,15 +1,15 @@
-# make demo   install and run the main job on a simulated population
+# make demo   install and run the main workflow on a simulated population
 # make test   install what the tests need and run every check
 # make docs   build the documentation into site/; a broken link is an error
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The suite makes its own threads; BLAS threads on top of xdist workers only get in each other's way.
+# xdist workers already use all cores; BLAS threads on top of them slow the suite down.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 AXE := axe-core@4.14.0
-# Tests wait for disks and for processes of their own: one more than there are cores keeps them busy.
+# Tests wait for disks and subprocesses: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1)")
 
 .PHONY: demo test lint types layers unit cluster browser axe wheel docs clean
@@ -17,7 +17,7 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) +
 demo: $(VENV)/.run
 	$(BIN)/trueup demo
 
-# Clusters mostly wait, for Java, for processes and for each other: they run beside the tests that do not.
+# Cluster tests mostly wait for Java and for other processes, so they run at the same time as the unit tests.
 test: lint types layers
 	$(MAKE) --no-print-directory -j2 -O unit cluster
 	$(MAKE) --no-print-directory browser
@@ -35,15 +35,15 @@ layers: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n $(WORKERS) --ignore=tests/browser --ignore=tests/cluster
 
-# Spark and Dask, with two workers each. Spark needs Java; without it its tests are left out, with the reason; in CI they fail.
+# Spark and Dask, with two workers each. Without Java the Spark tests are skipped with the reason; in CI they fail.
 cluster: $(VENV)/.dev
 	$(BIN)/pytest tests/cluster
 
-# One browser, one test after another: apart from the others, so that two cores are enough for it to answer in time.
+# One browser, one test at a time, after the other tests, so that two cores suffice for it to respond in time.
 browser: $(VENV)/.dev axe
 	$(BIN)/pytest tests/browser
 
-# The accessibility scan is not a Python package. Without npm its tests are left out, with the reason; in CI they fail.
+# The accessibility scan is an npm package. Without npm its tests are skipped with the reason; in CI they fail.
 axe: $(VENV)/.$(AXE)
 
 $(VENV)/.$(AXE): | $(VENV)/.dev

@@ -1,4 +1,4 @@
-"""Every example of the documentation runs in an empty folder of its own: pages may write files of the same name."""
+"""Run every doctest in an empty directory of its own: pages may write files of the same name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _apart(request, monkeypatch):
+def _own_directory(request, monkeypatch):
     if isinstance(request.node, pytest.DoctestItem):
         monkeypatch.chdir(request.getfixturevalue("tmp_path"))
