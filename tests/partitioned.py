@@ -18,7 +18,7 @@ class Listed(ClusterFrame):
         self.frames = list(frames)
         self.names = tuple(map(str, frames[0].columns))
 
-    def map_reduce(self, work, add, columns):
+    def map_reduce(self, work, add, columns, *, ordered=True):
         return _sum_in_pairs([work(frame[list(columns)], number) for number, frame in enumerate(self.frames)], add)
 
     def iter_partitions(self, columns):

@@ -57,7 +57,14 @@ class DaskFrame(ClusterFrame):
         self.has_workers = active_client() is not None
         check_workers()
 
-    def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
+    def map_reduce(
+        self,
+        work: Callable[[Any, int], T],
+        add: Callable[[T, T], T],
+        columns: Sequence[str],
+        *,
+        ordered: bool = True,  # noqa: ARG002
+    ) -> T:
         """Call ``work`` on every partition; add results of neighbours in pairs."""
         import dask
 

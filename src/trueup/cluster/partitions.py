@@ -51,8 +51,13 @@ class ClusterFrame(ABC):
     has_workers: bool = True  # which keep shuffled records; without, partitions are read in this process
 
     @abstractmethod
-    def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours."""
+    def map_reduce(
+        self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str], *, ordered: bool = True
+    ) -> T:
+        """Call ``work`` with each partition that has rows (pyarrow or pandas) and its number; add results of neighbours.
+
+        If the order of addition does not matter, ``ordered=False`` may send fewer results.
+        """
 
     def iter_partitions(self, columns: Sequence[str]) -> Iterator[Any]:
         """Yield one partition after the other, in this process; for frames without workers."""
@@ -208,7 +213,7 @@ def open_cluster_frame(
     from trueup.data.chunks import temporary_directory
 
     assigned = assign_roles(frame.names, **roles)
-    profile = frame.map_reduce(partial(_profile_partition, assigned), plus, assigned.columns)
+    profile = frame.map_reduce(partial(_profile_partition, assigned), plus, assigned.columns, ordered=False)
     schema, left_out = profile.describe(assigned)
     budget = row_memory(memory)
     with temporary_directory(spill) as directory:

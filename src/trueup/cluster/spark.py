@@ -80,7 +80,9 @@ class SparkFrame(ClusterFrame):
         self.names = tuple(frame.columns)
         self._partitions: int | None = None  # known after the first pass
 
-    def map_reduce(self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str]) -> T:
+    def map_reduce(
+        self, work: Callable[[Any, int], T], add: Callable[[T, T], T], columns: Sequence[str], *, ordered: bool = True
+    ) -> T:
         """Call ``work`` on every partition; add results of neighbours in pairs, most of them on the cluster.
 
         The number of partitions is not known before the first pass, which adds results of partitions that are 16 apart.
@@ -89,7 +91,8 @@ class SparkFrame(ClusterFrame):
         partitions = self._partitions
         with spark_errors():
             frame = frame.selectExpr("*", "spark_partition_id() AS part").coalesce(self._max_tasks)
-            records = frame.mapInArrow(partial(_map_task, work, types, partitions), RECORDS)
+            task = partial(_map_task, work, types, partitions, None if ordered else add)
+            records = frame.mapInArrow(task, RECORDS)
             rows = _collect_sums(records, add, on_cluster=partitions is None or partitions > DRIVER_RESULTS)
         if not rows:  # a frame that Spark knows to be empty has no partition at all
             return work(empty_table(types), 0)
@@ -282,12 +285,20 @@ def _group_records(batches: Iterator[Any]) -> dict[int, list[tuple[int, bytes]]]
 
 
 def _map_task(
-    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None, batches: Iterator[Any]
-) -> Iterator[Any]:
-    """Call ``work`` on every partition of a task, one after the other; the last column has their numbers."""
+    work: Callable[[Any, int], Any], types: dict[str, str], partitions: int | None,
+    add: Callable[[Any, Any], Any] | None, batches: Iterator[Any],
+) -> Iterator[Any]:  # fmt: skip
+    """Call ``work`` on every partition of a task, one after the other; add the results here if ``add`` is given."""
+    total, last = None, -1
     for part, loaded in _batches_by_partition(batches):
-        key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
-        yield _record_batch([(key, part, _pack(partial(_call_on_batches, work, loaded, types, part), part))])
+        packed = _pack(partial(_call_on_batches, work, loaded, types, part), part)
+        if add is None:
+            key = part % DRIVER_RESULTS if partitions is None else part * DRIVER_RESULTS // partitions
+            yield _record_batch([(key, part, packed)])
+        else:
+            total, last = packed if total is None else _sum_packed(add, [total, packed]), max(last, part)
+    if total is not None:
+        yield _record_batch([(last % DRIVER_RESULTS, last, total)])
 
 
 def _call_on_batches(work: Callable[[Any, int], T], loaded: list[Any], types: dict[str, str], part: int) -> T:
