@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 BY = ["region", "product", "employment", "age", "income"]
-# Told, so that all cut alike: of a million rows a cluster finds quantiles from a sample.
+# Fixed edges, so that all engines have the same bins: of a million rows a cluster takes quantiles of a sample.
 BINS = {"age": [20, 25, 30, 35, 40, 45, 50, 60, 70], "income": [1000, 1300, 1600, 1900, 2200, 2600, 3000, 4000]}
 PARTITIONS = (2, 8, 64)
 

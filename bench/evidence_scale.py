@@ -57,19 +57,9 @@ def predicting() -> list[str]:
 
 
 def clusters() -> list[str]:
-    """Show that Spark and Dask find what one machine finds, and how sure they are."""
+    """Show that fits on Spark and Dask agree with those of one machine."""
     found = figures("cluster")
     engines = [name for name in ("dask", "spark") if name in found]
-    rows = [
-        [name.title(), parts, f"{one['seconds']:.0f} s", f"{one['bound_median']:.4f}", f"{one['bound_largest']:.3f}",
-         f"{one['rejected']:.0f} of {one['rejected_exactly']:.0f}"]
-        for name in engines for parts, one in found[name]["audits"].items()
-    ]  # fmt: skip
-    rows += [
-        [name.title(), "`exact=True`", f"{found[name]['exact']['seconds']:.0f} s", "0", "0",
-         f"{found[name]['exact']['rejected']:.0f} of {found[name]['exact']['rejected_exactly']:.0f}"]
-        for name in engines
-    ]  # fmt: skip
     fits = [["memory", f"{found['memory']['fit']:.0f} s", f"{found['memory']['loss']:.6f}"]]
     fits += [["files (`tu.scan`)", f"{found['files']['fit']:.0f} s", f"{found['files']['loss']:.6f}"]]
     fits += [
@@ -79,15 +69,10 @@ def clusters() -> list[str]:
         "## Spark and Dask",
         "",
         f"`python bench/cluster.py`: {found['rows']:,} simulated loans, {found['columns']} columns at depth 2, two workers "
-        f"of one thread each on one machine of {found['machine']['cores']} cores. An audit in memory takes "
-        f"{found['memory']['audit']:.1f} s. Partitions are random; sigma is known to within its bound:",
+        f"of one thread each on one machine of {found['machine']['cores']} cores.",
         "",
-        *table(
-            ["", "partitions", "time", "bound, median", "bound, largest", "segments rejected, of those in memory"], rows
-        ),
-        "",
-        "Fits by the default `MCGrad`, and the log loss of 200,000 other loans. Files, Dask and Spark deal rows into the "
-        "same folds, memory into others:",
+        "Fits by the default `MCGrad`, and the log loss of 200,000 other loans. Files, Dask and Spark assign rows to the "
+        "same folds, memory to others:",
         "",
         *table(["rows in", "time", "log loss"], fits),
         "",
