@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
-from trueup.calibrators.splits import scale_weights
-from trueup.calibrators.stopping import Split, choose_rounds
+from trueup.calibrators.stopping import Split, choose_rounds, hold_out_last, scale_weights, task_loss
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters
@@ -40,9 +38,9 @@ def fit_cascades(fit, communicator=SINGLE_PROCESS):
     single = communicator is SINGLE_PROCESS
     rows = np.arange(len(fit.table)) if single else np.flatnonzero(fit.rank == communicator.rank)
     table, fold = fit.table.take(rows), fit.fold[rows]
-    splits = [Split(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
+    splits = [Split(fold, number) for number in range(FOLDS)]
     if not fit.held_out:
-        splits = [Split(np.arange(len(rows)), np.arange(0))]
+        splits = hold_out_last(len(rows))
     loss = task_loss(table.schema.task)
     outputs = 1 if table.prediction.ndim == 1 else table.prediction.shape[1]
     growth = GrowthParameters(loss.name, outputs, learning_rate=0.4, feature_fraction=0.7, min_hessian=2.0)

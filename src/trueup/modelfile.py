@@ -15,13 +15,12 @@ from trueup import storage
 from trueup.calibrators.curves.map import GroupMap, ScoreMap
 from trueup.calibrators.explain import Explanation
 from trueup.calibrators.lore.map import LocalMap
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.levelsets import LevelSets
 from trueup.calibrators.map import FileContentError, Map, UnchangedMap, are_finite, is_integer, read_texts, require
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FitRecord, Model
 from trueup.calibrators.patches.map import PatchMap
-from trueup.calibrators.stopping import History
+from trueup.calibrators.stopping import History, task_loss
 from trueup.data.schema import Feature, Schema
 from trueup.errors import ArgumentError, FileError
 

@@ -10,8 +10,7 @@ import pytest
 import trueup as tu
 import twins
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.losses import task_loss
-from trueup.calibrators.stopping import choose_rounds
+from trueup.calibrators.stopping import choose_rounds, task_loss
 from trueup.data.folds import assign_folds
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population

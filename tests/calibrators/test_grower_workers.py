@@ -11,10 +11,8 @@ import pytest
 from checks import FEATURES, rows
 from grower_workers import FOLDS, CascadeFit, fit_cascades, run_fits
 from partitioned import run_threads
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.splits import are_row_counts, scale_weights
-from trueup.calibrators.stopping import choose_rounds, paired_gain, weighted_mean
+from trueup.calibrators.stopping import are_row_counts, choose_rounds, paired_gain, scale_weights, task_loss, weighted_mean
 from trueup.cluster.worker import run_local_workers
 from trueup.data.frame import read
 

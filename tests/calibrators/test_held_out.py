@@ -14,9 +14,8 @@ from sklearn.linear_model import LogisticRegression
 import trueup as tu
 import trueup.decisions as td
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators import splits
-from trueup.calibrators.losses import task_loss
-from trueup.calibrators.stopping import choose_rounds
+from trueup.calibrators import stopping
+from trueup.calibrators.stopping import choose_rounds, task_loss
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, NotFittedError, ShiftWarning
 
@@ -102,7 +101,7 @@ def test_rows_of_a_holdout_have_the_scores_of_the_model(name):
     if name == "grouped":
         given["features"] = ["country"]
     table = read(data, outcome=data["y"], weight=weight, task="auto", **given)
-    at = splits.split_rows(table, HELD, 0)[0].valid
+    at = stopping.split_rows(table, HELD, 0)[0].valid
     y, p, w = fix.held_out_
     np.testing.assert_array_equal(y, data["y"][at])
     np.testing.assert_array_equal(w, weight[at])
@@ -139,7 +138,7 @@ def test_out_of_fold_scores_are_those_of_curves_fitted_without_the_fold():
     assert fix.history_.chosen == 1
     table = read(data, outcome=data["y"], prediction="p", features=[], task="auto")
     expected = np.empty(900)
-    for one in splits.split_rows(table, CV, 0):
+    for one in stopping.split_rows(table, CV, 0):
         part = take(data, one.train)
         expected[one.valid] = platt(stopping=None).fit(part, part["y"]).predict(take(data, one.valid))
     np.testing.assert_array_equal(fix.held_out_.p, expected)
@@ -195,8 +194,8 @@ def test_held_out_rows_are_positions_in_the_frame(name):
     data = rows(n=1200)
     y, weight = data["y"].astype(float), np.linspace(0.5, 1.5, 1200)
     y[::11], weight[::7] = np.nan, 0.0
-    for stopping in (CV, HELD):
-        fix = JUDGED[name](stopping=stopping, unlabelled="drop").fit(data, y, sample_weight=weight)
+    for rule in (CV, HELD):
+        fix = JUDGED[name](stopping=rule, unlabelled="drop").fit(data, y, sample_weight=weight)
         at = fix.held_out_rows_
         assert at.dtype == np.int64
         assert (np.diff(at) > 0).all()
@@ -205,7 +204,7 @@ def test_held_out_rows_are_positions_in_the_frame(name):
         np.testing.assert_array_equal(data["p"][at], fix.held_out_before_)
         assert fix.held_out_before_.dtype == np.float64
         left = (~np.isnan(y) & (weight > 0)).sum()
-        assert len(at) == left if stopping is CV else 0.2 * left < len(at) < 0.4 * left
+        assert len(at) == left if rule is CV else 0.2 * left < len(at) < 0.4 * left
 
 
 def test_validation_rows_have_no_positions_in_the_frame():

@@ -15,11 +15,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.levelsets import ScoreScale
 from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound, LevelSearch, RoundRules
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import Split
+from trueup.calibrators.stopping import Split, task_loss
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError, DataError, TrueupError
@@ -458,7 +457,7 @@ def test_rounds_continue_until_every_fold_was_at_the_gate():
             self.rounds.append(LevelRound(np.zeros(0), None, np.array([moves])))
 
     table = read({"p": np.full(60, 0.5), "y": (np.arange(60) < 30) * 1.0}, outcome="y", prediction="p")
-    parts = [Split(np.arange(60), np.arange(60))]
+    parts = [Split(np.zeros(60), 0)]
     chosen, _, ended = LevelSearch([Late()], parts, table, task_loss("binary"), Workers(1), None).run(
         table.prediction, 20, 10, held_out=True
     )

@@ -15,7 +15,7 @@ import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
 from trueup import storage
-from trueup.calibrators import splits
+from trueup.calibrators import stopping
 from trueup.calibrators.mcgrad import checkpoint, partitioned
 from trueup.calibrators.mcgrad.partitioned import fit_partitioned, summarise_partitions
 from trueup.cluster.communicator import SINGLE_PROCESS
@@ -60,9 +60,9 @@ def small_partitions(monkeypatch):
 def same_folds(monkeypatch):
     """Assign rows in memory to folds as rows in partitions are assigned."""
     monkeypatch.setattr(
-        splits,
+        stopping,
         "assign_folds",
-        lambda table, partitions, seed: assign_folds_by_hash(*splits.row_content(table), partitions, seed),
+        lambda table, partitions, seed: assign_folds_by_hash(*stopping.row_content(table), partitions, seed),
     )
 
 
@@ -109,7 +109,7 @@ class SingleWorker(Listed):
 
     def run_workers(self, prepare, work, columns):
         tables = [prepare(frame[list(columns)], at) for at, frame in enumerate(self.frames)]
-        return work(functools.reduce(splits.append_rows, tables), [len(table) for table in tables], SINGLE_PROCESS)
+        return work(functools.reduce(stopping.append_rows, tables), [len(table) for table in tables], SINGLE_PROCESS)
 
 
 def fit_listed(frames, weight=None, **parameters):

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import trueup as tu
-from trueup.calibrators.losses import THETA_BOUNDS, task_loss
 from trueup.calibrators.stopping import (
     FIRST_ROUND_ERRORS,
     LATER_ROUND_ERRORS,
     SMALL_SAMPLE_ROWS,
+    THETA_BOUNDS,
     History,
     Round,
     choose_rounds,
+    task_loss,
 )
 from trueup.data.folds import assign_folds
 from trueup.errors import ArgumentError

@@ -11,7 +11,7 @@ import pytest
 import failing_round
 import trueup as tu
 from checks import FEATURES, rows
-from trueup.calibrators import splits
+from trueup.calibrators import stopping
 from trueup.calibrators.mcgrad import partitioned
 from trueup.data.folds import assign_folds_by_hash
 from trueup.errors import ArgumentError, LostWorkerError
@@ -54,7 +54,7 @@ def on_spark(spark, frame):
 
 def test_files_give_the_model_of_memory(expected, frame, monkeypatch):
     monkeypatch.setattr(
-        splits, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*splits.row_content(table), parts, seed)
+        stopping, "assign_folds", lambda table, parts, seed: assign_folds_by_hash(*stopping.row_content(table), parts, seed)
     )
     found = tu.MCGrad("p", **PARAMETERS).fit(frame, "y", sample_weight="w")
     assert expected.history_.chosen

@@ -15,19 +15,28 @@ import numpy as np
 from sklearn.base import clone
 
 from trueup._validate import check_integer
-from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.base import ScoreCalibrator
 from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import ScoreMap
 from trueup.calibrators.depthtwo import DepthTwo
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.estimator import LSBoost
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.patches.estimators import HKRR, Multiaccuracy
-from trueup.calibrators.stopping import CrossValidation, History, evaluation_rows, paired_gain, required_gain
+from trueup.calibrators.stopping import (
+    MIN_ROWS,
+    CrossValidation,
+    History,
+    check_row_count,
+    collect_held_out,
+    evaluation_rows,
+    paired_gain,
+    required_gain,
+    split_rows,
+    task_loss,
+)
 from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
@@ -293,9 +302,9 @@ class Auto(Calibrator):
         check_integer("random_state", self.random_state, 0, MAX_INTEGER)
         check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
         methods, loss = self._resolve_methods(table.schema.task), task_loss(table.schema.task)
-        splits.check_row_count(table)
-        folds = splits.split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
-        if min(len(fold.train) for fold in folds) < splits.MIN_ROWS:
+        check_row_count(table)
+        folds = split_rows(table, CrossValidation(int(self.folds)), int(self.random_state))
+        if min(len(fold.train) for fold in folds) < MIN_ROWS:
             assert table.outcome is not None
             losses = loss.per_row(table.outcome, loss.apply_link(table.prediction))
             first, folds, before = methods[0], [], float(np.average(losses, weights=table.weight))
@@ -311,9 +320,9 @@ class Auto(Calibrator):
             # The rows of the choice; curves are fitted again, which takes less than keeping the scores of all candidates.
             rows = np.concatenate([fold.valid for fold in folds])
             if own is None:
-                return fitted._replace(held_out=splits.collect_held_out(table, rows, table.prediction[rows]))
+                return fitted._replace(held_out=collect_held_out(table, rows, table.prediction[rows]))
             if isinstance(own, ScoreCalibrator):
-                held_out = splits.collect_held_out(table, rows, own._out_of_fold(table, folds)[0])
+                held_out = collect_held_out(table, rows, own._out_of_fold(table, folds)[0])
                 return fitted._replace(held_out=held_out)
         return fitted
 

@@ -13,11 +13,20 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from trueup._validate import check_choice
-from trueup.calibrators import splits
 from trueup.calibrators.explain import Explanation, find_corrections
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.model import FitRecord, Model
-from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    Holdout,
+    Split,
+    Validation,
+    append_rows,
+    check_row_count,
+    hold_out_last,
+    split_rows,
+    task_loss,
+    warn_if_trained_on,
+)
 from trueup.cluster.partitions import engine_of, open_partitions, require_engine
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
@@ -29,8 +38,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.map import Map
-    from trueup.calibrators.splits import HeldOut
-    from trueup.calibrators.stopping import History, Stopping
+    from trueup.calibrators.stopping import HeldOut, History, Stopping
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.schema import Schema
     from trueup.data.table import Table
@@ -197,17 +205,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _split_rows(self, table: Table) -> tuple[Table, list[Split]]:
         """Return the splits of the stopping rule; rows of a given validation are appended to the table."""
-        splits.check_row_count(table)
-        rows = np.arange(len(table))
+        check_row_count(table)
         if self.stopping is None:
-            return table, [Split(rows, rows[:0])]
+            return table, hold_out_last(len(table))
         if not isinstance(self.stopping, Validation):
-            return table, splits.split_rows(table, self.stopping, int(self.random_state))
+            return table, split_rows(table, self.stopping, int(self.random_state))
         given = self.stopping
         held = self._read_labelled(given.data, given.outcome, given.sample_weight, table.schema)
-        splits.warn_if_trained_on(table, held, task_loss(table.schema.task))
-        joined = splits.append_rows(table, held)
-        return joined, [Split(rows, np.arange(len(rows), len(joined)))]
+        warn_if_trained_on(table, held, task_loss(table.schema.task))
+        return append_rows(table, held), hold_out_last(len(table), len(held))
 
     def _check_stopping(self) -> None:
         if self.stopping is not None and not isinstance(self.stopping, (Holdout, CrossValidation, Validation)):

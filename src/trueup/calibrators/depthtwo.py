@@ -9,16 +9,17 @@ import numpy as np
 
 from trueup._validate import check_integer, check_number
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
-from trueup.calibrators.splits import collect_held_out, scale_weights
 from trueup.calibrators.stopping import (
     CrossValidation,
     History,
     choose_rounds,
+    collect_held_out,
     evaluation_rows,
     paired_gain,
+    scale_weights,
+    task_loss,
 )
 from trueup.data.frame import frame_like
 from trueup.errors import ArgumentError

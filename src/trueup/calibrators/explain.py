@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trueup.calibrators.groups import combine_codes, split_number
-from trueup.calibrators.losses import apply_link
+from trueup.calibrators.stopping import apply_link
 from trueup.data.columns import format_number
 from trueup.data.frame import frame_like
 from trueup.data.segments import segment_column

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.map import is_integer, read_texts, require
-from trueup.calibrators.splits import repeat_by_weight
+from trueup.calibrators.stopping import repeat_by_weight
 from trueup.data.bins import DEFAULT_BINS, ColumnBinner, fit_binner
 from trueup.errors import ArgumentError
 

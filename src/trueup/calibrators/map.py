@@ -95,7 +95,7 @@ class UnchangedMap(Map):
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
         """Return an explanation without parts."""
         from trueup.calibrators.explain import explain_change
-        from trueup.calibrators.losses import task_loss
+        from trueup.calibrators.stopping import task_loss
 
         return explain_change(task_loss(schema.task).link, prediction, prediction, ())
 

@@ -1,32 +1,133 @@
-"""Stopping rules: which rows evaluate a round, which round is chosen, and the history of a fit."""
+"""Evaluation of a fit: losses, stopping rules, held-out rows, the choice of a round, and the history of all rounds."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+import warnings
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup._validate import check_fraction, check_integer
 from trueup.cluster.communicator import SINGLE_PROCESS
+from trueup.data import folds
 from trueup.data.frame import frame_like
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
+from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.losses import deviation_moments
+from trueup.metrics.inputs import Scored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
-    from trueup._types import FloatArray, IntArray
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.cluster.communicator import Communicator
+    from trueup.data.schema import Task
+    from trueup.data.table import Table
+    from trueup.learners.lightgbm import Loss
 
 
+THETA_BOUNDS = (0.5, 2.0)  # of the factor of a round
 # How many standard errors of the gain the first round, and a later one, must lower the held-out loss by: the first to do
 # no harm, a later one also because it makes the model larger and slower.
 FIRST_ROUND_ERRORS, LATER_ROUND_ERRORS = 1.5, 2.0
 SMALL_SAMPLE_ROWS = 10.0  # with this effective number of rows (plus one) the required gain is twice as large
 MIN_RELATIVE_GAIN = 1e-6  # of the loss of the base score; anything less is negligible
+LOSS_TOLERANCE = 1e-9  # a loss is lower if it is by this share: sums differ with the number of threads
 SHOWN_ROUNDS = 16  # in the repr of a history
+MIN_ROWS = 10
+HOLDOUT_FOLDS = 1000  # folds that rows are assigned to if a share of them is held out
+MAX_MEAN_COUNT = 100  # integer weights of at most this mean are counts of rows
+# A loss is much lower than another if it is by this many standard errors and by this share.
+TRAINED_ERRORS, TRAINED_SHARE = 6.0, 0.1
+
+
+# ------------------------------------------------------------------ losses
+
+
+@dataclass(frozen=True)
+class TaskLoss:
+    """The loss of a task; F is (rows, outputs) on the scale of the link."""
+
+    name: Loss
+    link: str
+    measure: str  # its name in reports
+
+    def apply_link(self, prediction: FloatArray) -> FloatArray:
+        """Transform predictions to the scale of the link, as the scorer does."""
+        return apply_link(prediction, self.link)
+
+    def per_row(self, y: FloatArray, F: FloatArray) -> FloatArray:
+        """Return the loss of every row."""
+        if self.name == "squared":
+            return np.asarray((y - F[:, 0]) ** 2)
+        if self.name == "log":
+            return np.asarray(np.logaddexp(0.0, F[:, 0]) - y * F[:, 0])
+        top = F.max(axis=1)
+        return np.asarray(top + np.log(np.exp(F - top[:, None]).sum(axis=1)) - F[np.arange(len(F)), y.astype(np.int64)])
+
+    def theta(
+        self, y: FloatArray, F: FloatArray, weight: FloatArray | None, communicator: Communicator = SINGLE_PROCESS
+    ) -> float:
+        """Return the factor of F that minimises the loss over the rows of all workers, by Newton's method in a bracket."""
+        w = np.ones(len(y)) if weight is None else weight
+        low, high = THETA_BOUNDS
+        theta = 1.0
+        for _ in range(100):
+            slope, curvature = map(float, communicator.all_reduce_sum(self._derivatives(y, F, w, theta)))
+            if slope == 0:
+                return theta
+            low, high = (low, theta) if slope > 0 else (theta, high)
+            step = min(max(theta - slope / curvature, THETA_BOUNDS[0]), THETA_BOUNDS[1]) if curvature > 0 else low - 1
+            if not low <= step <= high:
+                step = (low + high) / 2
+            if abs(step - theta) < 1e-12:
+                return step
+            theta = step
+        return theta
+
+    def _derivatives(self, y: FloatArray, F: FloatArray, w: FloatArray, theta: float) -> tuple[float, float]:
+        """Return the first and second derivative of the loss in theta."""
+        f = F[:, 0]
+        if self.name == "squared":
+            return float(2 * (w * f * (theta * f - y)).sum()), float(2 * (w * f * f).sum())
+        if self.name == "log":
+            p = 1 / (1 + np.exp(-np.clip(theta * f, -700, 700)))
+            return float((w * f * (p - y)).sum()), float((w * f * f * p * (1 - p)).sum())
+        G = theta * F
+        p = np.exp(G - G.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        mean = (p * F).sum(axis=1)
+        hit = F[np.arange(len(F)), y.astype(np.int64)]
+        return float((w * (mean - hit)).sum()), float((w * ((p * F * F).sum(axis=1) - mean**2)).sum())
+
+
+TASK_LOSSES = {
+    "binary": TaskLoss("log", "logit", "log loss"),
+    "regression": TaskLoss("squared", "identity", "squared error"),
+    "multiclass": TaskLoss("classes", "softmax", "log loss"),
+}
+
+
+def task_loss(task: Task) -> TaskLoss:
+    """Return the loss and the link of a task."""
+    return TASK_LOSSES[task]
+
+
+def apply_link(prediction: FloatArray, link: str) -> FloatArray:
+    """Transform predictions, (n,) or (n, outputs), to the scale of a link, (n, outputs), as the scorer does."""
+    p = prediction[:, None] if prediction.ndim == 1 else prediction
+    if link == "identity":
+        return p.astype(np.float64)
+    if link == "softmax":
+        return np.log(np.maximum(p, MIN_PROBABILITY))
+    p = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+# ------------------------------------------------------------------ stopping rules
 
 
 @dataclass(frozen=True)
@@ -104,12 +205,13 @@ class Validation:
 Stopping = Holdout | CrossValidation | Validation | None
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Indices of the rows to train on and of the held-out rows."""
+def evaluation_rows(stopping: Stopping) -> str:
+    """Return the name of the rows that a stopping rule evaluates on."""
+    names = {CrossValidation: "cross-validation", Holdout: "held-out rows", Validation: "given rows"}
+    return names.get(type(stopping), "training rows")
 
-    train: IntArray
-    valid: IntArray
+
+# ------------------------------------------------------------------ history
 
 
 @dataclass(frozen=True)
@@ -195,19 +297,24 @@ class History:
         return "\n".join(lines)
 
 
+# ------------------------------------------------------------------ choice of a round
+
+
 def choose_rounds(
     losses: Iterable[FloatArray],
     weight: FloatArray | None,
     *,
     patience: int = 1,
+    lowest: bool = False,
     on_improvement: Callable[[], None] | None = None,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> tuple[int, list[tuple[float, float, float]]]:
     """Return the last round that lowered the loss significantly (0: none), and (loss, gain, error) of every round.
 
     ``losses`` yields the losses of the evaluation rows, of the base score and then after each round; the next item is
-    requested only while the search goes on. The gain of a round is over the best round before it. ``on_improvement`` is
-    called when a round is the best so far, before the next is requested. All workers return the same.
+    requested only while the search goes on. The gain of a round is over the best round before it. ``lowest`` chooses the
+    lowest loss, significant or not. ``on_improvement`` is called when a round is the best so far, before the next is
+    requested. All workers return the same.
     """
     best: FloatArray | None = None
     chosen, evaluations = 0, []
@@ -218,9 +325,12 @@ def choose_rounds(
             evaluations.append((loss, 0.0, 0.0))
             continue
         gain, error, rows = paired_gain(best - current, weight, communicator)
-        evaluations.append((loss, gain, error))
         errors = LATER_ROUND_ERRORS if chosen else FIRST_ROUND_ERRORS
-        if gain > required_gain(errors, error, rows, evaluations[0][0]):
+        improved = gain > required_gain(errors, error, rows, evaluations[0][0])
+        if lowest:
+            improved = loss < evaluations[chosen][0] - LOSS_TOLERANCE * abs(evaluations[chosen][0])
+        evaluations.append((loss, gain, error))
+        if improved:
             best, chosen = current, number
             if on_improvement is not None:
                 on_improvement()
@@ -271,10 +381,167 @@ def paired_gain(
     return gain, error * math.sqrt(rows / (rows - 1)) if rows > 1 else float("inf"), rows
 
 
-def evaluation_rows(stopping: Stopping) -> Literal["held-out rows", "cross-validation", "given rows", "training rows"]:
-    """Return the name of the rows that a stopping rule evaluates on."""
-    if stopping is None:
-        return "training rows"
-    if isinstance(stopping, CrossValidation):
-        return "cross-validation"
-    return "held-out rows" if isinstance(stopping, Holdout) else "given rows"
+# ------------------------------------------------------------------ training and held-out rows
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One fold of the rows is held out. Training rows are listed on demand: a list takes 8 bytes per row."""
+
+    folds: AnyArray
+    held_out: int
+
+    @property
+    def train(self) -> IntArray:
+        """The training rows."""
+        return np.flatnonzero(self.folds != self.held_out)
+
+    @cached_property
+    def valid(self) -> IntArray:
+        """The held-out rows."""
+        return np.flatnonzero(self.folds == self.held_out)
+
+
+def hold_out_last(train: int, held_out: int = 0) -> list[Split]:
+    """Return one split: the first rows are trained on, the last are held out."""
+    return [Split(np.repeat(np.array([0, 1], np.uint8), [train, held_out]), 1)]
+
+
+def split_rows(
+    table: Table,
+    stopping: Holdout | CrossValidation,
+    seed: int,
+    assign: Callable[[Table, int, int], AnyArray] | None = None,
+    communicator: Communicator = SINGLE_PROCESS,
+) -> list[Split]:
+    """Split the rows by a stopping rule: one split for a holdout, one per fold for a cross-validation.
+
+    ``assign`` assigns the rows of this worker to folds, `assign_folds` by default.
+    """
+    count = HOLDOUT_FOLDS if isinstance(stopping, Holdout) else stopping.folds
+    fold = (assign or assign_folds)(table, count, seed)
+    if isinstance(stopping, Holdout):
+        splits = [Split(fold < round(count * stopping.share), held_out=True)]
+    else:
+        splits = [Split(fold, number) for number in range(count)]
+    sizes = communicator.all_reduce_sum([len(table), *(len(split.valid) for split in splits)])
+    rows, *held_out = map(int, sizes.tolist())
+    if not 0 < min(held_out) <= max(held_out) < rows:
+        raise DataError(
+            f"the {rows:,} rows cannot be split into training and held-out rows",
+            hint="pass more rows, fewer folds, or another share to hold out",
+        )
+    return splits
+
+
+def check_row_count(table: Sized) -> None:
+    """Raise DataError if there are too few rows to fit."""
+    if len(table) < MIN_ROWS:
+        raise DataError(f"{len(table)} rows are too few to fit a correction", hint=f"pass at least {MIN_ROWS} rows")
+
+
+def assign_folds(table: Table, count: int, seed: int) -> IntArray:
+    """Assign the rows of a table to folds by their content, stratified by the outcome of a binary task."""
+    strata = table.y if table.schema.task == "binary" else np.zeros(len(table))
+    content, ties = row_content(table)
+    return folds.assign_folds(content, strata, count, seed, ties)
+
+
+def row_content(table: Table) -> tuple[list[AnyArray], list[FloatArray]]:
+    """Return the columns that rows are hashed by, and those that distinguish equal rows: outcome and weight."""
+    predictions = [table.prediction] if table.prediction.ndim == 1 else table.prediction.T
+    ties = [table.y] if table.weight is None else [table.y, table.weight]
+    return [*table.columns.values(), *predictions], ties
+
+
+def append_rows(table: Table, more: Table) -> Table:
+    """Append the rows of another table of the same schema."""
+    columns = {name: np.concatenate([column, more.columns[name]]) for name, column in table.columns.items()}
+    weight = None
+    if table.weight is not None or more.weight is not None:
+        weight = np.concatenate([np.ones(len(t)) if t.weight is None else t.weight for t in (table, more)])
+    return replace(
+        table, columns=columns, prediction=np.concatenate([table.prediction, more.prediction]),
+        outcome=np.concatenate([table.y, more.y]), weight=weight, kept=None,
+    )  # fmt: skip
+
+
+class HeldOut(NamedTuple):
+    """Held-out rows."""
+
+    scored: Scored  # outcomes, out-of-sample scores and weights
+    rows: IntArray  # indices in the table
+    before: FloatArray | None  # base scores; None if there was no prediction to correct
+
+    def input_rows(self, table: Table) -> IntArray | None:
+        """Return the indices of the rows in the user's input; None if they came from a `Validation`."""
+        if len(self.rows) and self.rows[-1] >= len(table):
+            return None
+        return self.rows if table.kept is None else table.kept[self.rows]
+
+
+def collect_held_out(table: Table, rows: IntArray, scores: FloatArray) -> HeldOut | None:
+    """Return the held-out rows in the order of the table, with out-of-sample scores; None unless the task is binary."""
+    if table.schema.task != "binary":
+        return None
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    weight = np.ones(len(rows)) if table.weight is None else table.weight[rows]
+    scored = Scored(table.y[rows], scores[order], weight)
+    return HeldOut(scored, rows, table.prediction[rows] if table.schema.prediction else None)
+
+
+def warn_if_trained_on(table: Table, held: Table, loss: TaskLoss, stacklevel: int = 6) -> None:
+    """Warn if the base score is much better on the training rows than on the validation rows."""
+    if not table.schema.prediction:
+        return
+    losses = [loss.per_row(rows.y, loss.apply_link(rows.prediction)) for rows in (table, held)]
+    unit = float(np.abs(losses[0]).max()) or 1.0  # losses are divided by the largest so that their squares stay finite
+    means, variances = [], []
+    for rows, values in zip((table, held), losses, strict=True):
+        w = np.ones(len(rows)) if rows.weight is None else rows.weight
+        means.append(float(np.average(values / unit, weights=w)))
+        variances.append(float((w**2 * (values / unit - means[-1]) ** 2).sum() / w.sum() ** 2))
+    gap, noise = means[1] - means[0], float(np.sqrt(sum(variances)))
+    if gap > TRAINED_ERRORS * noise and gap > TRAINED_SHARE * means[1]:
+        warnings.warn(
+            f"the base score has a loss of {means[0] * unit:.4g} on the training rows and {means[1] * unit:.4g} on the "
+            "validation rows\n"
+            "hint: was the base model trained on these rows? calibrate on rows it was not trained on",
+            TrainingRowsWarning,
+            stacklevel=stacklevel,
+        )
+
+
+# ------------------------------------------------------------------ weights
+
+
+def scale_weights(weight: FloatArray | None, rows: int, communicator: Communicator = SINGLE_PROCESS) -> FloatArray | None:
+    """Scale weights so that minimum sums of weights count rows: unchanged if counts, else to the effective sample size.
+
+    The first ``rows`` rows of each worker are training rows and determine the scale; the rest are validation rows.
+    """
+    if weight is None:
+        return None
+    training, validation = weight[:rows], weight[rows:]
+    largest, largest_valid = communicator.all_reduce_max([training.max(initial=0.0), validation.max(initial=0.0)])
+    if not are_row_counts(training, communicator):
+        training = training / largest
+        ordered = np.sort(training)  # sums must not depend on the order of the rows
+        total, squares = communicator.all_reduce_sum([ordered.sum(), (ordered**2).sum()])
+        training = training * (total / squares)
+    return np.concatenate([training, validation / largest_valid if len(validation) else validation])
+
+
+def are_row_counts(weight: FloatArray, communicator: Communicator = SINGLE_PROCESS) -> bool:
+    """Return whether weights are counts of rows: integers, with a mean of at most 100."""
+    fractional, total, rows = communicator.all_reduce_sum([(weight != np.rint(weight)).sum(), weight.sum(), len(weight)])
+    return bool(fractional == 0 and total <= MAX_MEAN_COUNT * rows)
+
+
+def repeat_by_weight(table: Table, name: str) -> AnyArray:
+    """Return a column with each row repeated by its weight if weights are counts, for bins of equal numbers of rows."""
+    column, weight = table.columns[name], table.weight
+    if weight is None or not are_row_counts(weight) or (weight == weight[0]).all():
+        return column
+    return np.repeat(column, weight.astype(np.int64))

@@ -30,7 +30,7 @@ from trueup.calibrators.crossfit import (
 )  # fmt: skip
 from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
-from trueup.calibrators.splits import MIN_ROWS, scale_weights
+from trueup.calibrators.stopping import MIN_ROWS, scale_weights
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, IdentifierWarning, TrueupWarning
 from trueup.kernels.cascade import MIN_PROBABILITY
 

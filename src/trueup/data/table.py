@@ -38,6 +38,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.prediction)
 
+    @property
+    def y(self) -> FloatArray:
+        """The outcome of a Table that was read with one."""
+        assert self.outcome is not None
+        return self.outcome
+
     def take(self, rows: IntArray | slice) -> Table:
         """Return some of the rows, in the given order; a slice copies nothing."""
         columns = {name: column[rows] for name, column in self.columns.items()}

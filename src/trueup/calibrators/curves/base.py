@@ -10,10 +10,16 @@ import numpy as np
 
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.map import CHUNK, ScoreCurves, ScoreMap
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.splits import are_row_counts, collect_held_out
-from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    History,
+    are_row_counts,
+    choose_rounds,
+    collect_held_out,
+    evaluation_rows,
+    task_loss,
+)
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import effective_rows, pool_scores
@@ -24,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import FloatArray, Int32Array
-    from trueup.calibrators.losses import TaskLoss
     from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Split, Stopping
+    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
     from trueup.data.schema import Task
     from trueup.data.table import Table
     from trueup.kernels.fitting import PooledScores

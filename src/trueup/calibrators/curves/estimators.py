@@ -15,7 +15,7 @@ import numpy as np
 from trueup._validate import check_choice, check_integer
 from trueup.calibrators.curves.base import ScoreCalibrator
 from trueup.calibrators.curves.map import ScoreCurves
-from trueup.calibrators.losses import apply_link
+from trueup.calibrators.stopping import apply_link
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
 from trueup.metrics.isotonic import find_knots

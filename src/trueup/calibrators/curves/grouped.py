@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_integer, check_number
-from trueup.calibrators import splits
 from trueup.calibrators.curves.base import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
 from trueup.calibrators.curves.map import GroupMap
 from trueup.calibrators.groups import GroupIndex, fit_groups
-from trueup.calibrators.losses import task_loss
+from trueup.calibrators.stopping import assign_folds, task_loss
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -216,7 +215,7 @@ class Grouped(SingleMapCalibrator):
 
     def _choose_shrinkage(self, table: Table) -> float:
         """Return the shrinkage with the lowest cross-validated loss; of two that tie, the larger."""
-        fold = splits.assign_folds(table, FOLDS, int(self.random_state))
+        fold = assign_folds(table, FOLDS, int(self.random_state))
         loss, sums = task_loss(table.schema.task), np.zeros(len(SHRINKAGES))
         for number in range(FOLDS):
             train, valid = np.flatnonzero(fold != number), np.flatnonzero(fold == number)

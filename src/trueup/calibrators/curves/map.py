@@ -11,8 +11,8 @@ import numpy as np
 
 from trueup.calibrators.explain import Contribution, explain_change
 from trueup.calibrators.groups import GroupIndex
-from trueup.calibrators.losses import apply_link, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.curves import KNOTS, LINE, LOGIT, SOFTMAX, STEPS, read_rows
 from trueup.kernels.threads import Workers

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_integer, check_number
-from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import find_corrections
@@ -31,7 +30,19 @@ from trueup.calibrators.lore.map import (
 )  # fmt: skip
 from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import LATER_ROUND_ERRORS, History, Holdout, paired_gain, required_gain
+from trueup.calibrators.stopping import (
+    HOLDOUT_FOLDS,
+    LATER_ROUND_ERRORS,
+    History,
+    Holdout,
+    are_row_counts,
+    check_row_count,
+    collect_held_out,
+    paired_gain,
+    required_gain,
+    scale_weights,
+    split_rows,
+)
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
 from trueup.errors import ArgumentError
@@ -249,7 +260,7 @@ class LoRe(Calibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
-        splits.check_row_count(table)
+        check_row_count(table)
         pooled = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, pooled)
         distinct = table.take(pooled.first)
@@ -269,7 +280,7 @@ class LoRe(Calibrator):
         fitted: Map = selector.build(placed, pooled.weight, *selection.chosen[:3]) if kept else UnchangedMap()
         self.candidates_: tuple[LocalCandidate, ...] = selection.candidates
         self.embedding_: Embedding = embedding
-        held = splits.collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
+        held = collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
         return FitResult(fitted, history, selection.scores if kept else None, held)
 
     def _explain_change(self, table: Table, fitted: Map, after: FloatArray) -> Explanation:
@@ -360,8 +371,8 @@ class LoRe(Calibrator):
 
 def _hold_out_rows(table: Table) -> tuple[IntArray, IntArray]:
     """Return the training rows and the held-out rows of a large table."""
-    share = max(HELD_OUT_ROWS / len(table), 1 / splits.HOLDOUT_FOLDS)
-    split = splits.split_rows(table, Holdout(share), 0)[0]
+    share = max(HELD_OUT_ROWS / len(table), 1 / HOLDOUT_FOLDS)
+    split = split_rows(table, Holdout(share), 0)[0]
     return split.train, split.valid
 
 
@@ -382,7 +393,7 @@ class PooledRows:
 def pool_rows(table: Table) -> PooledRows:
     """Pool the rows of a table that are equal."""
     assert table.outcome is not None
-    scaled = splits.scale_weights(table.weight, len(table))
+    scaled = scale_weights(table.weight, len(table))
     weight = np.ones(len(table)) if scaled is None else scaled
     columns = [*table.columns.values(), *table.prediction.reshape(len(table), -1).T, table.outcome]
     content = np.column_stack([np.where(np.isnan(c), np.nan, c + 0.0) for c in columns])  # one NaN, no minus zero
@@ -390,7 +401,7 @@ def pool_rows(table: Table) -> PooledRows:
     index = np.empty(len(table), np.int64)
     index[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     total = np.add.reduceat(weight[order], starts)
-    counts = splits.are_row_counts(weight)
+    counts = are_row_counts(weight)
     rows = np.rint(total).astype(np.int64) if counts else np.diff(starts, append=len(order))
     without_outcome = as_bytes(content[order[starts], :-1])
     alike = np.cumsum(np.append(False, without_outcome[1:] != without_outcome[:-1]))

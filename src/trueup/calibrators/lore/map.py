@@ -12,8 +12,8 @@ import numpy as np
 
 from trueup.calibrators.explain import Contribution, explain_change
 from trueup.calibrators.lore.spaces import CHUNK_NUMBERS, GROUP_DTYPES, SPACE_DTYPES, FeatureSpace, GroupSpace
-from trueup.calibrators.losses import apply_link, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
+from trueup.calibrators.stopping import apply_link, task_loss
 from trueup.kernels.laplace import Sources, Sums
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers

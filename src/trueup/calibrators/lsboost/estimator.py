@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_choice, check_integer, check_number
-from trueup.calibrators import splits
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets
 from trueup.calibrators.lsboost.levelsets import LevelSets, ScoreScale
 from trueup.calibrators.lsboost.rounds import GATE_FOLDS, LevelModel, LevelSearch, RoundRules, make_map
 from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import CrossValidation, History, Split, evaluation_rows
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    History,
+    assign_folds,
+    check_row_count,
+    collect_held_out,
+    evaluation_rows,
+    hold_out_last,
+    scale_weights,
+    task_loss,
+)
 from trueup.data.checks import describe_rows
 from trueup.data.frame import NO_PREDICTION, read_like
 from trueup.errors import ArgumentError, DataError
@@ -164,13 +172,12 @@ class LSBoost(Calibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check_parameters(table)
-        every = np.arange(len(table))
-        rows, parts = table, [Split(every, every[:0])]
+        rows, parts = table, hold_out_last(len(table))
         if self.alpha is None:
             rows, parts = self._split_rows(table)
         else:  # Algorithm 1 trains on all rows, whatever the stopping rule
-            splits.check_row_count(table)
-        scaled = splits.scale_weights(rows.weight, len(table))
+            check_row_count(table)
+        scaled = scale_weights(rows.weight, len(table))
         weight = np.ones(len(rows)) if scaled is None else scaled
         scale = self._score_scale(table)
         assert rows.outcome is not None
@@ -181,7 +188,7 @@ class LSBoost(Calibrator):
         if self.alpha is not None:
             rules = RoundRules(scale, scale.grid + 1, 0.0, None)
         learner = self._make_learner(rows, weight)
-        gates = None if gate is None else splits.assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
+        gates = None if gate is None else assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
         models = [LevelModel(learner, rules, y, F, weight, part.train, gates) for part in parts]
         loss = task_loss("regression" if self.alpha is not None else table.schema.task)
         search = LevelSearch(models, parts, rows, loss, Workers(self.threads), progress)
@@ -192,7 +199,7 @@ class LSBoost(Calibrator):
         if len(evaluated):
             base = rows.prediction if scale.start is None else scale.restore(F)
             scores = search.best if chosen and search.best is not None else base[evaluated]
-            held_out = splits.collect_held_out(rows, evaluated, scores)
+            held_out = collect_held_out(rows, evaluated, scores)
         if not chosen and scale.start is None and self.alpha is None:
             return FitResult(UnchangedMap(), history, held_out=held_out)
         refit = self.alpha is None and isinstance(self.stopping, CrossValidation) and self.stopping.refit

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.stopping import Split
+    from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.data.table import Table
 
     LevelLearner = TreeLearner | LineLearner | ExternalLearner

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.losses import THETA_BOUNDS, task_loss
 from trueup.calibrators.map import Map, are_finite, is_integer, require
+from trueup.calibrators.stopping import THETA_BOUNDS, task_loss
 from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, CascadeProgram, Stage, build, score
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import MAX_DEPTH, Forest, join_forests

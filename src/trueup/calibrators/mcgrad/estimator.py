@@ -11,12 +11,18 @@ from scipy.special import expit
 
 from trueup._validate import check_integer, check_number
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.checkpoint import Checkpoint, fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
-from trueup.calibrators.splits import collect_held_out, scale_weights
-from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, evaluation_rows
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    History,
+    choose_rounds,
+    collect_held_out,
+    evaluation_rows,
+    scale_weights,
+    task_loss,
+)
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import GrowthParameters

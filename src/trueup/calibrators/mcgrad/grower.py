@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.losses import THETA_BOUNDS
 from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound
-from trueup.calibrators.stopping import Split, weighted_mean
+from trueup.calibrators.stopping import THETA_BOUNDS, Split, hold_out_last, weighted_mean
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.threads import Workers
 from trueup.learners.lightgbm import (
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.losses import TaskLoss
+    from trueup.calibrators.stopping import TaskLoss
     from trueup.cluster.communicator import Communicator
     from trueup.data.table import Table
     from trueup.kernels.trees import Forest
@@ -66,7 +65,7 @@ class CascadeGrower:
     splits: Sequence[Split]
     growth: GrowthParameters
     limits: RoundLimits
-    weight: FloatArray | None  # as returned by `splits.scale_weights`
+    weight: FloatArray | None  # as returned by `scale_weights`
     workers: Workers
     progress: Progress | None = None  # called with the number of trees of the round so far and the maximum
     binned: BinnedDataset | None = None  # the features of the table, if they are binned already
@@ -151,8 +150,7 @@ class CascadeGrower:
 
     def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
         """Grow the same numbers of rounds and trees once more, on all rows."""
-        rows = np.arange(len(self.y))
-        grower = replace(self, splits=[Split(rows, rows[:0])], binned=self.binned, given=())
+        grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=())
         for round_ in kept:
             grower.limits = RoundLimits(round_.trees, round_.trees)
             grower.grow(round_.theta)

@@ -15,13 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators import splits
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.mcgrad.checkpoint import fingerprint_table
 from trueup.calibrators.mcgrad.grower import CascadeGrower
-from trueup.calibrators.stopping import CrossValidation, Holdout, Split, Validation, choose_rounds
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    Holdout,
+    Split,
+    Validation,
+    append_rows,
+    check_row_count,
+    choose_rounds,
+    hold_out_last,
+    row_content,
+    scale_weights,
+    split_rows,
+    task_loss,
+    warn_if_trained_on,
+)
 from trueup.cluster.files import ScanPartitions
 from trueup.cluster.partitions import engine_of
 from trueup.data.checks import RowSummary
@@ -32,7 +44,7 @@ from trueup.kernels.threads import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray, UInt64Array
+    from trueup._types import AnyArray, FloatArray, UInt64Array
     from trueup.calibrators.mcgrad.cascade import CascadeRound
     from trueup.calibrators.mcgrad.estimator import MCGrad
     from trueup.calibrators.mcgrad.grower import RoundLimits
@@ -64,7 +76,7 @@ class TrainingSummary:
         return self.rows.rows
 
     def __add__(self, other: TrainingSummary) -> TrainingSummary:
-        joined = splits.append_rows(self.sample, other.sample)
+        joined = append_rows(self.sample, other.sample)
         sample, keys = _smallest_keys(joined, np.concatenate([self.keys, other.keys]))
         digest = (self.digest + other.digest) % DIGEST_MODULUS
         return TrainingSummary(self.rows + other.rows, digest, (*self.sizes, *other.sizes), sample, keys)
@@ -81,7 +93,7 @@ def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSum
 
 
 def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSummary:
-    content, ties = splits.row_content(table)
+    content, ties = row_content(table)
     sample, keys = _smallest_keys(table, random_row_keys(content, ties, seed + SAMPLE_SEED))
     return TrainingSummary(
         RowSummary().include(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys
@@ -125,12 +137,12 @@ def fit_partitioned(
         check_memory(partitions, stopping)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
     summary.rows.check(schema)
-    splits.check_row_count(summary)
+    check_row_count(summary)
     sample, loss, max_rounds = summary.sample, task_loss(schema.task), calibrator._max_rounds()
     validation = None
     if isinstance(stopping, Validation):
         validation = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
-        splits.warn_if_trained_on(sample, validation, loss, stacklevel=5)
+        warn_if_trained_on(sample, validation, loss, stacklevel=5)
     plan = FitPlan(
         growth, calibrator._round_limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
         max_rounds, max_rounds if stopping is None else stopping.patience, int(calibrator.random_state),
@@ -237,7 +249,7 @@ def _make_grower(
                 hint="keep it with .persist() or .cache(), or write it to files first",
             )
     joined, row_splits = _split_rows(table, sizes, communicator, plan)
-    weight = splits.scale_weights(joined.weight, len(table), communicator)
+    weight = scale_weights(joined.weight, len(table), communicator)
     grower = CascadeGrower(
         joined, task_loss(table.schema.task), row_splits, plan.growth, plan.limits, weight,
         Workers(plan.threads or getattr(communicator, "threads", None)), plan.progress, communicator=communicator,
@@ -250,39 +262,16 @@ def _split_rows(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan
 ) -> tuple[Table, Sequence[Split]]:
     """Split the rows of this worker into training and held-out rows; rows of a `Validation` are appended."""
-    rows = np.arange(len(table))
     if plan.validation is not None:
-        own = plan.validation if communicator.rank == 0 else plan.validation.take(rows[:0])
+        own = plan.validation if communicator.rank == 0 else plan.validation.take(slice(0, 0))
         columns: dict[str, Any] = {
             name: ConcatenatedColumn(column, own.columns[name]) for name, column in table.columns.items()
         }
-        joined = replace(splits.append_rows(replace(table, columns={}), own), columns=columns)
-        return joined, [Split(rows, np.arange(len(rows), len(joined)))]
+        joined = replace(append_rows(replace(table, columns={}), own), columns=columns)
+        return joined, hold_out_last(len(table), len(own))
     if plan.rule is None:
-        return table, [Split(rows, rows[:0])]
-    if isinstance(plan.rule, Holdout):
-        folds = _assign_folds(table, sizes, splits.HOLDOUT_FOLDS, plan.seed)
-        held_out = folds < round(splits.HOLDOUT_FOLDS * plan.rule.share)
-        row_splits = [FoldSplit(held_out.astype(np.uint8), 1)]
-    else:
-        folds = _assign_folds(table, sizes, plan.rule.folds, plan.seed)
-        row_splits = [FoldSplit(folds, number) for number in range(plan.rule.folds)]
-    counts = communicator.all_reduce_sum([len(table), *(len(split.valid) for split in row_splits)])
-    splits.check_split_sizes(*map(int, counts.tolist()))
-    return table, row_splits
-
-
-class FoldSplit(Split):
-    """One fold is held out. Training rows are listed on demand: a list takes 8 bytes per row, and is rarely used."""
-
-    def __init__(self, folds: AnyArray, held_out: int) -> None:
-        for name, value in (("_folds", folds), ("_held_out", held_out), ("valid", np.flatnonzero(folds == held_out))):
-            object.__setattr__(self, name, value)
-
-    @property
-    def train(self) -> IntArray:
-        """The training rows."""
-        return np.flatnonzero(self._folds != self._held_out)  # type: ignore[attr-defined]
+        return table, hold_out_last(len(table))
+    return table, split_rows(table, plan.rule, plan.seed, partial(_assign_folds, sizes), communicator)
 
 
 class ConcatenatedColumn:
@@ -301,7 +290,7 @@ class ConcatenatedColumn:
         return np.concatenate([self._first[start:stop], self._second[max(start - own, 0) : max(stop - own, 0)]])
 
 
-def _assign_folds(table: Table, sizes: Sequence[int], folds: int, seed: int) -> AnyArray:
+def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> AnyArray:
     """Assign the rows of each partition to folds, independently of which worker has the partition."""
     codes = np.empty(len(table), np.min_scalar_type(folds))
     for rows, content, ties in _iter_content(table, sizes):
@@ -310,8 +299,8 @@ def _assign_folds(table: Table, sizes: Sequence[int], folds: int, seed: int) -> 
 
 
 def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
-    """Yield the rows of each partition, and their `splits.row_content`."""
-    content, ties = splits.row_content(table)
+    """Yield the rows of each partition, and their `row_content`."""
+    content, ties = row_content(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
         rows = slice(end - size, end)
         yield rows, [column[rows] for column in content], [column[rows] for column in ties]

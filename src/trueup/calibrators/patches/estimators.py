@@ -8,11 +8,17 @@ import numpy as np
 
 from trueup._validate import check_choice, check_integer, check_number
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.losses import task_loss
 from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.patches.search import PatchSearch, PatchSettings, arrange_rows
-from trueup.calibrators.splits import collect_held_out, repeat_by_weight, scale_weights
-from trueup.calibrators.stopping import CrossValidation, History, evaluation_rows
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    History,
+    collect_held_out,
+    evaluation_rows,
+    repeat_by_weight,
+    scale_weights,
+    task_loss,
+)
 from trueup.data.bins import fit_binner
 from trueup.errors import ArgumentError
 

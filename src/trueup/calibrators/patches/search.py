@@ -10,9 +10,8 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from trueup.calibrators.groups import combine_codes, split_number
-from trueup.calibrators.losses import apply_link
 from trueup.calibrators.patches.map import ALL_ROWS, Patch
-from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, Round, paired_gain, required_gain
+from trueup.calibrators.stopping import FIRST_ROUND_ERRORS, Round, apply_link, paired_gain, required_gain
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.patches import find_shift, shift_scores, tally, to_logits
 from trueup.kernels.sorting import digitize
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.calibrators.losses import TaskLoss
-    from trueup.calibrators.stopping import Split
+    from trueup.calibrators.stopping import Split, TaskLoss
     from trueup.data.bins import ColumnBinner
     from trueup.data.table import Table
 
