@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trueup.data.schema import Feature, Schema
 from trueup.data.spill import PREFIX
-from trueup.data.table import Table
+from trueup.data.table import Feature, Schema, Table
 from trueup.errors import DataError
 
 SCHEMA = Schema("binary", "y", ("p",), "w", (Feature("region", "categorical", ("a", "b", "c")), Feature("age", "numeric")))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trueup import decisions, figures, metrics, simulate
-    from trueup.audits.audit import audit
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.audit import Audit, Finding, audit
     from trueup.audits.swap_regret import swap_regret
     from trueup.calibrators.auto import Auto
     from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
@@ -66,14 +65,14 @@ __all__ = [
 
 # Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
 _HOMES = {
-    "Audit": "trueup.audits.result",
+    "Audit": "trueup.audits.audit",
     "Auto": "trueup.calibrators.auto",
     "Beta": "trueup.calibrators.curves.estimators",
     "CalibratedClassifier": "trueup.calibrators.wrapper",
     "CalibratedRegressor": "trueup.calibrators.wrapper",
     "CrossValidation": "trueup.calibrators.stopping",
     "DepthTwo": "trueup.calibrators.depthtwo",
-    "Finding": "trueup.audits.result",
+    "Finding": "trueup.audits.audit",
     "Grouped": "trueup.calibrators.curves.grouped",
     "HKRR": "trueup.calibrators.patches.estimators",
     "Histogram": "trueup.calibrators.curves.estimators",

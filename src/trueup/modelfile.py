@@ -21,7 +21,7 @@ from trueup.calibrators.mcgrad.cascade import Cascade
 from trueup.calibrators.model import FitRecord, Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.calibrators.stopping import History, task_loss
-from trueup.data.schema import Feature, Schema
+from trueup.data.table import Feature, Schema
 from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.audits import family, partitions, spill
-from trueup.audits.partitions import score_edges, split_by_score
-from trueup.audits.spill import SpilledRecords
+from trueup.audits import partitions, segments
+from trueup.audits.partitions import SpilledRecords, score_edges, split_by_score
 from trueup.audits.summary import MAX_POOL_ENTRIES, Pool
 from trueup.data import chunks
 from trueup.data.scan import parse_memory
@@ -73,7 +72,7 @@ def assert_same(one, other):
     assert mine.keys() == theirs.keys()
     for segment, a in mine.items():
         b = theirs[segment]
-        for name in tu.audits.result.COLUMNS[1:]:
+        for name in tu.audits.audit.COLUMNS[1:]:
             assert getattr(b, name) == pytest.approx(getattr(a, name), rel=1e-9, abs=1e-12, nan_ok=True), (segment, name)
         if a.curve is not None and b.curve is not None:
             for name in ("predicted", "observed", "low", "high", "rows", "weight"):
@@ -291,9 +290,9 @@ def test_identifiers_are_left_out_and_too_many_levels_raise(monkeypatch, tmp_pat
 
 def test_results_beyond_the_memory_budget_take_several_passes(files, small, monkeypatch):
     monkeypatch.setattr(partitions, "MAX_HELD_ROWS", 10_000)
-    monkeypatch.setattr(family, "MAX_UNCOUNTED_CELLS", 0)
-    monkeypatch.setattr(family, "BYTES_PER_TALLY", 10**6)
-    monkeypatch.setattr(family, "BYTES_PER_COUNT", 10**6)
+    monkeypatch.setattr(segments, "MAX_UNCOUNTED_CELLS", 0)
+    monkeypatch.setattr(segments, "BYTES_PER_TALLY", 10**6)
+    monkeypatch.setattr(segments, "BYTES_PER_COUNT", 10**6)
     seen = []
     map_reduce = partitions.PartitionedRows.map_reduce
     monkeypatch.setattr(
@@ -376,7 +375,7 @@ def test_a_full_disk_raises_and_leaves_the_input_unchanged(files, tmp_path):
 
 SLOW = """
 import sys, time
-from trueup.audits.spill import SpilledRecords
+from trueup.audits.partitions import SpilledRecords
 from trueup.cli import main
 write = SpilledRecords.write
 def slow(self, rows):
@@ -436,7 +435,7 @@ def test_a_frequent_score_has_a_range_of_its_own():
 
 
 def test_few_files_are_open_however_many_ranges_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "MAX_OPEN_FILES", 2)
+    monkeypatch.setattr(partitions, "MAX_OPEN_FILES", 2)
     p = np.random.default_rng(0).random(3_000)
     dtype = np.dtype([("p", "f8")])
     edges = score_edges(p, 60)

@@ -9,8 +9,8 @@ import pytest
 import trueup as tu
 from partitioned import Listed
 from trueup.audits import audit as audit_module
-from trueup.audits import family, partitions
-from trueup.audits.result import COLUMNS
+from trueup.audits import partitions, segments
+from trueup.audits.audit import COLUMNS
 from trueup.cluster.partitions import open_cluster_frame
 from trueup.errors import ArgumentError, ColumnError, DataError, HardPredictionWarning, OneClassWarning
 from trueup.kernels import tails
@@ -93,12 +93,12 @@ def test_a_cluster_computes_what_memory_computes(loans, listed, case):
 
 @pytest.mark.parametrize("case", ["depth 3", "classes", "real"])
 def test_cells_are_counted_first_where_there_are_many(loans, listed, monkeypatch, case):
-    monkeypatch.setattr(family, "MAX_UNCOUNTED_CELLS", 0)
+    monkeypatch.setattr(segments, "MAX_UNCOUNTED_CELLS", 0)
     assert_same(tu.audit(loans, **CASES[case]), tu.audit(split(loans), **CASES[case]))
 
 
 def test_results_larger_than_a_driver_holds_take_several_passes(loans, listed, monkeypatch):
-    monkeypatch.setattr(family, "BYTES_PER_TALLY", partitions.MAX_RESULT_BYTES // 100)
+    monkeypatch.setattr(segments, "BYTES_PER_TALLY", partitions.MAX_RESULT_BYTES // 100)
     here = tu.audit(loans, **CASES["depth 3"])
     reports = []
     there = tu.audit(split(loans), **CASES["depth 3"], progress=lambda *now: reports.append(now))

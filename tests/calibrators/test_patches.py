@@ -17,8 +17,8 @@ from trueup.calibrators.patches.map import Patch, PatchList, PatchMap
 from trueup.calibrators.patches.search import PatchSearch
 from trueup.data.bins import fit_binner
 from trueup.data.frame import read_like
-from trueup.data.schema import Feature
 from trueup.data.simulate import Shift, population
+from trueup.data.table import Feature
 from trueup.errors import ArgumentError
 from trueup.kernels.patches import find_shift
 

@@ -10,7 +10,7 @@ import pytest
 
 import trueup as tu
 from trueup.audits import partitions
-from trueup.audits.result import COLUMNS
+from trueup.audits.audit import COLUMNS
 
 ROLES = {"outcome": "outcome", "prediction": "prediction", "by": ["region", "product", "age", "opened"], "weight": "w"}
 CUTS = (0, 900, 900, 2_000, 3_000)  # the second part has no rows

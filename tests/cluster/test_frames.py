@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import remote
-from trueup.cluster.partitions import as_cluster_frame, engine_of, open_partitions
+from trueup.cluster.partitions import as_cluster_frame, open_partitions
+from trueup.data.columns import engine_of
 from trueup.data.frame import read
 from trueup.errors import ColumnError, DataError, LostWorkerError, TrueupError
 

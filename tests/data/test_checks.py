@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.data.frame import frame_like, read
+from trueup.data.columns import frame_like
+from trueup.data.frame import read
 from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning, MissingPackageError, TrueupError
 
 GOOD = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}

@@ -8,8 +8,9 @@ import decimal
 import numpy as np
 import pytest
 
-from trueup.data.frame import frame_like, read, read_like, to_jsonable
-from trueup.data.schema import Feature
+from trueup.data.columns import frame_like, to_jsonable
+from trueup.data.frame import read, read_like
+from trueup.data.table import Feature
 from trueup.errors import ColumnError, OneClassWarning
 
 BASE = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4]}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trueup.data.frame import read_like
-from trueup.data.row import check_prediction, encoder
-from trueup.data.schema import Feature, Schema
+from trueup.data.columns import encoder
+from trueup.data.frame import check_prediction, read_like
+from trueup.data.table import Feature, Schema
 from trueup.errors import ColumnError, DataError, TrueupError
 
 DAY = st.dates(dt.date(1800, 1, 1), dt.date(2200, 1, 1))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trueup.data.bins import check_bins, plan_combinations, segment_column
 from trueup.data.frame import read
-from trueup.data.segments import check_bins, plan_combinations, segment_column
 from trueup.errors import ArgumentError
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from partitioned import Listed
 from trueup._optional import require
-from trueup.cluster.partitions import as_cluster_frame, engine_of, open_cluster_frame, open_partitions, require_engine
+from trueup.cluster.partitions import as_cluster_frame, open_cluster_frame, open_partitions, require_engine
 from trueup.data import profile
+from trueup.data.columns import engine_of
 from trueup.data.frame import read
 from trueup.data.scan import scan
 from trueup.errors import ArgumentError, ColumnError, DataError, MissingPackageError

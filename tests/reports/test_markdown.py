@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.audits.result import Source
+from trueup.audits.audit import Source
 from trueup.errors import ArgumentError
 from trueup.reports.export import code, markdown, prose
 from trueup.reports.profiles.profile import Profile, Vocabulary

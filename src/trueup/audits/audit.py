@@ -1,18 +1,34 @@
-"""audit(): test the calibration of scores over all rows and on every segment."""
+"""audit(): test the calibration of scores over all rows and on every segment; Audit and Finding: its result."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trueup._validate import check_choice, check_fraction, check_integer
-from trueup.audits.family import find_families
-from trueup.audits.findings import compute_findings
-from trueup.audits.grid import SegmentColumns, fit_binners, plan_grid, segment_codes
-from trueup.audits.partitions import MemoryRows, partition_by_score, target_labels
-from trueup.audits.result import Audit, AuditSettings
-from trueup.audits.summary import LazySummary, summarise
-from trueup.cluster.partitions import engine_of, open_partitions
+from trueup.audits import text
+from trueup.audits.findings import compute_findings, noise
+from trueup.audits.partitions import partition_by_score
+from trueup.audits.segments import (
+    OVERALL,
+    MemoryRows,
+    SegmentColumns,
+    find_families,
+    fit_binners,
+    plan_grid,
+    segment_codes,
+    target_labels,
+)
+from trueup.audits.summary import AuditSummary, LazySummary, summarise
+from trueup.cluster.partitions import open_partitions
+from trueup.data.columns import engine_of, frame_like, to_jsonable
 from trueup.data.frame import read
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
@@ -20,11 +36,21 @@ from trueup.kernels.threads import Workers
 from trueup.metrics import inference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from trueup._types import AnyArray, Int32Array, IntArray
+    from trueup.audits.findings import RankedFindings
+    from trueup.audits.segments import SegmentFamily, SegmentGrid
     from trueup.cluster.partitions import PartitionedTable
+    from trueup.data.table import Schema
+    from trueup.kernels.tally import SortedRows
+    from trueup.metrics.reliability import ReliabilityCurve
 
 MAX_CELLS = 2_000_000
+AMBIGUOUS = -1
+APPROXIMATE_ROWS = 200
 
 
 def audit(
@@ -210,3 +236,357 @@ def _audit_partitions(
     )  # fmt: skip
     summary = summarise(pool, audit.overall.curve, settings.alpha, real=rows.real, fingerprint=facts.fingerprint)
     return audit.with_summary(summary)
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """The parameters that define the family of tests."""
+
+    depth: int
+    min_rows: int
+    alpha: float
+    adjust: str
+    max_cells: int
+    draws: int
+    random_state: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of an audit came from: files by name, size and digest, and the command that read them.
+
+    ``fit`` is the command that fits a correction on the same rows; ``training_rows`` is true if they look like the
+    training rows of the fix between two scores.
+    """
+
+    files: tuple[tuple[str, int, str], ...]
+    command: str
+    fit: str = ""
+    training_rows: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One segment.
+
+    Attributes
+    ----------
+    segment : str
+    depth : int
+        Number of columns that the segment combines.
+    n : int
+    weight : float
+    observed, expected : float
+        Weighted means of outcomes and scores; ``bias`` is observed - expected.
+    ratio, ratio_low, ratio_high : float
+        Observed / expected with an unadjusted 1 - alpha interval.
+    ecce : float
+        Range of the cumulative differences (ECCE-R); ``sigma`` is the same in units of its standard deviation.
+    p_value, p_adjusted : float
+        NaN if not testable.
+    mde : float
+        Minimum detectable effect: the shift that a test at level alpha / number of segments detects with 80% power.
+    testable : bool
+        False if there are too few rows for a test; the segment is then not counted in the family.
+    note : str
+    curve : ReliabilityCurve or None
+        Set for the worst thousand segments and for all rows.
+    """
+
+    segment: str
+    depth: int
+    n: int
+    weight: float
+    observed: float
+    expected: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    bias: float
+    ecce: float
+    sigma: float
+    p_value: float
+    p_adjusted: float
+    mde: float
+    testable: bool
+    note: str = ""
+    curve: ReliabilityCurve | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; values that are not finite become None."""
+        values = {name: to_jsonable(getattr(self, name)) for name in (*COLUMNS, "note")}
+        return values | {"curve": None if self.curve is None else self.curve.to_dict()}
+
+    def __repr__(self) -> str:
+        return text.finding_line(self)
+
+
+COLUMNS = tuple(name for name in Finding.__dataclass_fields__ if name not in ("note", "curve"))
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentKeys:
+    """Columns and levels of each segment; names are formatted on request."""
+
+    columns: Int32Array
+    codes: Int32Array
+    target: NDArray[np.int16]
+    labels: Sequence[tuple[str, ...]]
+    targets: tuple[str, ...]
+
+    def name(self, rank: int) -> str:
+        """Return the name of one segment, such as "country=BR & device=tv"."""
+        levels = self._levels(rank)
+        target = self.targets[self.target[rank]]
+        return " & ".join([target, *levels] if target else levels) or OVERALL
+
+    def parts(self, rank: int) -> tuple[str, ...]:
+        """Return the target and the sorted levels of a segment: two segments may share a name, but not these."""
+        return self.targets[self.target[rank]], *sorted(self._levels(rank))
+
+    def _levels(self, rank: int) -> list[str]:
+        pairs = zip(self.columns[rank], self.codes[rank], strict=True)
+        return [self.labels[column][code] for column, code in pairs if column >= 0]
+
+    @property
+    def depth(self) -> IntArray:
+        """Number of columns that each segment combines."""
+        depth: IntArray = (self.columns >= 0).sum(axis=1)
+        return depth
+
+
+def _unordered(segment: str) -> tuple[str, ...]:
+    return tuple(sorted(segment.split(" & ")))
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The result of `trueup.audit`: a verdict, and a finding for every segment, worst first.
+
+    Attributes
+    ----------
+    rows : int
+        Rows audited. ``unlabelled`` and ``weightless`` count those set aside.
+    schema : Schema
+    settings : AuditSettings
+    tested : int
+        Number of segments in the family of tests.
+    thin : int
+        Number of cells with rows, but fewer than ``min_rows``: they are not tested.
+    dropped : tuple of str
+        Combinations of columns left out to stay within ``max_cells``.
+    left_out : mapping
+        Columns left out, and why.
+    global_sigma, prevalence : float
+        Standard deviation of the statistic and observed mean over all rows (with several classes, of the top label).
+    source : Source or None
+        Where the rows came from, and the command that read them, if known.
+    """
+
+    columns: Mapping[str, AnyArray] = field(repr=False)
+    keys: SegmentKeys = field(repr=False)
+    curves: Mapping[int, ReliabilityCurve] = field(repr=False)
+    schema: Schema
+    settings: AuditSettings
+    rows: int
+    unlabelled: int
+    weightless: int
+    thin: int
+    dropped: tuple[str, ...]
+    left_out: Mapping[str, str]
+    global_sigma: float
+    prevalence: float
+    source: Source | None = None
+    summary_source: AuditSummary | LazySummary | None = field(default=None, repr=False)
+
+    @classmethod
+    def build(
+        cls, columns: SegmentColumns, grid: SegmentGrid, families: Sequence[SegmentFamily], findings: RankedFindings,
+        **facts: Any,
+    ) -> Audit:  # fmt: skip
+        """Return an audit without a summary; ``facts`` are its other attributes."""
+        keys = [family.keys for family in families]
+        target = np.repeat(np.arange(len(families), dtype=np.int16), [len(family) for family in families])
+        for column in findings.columns.values():
+            column.setflags(write=False)
+        overall = families[0].blocks[0].tally
+        return cls(
+            columns=findings.columns,
+            keys=SegmentKeys(
+                np.concatenate([own[0] for own in keys])[findings.order],
+                np.concatenate([own[1] for own in keys])[findings.order],
+                target[findings.order],
+                columns.labels,
+                tuple(family.label for family in families),
+            ),
+            curves=findings.curves,
+            thin=sum(block.thin for family in families for block in family.blocks),
+            dropped=tuple(" x ".join(columns.names[at] for at in combination) for combination in grid.plan.dropped),
+            global_sigma=float(noise(overall)[0] / overall.weight[0]),
+            prevalence=float((overall.expected[0] + overall.residual[0]) / overall.weight[0]),
+            **facts,
+        )
+
+    def with_summary(self, summary: AuditSummary | LazySummary) -> Audit:
+        """Return the audit with a summary of its rows."""
+        return dataclasses.replace(self, summary_source=summary)
+
+    @property
+    def summary(self) -> AuditSummary:
+        """Distribution of the scores, cumulative differences and measures over all rows (of the top label).
+
+        Computed on first use. An audit of rows in memory holds on to scores and outcomes for it, about 30 bytes per row.
+        """
+        source = self.summary_source
+        if source is None:
+            raise ArgumentError("this audit has no summary of its rows", hint="audit the rows again")
+        return source.value if isinstance(source, LazySummary) else source
+
+    @property
+    def sorted_rows(self) -> SortedRows | None:
+        """The rows in ascending score order, if they are in memory."""
+        return self.summary_source.rows if isinstance(self.summary_source, LazySummary) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the summary instead of the rows."""
+        return {**self.__dict__, "summary_source": None if self.summary_source is None else self.summary}
+
+    def __len__(self) -> int:
+        return len(self.columns["n"])
+
+    def __iter__(self) -> Iterator[Finding]:
+        """Iterate over the segments, worst first."""
+        return (self.finding(rank) for rank in range(len(self)))
+
+    def __getitem__(self, segment: str) -> Finding:
+        """Return a segment by name, such as ``audit["country=BR & device=tv"]``; its levels in any order."""
+        rank = self._ranks_by_name.get(_unordered(str(segment)))
+        if rank == AMBIGUOUS:
+            raise ArgumentError(f"several segments are called {segment!r}", hint="find them in to_frame()")
+        if rank is None:
+            near = difflib.get_close_matches(str(segment), self._names[:20_000].tolist(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "the segments are in to_frame()['segment']"
+            raise ArgumentError(f"no segment {segment!r} in this audit", hint=hint)
+        return self.finding(rank)
+
+    @cached_property
+    def _names(self) -> NDArray[np.object_]:
+        names = np.empty(len(self), object)
+        names[:] = [self.keys.name(rank) for rank in range(len(self))]
+        return names
+
+    @cached_property
+    def _ranks_by_name(self) -> dict[tuple[str, ...], int]:
+        ranks: dict[tuple[str, ...], int] = {}
+        for rank, name in enumerate(self._names):
+            key = _unordered(name)
+            ranks[key] = AMBIGUOUS if key in ranks else rank
+        return ranks
+
+    @cached_property
+    def ranks(self) -> dict[tuple[str, ...], int]:
+        """The rank of every segment by its parts (`SegmentKeys.parts`); the worst one of columns with the same name."""
+        ranks: dict[tuple[str, ...], int] = {}
+        for rank in range(len(self)):
+            ranks.setdefault(self.keys.parts(rank), rank)
+        return ranks
+
+    def finding(self, rank: int) -> Finding:
+        """Return the segment with a rank, 0 being the worst."""
+        values = {name: column[rank].item() for name, column in self.columns.items()}
+        return Finding(
+            segment=self.keys.name(rank),
+            depth=int((self.keys.columns[rank] >= 0).sum()),
+            note=self._note(values),
+            curve=self.curves.get(rank),
+            **values,
+        )
+
+    def _note(self, values: Mapping[str, Any]) -> str:
+        """Return a remark without which the numbers could be misread."""
+        if not values["testable"]:
+            return f"not tested: {values['n']} rows"
+        if values["p_value"] == 0 and values["sigma"] == math.inf:
+            return "a prediction of 0 or 1 was wrong" if self.schema.task != "regression" else "differs without any noise"
+        if self.schema.task == "regression" and values["n"] < APPROXIMATE_ROWS:
+            return "p-value approximate: few rows of a real outcome"
+        return ""
+
+    @property
+    def tested(self) -> int:
+        """Number of segments in the family of tests."""
+        return int(self.columns["testable"].sum())
+
+    @property
+    def rejected(self) -> int:
+        """Number of segments whose adjusted p-value is at most alpha."""
+        return int((self.columns["p_adjusted"] <= self.settings.alpha).sum())
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether some segment is significantly miscalibrated."""
+        return self.rejected > 0
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return text.verdict(self)
+
+    @cached_property
+    def overall(self) -> Finding:
+        """All rows, one of the family; with several classes, the top label."""
+        return self.finding(int(np.flatnonzero((self.keys.depth == 0) & (self.keys.target == 0))[0]))
+
+    def worst(self, count: int = 10) -> list[Finding]:
+        """Return the worst segments, by adjusted p-value and then by sigma."""
+        return [self.finding(rank) for rank in range(max(0, min(count, len(self))))]
+
+    @property
+    def worst_sigma(self) -> float:
+        """Multicalibration error: the largest statistic among the tested segments, in standard deviations."""
+        sigma = self.columns["sigma"][self.columns["testable"]]
+        return float(sigma.max()) if len(sigma) else math.nan
+
+    @property
+    def mce_absolute(self) -> float:
+        """Multicalibration error in the units of the score: `worst_sigma` times `global_sigma`."""
+        return self.worst_sigma * self.global_sigma
+
+    @property
+    def mce_relative(self) -> float:
+        """Multicalibration error over the share of the rarer class (over the absolute mean, for real outcomes)."""
+        scale = abs(self.prevalence) if self.schema.task == "regression" else min(self.prevalence, 1 - self.prevalence)
+        return self.mce_absolute / scale if scale > 0 else math.nan
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return every segment as a frame of the library that ``like`` comes from, or as a dict of arrays."""
+        named = {"segment": self._names, "depth": self.keys.depth, **self.columns}
+        return frame_like({name: named[name].copy() for name in COLUMNS}, like)
+
+    def to_dict(self, most: int | None = None) -> dict[str, Any]:
+        """Return plain values for JSON: verdict, settings, and findings, worst first (at most ``most``)."""
+        count = len(self) if most is None else min(most, len(self))
+        summary = {
+            name: to_jsonable(getattr(self, name))
+            for name in (
+                "verdict", "miscalibrated", "rows", "tested", "rejected", "worst_sigma", "mce_absolute", "mce_relative",
+                "prevalence", "unlabelled", "weightless", "thin",
+            )
+        }  # fmt: skip
+        roles = {name: getattr(self.schema, name) for name in ("task", "outcome", "prediction", "weight", "classes")}
+        return {
+            **summary,
+            "roles": {name: list(role) if isinstance(role, tuple) else role for name, role in roles.items()},
+            "by": [feature.name for feature in self.schema.features],
+            "settings": {name: to_jsonable(getattr(self.settings, name)) for name in AuditSettings.__dataclass_fields__},
+            "dropped": list(self.dropped),
+            "left_out": dict(self.left_out),
+            "overall": self.overall.to_dict(),
+            "findings": [self.finding(rank).to_dict() for rank in range(count)],
+        }
+
+    def __repr__(self) -> str:
+        return text.audit_page(self)
+
+    def _repr_html_(self) -> str:
+        return text.audit_html(self)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.audits.family import batches
-from trueup.audits.partitions import MemoryRows
+from trueup.audits.segments import MemoryRows, batches
 from trueup.kernels import cumulative as sums
 from trueup.kernels import tails
 from trueup.kernels.sorting import argsort
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.family import SegmentBlock, SegmentFamily
-    from trueup.audits.partitions import AuditRows, ScorePartition, SortedChunk
-    from trueup.audits.result import AuditSettings
+    from trueup.audits.audit import AuditSettings
+    from trueup.audits.segments import AuditRows, ScorePartition, SegmentBlock, SegmentFamily, SortedChunk
     from trueup.data.table import Table
     from trueup.kernels.tally import Tally
     from trueup.metrics.reliability import CurveSet

@@ -8,34 +8,33 @@ own: each row is moved once per target, all in the same shuffle.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from trueup.audits.spill import SpilledRecords
-from trueup.cluster.partitions import FramePartitions
-from trueup.data.checks import RowSummary
-from trueup.data.folds import digest_rows
-from trueup.kernels.cumulative import group_rows
-from trueup.kernels.tally import assign, sort_rows
+from trueup.audits.segments import AuditRows, ScorePartition, SortedChunk, target_labels, target_scores
+from trueup.audits.summary import format_fingerprint, row_digests
+from trueup.cluster.partitions import FramePartitions, ShuffledRecords
+from trueup.data.frame import RowSummary
+from trueup.errors import FileError
+from trueup.kernels.tally import sort_rows
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
+    from pathlib import Path
 
-    from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
-    from trueup.audits.grid import SegmentGrid
-    from trueup.cluster.partitions import PartitionedTable, ShuffledRecords
+    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup.audits.segments import SegmentGrid
+    from trueup.cluster.partitions import PartitionedTable
     from trueup.data.bins import ColumnBinner
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
-    from trueup.kernels.tally import SortedRows
+    from trueup.data.table import Schema, Table
 
 T = TypeVar("T")
 BYTES_PER_ROW = 120  # of a chunk in memory, and 12 more per column
@@ -46,135 +45,7 @@ BYTES_PER_HELD_ROW = 50  # where p-values are refined
 MAX_HELD_ROWS = 20_000_000
 MAX_RESULT_BYTES = 32_000_000  # of one pass over a cluster: the driver may hold 16 results at once
 CLUSTER_PASSES = 4  # over the rows, unless there are many segments: shuffle, tallies, weights, curves
-
-
-@dataclass(frozen=True, eq=False)
-class SortedChunk:
-    """Rows in ascending score order, with the code of every segment column (one array row per column)."""
-
-    rows: SortedRows
-    codes: Int32Array
-    grid: SegmentGrid
-    threads: int | None = None
-
-    @cached_property
-    def zeros(self) -> Int32Array:
-        """A code of 0 for every row: the parent of segments of one column."""
-        return np.zeros(len(self.rows), np.int32)
-
-    @cached_property
-    def kept_codes(self) -> list[Int32Array]:
-        """Codes among the levels with enough rows, -1 for the others."""
-        recoded = []
-        for counts, codes, kept in zip(self.grid.counts, self.codes, self.grid.kept, strict=False):
-            position = np.full(len(counts), -1, np.int32)
-            position[kept] = np.arange(len(kept), dtype=np.int32)
-            recoded.append(codes if len(kept) == len(counts) else position[codes])
-        return recoded
-
-    @cached_property
-    def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
-        """Rows of each column grouped by level; where each level starts; where the levels of each column start."""
-        sizes = [len(counts) + 1 for counts in self.grid.counts]
-        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
-
-        def group(column: int) -> None:
-            group_rows(self.codes[column], start[first[column] : first[column + 1]], order[column])
-
-        Workers(self.threads).map(group, range(len(sizes)))
-        return order, start, first
-
-    def segment_of_rows(self, columns: tuple[int, ...], codes: Int32Array) -> Int32Array:
-        """Return for each row which of the segments with these codes it is in, -1 for none."""
-        if not columns:
-            return self.zeros
-        levels = [len(self.grid.counts[column]) for column in columns]
-        ids, place, height = self.codes[columns[0]], codes[:, 0].astype(np.int64), levels[0]
-        for depth in range(1, len(columns)):
-            cells, place = np.unique(place * levels[depth] + codes[:, depth], return_inverse=True)
-            ids, height = assign(ids, self.codes[columns[depth]], (height, levels[depth]), cells), len(cells)
-        segment = np.full(height + 1, -1, np.int32)  # the last entry is for rows in no cell
-        segment[place] = np.arange(len(codes), dtype=np.int32)
-        return np.asarray(segment[ids])
-
-
-@dataclass(frozen=True, eq=False)
-class ScorePartition:
-    """Rows of one target in one score range, to be read once: one sorted chunk, or several of a single score."""
-
-    target: int
-    number: int
-    chunks: Iterable[SortedChunk]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AuditRows(ABC):
-    """The rows of an audit by target and score range; ``targets`` are the labels of the audited scores."""
-
-    targets: tuple[str, ...]
-    rows: int
-    real: bool
-    weighted: bool
-    sequential: bool = True  # whether partitions are read in ascending score order, in this process
-    max_result_bytes: float = math.inf  # of one pass
-    max_held_rows: float = math.inf  # whose scores may be held at once
-
-    @abstractmethod
-    def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
-        """Call ``work`` on every partition; return the sum per target, added in ascending score order."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MemoryRows(AuditRows):
-    """Rows in memory: one partition of one chunk per target."""
-
-    chunks: tuple[SortedChunk, ...]
-
-    @classmethod
-    def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
-        """Sort the rows of a table by every score that is audited."""
-        real = table.schema.task == "regression"
-        chunks = []
-        for p, y in target_scores(table):
-            rows = sort_rows(y, p, table.weight, real=real)
-            ordered = np.empty((len(codes), len(rows)), np.int32)
-            take = partial(_take_codes, codes, rows.order, ordered)
-            Workers(threads).map(take, range(len(codes)))
-            chunks.append(SortedChunk(rows, ordered, grid, threads))
-        return cls(
-            targets=target_labels(table.schema), rows=len(table), real=real, weighted=table.weight is not None,
-            chunks=tuple(chunks),
-        )  # fmt: skip
-
-    def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
-        """Call ``work`` on the rows of every target."""
-        return [work(ScorePartition(target, 0, (chunk,))) for target, chunk in enumerate(self.chunks)]
-
-
-def _take_codes(codes: Sequence[Int32Array], order: IntArray, out: Int32Array, column: int) -> None:
-    np.take(codes[column], order, out=out[column], mode="clip")
-
-
-def target_labels(schema: Schema) -> tuple[str, ...]:
-    """Return the labels of the targets: none for a single score, else the top label and every class."""
-    return ("top label", *(f"class={name}" for name in schema.classes)) if len(schema.prediction) > 1 else ("",)
-
-
-def target_scores(table: Table) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield score and outcome of every target."""
-    p, y = table.prediction, table.outcome
-    assert y is not None
-    if p.ndim == 1:
-        yield p, y
-        return
-    top = np.argmax(p, axis=1) if len(p) else np.empty(0, np.int64)
-    yield p[np.arange(len(p)), top], (y == top).astype(np.float64)
-    for position in range(p.shape[1]):
-        yield np.ascontiguousarray(p[:, position]), (y == position).astype(np.float64)
-
-
-# Rows in files and on clusters: encoded as records, which are moved to the partition of their score range
+MAX_OPEN_FILES = 256  # a process may often have no more than 1,024
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -249,24 +120,6 @@ class RowFacts:
     def fingerprint(self) -> str:
         """A digest of outcomes, predictions and weights that does not depend on the order of rows."""
         return format_fingerprint(self.digests)
-
-
-def format_fingerprint(digests: Sequence[int]) -> str:
-    """Write digests as hexadecimal digits."""
-    return "".join(f"{digest:016x}" for digest in digests)
-
-
-def row_digests(p: FloatArray, e: FloatArray, w: FloatArray) -> tuple[int, ...]:
-    """Return two digests of the rows that do not depend on their order; ``e`` is w (y - p)."""
-    y = recover_outcomes(p, e, w)
-    return tuple(int(digest_rows([y, p, w], [], seed)) for seed in (1, 2))
-
-
-def recover_outcomes(p: FloatArray, e: FloatArray, w: FloatArray) -> FloatArray:
-    """Return the outcomes y of differences e = w (y - p), rounded where they are an integer but for rounding error."""
-    y = p + e / w
-    integer = np.rint(y) + 0.0  # no negative zero
-    return np.where(np.abs(y - integer) < 1e-12, integer, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,3 +256,71 @@ def _spill(
     records.flush()
     summary.check(facts.schema)
     return replace(facts, summary=summary), records
+
+
+class SpilledRecords(ShuffledRecords):
+    """Records in one file per partition, in a directory of their own; ``progress`` counts the records of every pass."""
+
+    def __init__(
+        self, directory: Path, record_bytes: int, partitions: int, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.directory, self.record_bytes, self.progress = directory, record_bytes, progress
+        self.sizes = [0] * partitions
+        self._open: dict[int, IO[bytes]] = {}
+
+    def write(self, records: Mapping[int, bytes]) -> None:
+        """Append records, by number of their partition; files beyond `MAX_OPEN_FILES` are opened for every write."""
+        try:
+            for number, data in records.items():
+                if number not in self._open and len(self._open) < MAX_OPEN_FILES:
+                    self._open[number] = self._path(number).open("ab")
+                if number in self._open:
+                    self._open[number].write(data)
+                else:
+                    with self._path(number).open("ab") as file:
+                        file.write(data)
+                self.sizes[number] += len(data)
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def flush(self) -> None:
+        """Finish writing."""
+        try:
+            for file in self._open.values():
+                file.flush()
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def map_reduce(self, work: Callable[[list[bytes], int], T], add: Callable[[T, T], T]) -> T:
+        """Call ``work`` on one partition after the other, mapped to memory; add the results in their order."""
+        total: T | None = None
+        done = 0
+        for number, size in enumerate(self.sizes):
+            if not size:
+                continue
+            path = self._path(number)
+            if path.stat().st_size != size:
+                raise FileError(f"{path} has lost rows", hint="another process may be writing to this directory")
+            result = work([np.memmap(path, np.uint8, "r").data], number)  # type: ignore[list-item]
+            total = result if total is None else add(total, result)
+            done += size
+            if self.progress is not None:
+                self.progress(done // self.record_bytes, sum(self.sizes) // self.record_bytes)
+        assert total is not None
+        return total
+
+    def close(self) -> None:
+        """Close the files, also after an error: unwritten records are then lost."""
+        for file in self._open.values():
+            with contextlib.suppress(OSError):
+                file.close()
+        self._open = {}
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"range-{number}"
+
+    def _write_error(self, error: OSError) -> FileError:
+        return FileError(
+            f"cannot spill to {self.directory}: {error.strerror or error}",
+            hint=f"each row takes {self.record_bytes} bytes per score: free disk space, or use another spill directory",
+        )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.audits.partitions import format_fingerprint, recover_outcomes, row_digests
-from trueup.data.frame import to_jsonable
+from trueup.data.columns import to_jsonable
+from trueup.data.folds import digest_rows
 from trueup.errors import DataError
 from trueup.metrics import scores as measures
 from trueup.metrics.inference import normal_quantile
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from trueup._types import BoolArray, FloatArray, IntArray
     from trueup.kernels.tally import SortedRows
     from trueup.metrics.reliability import ReliabilityCurve
-
 
 HISTOGRAM_BINS = 40
 MAX_PATH_POINTS = 401
@@ -292,3 +291,21 @@ def _threshold_counts(data: Scored) -> ThresholdCounts:
     start = np.searchsorted(data.p, thresholds, side="left")
     rows, positives = (np.append(np.cumsum(column[::-1])[::-1], 0.0)[start] for column in (data.w, data.w * data.y))
     return ThresholdCounts(thresholds, rows, positives)
+
+
+def format_fingerprint(digests: Sequence[int]) -> str:
+    """Write digests as hexadecimal digits."""
+    return "".join(f"{digest:016x}" for digest in digests)
+
+
+def row_digests(p: FloatArray, e: FloatArray, w: FloatArray) -> tuple[int, ...]:
+    """Return two digests of the rows that do not depend on their order; ``e`` is w (y - p)."""
+    y = recover_outcomes(p, e, w)
+    return tuple(int(digest_rows([y, p, w], [], seed)) for seed in (1, 2))
+
+
+def recover_outcomes(p: FloatArray, e: FloatArray, w: FloatArray) -> FloatArray:
+    """Return the outcomes y of differences e = w (y - p), rounded where they are an integer but for rounding error."""
+    y = p + e / w
+    integer = np.rint(y) + 0.0  # no negative zero
+    return np.where(np.abs(y - integer) < 1e-12, integer, y)

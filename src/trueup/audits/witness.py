@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.audits.text import aligned_lines, excluded_lines, html_page, number, shorten
 from trueup.data.bins import format_date
-from trueup.data.frame import frame_like, to_jsonable
+from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError
 from trueup.kernels.levels import order_by_level
 from trueup.learners.level_regression import (
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.data.schema import Feature, Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.threads import Workers
 
 RIDGE = 100.0  # ridge penalty in rows: on simulated loans it has more power than 10 or none

@@ -37,7 +37,7 @@ from trueup.calibrators.stopping import (
     split_rows,
     task_loss,
 )
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import Split
-    from trueup.data.schema import Task
-    from trueup.data.table import Table
+    from trueup.data.table import Table, Task
 
 
 CALIBRATORS: dict[str, type[Calibrator]] = {

@@ -27,7 +27,8 @@ from trueup.calibrators.stopping import (
     task_loss,
     warn_if_trained_on,
 )
-from trueup.cluster.partitions import engine_of, open_partitions, require_engine
+from trueup.cluster.partitions import open_partitions, require_engine
+from trueup.data.columns import engine_of
 from trueup.data.frame import NO_PREDICTION, read, read_like
 from trueup.errors import ArgumentError, NotFittedError
 from trueup.kernels.threads import Workers
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import HeldOut, History, Stopping
     from trueup.cluster.partitions import PartitionedTable
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 
 ENGINES = ("auto", "local", "spark", "dask")

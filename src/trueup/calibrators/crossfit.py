@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +13,16 @@ from scipy.sparse import issparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing
 
-from trueup.data.checks import check_outcome_copies
 from trueup.data.columns import check_unique_names, from_array
 from trueup.data.folds import assign_folds
-from trueup.data.frame import read
-from trueup.errors import ArgumentError, ColumnError, DataError, IdentifierWarning
+from trueup.data.frame import RowSummary, read
+from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
-    from trueup.data.schema import Task
+    from trueup.data.table import Task
 
     Folds = list[tuple[IntArray, IntArray]]
 
@@ -287,9 +286,10 @@ def _is_usable(column: AnyArray, name: str, y: FloatArray, task: Task) -> bool:
     """Return whether a column can be read and does not restate the outcome."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IdentifierWarning)
+            warnings.simplefilter("ignore")
             table = read({name: column}, prediction=np.zeros(len(column)), features=[name])
-        check_outcome_copies(table.schema.features, table.columns, y, task)
+            schema = replace(table.schema, task=task)
+            RowSummary().include(replace(table, schema=schema, outcome=y)).check(schema)
     except ColumnError:
         return False
     return bool(table.columns)

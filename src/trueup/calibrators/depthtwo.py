@@ -21,7 +21,7 @@ from trueup.calibrators.stopping import (
     scale_weights,
     task_loss,
 )
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.threads import Workers

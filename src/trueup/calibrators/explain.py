@@ -11,9 +11,8 @@ import numpy as np
 
 from trueup.calibrators.groups import combine_codes, split_number
 from trueup.calibrators.stopping import apply_link
-from trueup.data.columns import format_number
-from trueup.data.frame import frame_like
-from trueup.data.segments import segment_column
+from trueup.data.bins import segment_column
+from trueup.data.columns import format_number, frame_like
 from trueup.kernels.levels import NO_LEARNER, advance
 from trueup.kernels.sorting import digitize, order_statistics
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array, IntArray
     from trueup.calibrators.lsboost.levelsets import LevelSets
     from trueup.calibrators.mcgrad.cascade import Cascade
-    from trueup.data.schema import Feature, Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.trees import Forest
 
     BoundFormat = Callable[[float], tuple[float, str]]

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 
 MAX_COMBINATIONS = 2**62  # numbered by 64-bit integers

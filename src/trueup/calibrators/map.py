@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
     from trueup.kernels.threads import Workers
 
 

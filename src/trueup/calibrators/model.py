@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.cluster.partitions import engine_of
-from trueup.data import checks
-from trueup.data.frame import read_like
-from trueup.data.row import check_prediction, encoder
+from trueup.data.columns import encoder, engine_of
+from trueup.data.frame import check_prediction, check_scores, read_like
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import History
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 
 CHANGE_TOLERANCE = 1e-6  # relative difference of two mean changes of the same rows: scores may have been rounded
@@ -209,5 +206,5 @@ class Model:
         task, names = self.schema.task, self.schema.prediction
         prediction = [check_prediction(get(name), name, task) for name in names]
         if task == "multiclass":
-            checks.check_scores(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
+            check_scores(np.array([prediction]), tuple(str(index) for index in range(len(names))), task)
         return [encode(get(name)) for name, encode in self._encoders], prediction

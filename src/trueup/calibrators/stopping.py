@@ -13,7 +13,7 @@ import numpy as np
 from trueup._validate import check_fraction, check_integer
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.data import folds
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError, DataError, TrainingRowsWarning
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.losses import deviation_moments
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.cluster.communicator import Communicator
-    from trueup.data.schema import Task
-    from trueup.data.table import Table
+    from trueup.data.table import Table, Task
     from trueup.learners.lightgbm import Loss
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.crossfit import CalibratorColumns
     from trueup.calibrators.explain import Explanation, RowExplanation
-    from trueup.data.schema import Task
+    from trueup.data.table import Task
 
 
 # Fewer rows contain next to no information about segments. In simulations with 50 to 200 rows, boosting hardly ever kept a

@@ -16,7 +16,7 @@ from trueup.cli.describe import audit_notes, table_notes
 from trueup.cli.exports import ScoreAudits, find_exports, find_source, write_export
 from trueup.cli.next_steps import after_audit, fit_words, option_words
 from trueup.cli.tables import TextTable, show_page
-from trueup.data.checks import are_hard
+from trueup.data.frame import are_hard
 from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
 from trueup.reports.profiles.profile import load_profile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
     from trueup.reports.profiles.profile import Profile

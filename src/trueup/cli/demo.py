@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
 
 BY = ("region", "product", "employment", "age", "income", "term", "opened")
 ROLES: dict[str, Any] = {"outcome": "outcome", "prediction": "prediction"}

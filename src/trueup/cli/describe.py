@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.calibrators.model import Model
     from trueup.calibrators.patches.map import PatchList
     from trueup.calibrators.stopping import History
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 MAX_BIN_LABELS = 4
 MAX_ROUNDS = 30

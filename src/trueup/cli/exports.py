@@ -9,9 +9,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from trueup.audits.result import Source
+from trueup.audits.audit import Source
 from trueup.cli import console, io
-from trueup.data.paths import find_files
+from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, FileError
 from trueup.reports.compare import fix_sections
 from trueup.reports.export import csv_lines, markdown, section_dict
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.calibrators.model import Model
 
 EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}

@@ -16,7 +16,7 @@ from trueup.cli.next_steps import after_fit
 from trueup.cli.predict import model_columns, text_columns
 from trueup.cli.tables import show_page
 from trueup.data.export import add_columns, format_to_write
-from trueup.data.paths import find_files
+from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 

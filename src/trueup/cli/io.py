@@ -17,8 +17,7 @@ from trueup.cli import console
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
 from trueup.data.frame import read
-from trueup.data.paths import FORMATS, find_files
-from trueup.data.scan import scan
+from trueup.data.scan import FORMATS, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
 from trueup.errors import ArgumentError, DataError
 from trueup.storage import cannot_write, check_writable, replacing, write_text

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 CURVES = ("isotonic", "platt", "temperature", "beta", "histogram")
 LORE = "lore"  # uses features or, with --by, the group of a row

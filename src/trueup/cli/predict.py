@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from trueup.cli import console, io
 from trueup.cli.describe import model_notes
 from trueup.cli.next_steps import after_predict
-from trueup.data.checks import RowPosition
 from trueup.data.chunks import ChunkSettings
 from trueup.data.export import add_columns, format_to_write
-from trueup.data.frame import read_like
+from trueup.data.frame import RowPosition, read_like
 from trueup.data.scan import parse_memory
-from trueup.data.schema import sort_levels
+from trueup.data.table import sort_levels
 from trueup.errors import ArgumentError, FileError
 from trueup.modelfile import load
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray
     from trueup.calibrators.model import Model
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 EXAMPLE = "scored.parquet"
 MODEL_EXTENSION = ".trueup"

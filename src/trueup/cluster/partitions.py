@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import add as plus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from trueup._optional import require
-from trueup.data.checks import RowPosition
-from trueup.data.frame import read_labelled
+from trueup.data.columns import engine_of
+from trueup.data.frame import RowPosition, read_labelled
 from trueup.data.profile import TableProfile, assign_roles
-from trueup.data.scan import Scan, row_memory
+from trueup.data.scan import row_memory
 from trueup.data.table import Table
 from trueup.errors import ArgumentError
 
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray
     from trueup.cluster.communicator import Communicator
     from trueup.data.profile import Roles
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 
 T = TypeVar("T")
-Engine = Literal["spark", "dask", "scan"]
 DEFAULT_MEMORY = 2 * 10**9  # bytes
 PACKAGES = {"spark": ("pyspark", "pyarrow", "pandas"), "dask": ("dask.dataframe", "distributed")}
 
@@ -158,18 +157,6 @@ class PartitionedTable(ABC):
     @abstractmethod
     def has_missing(self, name: str) -> bool:
         """Return whether some row has no value in a column."""
-
-
-def engine_of(data: Any) -> Engine | None:
-    """Return the engine that holds the rows, by the type of the data alone; None if they are in memory."""
-    if isinstance(data, Scan):
-        return "scan"
-    for kind in type(data).__mro__:
-        if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql."):
-            return "spark"
-        if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] in ("dask", "dask_expr"):
-            return "dask"
-    return None
 
 
 def require_engine(engine: str) -> None:

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trueup.cluster.partitions import engine_of, require_engine
-from trueup.data import checks
-from trueup.data.checks import RowPosition
-from trueup.data.frame import open_source, read_like
+from trueup.cluster.partitions import require_engine
+from trueup.data.columns import check_kind, engine_of, open_source
+from trueup.data.frame import RowPosition, read_like
 from trueup.errors import ColumnError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trueup._types import FloatArray
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 UNTYPED_ARROW, UNTYPED_NUMPY = "null", "object"  # types that do not determine the kind of a column
 
@@ -74,7 +72,7 @@ def _check_columns(schema: Schema, empty: Any, untyped: Sequence[str]) -> None:
             )
     for feature in schema.features:
         if feature.name in columns:
-            checks.check_kind(columns[feature.name], feature)
+            check_kind(columns[feature.name], feature)
 
 
 def _predict_spark(model: Scorer, frame: Any, threads: int) -> Any:

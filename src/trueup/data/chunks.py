@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data import checks
-from trueup.data.checks import RowPosition
 from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, CodedColumn, as_tuple, from_array
-from trueup.data.frame import read_labelled
-from trueup.data.paths import fold_case
+from trueup.data.frame import RowPosition, check_has_rows, class_names, identifier_reason, read_labelled
 from trueup.data.profile import assign_roles
-from trueup.data.scan import row_memory
-from trueup.data.schema import Feature, Schema, sort_levels
+from trueup.data.scan import fold_case, row_memory
 from trueup.data.sql import (
     IS_NAN,
     SqlRows,
@@ -39,6 +35,7 @@ from trueup.data.sql import (
     select_columns,
     store_vocabulary,
 )
+from trueup.data.table import Feature, Schema, sort_levels
 from trueup.errors import DataError, FileError
 from trueup.kernels.threads import cores
 
@@ -351,7 +348,7 @@ def open_scan(
         with duckdb_errors(rows.files):
             check_columns_everywhere(con, rows.files, [*values, *texts])
             reader = ChunkReader.open(con, rows, values, texts, directory)
-        checks.check_has_rows(reader.rows)
+        check_has_rows(reader.rows)
         roles = replace(roles, features=tuple(name for name in roles.features if name in values or name in texts))
         yield _describe(ScanReader(reader, scan, directory, roles, Schema("binary", None, (), None, ())))
 
@@ -390,7 +387,7 @@ def _describe(scan: ScanReader) -> ScanReader:
         if outcome not in vocabularies:
             selection = f"DISTINCT {reader.values[outcome]} AS r0 FROM {{source}} LIMIT {MAX_OUTCOMES}"
             outcomes.update(level for column in reader.query(selection) for level in column.categories().levels)
-        classes = checks.class_names(sort_levels(outcomes), roles.prediction, roles.classes)
+        classes = class_names(sort_levels(outcomes), roles.prediction, roles.classes)
     schema = Schema(roles.task, roles.outcome, roles.prediction, roles.weight, tuple(features), classes)
     return replace(scan, schema=schema, left_out=left_out)
 
@@ -408,7 +405,7 @@ def _find_vocabularies(scan: ScanReader) -> tuple[dict[str, tuple[str, ...]], di
             query = f"SELECT word, count(*) AS times FROM ({union}) GROUP BY word"
             con.execute(f"CREATE OR REPLACE TEMP TABLE counted AS {query}")
             levels, known = map(int, con.execute("SELECT count(*), coalesce(sum(times), 0) FROM counted").fetchall()[0])
-        if name in scan.roles.features and (reason := checks.identifier_reason(name, levels, known)) is not None:
+        if name in scan.roles.features and (reason := identifier_reason(name, levels, known)) is not None:
             left_out[name] = reason
             continue
         if levels * BYTES_PER_LEVEL > memory:

@@ -1,32 +1,38 @@
-"""Columns independent of frame libraries: numbers, booleans, texts or dates as NumPy arrays, by name or position."""
+"""Columns of frames and arrays as NumPy arrays, and results as frames. The only importer of narwhals."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
 import difflib
+import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import narwhals as nw
 import numpy as np
 
-from trueup.data.schema import sort_levels
-from trueup.errors import ColumnError
+from trueup.data.scan import Scan
+from trueup.data.table import sort_levels
+from trueup.errors import (
+    ArgumentError,
+    ColumnError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array
-    from trueup.data.schema import Kind
+    from trueup.data.table import Feature, Kind
 
 FLAG_LEVELS = ("false", "true")
 MAX_EXACT = 2.0**53  # integers up to here are exact as float64
 UNSUPPORTED_HINT = "numbers, booleans, texts, categories and dates are read; convert the column, or leave it out"
-
 ValueKind = Literal["number", "flag", "text", "date"]
 FEATURE_KINDS: dict[ValueKind, Kind] = {"number": "numeric", "flag": "categorical", "text": "categorical", "date": "date"}
+Engine = Literal["spark", "dask", "scan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,3 +335,170 @@ def open_mapping(columns: Mapping[Any, Any]) -> ColumnSource:
         return RawColumn("text", coded=column) if isinstance(column, CodedColumn) else from_array(column, str(key))
 
     return ColumnSource(tuple(columns), next(iter(lengths.values()), 0), fetch)
+
+
+def check_kind(raw: RawColumn, feature: Feature) -> None:
+    """Raise if a column does not have the type that the schema was made with."""
+    kind = FEATURE_KINDS[raw.kind]
+    as_categories = feature.kind == "categorical" and kind != "categorical" and feature.levels != FLAG_LEVELS
+    if kind != feature.kind and not as_categories:
+        raise ColumnError(
+            f"column {feature.name!r} was {feature.kind} and now holds {raw.kind}s", hint="read it with the type it had"
+        )
+
+
+def open_source(data: Any) -> ColumnSource:
+    """Open a frame, a dict of arrays or an array: its columns by name or position."""
+    if isinstance(data, np.ndarray):
+        return open_array(data)
+    if isinstance(data, Mapping):
+        return open_mapping(data)
+    if (getattr(data, "ndim", None) == 1 and hasattr(data, "__array__")) or type(data).__name__ == "Series":
+        return open_array(np.asarray(data))  # a series is the prediction itself, as a one-dimensional array is
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        check_unique_names(getattr(data, "column_names", None) or list(data.columns))
+        raise
+    except TypeError as error:
+        lazy = hasattr(data, "collect")
+        raise ColumnError(
+            f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}",
+            hint="call .collect() on it first"
+            if lazy
+            else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
+        ) from error
+    return ColumnSource(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
+
+
+def from_values(values: Any, name: str) -> RawColumn:
+    """Read a series, an array, or anything that NumPy converts to an array."""
+    try:
+        series = nw.from_native(values, series_only=True)
+    except TypeError:
+        return from_array(values, name)
+    return _from_series(series, name)
+
+
+def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
+    """Read a series, by the fastest way that its library offers."""
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        # A cast of pyarrow would fail for integers beyond 2^53.
+        is_exact = series.implementation.is_pyarrow() and dtype.is_integer()
+        # Always a copy: a Table never shares memory that the caller may write to.
+        values = np.array((series if is_exact else series.cast(nw.Float64)).to_numpy(), np.float64)
+        kind: ValueKind = "flag" if dtype == nw.Boolean else "number"
+        return RawColumn(kind, values, as_texts=(lambda: _texts(series, name)) if dtype.is_integer() else None)
+    if dtype in (nw.String, nw.Categorical, nw.Enum):
+        return _texts(series, name)
+    if dtype == nw.Date:
+        return RawColumn("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
+    is_pandas = series.implementation.is_pandas_like()
+    if dtype == nw.Datetime or (is_pandas and getattr(series.to_native().dtype, "tz", None) is not None):
+        return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
+    if series.null_count() == len(series):
+        return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
+    if dtype == nw.Object:
+        return from_objects(series.to_list(), name)
+    raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
+
+
+def _texts(series: nw.Series[Any], name: str) -> RawColumn:
+    native = series.to_native()
+    has_vocabulary = series.dtype in (nw.Categorical, nw.Enum)
+    if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
+        if has_vocabulary:
+            texts = [str(value) for value in native.cat.categories]
+            return RawColumn("text", coded=encode_used_texts(native.cat.codes.to_numpy(), texts))
+        codes, distinct = native.factorize()
+        return RawColumn("text", coded=encode_texts(codes, [str(value) for value in distinct]))
+    if series.implementation.is_polars():
+        if not has_vocabulary:
+            native = series.cast(nw.String).cast(nw.Categorical).to_native()
+        unique = native.unique().drop_nulls()
+        physical = unique.to_physical().to_numpy().astype(np.int64)
+        move = np.full(int(physical.max(initial=-1)) + 2, -1, np.int64)
+        move[physical] = np.arange(len(physical))
+        codes = native.to_physical().fill_null(len(move) - 1).to_numpy()
+        return RawColumn("text", coded=encode_texts(move[codes], [str(value) for value in unique.to_list()]))
+    if series.implementation.is_pyarrow():
+        array = native.combine_chunks()
+        array = array if series.dtype == nw.Categorical else array.dictionary_encode()
+        codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        texts = array.dictionary.to_pylist()
+        nulls = [code for code, text in enumerate(texts) if text is None]
+        codes = np.where(np.isin(codes, nulls), -1, codes) if nulls else codes
+        return RawColumn("text", coded=encode_used_texts(codes, [str(text) for text in texts]))
+    return from_objects(series.to_list(), name)
+
+
+def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
+    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none."""
+    if like is None or isinstance(like, (np.ndarray, Mapping)):
+        return dict(columns)
+    try:
+        backend = nw.get_native_namespace(nw.from_native(like))
+    except TypeError as error:
+        raise ArgumentError(
+            f"cannot make a frame like {type(like).__qualname__}",
+            hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
+        ) from error
+    lists = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
+    return nw.from_dict(lists, backend=backend).to_native()
+
+
+def to_jsonable(value: Any) -> Any:
+    """Return a value that JSON can represent: arrays as lists, numbers that are not finite as None."""
+    if isinstance(value, Mapping):
+        return {str(name): to_jsonable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_jsonable(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return to_jsonable(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def encoder(feature: Feature) -> Callable[[Any], float]:
+    """Return a function from a value of a feature to its number or code; missing is NaN or -1."""
+    codes = {level: float(code) for code, level in enumerate(feature.levels)}
+
+    def encode_text(value: Any) -> float:
+        if type(value) is str:
+            return codes.get(value, -1.0)
+        return -1.0 if value is None else _encode_as_column(value, feature)
+
+    def encode_number(value: Any) -> float:
+        if isinstance(value, float):  # includes np.float64
+            return value
+        return as_float(value) if type(value) is int else encode_date(value)
+
+    def encode_date(value: Any) -> float:
+        return math.nan if value is None else _encode_as_column(value, feature)
+
+    return {"categorical": encode_text, "numeric": encode_number, "date": encode_date}[feature.kind]
+
+
+def _encode_as_column(value: Any, feature: Feature) -> float:
+    """Read a value that is not None, a text, a float or an integer as a column of one row."""
+    raw = from_array([value], feature.name)
+    if raw.missing()[0]:
+        return -1.0 if feature.kind == "categorical" else math.nan
+    check_kind(raw, feature)
+    if feature.kind == "categorical":
+        return float(recode(raw.categories(), feature.levels)[0])
+    return float(raw.codes_or_values[0])
+
+
+def engine_of(data: Any) -> Engine | None:
+    """Return the engine that holds the rows, by the type of the data alone; None if they are in memory."""
+    if isinstance(data, Scan):
+        return "scan"
+    for kind in type(data).__mro__:
+        if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql."):
+            return "spark"
+        if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] in ("dask", "dask_expr"):
+            return "dask"
+    return None

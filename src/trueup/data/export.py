@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.data.chunks import ChunkSettings
-from trueup.data.paths import file_format, fold_case, is_gzipped
+from trueup.data.scan import file_format, fold_case, is_gzipped
 from trueup.data.sql import (
     CSV,
     SqlRows,

@@ -1,46 +1,464 @@
-"""Frames in and out: a frame or array becomes a validated Table, and results frames. The only importer of narwhals."""
+"""Read frames and arrays into Tables: roles, features, and checks of the values of each role and of all rows together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+import os
+import re
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import narwhals as nw
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data import checks
 from trueup.data.columns import (
     FEATURE_KINDS,
-    UNSUPPORTED_HINT,
     ColumnSource,
     RawColumn,
     as_tuple,
-    check_unique_names,
-    days_of,
-    encode_texts,
+    check_kind,
     encode_used_texts,
     from_array,
     from_objects,
-    open_array,
-    open_mapping,
+    from_values,
+    open_source,
     recode,
     untyped_if_missing,
 )
-from trueup.data.schema import Feature, Schema
-from trueup.data.table import Table
-from trueup.errors import ArgumentError, ColumnError
+from trueup.data.table import Feature, Schema, Table
+from trueup.errors import (
+    ArgumentError,
+    ColumnError,
+    DataError,
+    HardPredictionWarning,
+    IdentifierWarning,
+    OneClassWarning,
+    UnseenWarning,
+)
 
 if TYPE_CHECKING:
-    from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.data.checks import RowPosition
-    from trueup.data.columns import ValueKind
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
+    from trueup._types import AnyArray, BoolArray, FloatArray, IntArray
+    from trueup.data.columns import CodedColumn
+    from trueup.data.table import Task
+
+PERCENTAGE = re.compile(r"\s*[-+]?[0-9]*[.,]?[0-9]+\s*%\s*")
+MIN_ROWS = 50  # with fewer rows, what looks like a copy of the outcome or like labels may be chance
+SUM_TOLERANCE = 1e-3  # of the probabilities of the classes: single precision, and a few decimals
+MAX_WEIGHT = 1e50  # third powers of weights are summed
+MAX_VALUE = 1e100  # squares of real outcomes are summed
+MIN_IDENTIFIER_LEVELS = 20  # a column with at most so many levels is never treated as an identifier
+IDENTIFIER_SHARE = 0.9  # levels per row
+MAX_CLASSES = 50  # an outcome with more distinct values cannot be restated by a category
+LOGIT_HINT = "pass logits through scipy.special.expit first"
+HARD_SCORES = frozenset((0.0, 1.0))
+TASK_SETTING = {"task": "regression"}
 Unlabelled = Literal["error", "drop"]
 NO_PREDICTION = object()
 """Passed as the prediction if there is none: the outcome is predicted from the features alone."""
+
+
+class RowPosition(NamedTuple):
+    """Position of some rows among all rows: their first row, and the number of their partition if there are any."""
+
+    first: int = 0
+    partition: int | None = None
+
+
+def describe_rows(bad: BoolArray, position: RowPosition | None = None) -> str:
+    """Return where the first bad row is, and how many there are unless the rows are only some of all rows."""
+    row = int(np.argmax(bad))
+    if position is not None:
+        partition = "" if position.partition is None else f" of partition {position.partition}"
+        return f"at row {position.first + row}{partition}"
+    count = int(bad.sum())
+    return f"at row {row} ({count:,} such row{'s' if count > 1 else ''})"
+
+
+def _reject(
+    bad: BoolArray, values: FloatArray, rule: str, hint: str, position: RowPosition | None, settings: Any = None
+) -> None:
+    """Raise if some value is bad: the rule that it breaks, the first such value, and where it is."""
+    if bad.any():
+        raise DataError(f"{rule}; got {values[bad][0]:g} {describe_rows(bad, position)}", hint=hint, settings=settings)
+
+
+def check_has_rows(rows: int) -> None:
+    """Raise if the data has no rows."""
+    if rows == 0:
+        raise DataError("the data has no rows", hint="check the filter or file that it comes from")
+
+
+def check_distinct_roles(
+    roles: Mapping[str, Hashable | None], predictions: Sequence[Hashable], source: ColumnSource
+) -> None:
+    """Raise if one column has two roles."""
+    taken: dict[Hashable | None, str] = dict.fromkeys(predictions, "prediction")
+    for role, key in roles.items():
+        if key is not None and (other := taken.setdefault(key, role)) != role:
+            raise ColumnError(
+                f"column {source.label(key)!r} is named both as {other} and as {role}", hint="a column has one role"
+            )
+
+
+def resolve_task(task: str, classes: Sequence[Any] | None, *, several: bool) -> Task:
+    """Return the task, given whether there are several prediction columns."""
+    if not several and classes is not None:
+        raise ArgumentError(
+            "classes can only be named with several prediction columns", hint="name one prediction column per class"
+        )
+    if not several:
+        return "regression" if task == "regression" else "binary"
+    if task != "auto":
+        raise ArgumentError(
+            f"task {task!r} takes one prediction column",
+            hint="several prediction columns are classes: leave {task}",
+            settings={"task": "auto"},
+        )
+    return "multiclass"
+
+
+def as_numbers(raw: RawColumn, name: str, role: str, position: RowPosition | None = None) -> FloatArray:
+    """Return the numbers of a column; raise if it contains anything else."""
+    if raw.kind != "date" and raw.coded is None:
+        return raw.codes_or_values
+    levels = () if raw.coded is None else raw.coded.levels
+    not_numbers = np.array([not _is_number(level) for level in levels] + [False])
+    if raw.coded is None:
+        content, hint = "dates", "name another column"
+    elif not levels:
+        content, hint = f"only missing values ({len(raw):,} rows)", "fill it in"
+    elif not not_numbers.any():
+        content, hint = f"numbers written as text, such as {levels[0]!r}", "convert the column to a number type first"
+    else:
+        bad = not_numbers[raw.coded.codes]
+        example = levels[raw.coded.codes[int(np.argmax(bad))]]
+        content = f"text such as {example[:60]!r} {describe_rows(bad, position)}"
+        hint = "convert the column to numbers first; rows without a value must be missing, not a text"
+        if PERCENTAGE.fullmatch(example):
+            hint = "percentages written as text: remove the percent sign, and divide by 100"
+    raise DataError(f"{role} column {name!r} must hold numbers; got {content}", hint=hint)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_scores(scores: FloatArray, names: tuple[str, ...], task: Task, position: RowPosition | None = None) -> None:
+    """Raise unless scores are finite, and probabilities unless the task is regression; no names mean no scores."""
+    if not names:
+        return
+    for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
+        rule = f"prediction column {name!r} must"
+        hint = "a row without a score can be neither audited nor corrected: drop it, or score it first"
+        _reject(~np.isfinite(column), column, f"{rule} hold finite numbers", hint, position)
+        if task == "regression":
+            _check_size(column, rule, position)
+            continue
+        bad = (column < 0) | (column > 1)
+        if bad.any():
+            is_percentage = column.min() >= 0 and column.max() <= 100
+            hint = "percentages? divide them by 100" if is_percentage else f"{LOGIT_HINT}; for a real quantity use {{task}}"
+            _reject(bad, column, f"{rule} hold probabilities in [0, 1]", hint, position, TASK_SETTING)
+    if task == "multiclass":
+        total = scores.sum(axis=1)
+        hint = "name every class column; audit classes that do not exclude each other one by one"
+        rule = "the probabilities of the classes must add up to 1"
+        _reject(np.abs(total - 1) > SUM_TOLERANCE, total, rule, hint, position)
+
+
+def are_hard(scores: FloatArray) -> bool:
+    """Return whether there are many scores, all 0 or 1, and not all the same."""
+    return len(scores) >= MIN_ROWS and _hard_scores(scores) == HARD_SCORES
+
+
+def _hard_scores(scores: FloatArray) -> frozenset[float] | None:
+    """Return the distinct scores if all of them are 0 or 1; the first rows exclude most columns."""
+    is_hard = all(np.isin(some, (0.0, 1.0)).all() for some in (scores[:1000], scores))
+    return frozenset(np.unique(scores).tolist()) if is_hard else None
+
+
+def _check_size(values: FloatArray, rule: str, position: RowPosition | None) -> None:
+    rule = f"{rule} lie within {MAX_VALUE:g} of 0"
+    _reject(np.abs(values) > MAX_VALUE, values, rule, "measure it in a larger unit", position)
+
+
+def check_outcome(raw: RawColumn, name: str, task: Task, position: RowPosition | None = None) -> FloatArray:
+    """Return an outcome that is no class, NaN for unlabelled rows; raise if it is not valid."""
+    if raw.coded is not None:
+        levels = raw.coded.levels
+        allowed = "numbers" if task == "regression" else "0 and 1, booleans, or probabilities in [0, 1]"
+        examples = " and ".join(repr(level) for level in levels[:2]) or "only missing values"
+        raise DataError(
+            f"outcome column {name!r} must hold {allowed}; got text such as {examples}",
+            hint=f"write it as 1 where it is {_escape(repr(levels[-1][:40]))} (if that is the event) and 0 elsewhere"
+            if levels
+            else "fill it in, or leave these rows out",
+            settings={"positive": levels[-1]} if levels else None,
+        )
+    y = as_numbers(raw, name, "outcome", position)
+    rule = f"outcome column {name!r} must"
+    hint = "leave those rows out, or make them missing and unlabelled"
+    _reject(np.isinf(y), y, f"{rule} hold finite numbers", hint, position)
+    _check_size(y, rule, position)
+    bad = (y < 0) | (y > 1)
+    if task == "binary" and bad.any():
+        hint, settings = "for a real outcome pass {task}; for classes name one prediction column per class", TASK_SETTING
+        distinct = np.unique(y[~np.isnan(y)])
+        if len(distinct) == 2:
+            low, high = (f"{value:g}" for value in distinct)
+            hint, settings = f"write {low} as 0 and {high} as 1, if {high} is the event", {"positive": high}
+        _reject(bad, y, f"{rule} hold 0 and 1, booleans, or probabilities in [0, 1]", hint, position, settings)
+    return y
+
+
+def _escape(text: str) -> str:
+    """Escape braces, which in a hint with settings stand for one of them."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def class_indices(coded: CodedColumn, name: str, names: tuple[str, ...], position: RowPosition | None) -> FloatArray:
+    """Return the index of the class of each row, NaN for unlabelled rows; raise for a class that is not among the names."""
+    index = {text: float(place) for place, text in enumerate(names)}
+    y = np.array([*(index.get(level, -1.0) for level in coded.levels), np.nan])[coded.codes]
+    bad = y < 0
+    if bad.any():
+        level = coded.levels[coded.codes[bad][0]]
+        raise DataError(
+            f"outcome column {name!r} holds a class without a prediction column: {level!r} {describe_rows(bad, position)}",
+            hint=f"the prediction columns stand for {_escape(', '.join(names))}; pass {{classes}} if that is wrong",
+            settings={"classes": ...},
+        )
+    return y
+
+
+def class_names(outcomes: Collection[str], labels: tuple[str, ...], classes: Sequence[Any] | None) -> tuple[str, ...]:
+    """Return the outcome that each prediction column stands for.
+
+    That is what the user passed as ``classes``; or the columns are named as the outcomes, with or without a common prefix
+    ("p_cat", "p_dog"); or the outcomes are the positions 0, 1, ...
+    """
+    if classes is not None:
+        coded = from_objects(list(classes), "classes").categories()
+        names = tuple(coded.levels[code] if code >= 0 else "" for code in coded.codes)
+        if not len(names) == len(set(names)) == len(labels):
+            raise ArgumentError(
+                f"classes must name one outcome for each of the {len(labels)} prediction columns; got {list(classes)!r}",
+                hint="name them in the order of the prediction columns, each once",
+                parameter="classes",
+            )
+        return names
+    prefix = os.path.commonprefix(labels)  # noqa: RUF071  (of texts)
+    stripped = tuple(label[len(prefix) :] for label in labels)
+    for names in (labels, stripped, tuple(str(index) for index in range(len(labels)))):
+        if set(outcomes) <= set(names):
+            return names
+    listed = list(outcomes)
+    if len(listed) > len(labels):
+        raise DataError(
+            f"{len(labels)} prediction columns for {len(listed)} classes ({', '.join(listed[:12])})",
+            hint="name one prediction column per class",
+        )
+    raise DataError(
+        f"cannot tell which outcome each prediction column stands for: outcomes {', '.join(listed[:6])}, "
+        f"columns {', '.join(labels[:6])}",
+        hint="pass {classes}, the outcome of each prediction column in their order",
+        settings={"classes": ...},
+    )
+
+
+def check_weight(raw: RawColumn | None, name: str | None, position: RowPosition | None = None) -> FloatArray | None:
+    """Return the weights; raise unless they are finite, not negative and not all zero."""
+    if raw is None:
+        return None
+    name = name or "weight"
+    w = as_numbers(raw, name, "weight", position)
+    for bad, rule in (
+        (~np.isfinite(w), "be finite"),
+        (w < 0, "not be negative"),
+        (w > MAX_WEIGHT, f"be at most {MAX_WEIGHT:g}"),
+        ((w > 0) & (w < 1 / MAX_WEIGHT), f"be at least {1 / MAX_WEIGHT:g}, or 0"),
+    ):
+        _reject(bad, w, f"weights in column {name!r} must {rule}", "a row that should not count has weight 0", position)
+    if position is None:
+        check_some_weight(name, len(w), some=bool(w.any()))
+    return w
+
+
+def check_some_weight(name: str, rows: int, *, some: bool) -> None:
+    """Raise if all weights are zero."""
+    if not some:
+        raise DataError(
+            f"weights in column {name!r} are all zero ({rows:,} rows)", hint="leave weight out for equal weights"
+        )
+
+
+def rows_to_keep(
+    y: FloatArray | None,
+    w: FloatArray | None,
+    name: str | None,
+    unlabelled: str,
+    position: RowPosition | None = None,
+) -> tuple[IntArray | None, tuple[int, int]]:
+    """Return the rows with outcome and positive weight, None for all; count those without outcome and of weight zero."""
+    no_outcome = None if y is None else np.isnan(y)
+    if no_outcome is not None and no_outcome.any() and unlabelled == "error":
+        raise DataError(
+            f"outcome column {name or 'outcome'!r} is missing {describe_rows(no_outcome, position)}",
+            hint="pass {unlabelled} to set unlabelled rows aside, or fill the column in",
+            settings={"unlabelled": "drop"},
+        )
+    no_weight = None if w is None else w == 0
+    dropped = [mask for mask in (no_outcome, no_weight) if mask is not None]
+    if not any(mask.any() for mask in dropped):
+        return None, (0, 0)
+    drop = np.logical_or.reduce(dropped)
+    unlabelled_rows = 0 if no_outcome is None else int(no_outcome.sum())
+    counts = unlabelled_rows, int(drop.sum()) - unlabelled_rows
+    return np.flatnonzero(~drop), counts
+
+
+def check_rows_left(kept: int, unlabelled: int, weightless: int) -> None:
+    """Raise if all rows were set aside."""
+    if not kept:
+        raise DataError(
+            f"no rows are left: {unlabelled:,} have no outcome and {weightless:,} have weight 0",
+            hint="check the outcome and weight columns",
+        )
+
+
+def identifier_reason(name: str, levels: int, known: int) -> str | None:
+    """Return why a text column is left out if it looks like an identifier, and warn; ``known`` rows have a value."""
+    if levels <= MIN_IDENTIFIER_LEVELS or levels < IDENTIFIER_SHARE * known:
+        return None
+    reason = f"{levels:,} levels in {known:,} rows: an identifier"
+    warnings.warn(
+        f"column {name!r} is left out: {reason}\nhint: none of its levels has enough rows for a result",
+        IdentifierWarning,
+        stacklevel=5,
+    )
+    return reason
+
+
+def warn_unseen(codes: AnyArray, raw: RawColumn, feature: Feature) -> None:
+    """Warn if a column has many rows and none of its values is in the schema: most likely their spelling has changed."""
+    if not feature.levels or len(codes) < MIN_ROWS or (codes >= 0).any() or raw.missing().sum() > len(codes) - MIN_ROWS:
+        return
+    warnings.warn(
+        f"no value of column {feature.name!r} is known to the model ({len(codes):,} rows): all are treated as missing\n"
+        f"hint: it knows {', '.join(map(repr, feature.levels[:3]))}; check the spelling of the values",
+        UnseenWarning,
+        stacklevel=4,
+    )
+
+
+@dataclass
+class RowSummary:
+    """Counts and checks of rows that come in chunks or partitions; summaries add up to that of all rows.
+
+    A feature restates the outcome if it is equal to it in all rows, or if its categories map to the outcomes one to one.
+    """
+
+    rows: int = 0  # that were not set aside
+    unlabelled: int = 0
+    weightless: int = 0
+    lowest: float = np.inf  # outcome
+    highest: float = -np.inf
+    hard: frozenset[float] | None = frozenset()  # the distinct scores, if all of them are 0 or 1
+    equal: set[str] | None = None  # numeric features that are equal to the outcome; None before the first rows
+    pairs: dict[str, set[tuple[float, int]]] = field(default_factory=dict)  # of outcome and code, by categorical feature
+    outcomes: set[float] = field(default_factory=set)
+
+    def include(self, table: Table) -> RowSummary:
+        """Include the rows of one more table, and return the summary itself."""
+        y = table.outcome
+        self.rows += len(table)
+        self.unlabelled += table.unlabelled
+        self.weightless += table.weightless
+        if len(table):
+            self.hard = _union(self.hard, _hard_scores(table.prediction) if table.prediction.ndim == 1 else None)
+        if len(table) and y is not None:
+            self.lowest, self.highest = min(self.lowest, float(y.min())), max(self.highest, float(y.max()))
+            self._include_copies(table, y)
+        return self
+
+    def _include_copies(self, table: Table, y: FloatArray) -> None:
+        """Exclude the features that do not restate the outcome in these rows."""
+        features, columns = table.schema.features, table.columns
+        if self.equal is None:
+            self.equal = {feature.name for feature in features if feature.kind == "numeric"}
+            if table.schema.task != "regression":
+                self.pairs = {feature.name: set() for feature in features if feature.kind == "categorical"}
+        self.equal = {name for name in self.equal if np.array_equal(columns[name], y)}
+        # The first rows exclude most columns, so that the rest of those is not looked at.
+        for rows in (slice(10 * MIN_ROWS), slice(None)):
+            if not self.equal and not self.pairs:
+                return
+            outcomes, inverse = np.unique(y[rows], return_inverse=True)
+            self.outcomes.update(outcomes[: MAX_CLASSES + 1].tolist())
+            self.pairs = {} if len(self.outcomes) > MAX_CLASSES else self.pairs
+            for name, pairs in list(self.pairs.items()):
+                keys = np.unique(columns[name][rows].astype(np.int64) * len(outcomes) + inverse)
+                if len(keys) <= len(outcomes):
+                    codes, places = np.divmod(keys, len(outcomes))
+                    pairs.update(zip(outcomes[places].tolist(), codes.tolist(), strict=True))
+                if len(keys) > len(outcomes) or not self._one_to_one(pairs):
+                    del self.pairs[name]
+
+    def _one_to_one(self, pairs: set[tuple[float, int]]) -> bool:
+        return len(pairs) == len(self.outcomes) == len({code for _, code in pairs})
+
+    def __add__(self, other: RowSummary) -> RowSummary:
+        total = RowSummary(
+            self.rows + other.rows, self.unlabelled + other.unlabelled, self.weightless + other.weightless,
+            min(self.lowest, other.lowest), max(self.highest, other.highest), _union(self.hard, other.hard),
+        )  # fmt: skip
+        if self.equal is None or other.equal is None:
+            one = other if self.equal is None else self
+            return replace(total, equal=one.equal, pairs=one.pairs, outcomes=one.outcomes)
+        total.equal, total.outcomes = self.equal & other.equal, self.outcomes | other.outcomes
+        if len(total.outcomes) <= MAX_CLASSES:
+            both = {name: pairs | other.pairs[name] for name, pairs in self.pairs.items() if name in other.pairs}
+            total.pairs = {name: pairs for name, pairs in both.items() if total._one_to_one(pairs)}
+        return total
+
+    def check(self, schema: Schema) -> None:
+        """Raise and warn about what all rows have in common, once they are included."""
+        check_rows_left(self.rows, self.unlabelled, self.weightless)
+        copies = [
+            feature.name
+            for feature in schema.features
+            if feature.name in (self.equal or ())
+            or (feature.name in self.pairs and (self.rows >= MIN_ROWS or feature.levels == ("0", "1")))
+        ]
+        if copies and len(self.outcomes) > 1:
+            subject = f"column {copies[0]!r} is" if len(copies) == 1 else f"columns {', '.join(map(repr, copies))} are"
+            raise ColumnError(f"{subject} identical to the outcome", hint="leave it out: it is what is to be predicted")
+        if self.hard == HARD_SCORES and schema.prediction and schema.task == "binary" and self.rows >= MIN_ROWS:
+            warnings.warn(
+                f"every prediction in column {schema.prediction[0]!r} is 0 or 1\n"
+                "hint: pass probabilities rather than labels; are outcome and prediction swapped?",
+                HardPredictionWarning,
+                stacklevel=4,
+            )
+        is_probability = schema.task == "binary" and 0 < self.lowest < 1  # and none of the classes
+        if schema.task != "regression" and self.lowest == self.highest and not is_probability:
+            warnings.warn(
+                f"every outcome in column {schema.outcome!r} is {self.lowest:g} ({self.rows:,} rows): only one kind of "
+                "error can show",
+                OneClassWarning,
+                stacklevel=4,
+            )
+
+
+def _union(one: frozenset[float] | None, other: frozenset[float] | None) -> frozenset[float] | None:
+    return None if one is None or other is None else one | other
 
 
 def read(
@@ -63,42 +481,40 @@ def read(
     prediction columns are the probabilities of ``classes``; NO_PREDICTION stands for none. By default the features are all
     columns without a role; ``categorical`` names numbers to be read as categories. With a ``schema``, its vocabularies
     are used, and other levels are missing. A ``position`` means that these are only some of all rows: messages count rows
-    from there, and what only all rows can show is left to `trueup.data.checks.RowSummary.check`.
+    from there, and what only all rows can show is left to `RowSummary.check`.
     """
     check_choice("task", task, ("auto", "binary", "regression"))
     check_choice("unlabelled", unlabelled, ("error", "drop"))
     source = open_source(data)
-    checks.check_has_rows(source.rows)
+    check_has_rows(source.rows)
     keys, labels, scores = _scores(source, prediction, position)
     y_key, y_raw = _role(source, outcome, "outcome", position)
     w_key, w_raw = _role(source, weight, "weight", position)
-    checks.check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
+    check_distinct_roles({"outcome": y_key, "weight": w_key}, keys, source)
     y_name, w_name = (None if key is None else source.label(key) for key in (y_key, w_key))
-    resolved_task = checks.resolve_task(task, classes, several=scores.ndim == 2)
-    y, class_names = None, tuple[str, ...]()
+    resolved_task = resolve_task(task, classes, several=scores.ndim == 2)
+    y, names = None, tuple[str, ...]()
     if resolved_task == "multiclass":
         coded = None if y_raw is None else y_raw.categories()
-        class_names = checks.class_names(() if coded is None else coded.levels, labels, classes)
-        y = None if coded is None else checks.class_indices(coded, y_name or "outcome", class_names, position)
+        names = class_names(() if coded is None else coded.levels, labels, classes)
+        y = None if coded is None else class_indices(coded, y_name or "outcome", names, position)
     elif y_raw is not None:
-        y = checks.check_outcome(y_raw, y_name or "outcome", resolved_task, position)
-    checks.check_scores(scores, labels, resolved_task, position)
-    if labels and position is None and resolved_task == "binary" and checks.are_hard(scores):
-        checks.warn_hard_predictions(labels[0])
-    w = checks.check_weight(w_raw, w_name, position)
-    keep, counts = checks.rows_to_keep(y, w, y_name, unlabelled, position)
+        y = check_outcome(y_raw, y_name or "outcome", resolved_task, position)
+    check_scores(scores, labels, resolved_task, position)
+    w = check_weight(w_raw, w_name, position)
+    keep, counts = rows_to_keep(y, w, y_name, unlabelled, position)
     chosen = choose_features(source, features, keys, y_key, w_key)
     described, columns, left_out = _read_features(source, chosen, categorical, keep, schema)
     if keep is not None:
         scores = scores[keep]
         y, w = (None if array is None else array[keep] for array in (y, w))
-    if y is not None and position is None:
-        checks.warn_one_class(y_name, float(y.min()), float(y.max()), len(y), resolved_task)
-        checks.check_outcome_copies(described, columns, y, resolved_task)
     y_name = "outcome" if y_name is None and y is not None else y_name
     w_name = "weight" if w_name is None and w is not None else w_name
-    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), class_names)
-    return Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
+    own_schema = Schema(resolved_task, y_name, labels, w_name, tuple(described), names)
+    table = Table(own_schema, columns, scores, y, w, keep, *counts, left_out)
+    if position is None:
+        RowSummary().include(table).check(own_schema)
+    return table
 
 
 def read_labelled(
@@ -129,15 +545,15 @@ def read_like(data: Any, schema: Schema, position: RowPosition | None = None) ->
             )
         return source.fetch(keys[name])
 
-    scores = [checks.as_numbers(fetch(name, "prediction"), name, "prediction", position) for name in schema.prediction]
+    scores = [as_numbers(fetch(name, "prediction"), name, "prediction", position) for name in schema.prediction]
     prediction = scores[0] if len(scores) == 1 else np.column_stack(scores) if scores else np.zeros(source.rows)
-    checks.check_scores(prediction, schema.prediction, schema.task, position)
+    check_scores(prediction, schema.prediction, schema.task, position)
     columns = {}
     for feature in schema.features:
         raw = fetch(feature.name, "feature")
         columns[feature.name] = _read_known_feature(raw, None, feature)
         if feature.kind == "categorical" and position is None and not raw.missing().all():
-            checks.warn_unseen(columns[feature.name], raw, feature)
+            warn_unseen(columns[feature.name], raw, feature)
     return Table(schema, columns, prediction)
 
 
@@ -175,7 +591,7 @@ def _read_features(
             if keep is not None:
                 coded = encode_used_texts(coded.codes[keep], coded.levels)  # levels of rows that were set aside are none
             feature, column = Feature(name, "categorical", coded.levels), coded.codes
-            if reason := checks.identifier_reason(name, len(coded.levels), int((coded.codes >= 0).sum())):
+            if reason := identifier_reason(name, len(coded.levels), int((coded.codes >= 0).sum())):
                 left_out[name] = reason
                 continue
         else:
@@ -192,7 +608,7 @@ def _read_known_feature(raw: RawColumn, keep: IntArray | None, feature: Feature)
     if raw.missing().all():
         rows = len(raw) if keep is None else len(keep)
         return np.full(rows, -1, np.int32) if is_categorical else np.full(rows, np.nan)
-    checks.check_kind(raw, feature)
+    check_kind(raw, feature)
     column = recode(raw.categories(), feature.levels) if is_categorical else raw.codes_or_values
     return column if keep is None else column[keep]
 
@@ -202,30 +618,6 @@ def _as_keys(names: Sequence[Hashable] | Hashable, source: ColumnSource) -> tupl
     if isinstance(names, tuple) and names in source.keys:
         return (names,)
     return as_tuple(names)
-
-
-def open_source(data: Any) -> ColumnSource:
-    """Open a frame, a dict of arrays or an array: its columns by name or position."""
-    if isinstance(data, np.ndarray):
-        return open_array(data)
-    if isinstance(data, Mapping):
-        return open_mapping(data)
-    if (getattr(data, "ndim", None) == 1 and hasattr(data, "__array__")) or type(data).__name__ == "Series":
-        return open_array(np.asarray(data))  # a series is the prediction itself, as a one-dimensional array is
-    try:
-        frame = nw.from_native(data, eager_only=True)
-    except nw.exceptions.DuplicateError:
-        check_unique_names(getattr(data, "column_names", None) or list(data.columns))
-        raise
-    except TypeError as error:
-        lazy = hasattr(data, "collect")
-        raise ColumnError(
-            f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}",
-            hint="call .collect() on it first"
-            if lazy
-            else "pass a pandas, polars or pyarrow frame, a dict of arrays, or a NumPy array",
-        ) from error
-    return ColumnSource(tuple(frame.columns), len(frame), lambda key: _from_series(frame.get_column(key), str(key)))
 
 
 def _role(
@@ -238,10 +630,7 @@ def _role(
         key = source.find(given, role)
         raw = source.fetch(key)
         return key, raw if position is None else untyped_if_missing(raw)
-    try:
-        raw = _from_series(nw.from_native(given, series_only=True), role)
-    except TypeError:
-        raw = from_array(given, role)
+    raw = from_values(given, role)
     if len(raw) != source.rows:
         raise ColumnError(
             f"the {role} has {len(raw)} values and the data {source.rows} rows", hint="pass one value per row"
@@ -269,7 +658,7 @@ def _scores(
         keys = find_scores(source, prediction)
         labels = tuple(source.label(key) for key in keys)
         is_matrix, raws = len(keys) > 1, [source.fetch(key) for key in keys]
-    scores = [checks.as_numbers(raw, name, "prediction", position) for raw, name in zip(raws, labels, strict=True)]
+    scores = [as_numbers(raw, name, "prediction", position) for raw, name in zip(raws, labels, strict=True)]
     return keys, labels, np.column_stack(scores) if is_matrix else scores[0]
 
 
@@ -283,82 +672,20 @@ def find_scores(source: ColumnSource, prediction: Any) -> tuple[Hashable, ...]:
     return keys
 
 
-def _from_series(series: nw.Series[Any], name: str) -> RawColumn:
-    """Read a series, by the fastest way that its library offers."""
-    dtype = series.dtype
-    if dtype.is_numeric() or dtype == nw.Boolean:
-        # A cast of pyarrow would fail for integers beyond 2^53.
-        is_exact = series.implementation.is_pyarrow() and dtype.is_integer()
-        # Always a copy: a Table never shares memory that the caller may write to.
-        values = np.array((series if is_exact else series.cast(nw.Float64)).to_numpy(), np.float64)
-        kind: ValueKind = "flag" if dtype == nw.Boolean else "number"
-        return RawColumn(kind, values, as_texts=(lambda: _texts(series, name)) if dtype.is_integer() else None)
-    if dtype in (nw.String, nw.Categorical, nw.Enum):
-        return _texts(series, name)
-    if dtype == nw.Date:
-        return RawColumn("date", days_of(series.cast(nw.Datetime("us")).to_numpy()))
-    is_pandas = series.implementation.is_pandas_like()
-    if dtype == nw.Datetime or (is_pandas and getattr(series.to_native().dtype, "tz", None) is not None):
-        return RawColumn("date", days_of(series.dt.replace_time_zone(None).to_numpy()))
-    if series.null_count() == len(series):
-        return RawColumn("number", np.full(len(series), np.nan))  # no type, since it has no values
-    if dtype == nw.Object:
-        return from_objects(series.to_list(), name)
-    raise ColumnError(f"column {name!r} has a type that trueup does not read: {dtype}", hint=UNSUPPORTED_HINT)
-
-
-def _texts(series: nw.Series[Any], name: str) -> RawColumn:
-    native = series.to_native()
-    has_vocabulary = series.dtype in (nw.Categorical, nw.Enum)
-    if series.implementation.is_pandas_like() and hasattr(native, "factorize"):
-        if has_vocabulary:
-            texts = [str(value) for value in native.cat.categories]
-            return RawColumn("text", coded=encode_used_texts(native.cat.codes.to_numpy(), texts))
-        codes, distinct = native.factorize()
-        return RawColumn("text", coded=encode_texts(codes, [str(value) for value in distinct]))
-    if series.implementation.is_polars():
-        if not has_vocabulary:
-            native = series.cast(nw.String).cast(nw.Categorical).to_native()
-        unique = native.unique().drop_nulls()
-        physical = unique.to_physical().to_numpy().astype(np.int64)
-        move = np.full(int(physical.max(initial=-1)) + 2, -1, np.int64)
-        move[physical] = np.arange(len(physical))
-        codes = native.to_physical().fill_null(len(move) - 1).to_numpy()
-        return RawColumn("text", coded=encode_texts(move[codes], [str(value) for value in unique.to_list()]))
-    if series.implementation.is_pyarrow():
-        array = native.combine_chunks()
-        array = array if series.dtype == nw.Categorical else array.dictionary_encode()
-        codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        texts = array.dictionary.to_pylist()
-        nulls = [code for code, text in enumerate(texts) if text is None]
-        codes = np.where(np.isin(codes, nulls), -1, codes) if nulls else codes
-        return RawColumn("text", coded=encode_used_texts(codes, [str(text) for text in texts]))
-    return from_objects(series.to_list(), name)
-
-
-def frame_like(columns: Mapping[str, AnyArray], like: Any) -> Any:
-    """Return columns as a frame of the library that `like` comes from; as a dict of arrays if that is none."""
-    if like is None or isinstance(like, (np.ndarray, Mapping)):
-        return dict(columns)
+def check_prediction(value: Any, name: str, task: Task) -> float:
+    """Return the prediction of one row; raise unless it is finite, and a probability unless the task is regression."""
     try:
-        backend = nw.get_native_namespace(nw.from_native(like))
-    except TypeError as error:
-        raise ArgumentError(
-            f"cannot make a frame like {type(like).__qualname__}",
-            hint="pass a pandas, polars or pyarrow frame, or None for a dict of arrays",
-        ) from error
-    lists = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
-    return nw.from_dict(lists, backend=backend).to_native()
-
-
-def to_jsonable(value: Any) -> Any:
-    """Return a value that JSON can represent: arrays as lists, numbers that are not finite as None."""
-    if isinstance(value, Mapping):
-        return {str(name): to_jsonable(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_jsonable(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return to_jsonable(value.tolist())
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        number = math.nan if isinstance(value, (str, bytes, np.ndarray, np.datetime64)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(
+            f"prediction {name!r} must be a finite number; got {value!r}", hint="every row needs the score to be corrected"
+        )
+    if task != "regression" and not 0.0 <= number <= 1.0:
+        raise DataError(f"prediction {name!r} must be a probability in [0, 1]; got {number:g}", hint=LOGIT_HINT)
+    if abs(number) > MAX_VALUE:
+        raise DataError(
+            f"prediction {name!r} must lie within {MAX_VALUE:g} of 0; got {number:g}", hint="measure it in a larger unit"
+        )
+    return number

@@ -10,12 +10,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice
-from trueup.data import checks
-from trueup.data.checks import RowPosition
-from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, untyped_if_missing
+from trueup.data.columns import FEATURE_KINDS, FLAG_LEVELS, ColumnSource, as_tuple, open_source, untyped_if_missing
 from trueup.data.folds import random_row_keys
-from trueup.data.frame import NO_PREDICTION, choose_features, find_scores, open_source
-from trueup.data.schema import Feature, Schema, sort_levels
+from trueup.data.frame import (
+    NO_PREDICTION,
+    RowPosition,
+    as_numbers,
+    check_distinct_roles,
+    check_has_rows,
+    check_outcome,
+    check_rows_left,
+    check_scores,
+    check_some_weight,
+    check_weight,
+    choose_features,
+    class_names,
+    find_scores,
+    identifier_reason,
+    resolve_task,
+    rows_to_keep,
+)
+from trueup.data.table import Feature, Schema, sort_levels
 from trueup.errors import ArgumentError, ColumnError, DataError
 
 if TYPE_CHECKING:
@@ -23,7 +38,7 @@ if TYPE_CHECKING:
 
     from trueup._types import FloatArray, IntArray, UInt64Array
     from trueup.data.columns import RawColumn, ValueKind
-    from trueup.data.schema import Task
+    from trueup.data.table import Task
 
 
 MAX_SAMPLE_ROWS, MAX_SAMPLE_VALUES = 200_000, 4_000_000  # samples of many partitions meet where they are added
@@ -81,10 +96,10 @@ def assign_roles(
         None if name is None else str(source.find(_check_name(name, role), role))
         for name, role in ((outcome, "outcome"), (weight, "weight"))
     )
-    checks.check_distinct_roles({"outcome": y, "weight": w}, scores, source)
-    resolved_task = checks.resolve_task(task, classes, several=len(scores) > 1)
+    check_distinct_roles({"outcome": y, "weight": w}, scores, source)
+    resolved_task = resolve_task(task, classes, several=len(scores) > 1)
     if classes is not None:
-        checks.class_names((), scores, classes)
+        class_names((), scores, classes)
     as_categories = source.find_all(as_tuple(categorical), "categorical")
     chosen = tuple(map(str, choose_features(source, features, scores, y, w)))
     class_tuple = None if classes is None else tuple(classes)
@@ -253,7 +268,7 @@ class TableProfile:
         position = RowPosition(0, partition)
         scores = {}
         for name in roles.prediction:
-            scores[name] = checks.as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
+            scores[name] = as_numbers(untyped_if_missing(source.fetch(name)), name, "prediction", position)
         raw_y, raw_w = (
             None if name is None else untyped_if_missing(source.fetch(name)) for name in (roles.outcome, roles.weight)
         )
@@ -261,11 +276,11 @@ class TableProfile:
         if raw_y is not None and roles.task == "multiclass":  # the index of a class is known once all partitions are read
             y, outcomes = np.where(raw_y.missing(), np.nan, 0.0), frozenset(raw_y.categories().levels)
         elif raw_y is not None:
-            y = checks.check_outcome(raw_y, roles.outcome or "outcome", roles.task, position)
+            y = check_outcome(raw_y, roles.outcome or "outcome", roles.task, position)
         if scores:
-            checks.check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
-        w = checks.check_weight(raw_w, roles.weight, position)
-        keep, counts = checks.rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
+            check_scores(np.column_stack(list(scores.values())), roles.prediction, roles.task, position)
+        w = check_weight(raw_w, roles.weight, position)
+        keep, counts = rows_to_keep(y, w, roles.outcome, roles.unlabelled, position)
         rows = np.arange(source.rows) if keep is None else keep
         raws = {name: source.fetch(name) for name in roles.features}
         columns = {name: ColumnProfile.of(name, raw, partition, keep, roles) for name, raw in raws.items()}
@@ -286,18 +301,18 @@ class TableProfile:
 
     def describe(self, roles: Roles) -> tuple[Schema, dict[str, str]]:
         """Return the schema of all rows, and the columns left out and why; raise and warn as `read` does."""
-        checks.check_has_rows(self.rows)
+        check_has_rows(self.rows)
         if roles.weight is not None:
-            checks.check_some_weight(roles.weight, self.rows, some=self.has_weight)
-        checks.check_rows_left(self.kept, self.unlabelled, self.weightless)
+            check_some_weight(roles.weight, self.rows, some=self.has_weight)
+        check_rows_left(self.kept, self.unlabelled, self.weightless)
         classes: tuple[str, ...] = ()
         if roles.task == "multiclass":
-            classes = checks.class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
+            classes = class_names(sort_levels(self.outcomes), roles.prediction, roles.classes)
         features, left_out = [], {}
         all_kept = not self.unlabelled + self.weightless
         for name in roles.features:
             column = self.columns[name]
-            if (reason := checks.identifier_reason(name, len(column.levels), column.known)) is not None:
+            if (reason := identifier_reason(name, len(column.levels), column.known)) is not None:
                 left_out[name] = reason
             else:
                 features.append(column.feature(name, as_categories=name in roles.categorical, all_kept=all_kept))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trueup._types import AnyArray
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 PREFIX = "trueup-rows-"
 COPY_BYTES = 1 << 24  # copied at a time

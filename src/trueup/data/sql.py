@@ -21,8 +21,8 @@ import numpy as np
 
 from trueup._validate import check_integer
 from trueup.data.columns import CodedColumn, ColumnSource, as_tuple
-from trueup.data.paths import HINTS, Files, find_files, find_uneven_line, fold_case, is_gzipped
-from trueup.data.schema import sort_levels
+from trueup.data.scan import HINTS, Files, find_files, find_uneven_line, fold_case, is_gzipped
+from trueup.data.table import sort_levels
 from trueup.errors import ArgumentError, ColumnError, FileError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.data.frame import to_jsonable
+from trueup.data.columns import to_jsonable
 from trueup.decisions.costs import ExpectedCost, expected_cost
 from trueup.decisions.inputs import Target, format_amount
 from trueup.decisions.rules import Action, Rule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.decisions.curve_limits import CurveKind, bounded_limits, simulated_limits, sum_shares
 from trueup.decisions.evidence import Inputs, Labelled, describe_labelled, read_inputs, upper_bound
 from trueup.decisions.rules import check_threshold

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
 from trueup.decisions.evidence import quantile, read_inputs
 from trueup.decisions.inputs import check_interval, has_weight, read_segments

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.bins import DEFAULT_BINS, calendar_unit, find_edges, fit_binner
-from trueup.data.segments import bins_for, check_bins, segment_column
+from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
 from trueup.decisions.confusion import expected_confusion
 from trueup.decisions.costs import expected_cost, expected_saving
 from trueup.decisions.counts import compute_interval, sum_segments
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from trueup._types import AnyArray, IntArray
-    from trueup.data.schema import Feature
-    from trueup.data.table import Table
+    from trueup.data.table import Feature, Table
     from trueup.decisions.confusion import ExpectedConfusion
     from trueup.decisions.costs import ExpectedCost
     from trueup.decisions.inputs import Target

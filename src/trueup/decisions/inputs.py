@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from trueup._validate import check_choice, check_fraction
-from trueup.data.checks import MAX_WEIGHT, are_hard
 from trueup.data.columns import from_array
+from trueup.data.frame import MAX_WEIGHT, are_hard
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning
 from trueup.metrics.inputs import validate_array, validate_scores
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_fraction, check_number
-from trueup.data.checks import describe_rows
+from trueup.data.frame import describe_rows
 from trueup.decisions.inputs import read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError

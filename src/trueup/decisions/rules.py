@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.data.frame import to_jsonable
+from trueup.data.columns import to_jsonable
 from trueup.decisions.inputs import format_amount, is_number
 from trueup.errors import ArgumentError
 from trueup.metrics.inputs import validate_scores

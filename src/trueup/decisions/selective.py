@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.data.checks import describe_rows
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
+from trueup.data.frame import describe_rows
 from trueup.decisions.inputs import Segments, has_weight, read_unlabelled
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.sorting import argsort

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
-from trueup.data.checks import MAX_VALUE
+from trueup.data.frame import MAX_VALUE
 from trueup.errors import DataError
 from trueup.metrics.inputs import validate_array, validate_points, validate_weights
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.data.frame import frame_like, to_jsonable
+from trueup.data.columns import frame_like, to_jsonable
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels import cumulative as sums
 from trueup.kernels.tally import Cells, concatenate_tallies, sort_rows, tally

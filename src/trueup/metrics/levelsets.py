@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.data.checks import describe_rows
+from trueup.data.frame import describe_rows
 from trueup.errors import DataError
 from trueup.metrics.inputs import validate_array, validate_scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trueup.data.frame import to_jsonable
+from trueup.data.columns import to_jsonable
 
 
 class Result:

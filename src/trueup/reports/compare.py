@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trueup._types import FloatArray
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.audit import Audit, Finding
     from trueup.kernels.tally import SortedRows
 
     Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it

@@ -8,9 +8,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trueup._validate import check_integer
-from trueup.audits.result import COLUMNS
+from trueup.audits.audit import COLUMNS
 from trueup.audits.text import describe_error, shorten
-from trueup.data.frame import to_jsonable
+from trueup.data.columns import to_jsonable
 from trueup.reports.model import Section, audit_metrics, brier_terms, key_figures
 from trueup.reports.page import build_page, name_audits
 from trueup.reports.text import audit_notes, count_segments, next_step, provenance, verdict_statement
@@ -18,7 +18,7 @@ from trueup.reports.text import audit_notes, count_segments, next_step, provenan
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.reports.model import Cell
     from trueup.reports.profiles.profile import Profile, Vocabulary
     from trueup.reports.text import NextStep

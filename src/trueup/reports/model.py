@@ -24,7 +24,7 @@ from trueup.reports.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.audit import Audit, Finding
 
     Column = tuple["Heading", Callable[[Any], "Cell"]]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import trueup
-from trueup.audits.result import Audit
+from trueup.audits.audit import Audit
 from trueup.audits.text import number, shorten
 from trueup.errors import ArgumentError
 from trueup.reports import model, plots, text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from trueup.audits.result import Finding
+    from trueup.audits.audit import Finding
     from trueup.reports.model import Section, TableView
 
 MAX_TITLE_LENGTH = 200

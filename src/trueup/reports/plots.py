@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from trueup.audits.result import Audit, Finding
+    from trueup.audits.audit import Audit, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
     from trueup.reports.profiles.profile import Vocabulary

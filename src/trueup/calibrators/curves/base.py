@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, Int32Array
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import Split, Stopping, TaskLoss
-    from trueup.data.schema import Task
-    from trueup.data.table import Table
+    from trueup.data.table import Table, Task
     from trueup.kernels.fitting import PooledScores
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trueup._types import FloatArray, IntArray
     from trueup.calibrators.curves.base import CurveData
     from trueup.calibrators.stopping import Stopping
-    from trueup.data.schema import Task
+    from trueup.data.table import Task
     from trueup.kernels.fitting import PooledScores
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.curves.map import ScoreCurves
     from trueup.calibrators.map import Map
     from trueup.calibrators.stopping import Stopping
-    from trueup.data.schema import Task
-    from trueup.data.table import Table
+    from trueup.data.table import Table, Task
 
 
 # Candidates: how many rows the pooled curve counts for in a group, from the group's own curve to the pooled curve alone.

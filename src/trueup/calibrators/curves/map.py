@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 
 FORMS = {"line": LINE, "logit": LOGIT, "softmax": SOFTMAX, "knots": KNOTS, "steps": STEPS}

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import Explanation
     from trueup.calibrators.lore.spaces import Embedding
     from trueup.calibrators.map import Map
-    from trueup.data.schema import Task
-    from trueup.data.table import Table
+    from trueup.data.table import Table, Task
 
 
 RESET, SHIFT = "reset", "shift"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lore.spaces import Embedding
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
     _Stage = tuple[str, float, float]
 

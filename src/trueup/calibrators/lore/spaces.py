@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
     from trueup.calibrators.lore.estimator import PooledRows
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 
 MAX_FEATURE = 1e100  # larger values are clipped: squares must stay finite

@@ -26,8 +26,7 @@ from trueup.calibrators.stopping import (
     scale_weights,
     task_loss,
 )
-from trueup.data.checks import describe_rows
-from trueup.data.frame import NO_PREDICTION, read_like
+from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 from trueup.learners.level_regression import BinnedColumns, LineLearner, TreeLearner, min_leaf_rows

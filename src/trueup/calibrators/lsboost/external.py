@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.lsboost.levelsets import ScoreScale
     from trueup.calibrators.lsboost.rounds import LevelRound
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 
 class ExternalLearner:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
     from trueup.kernels.trees import Forest
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}

@@ -16,7 +16,7 @@ import numpy as np
 from trueup import storage
 from trueup.calibrators.map import FileContentError, require
 from trueup.calibrators.mcgrad.cascade import pack_rounds, unpack_rounds
-from trueup.data.schema import Schema
+from trueup.data.table import Schema
 from trueup.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from trueup.calibrators.mcgrad.cascade import CascadeRound
     from trueup.calibrators.stopping import Stopping
     from trueup.cluster.partitions import PartitionedTable
-    from trueup.data.schema import Schema
-    from trueup.data.table import Table
+    from trueup.data.table import Schema, Table
 
 
 # Learning rates: the mean of several models tolerates larger steps; a first round of few trees also tries the finer one.

@@ -35,9 +35,9 @@ from trueup.calibrators.stopping import (
     warn_if_trained_on,
 )
 from trueup.cluster.files import ScanPartitions
-from trueup.cluster.partitions import engine_of
-from trueup.data.checks import RowSummary
+from trueup.data.columns import engine_of
 from trueup.data.folds import assign_folds_by_hash, digest_rows, random_row_keys
+from trueup.data.frame import RowSummary
 from trueup.errors import ArgumentError, DataError
 from trueup.kernels.threads import Workers
 

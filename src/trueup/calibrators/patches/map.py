@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup.calibrators.explain import CLIPPED, Contribution, explain_change, shorten
 from trueup.calibrators.map import Map, is_integer, pack_arrays, read_texts, require, unpack_arrays
-from trueup.data.frame import frame_like, to_jsonable
+from trueup.data.columns import frame_like, to_jsonable
 from trueup.kernels.patches import PatchProgram, score, shift_scores, to_logits
 from trueup.kernels.threads import Workers
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.schema import Schema
+    from trueup.data.table import Schema
 
 
 ALL_ROWS = "all rows"

@@ -17,7 +17,7 @@ from trueup.cli.next_steps import PICTURES, after_decide
 from trueup.cli.tables import show_page
 from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read
-from trueup.data.paths import find_files
+from trueup.data.scan import find_files
 from trueup.data.sql import column_names
 from trueup.decisions.evaluate import evaluate_rule, segment_alike
 from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup._validate import check_fraction, check_integer
-from trueup.data.frame import frame_like, to_jsonable
+from trueup.data.columns import frame_like, to_jsonable
 from trueup.kernels.threads import Workers
 from trueup.metrics.inference import step_down
 from trueup.metrics.local.deviations import LocalMeans, limit_rates, log_pvalue

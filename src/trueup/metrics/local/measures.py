@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.data.frame import frame_like
+from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.metrics.inputs import validate_class_scores
 from trueup.metrics.local.neighbourhoods import Kernel, Neighbourhoods, Options, check_gamma, read_neighbourhoods

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_integer
-from trueup.audits.result import Audit, Finding
+from trueup.audits.audit import Audit, Finding
 from trueup.audits.text import shorten
 from trueup.errors import DataError
 from trueup.reports.figures.style import (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trueup._types import BoolArray, FloatArray
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.reports.profiles.profile import SectionPlan, Vocabulary
 
 DEFAULT_THRESHOLDS = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)

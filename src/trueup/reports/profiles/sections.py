@@ -32,7 +32,7 @@ from trueup.reports.text import nearest_integer, percent, summary_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trueup.audits.result import Audit
+    from trueup.audits.audit import Audit
     from trueup.reports.profiles.profile import SectionPlan, Vocabulary
 
 MAX_VALUES = 200

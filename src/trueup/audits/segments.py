@@ -1,4 +1,4 @@
-"""The segments of one audited score with their tallies: find every segment that has enough rows, and tally it.
+"""Segments of an audit and their tallies: levels of columns, combinations of columns, and the cells with enough rows.
 
 Segments of one combination of columns are cells ``parent * width + code``: ``code`` is a level of the last column,
 ``parent`` a level of the first column or, for three columns, a segment of the first two.
@@ -7,31 +7,291 @@ Segments of one combination of columns are cells ``parent * width + code``: ``co
 from __future__ import annotations
 
 import itertools
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trueup.audits.partitions import MemoryRows
 from trueup.audits.summary import Pool
-from trueup.kernels.tally import Cells, RunningTally, Tally, assign, concatenate_tallies, cross, find_cells, tally
+from trueup.data.bins import bins_for, check_bins, check_segments, fit_binner, plan_combinations
+from trueup.kernels.cumulative import group_rows
+from trueup.kernels.tally import (
+    Cells,
+    RunningTally,
+    Tally,
+    assign,
+    concatenate_tallies,
+    cross,
+    find_cells,
+    sort_rows,
+    tally,
+)
 from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from trueup._types import BoolArray, Int32Array, IntArray
-    from trueup.audits.grid import SegmentGrid
-    from trueup.audits.partitions import AuditRows, ScorePartition, SortedChunk
+    from trueup._types import BoolArray, FloatArray, Int32Array, IntArray
+    from trueup.audits.audit import AuditSettings
+    from trueup.cluster.partitions import PartitionedTable
+    from trueup.data.bins import ColumnBinner, CombinationPlan
+    from trueup.data.table import Feature, Schema, Table
+    from trueup.kernels.tally import SortedRows
 
     CellCounts = tuple[IntArray, IntArray]  # numbers of cells, ascending, and their rows
 
+OVERALL = "all rows"
+MAX_THIN_LEVELS = 1000  # a column with more levels below min_rows has them counted, not listed
+MAX_DISTINCT_DAYS = 1 << 20
 T = TypeVar("T")
 MAX_DEPTH = 3
 MAX_UNCOUNTED_CELLS = 200_000  # up to here all cells are tallied at once; beyond, those with enough rows are found first
 BYTES_PER_TALLY = 8 * (15 + 2 + 1)
 BYTES_PER_COUNT = 16
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentColumns:
+    """Names and level labels of the segment columns; segments passed by the user come last, with one level each."""
+
+    names: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentGrid:
+    """Levels of the segment columns, and the combinations of columns to test; columns are known by their position.
+
+    ``counts`` has the rows of every level of every column; columns from ``features`` on are segments passed by the user,
+    which are not combined.
+    """
+
+    counts: Sequence[IntArray]
+    features: int
+    plan: CombinationPlan
+    min_rows: int
+
+    @cached_property
+    def kept(self) -> list[IntArray]:
+        """Levels of each column with at least ``min_rows`` rows: only these are combined."""
+        return [np.flatnonzero(counts >= self.min_rows) for counts in self.counts[: self.features]]
+
+    @cached_property
+    def pairs(self) -> dict[tuple[int, int], list[int]]:
+        """Pairs of columns to cross, and the third columns to cross each pair with.
+
+        Columns with many levels come first: few of their pairs have enough rows, so the third column has little to cross.
+        """
+        position = np.argsort([-len(kept) for kept in self.kept], kind="stable").argsort()
+        pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for combination in self.plan.combinations:
+            first, second, *third = sorted(combination, key=lambda column: position[column])
+            pairs[first, second].extend(third)
+        return pairs
+
+    def listed_levels(self, column: int) -> tuple[IntArray, int]:
+        """Return the levels of a column that are reported, and how many levels are below ``min_rows``.
+
+        Thin levels are reported as not testable unless there are too many of them.
+        """
+        counts = self.counts[column]
+        thin = (counts > 0) & (counts < self.min_rows)
+        listed = counts > 0 if thin.sum() <= MAX_THIN_LEVELS else counts >= self.min_rows
+        listed |= column >= self.features  # a segment passed by the user is reported even if it is empty
+        return np.flatnonzero(listed), int(thin.sum())
+
+
+def plan_grid(counts: Sequence[IntArray], features: int, rows: int, settings: AuditSettings, targets: int) -> SegmentGrid:
+    """Choose the combinations of columns by the levels with enough rows; all audited scores share ``max_cells``."""
+    levels = [int((count >= settings.min_rows).sum()) for count in counts[:features]]
+    budget = settings.max_cells // targets
+    plan = plan_combinations(levels, rows, depth=settings.depth, min_rows=settings.min_rows, max_cells=budget)
+    return SegmentGrid(counts, features, plan, settings.min_rows)
+
+
+def segment_codes(
+    table: Table, bins: int | Mapping[str, Any], segments: Mapping[str, Any] | None, workers: Workers
+) -> tuple[SegmentColumns, list[Int32Array], list[IntArray]]:
+    """Code every segment column of a table in memory; return the columns, the codes of all rows and rows per level."""
+    bins = check_bins(table.columns, bins)
+
+    def encode(feature: Feature) -> tuple[tuple[str, ...], Int32Array, IntArray]:
+        column = table.columns[feature.name]
+        binner = fit_binner(feature, column, *bins_for(feature.name, bins))
+        codes = binner.codes(column)
+        counts = np.bincount(codes, minlength=len(binner.labels))
+        if len(counts) > len(binner.labels):  # the kernels index by code without checking
+            raise AssertionError(f"column {feature.name!r} has a code beyond its {len(binner.labels)} levels")
+        return binner.labels, codes, counts
+
+    names = [feature.name for feature in table.schema.features]
+    encoded = workers.map(encode, table.schema.features)
+    labels = [item[0] for item in encoded]
+    codes = [item[1] for item in encoded]
+    counts = [item[2] for item in encoded]
+    taken = {OVERALL, *(label for column in labels for label in column)}
+    rows_passed = len(table) + table.unlabelled + table.weightless
+    for name, mask in check_segments(table, segments, rows_passed, taken).items():
+        names.append(name)
+        labels.append((name,))
+        codes.append(np.where(mask, np.int32(0), np.int32(-1)))
+        counts.append(np.array([np.sum(mask)]))
+    return SegmentColumns(tuple(names), tuple(labels)), codes, counts
+
+
+def fit_binners(rows: PartitionedTable, bins: int | Mapping[str, Any]) -> list[ColumnBinner]:
+    """Fit the bins of every segment column on all rows, or on a sample of as many as memory holds."""
+    features = rows.schema.features
+    bins = check_bins([feature.name for feature in features], bins)
+    return [_fit_binner(rows, feature, *bins_for(feature.name, bins)) for feature in features]
+
+
+def _fit_binner(rows: PartitionedTable, feature: Feature, bins: Any, default_bins: int) -> ColumnBinner:
+    name = feature.name
+    if feature.kind == "categorical":
+        return fit_binner(feature, np.array([-1] if rows.has_missing(name) else [], np.int32), bins)
+    if feature.kind == "date" and (bins is None or isinstance(bins, str)):
+        return fit_binner(feature, rows.distinct(name, MAX_DISTINCT_DAYS, days=True), bins)
+    values, complete = rows.values(name)
+    if complete:
+        return fit_binner(feature, values, bins, default_bins)
+    count = default_bins if bins is None else bins
+    distinct = rows.distinct(name, int(count)) if isinstance(count, (int, np.integer)) else np.empty(0)
+    if 0 < len(distinct) <= count + bool(np.isnan(distinct).any()):
+        return fit_binner(feature, distinct, bins, default_bins)
+    # With these values added, a sample with few distinct values is not mistaken for a column with few.
+    values = np.concatenate([values, distinct])
+    return fit_binner(feature, np.append(values, np.nan) if rows.has_missing(name) else values, bins, default_bins)
+
+
+@dataclass(frozen=True, eq=False)
+class SortedChunk:
+    """Rows in ascending score order, with the code of every segment column (one array row per column)."""
+
+    rows: SortedRows
+    codes: Int32Array
+    grid: SegmentGrid
+    threads: int | None = None
+
+    @cached_property
+    def zeros(self) -> Int32Array:
+        """A code of 0 for every row: the parent of segments of one column."""
+        return np.zeros(len(self.rows), np.int32)
+
+    @cached_property
+    def kept_codes(self) -> list[Int32Array]:
+        """Codes among the levels with enough rows, -1 for the others."""
+        recoded = []
+        for counts, codes, kept in zip(self.grid.counts, self.codes, self.grid.kept, strict=False):
+            position = np.full(len(counts), -1, np.int32)
+            position[kept] = np.arange(len(kept), dtype=np.int32)
+            recoded.append(codes if len(kept) == len(counts) else position[codes])
+        return recoded
+
+    @cached_property
+    def index(self) -> tuple[Int32Array, Int32Array, Int32Array]:
+        """Rows of each column grouped by level; where each level starts; where the levels of each column start."""
+        sizes = [len(counts) + 1 for counts in self.grid.counts]
+        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        order, start = np.empty_like(self.codes), np.zeros(first[-1], np.int32)
+
+        def group(column: int) -> None:
+            group_rows(self.codes[column], start[first[column] : first[column + 1]], order[column])
+
+        Workers(self.threads).map(group, range(len(sizes)))
+        return order, start, first
+
+    def segment_of_rows(self, columns: tuple[int, ...], codes: Int32Array) -> Int32Array:
+        """Return for each row which of the segments with these codes it is in, -1 for none."""
+        if not columns:
+            return self.zeros
+        levels = [len(self.grid.counts[column]) for column in columns]
+        ids, place, height = self.codes[columns[0]], codes[:, 0].astype(np.int64), levels[0]
+        for depth in range(1, len(columns)):
+            cells, place = np.unique(place * levels[depth] + codes[:, depth], return_inverse=True)
+            ids, height = assign(ids, self.codes[columns[depth]], (height, levels[depth]), cells), len(cells)
+        segment = np.full(height + 1, -1, np.int32)  # the last entry is for rows in no cell
+        segment[place] = np.arange(len(codes), dtype=np.int32)
+        return np.asarray(segment[ids])
+
+
+@dataclass(frozen=True, eq=False)
+class ScorePartition:
+    """Rows of one target in one score range, to be read once: one sorted chunk, or several of a single score."""
+
+    target: int
+    number: int
+    chunks: Iterable[SortedChunk]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AuditRows(ABC):
+    """The rows of an audit by target and score range; ``targets`` are the labels of the audited scores."""
+
+    targets: tuple[str, ...]
+    rows: int
+    real: bool
+    weighted: bool
+    sequential: bool = True  # whether partitions are read in ascending score order, in this process
+    max_result_bytes: float = math.inf  # of one pass
+    max_held_rows: float = math.inf  # whose scores may be held at once
+
+    @abstractmethod
+    def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:
+        """Call ``work`` on every partition; return the sum per target, added in ascending score order."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemoryRows(AuditRows):
+    """Rows in memory: one partition of one chunk per target."""
+
+    chunks: tuple[SortedChunk, ...]
+
+    @classmethod
+    def from_table(cls, table: Table, codes: Sequence[Int32Array], grid: SegmentGrid, threads: int | None) -> MemoryRows:
+        """Sort the rows of a table by every score that is audited."""
+        real = table.schema.task == "regression"
+        chunks = []
+        for p, y in target_scores(table):
+            rows = sort_rows(y, p, table.weight, real=real)
+            ordered = np.empty((len(codes), len(rows)), np.int32)
+            take = partial(_take_codes, codes, rows.order, ordered)
+            Workers(threads).map(take, range(len(codes)))
+            chunks.append(SortedChunk(rows, ordered, grid, threads))
+        return cls(
+            targets=target_labels(table.schema), rows=len(table), real=real, weighted=table.weight is not None,
+            chunks=tuple(chunks),
+        )  # fmt: skip
+
+    def map_reduce(self, work: Callable[[ScorePartition], T], add: Callable[[T, T], T]) -> list[T]:  # noqa: ARG002
+        """Call ``work`` on the rows of every target."""
+        return [work(ScorePartition(target, 0, (chunk,))) for target, chunk in enumerate(self.chunks)]
+
+
+def _take_codes(codes: Sequence[Int32Array], order: IntArray, out: Int32Array, column: int) -> None:
+    np.take(codes[column], order, out=out[column], mode="clip")
+
+
+def target_labels(schema: Schema) -> tuple[str, ...]:
+    """Return the labels of the targets: none for a single score, else the top label and every class."""
+    return ("top label", *(f"class={name}" for name in schema.classes)) if len(schema.prediction) > 1 else ("",)
+
+
+def target_scores(table: Table) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield score and outcome of every target."""
+    p, y = table.prediction, table.outcome
+    assert y is not None
+    if p.ndim == 1:
+        yield p, y
+        return
+    top = np.argmax(p, axis=1) if len(p) else np.empty(0, np.int64)
+    yield p[np.arange(len(p)), top], (y == top).astype(np.float64)
+    for position in range(p.shape[1]):
+        yield np.ascontiguousarray(p[:, position]), (y == position).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,9 +455,6 @@ def _tally_in_memory(chunk: SortedChunk, group: Group) -> list[SegmentBlock]:
         cells, sums = cross(chunk.rows, parent, code, triple.shape, chunk.grid.min_rows)
         blocks.append(replace(triple, cells=cells).block(sums))
     return blocks
-
-
-# Rows in partitions: the tallies of partitions are added
 
 
 def _with_cells(pairs: Group, rows: AuditRows, grid: SegmentGrid) -> list[Group]:
