@@ -26,7 +26,7 @@ from sklearn.preprocessing import OrdinalEncoder
 import trueup as tu
 from cases import DATA, SOURCES
 from common import HERE, check, save
-from trueup.reports.figures.rates import band_outline
+from trueup.reports.figures.decisions import band_outline
 from trueup.reports.figures.style import INK
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def test_numeric_options_state_what_they_need_and_what_they_got(capsys):
 
 
 def test_help_lists_the_existing_profiles():
-    from trueup.reports.profiles.profile import PROFILES
+    from trueup.reports.profiles import PROFILES
 
     assert set(PROFILE_NAMES) == set(PROFILES)
 

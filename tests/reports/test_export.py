@@ -13,9 +13,9 @@ import pytest
 import trueup as tu
 from trueup.cli.exports import Export, ScoreAudits, write_export
 from trueup.errors import ArgumentError
-from trueup.reports.export import csv_lines, section_dict
-from trueup.reports.model import Heading, Section, TableView, number_cell
-from trueup.reports.profiles.profile import Profile, SectionPlan, Vocabulary
+from trueup.reports.model import Column, Section, TableView, number_cell
+from trueup.reports.page import csv_lines, section_dict
+from trueup.reports.profiles import Profile, SectionPlan, Vocabulary
 from trueup.reports.profiles.sections import build_sections
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
@@ -68,7 +68,7 @@ def test_csv_is_quoted_and_names_are_not_formulas():
 def test_csv_does_not_depend_on_the_batch_size(monkeypatch):
     audit = tu.audit(tu.simulate.lending(2_000, seed=1), by=["region", "product"], **ROLES)
     all_lines = list(csv_lines(audit))
-    monkeypatch.setattr("trueup.reports.export.CSV_BATCH", 7)
+    monkeypatch.setattr("trueup.reports.page.CSV_BATCH", 7)
     lines = csv_lines(audit)
     assert next(lines) == all_lines[0]
     assert [all_lines[0], *lines] == all_lines
@@ -148,5 +148,5 @@ def test_json_states_what_a_fix_corrected(tmp_path):
 
 
 def test_infinite_values_are_exported_as_none():
-    table = TableView((Heading("x"),), ((number_cell(float("inf")),), (number_cell(2.0),)), 0)
+    table = TableView((Column("x", number_cell),), ((number_cell(float("inf")),), (number_cell(2.0),)), 0)
     assert section_dict(Section("t", "", table))["rows"] == [{"x": None}, {"x": 2.0}]

@@ -15,7 +15,7 @@ from trueup import _optional
 from trueup.errors import ArgumentError, DataError, MissingPackageError
 from trueup.metrics import LceCurve, local_errors
 from trueup.reports import figures
-from trueup.reports.figures.local import FAINT, HALF
+from trueup.reports.figures.calibration import FAINT, HALF
 
 pytest.importorskip("matplotlib")
 

@@ -11,8 +11,8 @@ import pytest
 import trueup as tu
 from trueup.audits.audit import Source
 from trueup.errors import ArgumentError
-from trueup.reports.export import code, markdown, prose
-from trueup.reports.profiles.profile import Profile, Vocabulary
+from trueup.reports.page import code, markdown, prose
+from trueup.reports.profiles import Profile, Vocabulary
 
 ROLES = {"outcome": "outcome", "prediction": "prediction"}
 HOSTILE = (

@@ -16,10 +16,10 @@ import trueup as tu
 from trueup.audits.audit import Source
 from trueup.audits.text import number
 from trueup.errors import ArgumentError
-from trueup.reports.compare import compare
+from trueup.reports.compare import curve_pairs
 from trueup.reports.model import map_columns
-from trueup.reports.page import render
-from trueup.reports.profiles.profile import Vocabulary, load_profile
+from trueup.reports.page import build_page, render
+from trueup.reports.profiles import Vocabulary, load_profile
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -546,12 +546,12 @@ def test_a_comparison_plots_segments_that_are_miscalibrated_in_one_of_the_audits
     good = replace(before, columns=before.columns | {"p_adjusted": np.ones(len(before))})
     flagged = [finding.segment for finding in before.worst(before.rejected) if finding.segment != "all rows"]
     for pair in ({"a": before, "b": good}, {"a": good, "b": before}):
-        assert [name.short for name, _ in compare(pair, Vocabulary()).pairs] == flagged[:4]
+        assert [name.short for name, _ in curve_pairs(build_page(pair), Vocabulary())] == flagged[:4]
     without = replace(before, curves={at: curve for at, curve in before.curves.items() if at != 0})
-    shown = compare({"a": before, "b": without}, Vocabulary()).pairs
+    shown = curve_pairs(build_page({"a": before, "b": without}), Vocabulary())
     assert before.finding(0).segment not in [name.short for name, _ in shown]
     assert all(curve.plot is not None for _, curves in shown for curve in curves)
-    assert len(compare({"a": good, "b": good}, Vocabulary()).pairs) == 4  # no finding: the strongest evidence
+    assert len(curve_pairs(build_page([good, good]), Vocabulary())) == 4  # no finding: the strongest evidence
 
 
 def test_a_curve_that_was_not_kept_differs_from_a_curve_without_bins(before):
@@ -565,7 +565,7 @@ def test_a_curve_that_was_not_kept_differs_from_a_curve_without_bins(before):
 
 def test_segments_with_the_same_text_stay_separate_in_a_comparison():
     found = same_text()
-    table = compare({"before": found, "after": found}, Vocabulary()).table
+    table = build_page([found, found]).table
     texts = [row[0].text for row in table.rows]
     assert len(texts) == found.tested
     assert texts.count("a=x & b=u") == 2

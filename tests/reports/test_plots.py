@@ -10,7 +10,7 @@ import pytest
 
 from trueup.metrics.reliability import ReliabilityCurve
 from trueup.reports.plots import RATIO_SCALES, Axis, axis_labels, curve_axis, plot_curve
-from trueup.reports.profiles.profile import Vocabulary
+from trueup.reports.profiles import Vocabulary
 
 
 def curve(predicted, observed):
@@ -26,8 +26,8 @@ def plot(predicted, observed):
 
 def test_equal_scores_and_outcomes_lie_on_the_diagonal():
     result = plot([0.1, 0.3], [0.1, 0.3])
-    for x, y, *_ in result.bins:
-        across, up = x - result.frame.left, result.frame.top + result.frame.height - y
+    for x, y, *_ in result["bins"]:
+        across, up = x - result["frame"].left, result["frame"].top + result["frame"].height - y
         assert across == pytest.approx(up, abs=0.11)
 
 
@@ -67,7 +67,7 @@ def test_axis_of_all_zero_scores_spans_zero_to_one():
 
 
 def test_non_finite_bins_are_left_out():
-    assert len(plot([0.1, math.nan], [0.1, 0.2]).bins) == 1
+    assert len(plot([0.1, math.nan], [0.1, 0.2])["bins"]) == 1
     assert plot([math.nan], [0.2]) is None
 
 

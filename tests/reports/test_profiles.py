@@ -14,8 +14,7 @@ import trueup as tu
 from trueup.errors import ArgumentError, FileError
 from trueup.reports.model import count_cell
 from trueup.reports.page import render
-from trueup.reports.profiles.decision import best_strategy, compare_strategies, describe_stretches, net_benefit
-from trueup.reports.profiles.profile import (
+from trueup.reports.profiles import (
     DEFAULTS,
     KINDS,
     METRICS,
@@ -27,11 +26,15 @@ from trueup.reports.profiles.profile import (
     plural,
 )
 from trueup.reports.profiles.sections import (
+    best_strategy,
     build_sections,
     column_levels,
+    compare_strategies,
+    describe_stretches,
     interpret,
     jeffreys_interval,
     jeffreys_probability,
+    net_benefit,
     probability_text,
 )
 
@@ -54,7 +57,7 @@ def texts(section):
 
 
 def heads(section):
-    return [heading.text for heading in section.table.headings]
+    return [heading.text for heading in section.table.columns]
 
 
 # Bundled profiles
@@ -77,7 +80,7 @@ def test_every_profile_has_its_name_and_builds_its_sections(name, audited):
     assert made == build_sections(audited, profile)
     for section in made:
         assert section.table is not None
-        assert all(len(row) == len(section.table.headings) for row in section.table.rows)
+        assert all(len(row) == len(section.table.columns) for row in section.table.rows)
 
 
 def test_defaults_are_arguments_of_an_audit_and_kinds_are_built(audited):
@@ -359,8 +362,8 @@ def test_net_benefit_equals_hand_computed_values():
 
 def test_the_decision_curve_is_plotted_and_the_best_strategy_named(audited):
     section = build_sections(audited, "health")[1]
-    assert len(section.plot.model.split()) == len(section.plot.treat_all.split()) > 10
-    assert not re.search("nan|inf", section.plot.model + section.plot.treat_all)
+    assert len(section.plot["model"].split()) == len(section.plot["treat_all"].split()) > 10
+    assert not re.search("nan|inf", section.plot["model"] + section.plot["treat_all"])
     found = {row[0]: row for row in texts(section)}
     assert found["0.10"][5] == "model"
     assert found["0.50"][4] == "0"
@@ -444,7 +447,7 @@ def test_vocabulary_in_a_plot_is_escaped(audited):
     page = render(audited, profile=own)
     assert "<b>&" not in page
     assert "net benefit per 1,000 &lt;b&gt;&amp;" in page
-    assert build_sections(audited, "health")[1].plot.unit == "net benefit per 1,000 patients"
+    assert build_sections(audited, "health")[1].plot["unit"] == "net benefit per 1,000 patients"
 
 
 def test_levels_are_grouped_by_column(audited):
@@ -686,7 +689,7 @@ def test_the_worst_of_many_grades_are_listed_in_order():
 def test_a_decision_curve_without_events_has_a_readable_axis():
     data = lending() | {"outcome": np.zeros(4_000, int)}
     _, section = build_sections(tu.audit(data, outcome="outcome", prediction="prediction"), "health")
-    axis = section.plot.frame.y_axis
+    axis = section.plot["frame"].y_axis
     labels = [axis.label(tick) for tick in axis.ticks]
     assert "1.0" in labels
     assert not any("e" in label for label in labels)

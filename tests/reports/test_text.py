@@ -9,9 +9,9 @@ import pytest
 
 import trueup as tu
 from trueup.audits.audit import Source
-from trueup.reports.compare import compare
+from trueup.reports.compare import compared_sentences, compared_step
 from trueup.reports.page import render
-from trueup.reports.profiles.profile import Vocabulary
+from trueup.reports.profiles import Vocabulary
 from trueup.reports.text import count_text, detectable_shifts, next_step, next_step_after_fix, summarize
 
 
@@ -89,16 +89,10 @@ def test_two_calibrated_scores_need_no_correction(calibrated):
 
 def test_comparison_of_different_rows_is_announced(miscalibrated):
     other = audit_rows(make_rows(1, factor=1.5))
-    comparison = compare({"March": miscalibrated, "April": other}, Vocabulary())
-    assert comparison.summary.startswith("These audits are of different rows")
-    assert comparison.step.text.startswith("Next: fit a correction")
+    pair = {"March": miscalibrated, "April": other}
+    assert compared_sentences(pair, Vocabulary())[1].startswith("These audits are of different rows")
+    assert compared_step(pair).text.startswith("Next: fit a correction")
     assert "different rows" not in render([miscalibrated, miscalibrated])
-
-
-def test_next_step_describes_the_fit_by_verb_and_settings(miscalibrated):
-    step = next_step(miscalibrated)
-    assert step.verb == "fit"
-    assert step.settings == {"prediction": ["p"], "outcome": "y", "features": ["b", "c"]}
 
 
 def test_the_command_of_the_source_is_shown_as_it_is(miscalibrated):
@@ -155,8 +149,8 @@ def test_sentences_use_the_vocabulary(miscalibrated, calibrated):
 )
 def test_headline_of_a_comparison_fits_the_names(miscalibrated, names, headline):
     fixed = replace(miscalibrated, columns=miscalibrated.columns | {"p_adjusted": np.ones(len(miscalibrated))})
-    comparison = compare(dict(zip(names, (miscalibrated, fixed), strict=True)), Vocabulary())
-    assert comparison.headline == headline.format(miscalibrated.rejected)
+    pair = dict(zip(names, (miscalibrated, fixed), strict=True))
+    assert compared_sentences(pair, Vocabulary())[0] == headline.format(miscalibrated.rejected)
 
 
 def test_impossible_shifts_of_a_rate_are_not_called_detectable():

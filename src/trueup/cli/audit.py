@@ -19,7 +19,7 @@ from trueup.cli.tables import TextTable, show_page
 from trueup.data.frame import are_hard
 from trueup.errors import ArgumentError, TrainingRowsWarning
 from trueup.modelfile import load
-from trueup.reports.profiles.profile import load_profile
+from trueup.reports.profiles import load_profile
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trueup.audits.audit import Audit
     from trueup.calibrators.model import Model
     from trueup.cli.exports import Export
-    from trueup.reports.profiles.profile import Profile
+    from trueup.reports.profiles import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
 HARD_PREDICTIONS = "every prediction is 0 or 1: labels rather than probabilities"

@@ -14,8 +14,8 @@ from trueup.cli import console, io
 from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, FileError
 from trueup.reports.compare import fix_sections
-from trueup.reports.export import csv_lines, markdown, section_dict
-from trueup.reports.profiles.profile import load_profile
+from trueup.reports.page import csv_lines, markdown, report, section_dict
+from trueup.reports.profiles import load_profile
 from trueup.reports.profiles.sections import build_sections
 
 if TYPE_CHECKING:
@@ -105,8 +105,6 @@ def _kind(path: str) -> str:
 def write_export(export: Export, audits: ScoreAudits, profile: str) -> None:
     """Write one output with the vocabulary and tables of a profile."""
     if export.kind == "page":
-        from trueup.reports.page import report
-
         report(audits.by_name, export.path, title=audits.title, profile=profile, fix=audits.fix)
         return
     if export.kind == "markdown":

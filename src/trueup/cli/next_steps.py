@@ -92,7 +92,7 @@ def _after_comparison(audits: ScoreAudits, arguments: argparse.Namespace, page: 
         return ["next, on rows that the model was not fitted on:", f"  {predict_command(arguments.fix, 'other.parquet')}"]
     step = compared_step({audits.other_name: audits.other, audits.name: audits.audit})
     text = " ".join(part for part in (step.text, step.after) if part)
-    lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.verb == "fit" else []
+    lines = [f"  {shlex.join(['trueup', *fit_words(arguments, arguments.files)])}"] if step.code else []
     if audits.fix is not None and audits.audit.miscalibrated:
         settings = _as_given(arguments, ROLES) | {"prediction": audits.other.schema.prediction, "features": arguments.by}
         again = command("fit", "more.parquet", **settings, categorical=arguments.categorical, output="again.trueup")

@@ -136,13 +136,17 @@ class Rule(Result):
         intervals = zip(self.actions, ends[:-1], ends[1:], strict=True)
         return {"actions": [{**asdict(action), "from": low, "below": high} for action, low, high in intervals]}
 
-    def __repr__(self) -> str:
+    def describe(self) -> list[str]:
+        """Return for each action the scores that it is taken for, such as "act from 0.2"."""
         parts = []
         for action, low, high in zip(self.actions, self.edges[:-1], self.edges[1:], strict=True):
             ends = [] if low == -math.inf else [f"from {low:.4g}"]
             ends += [] if high == math.inf else [f"below {high:.4g}"]
             parts.append(f"{action.name} {' to '.join(ends) or 'always'}")
-        return f"<Rule {'; '.join(parts)}>"
+        return parts
+
+    def __repr__(self) -> str:
+        return f"<Rule {'; '.join(self.describe())}>"
 
 
 class Share(NamedTuple):
@@ -212,7 +216,7 @@ class BestRule(Result):
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{share.action} {share.rows:,.10g}" for share in self.shares)
-        return f"<BestRule {format_amount(self.estimate)}: {str(self.rule)[6:-1]} (rows: {rows})>"
+        return f"<BestRule {format_amount(self.estimate)}: {'; '.join(self.rule.describe())} (rows: {rows})>"
 
 
 def as_actions(costs: Any) -> tuple[Action, ...]:

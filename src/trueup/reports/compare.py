@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from trueup.reports.model import (
     SIGMA_MEANING,
     STATE_MEANING,
     Cell,
+    Column,
     CurveView,
     Name,
     Section,
@@ -23,36 +23,37 @@ from trueup.reports.model import (
     audit_metrics,
     audit_settings,
     brier_terms,
-    column,
     column_names,
     count_cell,
     finding_state,
     interval_cell,
+    make_filters,
     make_table,
     number_cell,
-    p_cell,
     ratio_cell,
     state_cell,
     text_cell,
     view_curve,
 )
 from trueup.reports.plots import curve_axis, ratio_scale
-from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
+from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from trueup._types import FloatArray
     from trueup.audits.audit import Audit, Finding
-    from trueup.kernels.tally import SortedRows
+    from trueup.reports.page import Page
 
-    Key = tuple[str, ...]  # of a segment, as `Keys.parts` returns it
+    Row = Sequence[Finding | None]  # the findings of a segment, one per audit
 
 DIFFERENT_ROWS = "These audits are of different rows: differences may come from the rows, not from the scores."
 MAX_PAIRS = 4
 MAX_TABLE_ROWS = 500
 MAX_PATCHES = 100
+
+
+# Sentences, metrics and settings
 
 
 def same_rows(before: Audit, after: Audit) -> bool:
@@ -72,104 +73,7 @@ def compared_step(
     return next_step_after_fix(name, before, after, vocabulary, training_rows=training_rows)
 
 
-# The page
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a page shows of several audits together.
-
-    ``findings`` has per table row the finding of each audit; ``settings`` has one entry if they are the same for all.
-    """
-
-    headline: str
-    summary: str
-    step: NextStep
-    overall: tuple[CurveView, ...]
-    pairs: tuple[tuple[Name, tuple[CurveView, ...]], ...]
-    metrics: tuple[tuple[str, tuple[str, ...], str], ...]
-    table: TableView
-    findings: tuple[Sequence[Finding | None], ...]
-    settings: Mapping[str, tuple[tuple[str, str], ...]]
-
-
-def compare(
-    audits: Mapping[str, Audit], vocabulary: Vocabulary, *, training_rows: bool = False, max_rows: int | None = None
-) -> Comparison:
-    """Put audits side by side, in the given order; sentences compare the first and the last."""
-    results = list(audits.values())
-    count = MAX_TABLE_ROWS if max_rows is None else max_rows
-    # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
-    ranks: dict[Key, tuple[int, int]] = {}
-    for index, result in enumerate(results):
-        for rank in range(min(count, result.tested)):
-            key = result.keys.parts(rank)
-            ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
-    ranks = dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
-    findings = {
-        key: [result.finding(result.ranks[key]) if key in result.ranks else None for result in results] for key in ranks
-    }
-    probabilities = all(result.schema.task != "regression" for result in results)
-    axis = curve_axis([result.overall.curve for result in results], probabilities=probabilities, ticks=7)
-    headline, summary = _sentences(audits, vocabulary)
-    settings = {name: audit_settings(result, vocabulary) for name, result in audits.items()}
-    pairs = []
-    for pair in _pairs_to_plot(results, findings.values()):
-        shared = curve_axis([f.curve for f in pair if f is not None], probabilities=probabilities)
-        curves = (
-            view_curve(audit, finding, vocabulary, shared, name=name)
-            for (name, audit), finding in zip(audits.items(), pair, strict=True)
-            if finding is not None
-        )
-        pairs.append((Name.of(_segment(pair)), tuple(curves)))
-    return Comparison(
-        headline=headline,
-        summary=summary,
-        step=compared_step(audits, vocabulary, training_rows=training_rows),
-        overall=tuple(
-            view_curve(result, result.overall, vocabulary, axis, large=True, name=name) for name, result in audits.items()
-        ),
-        settings={"": next(iter(settings.values()))} if len(set(settings.values())) == 1 else settings,
-        pairs=tuple(pairs),
-        metrics=_metrics(results, vocabulary),
-        table=_table(audits, findings, ranks, vocabulary),
-        findings=tuple(findings.values()),
-    )
-
-
-def _segment(findings: Sequence[Finding | None]) -> str:
-    return next(finding.segment for finding in findings if finding is not None)
-
-
-def _pairs_to_plot(
-    results: Sequence[Audit], candidates: Iterable[Sequence[Finding | None]]
-) -> list[Sequence[Finding | None]]:
-    """Choose the segments whose curves are shown: miscalibrated somewhere and with a curve in every audit, if any."""
-    overall = {result.overall.segment for result in results}
-    segments = [findings for findings in candidates if _segment(findings) not in overall]
-    plotted = [
-        findings for findings in segments if all(f is not None and f.curve is not None and len(f.curve) for f in findings)
-    ]
-    flagged = [
-        findings for findings in plotted
-        if any(finding_state(*pair) == "flagged" for pair in zip(results, findings, strict=True))
-    ]  # fmt: skip
-    return (flagged or plotted or segments)[:MAX_PAIRS]
-
-
-def _metrics(results: Sequence[Audit], vocabulary: Vocabulary) -> tuple[tuple[str, tuple[str, ...], str], ...]:
-    """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
-    tables = [
-        {item.name: item for item in (*audit_metrics(result, vocabulary), *brier_terms(result)[1:3])} for result in results
-    ]
-    meanings = {name: item.detail for table in tables for name, item in table.items()}
-    return tuple(
-        (name, tuple(table[name].value.lstrip("−+ ") if name in table else "-" for table in tables), meaning)
-        for name, meaning in meanings.items()
-    )
-
-
-def _sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
+def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str, str]:
     """Return the headline and the sentence below it."""
     (first, before), *_, (last, after) = audits.items()
     same = same_rows(before, after)
@@ -193,17 +97,81 @@ def _sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> tuple[str
     return headline, ", ".join([*(parts if was else []), f"{len(now - was):,} newly miscalibrated"]) + "."
 
 
-def _table(
-    audits: Mapping[str, Audit],
-    findings: Mapping[Key, Sequence[Finding | None]],
-    ranks: Mapping[Key, tuple[int, int]],
-    vocabulary: Vocabulary,
-) -> TableView:
-    """Lay out the segments with the change of their ratio, and with the test of every audit."""
-    names, results = list(audits), list(audits.values())
-    scale = ratio_scale(*results)
+def compared_metrics(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[tuple[str, list[str], str]]:
+    """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
+    tables = [
+        {item.name: item for item in (*audit_metrics(audit, vocabulary), *brier_terms(audit)[1:3])}
+        for audit in audits.values()
+    ]
+    meanings = {name: item.detail for table in tables for name, item in table.items()}
+    return [
+        (name, [table[name].value.lstrip("−+ ") if name in table else "-" for table in tables], meaning)
+        for name, meaning in meanings.items()
+    ]
 
-    def change(row: Sequence[Finding | None]) -> Cell:
+
+def compared_settings(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Return the settings of every audit, or those of all under an empty name if they are the same."""
+    settings = {name: audit_settings(audit, vocabulary) for name, audit in audits.items()}
+    return settings if len(set(settings.values())) > 1 else {"": next(iter(settings.values()))}
+
+
+# Curves
+
+
+def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[CurveView]:
+    """Place the reliability curves of all rows, on the same axis."""
+    probabilities = all(audit.schema.task != "regression" for audit in audits.values())
+    axis = curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
+    return [view_curve(audit, audit.overall, vocabulary, axis, large=True, name=name) for name, audit in audits.items()]
+
+
+def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Name, list[CurveView]]]:
+    """Place the curves of a few segments: miscalibrated somewhere and with a curve in every audit, if there are any."""
+    audits = list(page.audits.values())
+    probabilities = all(audit.schema.task != "regression" for audit in audits)
+    overall = {audit.overall.segment for audit in audits}
+    segments = [row for row in page.findings if _segment(row) not in overall]
+    plotted = [row for row in segments if all(f is not None and f.curve is not None and len(f.curve) for f in row)]
+    flagged = [row for row in plotted if "flagged" in map(finding_state, audits, row)]
+    pairs = []
+    for row in (flagged or plotted or segments)[:MAX_PAIRS]:
+        axis = curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
+        curves = [
+            view_curve(audit, finding, vocabulary, axis, name=name)
+            for (name, audit), finding in zip(page.audits.items(), row, strict=True)
+            if finding is not None
+        ]
+        pairs.append((Name.of(_segment(row)), curves))
+    return pairs
+
+
+def _segment(row: Row) -> str:
+    return next(finding.segment for finding in row if finding is not None)
+
+
+# The table of segments
+
+
+def compare_segments(
+    audits: Mapping[str, Audit], vocabulary: Vocabulary, max_rows: int | None = None
+) -> tuple[TableView, list[Row]]:
+    """Lay out the worst segments with the change of their ratio and the test of every audit; return their findings too."""
+    names, results = list(audits), list(audits.values())
+    count = MAX_TABLE_ROWS if max_rows is None else max_rows
+    # By key, since the text of a segment may be ambiguous if values contain "&": best rank, and which audit has it.
+    ranks: dict[tuple[str, ...], tuple[int, int]] = {}
+    for index, result in enumerate(results):
+        for rank in range(min(count, result.tested)):
+            key = result.keys.parts(rank)
+            ranks[key] = min(ranks.get(key, (rank, index)), (rank, index))
+    ranks = dict(sorted(ranks.items(), key=lambda item: item[1])[:count])
+    rows: list[Row] = [
+        [result.finding(result.ranks[key]) if key in result.ranks else None for result in results] for key in ranks
+    ]
+    scale, adjusted = ratio_scale(*results), f"p-value adjusted for the number of {vocabulary.segments}"
+
+    def change(row: Row) -> Cell:
         """Show how observed/expected changed, sorted by how much closer to 1 it came."""
         if row[0] is None or row[-1] is None:
             return Cell("", "moved")
@@ -212,51 +180,44 @@ def _table(
         sort = f"{before - after:.7g}" if math.isfinite(before - after) else ""
         return Cell(" → ".join(map(number, ratios)), "moved", sort)
 
-    def marks(row: Sequence[Finding | None]) -> Cell:
+    def marks(row: Row) -> Cell:
         if row[0] is None or row[-1] is None:
             return Cell("", "forest")
         return ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
 
+    def largest(row: Row) -> int:
+        return max(f.n for f in row if f is not None)
+
     def value(index: int, cell: Callable[[Finding], Cell]) -> Callable[[Any], Cell]:
         return lambda row: Cell("") if row[index] is None else cell(row[index])
 
-    def audit_columns(index: int) -> list[Any]:
-        ratio = column("obs/exp", value(index, lambda f: number_cell(f.ratio)), "observed/expected")
-        adjusted = f"p-value adjusted for the number of {vocabulary.segments}"
+    def test_columns(index: int) -> list[Column]:
+        ratio = Column("obs/exp", value(index, lambda f: number_cell(f.ratio)), "observed/expected")
         return [
-            column("state", lambda row: state_cell(results[index], row[index]), STATE_MEANING, "state"),
+            Column("state", lambda row: state_cell(results[index], row[index]), STATE_MEANING, "state"),
             *([ratio] if len(results) > 2 else []),
-            column("sigma", value(index, lambda f: number_cell(f.sigma)), SIGMA_MEANING),
-            column("adjusted p", value(index, lambda f: p_cell(f.p_adjusted)), adjusted),
+            Column("sigma", value(index, lambda f: number_cell(f.sigma)), SIGMA_MEANING),
+            Column("adjusted p", value(index, lambda f: number_cell(f.p_adjusted, digits=2)), adjusted),
         ]
 
-    per_audit = [audit_columns(index) for index in range(len(results))]
+    tests = [test_columns(index) for index in range(len(results))]
     both = "on a logarithmic axis: hollow before, filled after, with its interval"
     columns = [
-        column(vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(findings)), kind="name"),
-        column(vocabulary.rows, lambda row: count_cell(max(f.n for f in row if f is not None))),
-        column("obs/exp", change, f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
-        column(scale.text, marks, both, "forest"),
-        *(item for listed in per_audit for item in listed),
+        Column(vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(rows)), kind="name"),
+        Column(vocabulary.rows, lambda row: count_cell(largest(row))),
+        Column("obs/exp", change, f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
+        Column(scale.text, marks, both, "forest"),
+        *(column for listed in tests for column in listed),
     ]
     known = [column_names(result) for result in results]
-    used = {
-        key: [known[index][code] for code in results[index].keys.columns[rank] if code >= 0]
-        for key, (rank, index) in ranks.items()
-    }
-    indices = {name: index for index, name in enumerate(dict.fromkeys(name for listed in known for name in listed))}
-    shown = {name for listed in used.values() for name in listed}
-    return make_table(
-        columns,
-        findings.values(),
-        max(max(result.tested for result in results) - len(findings), 0),
-        groups=(("", 2), ("change", 2), *((name, len(per_audit[0])) for name in names)),
-        filters=tuple(
-            (" ".join(str(indices[name]) for name in used[key]), max(f.n for f in row if f is not None))
-            for key, row in findings.items()
-        ),
-        columns_to_filter=tuple((index, shorten(name, 60)) for name, index in indices.items() if name in shown),
-    )
+    all_names = list(dict.fromkeys(name for listed in known for name in listed))
+    used = [
+        [all_names.index(known[index][code]) for code in results[index].keys.columns[rank] if code >= 0]
+        for rank, index in ranks.values()
+    ]
+    more = max(max(result.tested for result in results) - len(rows), 0)
+    groups = (("", 2), ("change", 2), *((name, len(tests[0])) for name in names))
+    return make_table(columns, rows, more, groups=groups, **make_filters(used, map(largest, rows), all_names)), rows
 
 
 # The fix between two audits
@@ -266,8 +227,6 @@ def fix_sections(
     fix: Any, audits: Sequence[Audit] = (), vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> tuple[Section, ...]:
     """Describe what a fitted calibrator or a model corrected; ``training_rows`` if the audits are of its training rows."""
-    if fix is None:
-        return ()
     model = _model_of(fix)
     if model is None:
         raise ArgumentError(
@@ -295,15 +254,11 @@ def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
     before, after = (audit.sorted_rows for audit in (audits[0], audits[-1]))
     if before is None or after is None or len(before) != len(after):
         return False
-    weight = _original_order(after, after.w) if len(after.w) else None
-    return model.looks_like_training_data(_original_order(before, before.p), _original_order(after, after.p), weight)
-
-
-def _original_order(rows: SortedRows, values: FloatArray) -> FloatArray:
-    """Undo the sorting of rows by score."""
-    original = np.empty_like(values)
-    original[rows.order] = values
-    return original
+    columns = [(before.order, before.p), (after.order, after.p), *([(after.order, after.w)] if len(after.w) else [])]
+    in_order = [np.empty_like(values) for _, values in columns]
+    for values, (order, of_sorted) in zip(in_order, columns, strict=True):
+        values[order] = of_sorted  # undoes the sorting of rows by score
+    return model.looks_like_training_data(*in_order)
 
 
 def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, *, training_rows: bool) -> Section:
@@ -321,17 +276,17 @@ def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, 
     )
     unit = "weight" if model.schema.weight else rows
     columns = [
-        column(vocabulary.segment, lambda c: text_cell(c.segment), kind="name"),
-        column("scores", lambda c: interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
-        column(rows, lambda c: count_cell(c.rows)),
-        column(
+        Column(vocabulary.segment, lambda c: text_cell(c.segment), kind="name"),
+        Column("scores", lambda c: interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
+        Column(rows, lambda c: count_cell(c.rows)),
+        Column(
             f"share of {unit}",
             lambda c: number_cell(c.share, f"{100 * c.share:.1f}%"),
             f"of the {unit} the model was fitted on",
         ),
-        column("before", lambda c: number_cell(c.before), "mean score before the fix"),
-        column("after", lambda c: number_cell(c.after), "mean score after the fix"),
-        column(vocabulary.observed, lambda c: number_cell(c.observed), "mean outcome"),
+        Column("before", lambda c: number_cell(c.before), "mean score before the fix"),
+        Column("after", lambda c: number_cell(c.after), "mean score after the fix"),
+        Column(vocabulary.observed, lambda c: number_cell(c.observed), "mean outcome"),
     ]
     return Section(title, lead, make_table(columns, explanation.corrections))
 
@@ -349,12 +304,12 @@ def _other_score(model: Model, audits: Sequence[Audit]) -> str:
 def _patches(patches: PatchMap) -> Section:
     listed = patches.patch_list
     columns = [
-        column("patch", lambda item: text_cell(f"{item[0]}. {item[1].group}"), kind="name"),
-        column("scores", lambda item: Cell(str(item[1].score_range), "interval"), kind="interval"),
-        column("rows", lambda item: count_cell(item[1].rows)),
-        column("predicted", lambda item: number_cell(item[1].before)),
-        column("observed", lambda item: number_cell(item[1].observed)),
-        column(f"change of {listed.scale}", lambda item: number_cell(item[1].shift, f"{item[1].shift:+.4g}")),
+        Column("patch", lambda item: text_cell(f"{item[0]}. {item[1].group}"), kind="name"),
+        Column("scores", lambda item: Cell(str(item[1].score_range), "interval"), kind="interval"),
+        Column("rows", lambda item: count_cell(item[1].rows)),
+        Column("predicted", lambda item: number_cell(item[1].before)),
+        Column("observed", lambda item: number_cell(item[1].observed)),
+        Column(f"change of {listed.scale}", lambda item: number_cell(item[1].shift, f"{item[1].shift:+.4g}")),
     ]
     lead = "Each patch corrects the error left by the patches before it. Figures are those of the training rows."
     return Section("Patches, in order", lead, make_table(columns, enumerate(listed.patches[:MAX_PATCHES], start=1)))

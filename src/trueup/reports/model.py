@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup.audits.text import ADJUSTMENTS, describe_error, number, shorten
 from trueup.reports import plots
-from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
-from trueup.reports.text import (
-    audit_notes,
-    count_text,
-    interval_text,
-    nearest_integer,
-    percent,
-    summary_of,
-)
+from trueup.reports.profiles import DEFAULT_VOCABULARY, METRICS, Vocabulary
+from trueup.reports.text import audit_notes, count_text, interval_text, percent, summary_of, without_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from trueup.audits.audit import Audit, Finding
-
-    Column = tuple["Heading", Callable[[Any], "Cell"]]
 
 MAX_TABLE_ROWS = 1000
 MAX_CURVES = 4
@@ -56,22 +47,9 @@ STATE_MEANING = "miscalibrated: the adjusted p-value is at most alpha"
 RATIO_MEANING = "observed/expected and its interval on a logarithmic axis"
 DETECTABLE_MEANING = "the shift that would have been detected with 80% power"
 SIGMA_MEANING = "range of the cumulative differences, in standard deviations under calibration"
-METRICS = {
-    "brier": ("Brier score", "mean squared difference between score and outcome; lower is better"),
-    "log loss": ("log loss", "mean negative log-likelihood of the outcomes, in nats; lower is better"),
-    "normalized entropy": (
-        "normalised entropy",
-        "log loss divided by that of always predicting the mean; below 1 the scores are informative",
-    ),
-    "auc": (
-        "AUC",
-        "probability that a positive has a higher score than a negative; 0.5 is random. It does not measure calibration",
-    ),
-    "slope": ("slope", "1 if calibrated; below 1 the scores are too extreme, above 1 not extreme enough"),
-    "intercept": ("intercept", "0 if calibrated, given the slope; on the logit scale"),
-    "in the large": ("calibration in the large", "0 if calibrated; above 0 the scores are too low; on the logit scale"),
-    "rmse": ("root mean squared error", "typical difference between prediction and outcome, in their units"),
-}
+METRICS_OF_A_PAGE = (
+    "brier", "log loss", "normalized entropy", "auc", "slope", "intercept", "in the large", "rmse"
+)  # fmt: skip
 MULTICALIBRATION_ERROR = "multicalibration error"
 
 
@@ -94,17 +72,14 @@ class Name:
 
 @dataclass(frozen=True)
 class Figure:
-    """A key figure or a metric: name, value, and a remark or its meaning."""
+    """A key figure or a metric: name, value, and a remark or its meaning.
+
+    A term of the Brier decomposition has a bar from ``start``, in percent of the longest.
+    """
 
     name: str
     value: str
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class BrierTerm(Figure):
-    """A term of the Brier decomposition, with a bar from ``start``, in percent of the longest."""
-
     start: float = 0.0
     width: float = 0.0
     kind: str = "plain"
@@ -117,7 +92,7 @@ class CurveView:
     name: Name
     caption: str
     state: str
-    plot: plots.ReliabilityPlot | None
+    plot: dict[str, Any] | None
     audit: str = ""
 
 
@@ -135,10 +110,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A column heading and its explanation."""
+class Column:
+    """A column of a table: its heading, the function that makes the cell of an item, and an explanation."""
 
     text: str
+    cell: Callable[[Any], Cell] = field(compare=False)
     meaning: str = ""
     kind: str = "number"
 
@@ -151,7 +127,7 @@ class TableView:
     of rows of data; ``columns_to_filter`` are the data columns, as index and name.
     """
 
-    headings: tuple[Heading, ...]
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     more: int = 0
     groups: tuple[tuple[str, int], ...] = ()
@@ -172,22 +148,16 @@ class Section:
 # Cells
 
 
-def number_cell(value: float, text: str = "") -> Cell:
+def number_cell(value: float, text: str = "", digits: int = 3) -> Cell:
     """Show a number; NaN sorts last."""
     infinity = "Infinity" if value > 0 else "-Infinity"  # as JavaScript spells it
     sort = "" if math.isnan(value) else infinity if math.isinf(value) else f"{value:.7g}"
-    return Cell(text or number(value), "number", sort, value=value)
+    return Cell(text or number(value, digits), "number", sort, value=value)
 
 
 def count_cell(value: float) -> Cell:
     """Show a count or a sum of weights; as data, a sum that equals an integer up to rounding is that integer."""
-    nearest = nearest_integer(value) if math.isfinite(value) else None
-    return number_cell(value if nearest is None else nearest, count_text(value))
-
-
-def p_cell(value: float) -> Cell:
-    """Show a p-value."""
-    return number_cell(value, number(value, 2))
+    return number_cell(without_rounding(value), count_text(value))
 
 
 def interval_cell(low: float, high: float) -> Cell:
@@ -228,15 +198,18 @@ def ratio_cell(audit: Audit, finding: Finding, scale: plots.RatioScale, before: 
 # Tables
 
 
-def column(text: str, cell: Callable[[Any], Cell], meaning: str = "", kind: str = "number") -> Column:
-    """Return a column of a table: its heading, and the function that makes the cell of an item."""
-    return Heading(text, meaning, kind), cell
-
-
 def make_table(columns: Sequence[Column], items: Iterable[Any], more: int = 0, **parts: Any) -> TableView:
     """Build a table with one row per item."""
-    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
-    return TableView(tuple(heading for heading, _ in columns), rows, more, **parts)
+    return TableView(tuple(columns), tuple(tuple(c.cell(item) for c in columns) for item in items), more, **parts)
+
+
+def make_filters(used: Sequence[Sequence[int]], rows: Iterable[int], names: Sequence[str]) -> dict[str, Any]:
+    """Return the parts of a table by which it is filtered: per row the data columns used and the number of rows."""
+    choices = sorted({index for indices in used for index in indices})
+    return {
+        "filters": tuple((" ".join(map(str, indices)), n) for indices, n in zip(used, rows, strict=True)),
+        "columns_to_filter": tuple((index, shorten(names[index], 60)) for index in choices),
+    }
 
 
 def ratio_columns(
@@ -249,11 +222,11 @@ def ratio_columns(
         return interval_cell(finding_of(item).ratio_low, finding_of(item).ratio_high)
 
     return [
-        column("obs/exp", lambda item: number_cell(finding_of(item).ratio), "observed/expected"),
-        column(
+        Column("obs/exp", lambda item: number_cell(finding_of(item).ratio), "observed/expected"),
+        Column(
             f"{percent(1 - audit.settings.alpha)} interval", interval, f"of observed/expected, {unadjusted}", "interval"
         ),
-        column(scale.text, lambda item: ratio_cell(audit, finding_of(item), scale), RATIO_MEANING, "forest"),
+        Column(scale.text, lambda item: ratio_cell(audit, finding_of(item), scale), RATIO_MEANING, "forest"),
     ]
 
 
@@ -263,8 +236,8 @@ def significance_columns(
     """Return the columns of the test: the state of a segment, and its adjusted p-value."""
     meaning = f"p-value adjusted for the number of {vocabulary.segments}"
     return [
-        column("state", lambda item: state_cell(audit, finding_of(item)), STATE_MEANING, "state"),
-        column("adjusted p", lambda item: p_cell(finding_of(item).p_adjusted), meaning),
+        Column("state", lambda item: state_cell(audit, finding_of(item)), STATE_MEANING, "state"),
+        Column("adjusted p", lambda item: number_cell(finding_of(item).p_adjusted, digits=2), meaning),
     ]
 
 
@@ -340,20 +313,20 @@ def audit_metrics(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     summary = summary_of(audit)
     scores = {} if summary is None else summary.scores
     metrics = []
-    for key, (name, meaning) in METRICS.items():
+    for key in METRICS_OF_A_PAGE:
         value, half = scores.get(key, math.nan), 1.96 * scores.get(f"{key}_se", math.nan)
         text = number(value, 4)
         if half > 0 and math.isfinite(half):
             decimals = min(max(1 - math.floor(math.log10(half)), 0), 12)
             text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
-        metrics += [Figure(name, text, meaning)] if math.isfinite(value) else []
+        metrics += [Figure(METRICS[key][0], text, METRICS[key][1])] if math.isfinite(value) else []
     if math.isfinite(audit.mce_absolute):
         meaning = f"largest sigma of all {vocabulary.segments}, in the units of the score; lower is better"
         metrics.append(Figure(MULTICALIBRATION_ERROR, number(audit.mce_absolute, 4), meaning))
     return tuple(metrics)
 
 
-def brier_terms(audit: Audit) -> tuple[BrierTerm, ...]:
+def brier_terms(audit: Audit) -> tuple[Figure, ...]:
     """Decompose the Brier score: uncertainty - discrimination + miscalibration (CORP; Dimitriadis et al. 2021)."""
     summary = summary_of(audit)
     names = ("uncertainty", "discrimination", "miscalibration", "brier")
@@ -361,24 +334,16 @@ def brier_terms(audit: Audit) -> tuple[BrierTerm, ...]:
     if not all(map(math.isfinite, values)):
         return ()
     uncertainty, discrimination, miscalibration, brier = values
-    remainder = uncertainty - discrimination
-    longest = max(uncertainty, brier) or 1.0
+    scale = 100 / (max(uncertainty, brier) or 1.0)
+    remainder = scale * max(uncertainty - discrimination, 0.0)
     terms = (
         ("uncertainty", uncertainty, "", "the score of always predicting the mean", 0.0, "plain"),
         ("discrimination", discrimination, "− ", "gain from ranking rows by risk", remainder, "gain"),
         ("miscalibration", miscalibration, "+ ", "loss that recalibration can remove", remainder, "loss"),
         ("Brier score", brier, "= ", "total", 0.0, "total"),
     )
-    scale = 100 / longest
     return tuple(
-        BrierTerm(
-            name,
-            sign + number(value, 4),
-            meaning,
-            round(scale * max(start, 0.0), 2),
-            round(scale * max(value, 0.0), 2),
-            kind,
-        )
+        Figure(name, sign + number(value, 4), meaning, round(start, 2), round(scale * max(value, 0.0), 2), kind)
         for name, value, sign, meaning, start, kind in terms
     )
 
@@ -439,25 +404,23 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
     """Lay out the worst segments."""
     findings = audit.worst(min(MAX_TABLE_ROWS if max_rows is None else max_rows, audit.tested))
     state, p_adjusted = significance_columns(audit, vocabulary)
-    weight = column("weight", lambda f: number_cell(f.weight), "sum of the weights")
+    weight = Column("weight", lambda f: number_cell(f.weight), "sum of the weights")
     columns = [
-        column(vocabulary.segment, lambda f: text_cell(f.segment, rows=len(findings)), kind="name"),
+        Column(vocabulary.segment, lambda f: text_cell(f.segment, rows=len(findings)), kind="name"),
         state,
-        column(vocabulary.rows, lambda f: count_cell(f.n)),
+        Column(vocabulary.rows, lambda f: count_cell(f.n)),
         *([weight] if audit.schema.weight is not None else []),
-        column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
-        column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
+        Column(vocabulary.observed, lambda f: number_cell(f.observed), "mean outcome"),
+        Column(vocabulary.expected, lambda f: number_cell(f.expected), "mean prediction"),
         *ratio_columns(audit, vocabulary),
-        column("sigma", lambda f: number_cell(f.sigma), SIGMA_MEANING),
+        Column("sigma", lambda f: number_cell(f.sigma), SIGMA_MEANING),
         p_adjusted,
-        column("bias", lambda f: number_cell(f.bias, signed(f.bias)), "observed - expected"),
-        column("detectable", lambda f: number_cell(f.mde, number(f.mde, 2)), DETECTABLE_MEANING),
+        Column("bias", lambda f: number_cell(f.bias, signed(f.bias)), "observed - expected"),
+        Column("detectable", lambda f: number_cell(f.mde, digits=2), DETECTABLE_MEANING),
     ]
     used = [[int(index) for index in audit.keys.columns[rank] if index >= 0] for rank in range(len(findings))]
-    filters = tuple((" ".join(map(str, indices)), f.n) for indices, f in zip(used, findings, strict=True))
-    names = column_names(audit)
-    choices = tuple((index, shorten(names[index], 60)) for index in sorted({i for indices in used for i in indices}))
-    return make_table(columns, findings, audit.tested - len(findings), filters=filters, columns_to_filter=choices)
+    filters = make_filters(used, (f.n for f in findings), column_names(audit))
+    return make_table(columns, findings, audit.tested - len(findings), **filters)
 
 
 def map_columns(

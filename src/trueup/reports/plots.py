@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trueup.audits.audit import Audit, Finding
     from trueup.audits.summary import AuditSummary
     from trueup.metrics.reliability import ReliabilityCurve
-    from trueup.reports.profiles.profile import Vocabulary
+    from trueup.reports.profiles import Vocabulary
 
 LARGE_SIDE, SMALL_SIDE = 440, 196  # of a reliability curve, in SVG units
 HISTOGRAM_HEIGHT, HISTOGRAM_GAP = 76, 10
@@ -118,35 +118,14 @@ class Frame:
         return " ".join(f"{a:.1f},{b:.1f}" for a, b in places if math.isfinite(a) and math.isfinite(b))
 
 
-@dataclass(frozen=True)
-class ReliabilityPlot:
-    """A reliability curve: per bin x, y, ends of the interval and tooltip.
-
-    ``band`` is the polygon of the consistency band; ``bars`` is the histogram of the scores below the curve, in ``unit``,
-    as x, y, width, height and tooltip; ``outside`` states what share of the scores lies outside the axis.
-    """
-
-    frame: Frame
-    line: str
-    bins: tuple[tuple[float, float, float, float, str], ...]
-    large: bool = False
-    band: str = ""
-    bars: tuple[tuple[float, float, float, float, str], ...] = ()
-    outside: str = ""
-    unit: str = "rows"
-
-    @property
-    def baseline(self) -> float:
-        """The foot of the histogram, or of the frame without one."""
-        return self.frame.top + self.frame.height + (HISTOGRAM_GAP + HISTOGRAM_HEIGHT if self.bars else 0)
-
-
 def plot_curve(
     finding: Finding, axis: Axis, vocabulary: Vocabulary, summary: AuditSummary | None = None, *, large: bool = False
-) -> ReliabilityPlot | None:
+) -> dict[str, Any] | None:
     """Place the reliability curve of a segment; with the summary of an audit, its band and histogram too.
 
-    Bins with non-finite means are left out; without any other there is no plot.
+    ``bins`` has per bin x, y, ends of the interval and tooltip; bins with non-finite means are left out, and without any
+    other there is no plot. ``band`` is the polygon of the consistency band. ``bars`` is the histogram of the scores below
+    the curve, in ``unit``, as x, y, width, height and tooltip; ``outside`` states what share of them the axis leaves out.
     """
     curve = finding.curve
     if curve is None:
@@ -164,17 +143,18 @@ def plot_curve(
             bins.append((frame.x(predicted), frame.y(observed), frame.y(low), frame.y(high), text))
     if not bins:
         return None
-    line = frame.points(curve.predicted, curve.observed)
+    line, baseline = frame.points(curve.predicted, curve.observed), frame.top + side
+    plot = {"frame": frame, "line": line, "bins": bins, "large": large, "baseline": baseline, "band": "", "bars": ()}
     if summary is None:
-        return ReliabilityPlot(frame, line, tuple(bins), large)
-    band = ""
+        return plot
     if len(summary.low) == len(curve):
         limits = np.where(np.isfinite(summary.low) & np.isfinite(summary.high), [summary.low, summary.high], math.nan)
-        band = frame.points([curve.predicted, curve.predicted[::-1]], [limits[1], limits[0][::-1]])
+        plot["band"] = frame.points([curve.predicted, curve.predicted[::-1]], [limits[1], limits[0][::-1]])
     histogram, unit = summary.histogram, vocabulary.rows if finding.weight == finding.n else "weights"
     shown = (histogram.edges[1:] > axis.low) & (histogram.edges[:-1] < axis.high)
-    largest = float(histogram.weight[shown].max(initial=0.0))
-    baseline = frame.top + side + HISTOGRAM_GAP + HISTOGRAM_HEIGHT
+    if not (histogram.weight[shown] > 0).any():
+        return plot
+    largest, baseline = float(histogram.weight[shown].max()), baseline + HISTOGRAM_GAP + HISTOGRAM_HEIGHT
     bars = []
     for index in np.flatnonzero(shown & (histogram.weight > 0)).tolist():
         edges, weight = histogram.edges[index : index + 2], float(histogram.weight[index])
@@ -183,26 +163,16 @@ def plot_curve(
         count = f"weight {count_text(weight)}" if unit == "weights" else f"{count_text(weight)} {unit}"
         text = f"scores {interval_text(*edges)}: {count}"
         bars.append((start, round(baseline - height, 1), round(max(end - start - 1, 1.0), 1), round(height, 1), text))
-    share = float(histogram.weight[~shown].sum() / histogram.weight.sum()) if bars else 0.0
+    share = float(histogram.weight[~shown].sum() / histogram.weight.sum())
     outside = f"{number(100 * share, 2)}% of the {unit} have scores outside this axis." if share > 0 else ""
-    return ReliabilityPlot(frame, line, tuple(bins), large, band, tuple(bars), outside, unit)
+    return plot | {"bars": bars, "baseline": baseline, "outside": outside, "unit": unit}
 
 
-@dataclass(frozen=True)
-class PathPlot:
-    """Cumulative differences; ``low`` and ``high`` are the coordinates of the lowest and the highest point."""
+def plot_path(audit: Audit, vocabulary: Vocabulary) -> dict[str, Any] | None:
+    """Place the cumulative sum of outcome minus prediction in order of score, with a band of two standard errors.
 
-    frame: Frame
-    line: str
-    band: str
-    low: tuple[float, float]
-    high: tuple[float, float]
-    caption: str
-    x_label: str
-
-
-def plot_path(audit: Audit, vocabulary: Vocabulary) -> PathPlot | None:
-    """Place the cumulative sum of outcome minus prediction in order of score, with a band of two standard errors."""
+    ``low`` and ``high`` are the coordinates of the lowest and the highest point.
+    """
     summary, overall = summary_of(audit), audit.overall
     if summary is None:
         return None
@@ -219,15 +189,15 @@ def plot_path(audit: Audit, vocabulary: Vocabulary) -> PathPlot | None:
         p = "p < 1e-16" if overall.p_value < 1e-16 else f"p = {number(overall.p_value, 2)}"
         caption += f", {number(overall.sigma)} sigma, {p} (adjusted {number(overall.p_adjusted, 2)})"
     unit = vocabulary.rows if audit.schema.weight is None else "weight"
-    return PathPlot(
-        frame,
-        frame.points(share, value),
-        frame.points([share, share[::-1]], [limit, -limit[::-1]]),
-        lowest,
-        highest,
-        caption,
-        f"share of the {unit}, from the lowest score to the highest",
-    )
+    return {
+        "frame": frame,
+        "line": frame.points(share, value),
+        "band": frame.points([share, share[::-1]], [limit, -limit[::-1]]),
+        "low": lowest,
+        "high": highest,
+        "caption": caption,
+        "x_label": f"share of the {unit}, from the lowest score to the highest",
+    }
 
 
 @dataclass(frozen=True)
@@ -250,14 +220,13 @@ RATIO_SCALES = tuple(
 
 def ratio_scale(*audits: Audit) -> RatioScale:
     """Choose the narrowest scale that shows 90% of the ratios and, if any scale does, all miscalibrated segments."""
-    distances: list[float] = []
-    flagged: list[float] = []
+    known = []
     for audit in audits:
-        for rank, ratio in enumerate(audit.columns["ratio"][: audit.tested].tolist()):
-            if math.isfinite(ratio) and ratio > 0:
-                distances.append(abs(math.log(ratio)))
-                flagged += distances[-1:] if rank < audit.rejected else []
-    if not distances:
+        ratio = audit.columns["ratio"][: audit.tested]
+        valid = np.isfinite(ratio) & (ratio > 0)
+        known.append((np.abs(np.log(ratio[valid])), np.flatnonzero(valid) < audit.rejected))
+    distances, flagged = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    if not len(distances):
         return RATIO_SCALES[-1]
-    reach = max([float(np.quantile(distances, 0.9)), *flagged])
+    reach = max(float(np.quantile(distances, 0.9)), float(distances[flagged].max(initial=0.0)))
     return next((scale for scale in RATIO_SCALES if math.log(scale.limit) >= reach), RATIO_SCALES[-1])

@@ -7,17 +7,17 @@ import json
 import math
 import platform
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 import trueup
 from trueup.audits.text import ADJUSTMENTS, describe_error, is_possible_shift, min_tested_rows, notes, number, shorten
-from trueup.reports.profiles.profile import DEFAULT_VOCABULARY, Vocabulary
+from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from trueup.audits.audit import Audit
     from trueup.audits.summary import AuditSummary
@@ -36,18 +36,16 @@ TIME_WORD = re.compile(r"(before|after|now|then)\b", re.IGNORECASE)  # at the st
 # Numbers
 
 
+def without_rounding(value: float) -> float:
+    """Return the integer that a sum equals up to floating-point rounding, or else the sum."""
+    nearest = round(value) if math.isfinite(value) else math.nan
+    return nearest if abs(value - nearest) < max(1e-6, 1e-9 * abs(value)) else value
+
+
 def count_text(value: float) -> str:
     """Format a count or a sum of weights: integers, up to rounding, without decimals, other values with one."""
-    if not math.isfinite(value):
-        return number(value)
-    nearest = nearest_integer(value)
-    return f"{value:,.1f}" if nearest is None else f"{nearest:,}"
-
-
-def nearest_integer(value: float) -> int | None:
-    """Return the integer that a sum equals up to floating-point rounding, or None."""
-    nearest = round(value)
-    return nearest if abs(value - nearest) < max(1e-6, 1e-9 * abs(value)) else None
+    value = without_rounding(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if math.isfinite(value) else number(value)
 
 
 def interval_text(low: float, high: float) -> str:
@@ -156,24 +154,12 @@ def _shift(audit: Audit, value: float) -> str:
 # What to do next
 
 
-@dataclass(frozen=True)
-class NextStep:
-    """A recommendation: a sentence, the call that carries it out, and what to do afterwards.
-
-    ``verb`` and ``settings`` describe the call; whoever shows the step writes it in their own syntax. ``command`` is the
-    call as it was already written by the program that read the rows, such as the command line.
-    """
+class NextStep(NamedTuple):
+    """A recommendation: a sentence, the code or command that carries it out, if any, and what to do afterwards."""
 
     text: str
-    verb: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
     after: str = ""
-    command: str = ""
-
-    @property
-    def code(self) -> str:
-        """The call as code: the command if there is one, else Python; empty for a step without a call."""
-        return self.command or (_fit_code(self.settings) if self.verb == "fit" else "")
 
 
 def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> NextStep:
@@ -185,10 +171,8 @@ def next_step(audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY) -> Next
         )
     if audit.miscalibrated:
         command = "" if audit.source is None else shorten(audit.source.fit, 2000)
-        return NextStep(
-            f"Next: fit a correction on these {vocabulary.rows},", "fit", _fit_settings(audit),
-            f"then audit the corrected scores on {vocabulary.rows} that were not used for the fit.", command,
-        )  # fmt: skip
+        after = f"then audit the corrected scores on {vocabulary.rows} that were not used for the fit."
+        return NextStep(f"Next: fit a correction on these {vocabulary.rows},", command or fit_code(audit), after)
     overall = audit.overall
     scale = abs(overall.expected)
     if math.isfinite(overall.mde) and scale > 0 and overall.mde > LARGE_UNDETECTED_ERROR * scale:
@@ -234,33 +218,24 @@ def next_step_after_fix(
 # Code
 
 
-def _fit_settings(audit: Audit) -> dict[str, Any]:
-    """Return the arguments of a fit with the roles of an audit; long lists of features are left out."""
-    schema = audit.schema
-    features = [feature.name for feature in schema.features]
-    settings: dict[str, Any] = {"prediction": list(schema.prediction[:MAX_PREDICTIONS_IN_CODE]), "outcome": schema.outcome}
-    settings |= {"features": features} if 0 < len(features) <= MAX_FEATURES_IN_CODE else {}
-    settings |= {"weight": schema.weight} if schema.weight else {}
-    return settings | ({"task": "regression"} if schema.task == "regression" else {})
-
-
-def _fit_code(settings: Mapping[str, Any]) -> str:
-    """Write the Python line that fits MCGrad with these settings."""
+def fit_code(audit: Audit) -> str:
+    """Write the Python line that fits MCGrad with the roles of an audit; long lists of features are left out."""
 
     def quote(name: str) -> str:
         return json.dumps(shorten(name, 200), ensure_ascii=False)
 
-    def quote_all(names: Iterable[str]) -> str:
-        return f"[{', '.join(map(quote, names))}]"
-
-    prediction = settings["prediction"]
-    arguments = [quote(prediction[0]) if len(prediction) == 1 else quote_all(prediction)]
-    arguments += [quote_all(settings["features"])] if "features" in settings else []
-    arguments += ['task="regression"'] if "task" in settings else []
-    # Without a list, every other column is a feature: roles passed by name are excluded.
-    role = "rows[{}]" if "features" in settings else "{}"
-    fit = ["rows", role.format(quote(settings["outcome"])) if settings["outcome"] else "outcome"]
-    fit += [f"sample_weight={role.format(quote(settings['weight']))}"] if "weight" in settings else []
+    schema = audit.schema
+    prediction, features = (
+        [quote(name) for name in names[:MAX_PREDICTIONS_IN_CODE]]
+        for names in (schema.prediction, [feature.name for feature in schema.features])
+    )
+    listed = 0 < len(schema.features) <= MAX_FEATURES_IN_CODE
+    arguments = [prediction[0] if len(prediction) == 1 else f"[{', '.join(prediction)}]"]
+    arguments += [f"[{', '.join(features)}]"] if listed else []
+    arguments += ['task="regression"'] if schema.task == "regression" else []
+    role = "rows[{}]" if listed else "{}"  # without a list, every other column is a feature, except roles passed by name
+    fit = ["rows", role.format(quote(schema.outcome)) if schema.outcome else "outcome"]
+    fit += [f"sample_weight={role.format(quote(schema.weight))}"] if schema.weight else []
     return f"trueup.MCGrad({', '.join(arguments)}).fit({', '.join(fit)})"
 
 

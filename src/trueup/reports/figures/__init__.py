@@ -4,11 +4,22 @@ Without ``ax`` a function creates a figure of its own, ``ax.figure``, without py
 keeps a reference to it.
 """
 
-from trueup.reports.figures.abstention import draw_reward, draw_risk_coverage
-from trueup.reports.figures.audit import draw_cumulative, draw_reliability, draw_segments
-from trueup.reports.figures.decisions import draw_cost_curve, draw_decision_curve
-from trueup.reports.figures.local import draw_landscape, draw_lce_cdf, draw_mlce
-from trueup.reports.figures.rates import draw_pr, draw_roc
+from trueup.reports.figures.calibration import (
+    draw_cumulative,
+    draw_landscape,
+    draw_lce_cdf,
+    draw_mlce,
+    draw_reliability,
+    draw_segments,
+)
+from trueup.reports.figures.decisions import (
+    draw_cost_curve,
+    draw_decision_curve,
+    draw_pr,
+    draw_reward,
+    draw_risk_coverage,
+    draw_roc,
+)
 
 __all__ = [
     "draw_cost_curve",

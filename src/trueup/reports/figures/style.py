@@ -96,8 +96,11 @@ def line_styles(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def style_axes(ax: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Set title and labels, and reduce the frame to two axes and faint horizontal lines."""
+def style_axes(ax: Axes, title: str, x_label: str, y_label: str, *, legend: bool = False) -> Axes:
+    """Set title and labels, and reduce the frame to two axes and faint horizontal lines.
+
+    A legend is beside the axes, or inside if the layout of the figure would not make room for it.
+    """
     ax.set_title(title, loc="left", fontsize=11, color=INK)
     ax.set_xlabel(x_label, color=INK)
     ax.set_ylabel(y_label, color=INK)
@@ -106,10 +109,8 @@ def style_axes(ax: Axes, title: str, x_label: str, y_label: str) -> None:
     ax.tick_params(color=SPINE, labelcolor=INK)
     ax.grid(axis="y", color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)
-
-
-def place_legend(ax: Axes) -> None:
-    """Put the legend beside the axes, or inside if the layout of the figure would not make room for it."""
+    if not legend:
+        return ax
     handles, labels = ax.get_legend_handles_labels()
     wrapped = [
         "\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, MAX_LEGEND_WIDTH)) for label in labels
@@ -119,6 +120,7 @@ def place_legend(ax: Axes) -> None:
     outside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
     place = outside if has_room else {"loc": "best", "fontsize": "small"}
     ax.legend(handles, wrapped, frameon=False, labelcolor=INK, handlelength=2.6, **place)
+    return ax
 
 
 def band_alpha(count: int, alpha: float) -> float:
@@ -129,8 +131,3 @@ def band_alpha(count: int, alpha: float) -> float:
 def point_marker(points: Any) -> dict[str, Any]:
     """Return a marker for a line of a single point, which would be invisible without one."""
     return {"marker": "o", "markersize": 5} if len(points) == 1 else {}
-
-
-def format_amount(value: float) -> str:
-    """Format an amount: 12,345 or 0.1234."""
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

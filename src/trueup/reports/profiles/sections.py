@@ -1,4 +1,4 @@
-"""Sections that a profile asks for: grades, fields, values, metrics, calibration slope and decision curve."""
+"""Sections that a profile asks for: grades, fields, values, metrics, calibration slope and decision curve (net benefit)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from scipy.special import betainc, betaincinv, expit
 
 from trueup.audits.text import number, shorten
+from trueup.decisions.decision_curve import odds
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import normal_quantile
-from trueup.reports import model
 from trueup.reports.model import (
     Cell,
+    Column,
     Section,
-    column,
     count_cell,
     interval_cell,
     make_table,
@@ -25,26 +25,23 @@ from trueup.reports.model import (
     significance_columns,
     text_cell,
 )
-from trueup.reports.profiles.decision import decision_section
-from trueup.reports.profiles.profile import METRICS, Profile, load_profile, plural
-from trueup.reports.text import nearest_integer, percent, summary_of
+from trueup.reports.plots import Frame, choose_axis
+from trueup.reports.profiles import METRICS, Profile, load_profile, plural
+from trueup.reports.text import percent, summary_of, without_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trueup._types import BoolArray, FloatArray
     from trueup.audits.audit import Audit
-    from trueup.reports.profiles.profile import SectionPlan, Vocabulary
+    from trueup.reports.profiles import SectionPlan, Vocabulary
 
 MAX_VALUES = 200
 MAX_GRADES = 200
 MAX_SHOWN_PROBABILITY, MIN_SHOWN_PROBABILITY = 0.9999, 1e-16
-BRIER_TERMS = {
-    "miscalibration": ("miscalibration", "part of the Brier score that recalibration can remove"),
-    "discrimination": ("discrimination", "part of the Brier score gained by ranking rows by risk"),
-    "uncertainty": ("uncertainty", "Brier score of always predicting the mean"),
-}
 BINARY_ONLY = {"grades", "slope", "decision"}
 NEEDS_ROWS = {"metrics", "slope", "decision"}
+ROWS_ARE_MISSING = "This section is computed from the rows, which this copy of the audit does not have."
 UNADJUSTED = "The interval and p consider the mean of one row of the table only, and are not adjusted"
 JEFFREYS_ENDS = "It starts at 0 without events and ends at 1 if all rows are events (Brown, Cai & DasGupta 2001)"
 ROBUST_ERRORS = "Standard errors and intervals are robust (sandwich estimator; Huber 1967, White 1982)."
@@ -57,15 +54,18 @@ NO_REGRESSION = (
     "The regression has no finite solution for these rows: they have one outcome, one score, or a score that separates the "
     "outcomes."
 )
+DEFAULT_THRESHOLDS = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+MIN_TREATED_SHARE = 0.005  # the curve ends where fewer rows would be treated
+MIN_CURVE_END = 0.1
+MAX_DEPTH = 0.25  # how far below 0 the curve is drawn, as a share of its maximum
+SIGNIFICANT = 1.96  # standard errors that a difference must exceed
+MAX_STRETCHES = 3  # of thresholds, in a sentence
+NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
 
 
 def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section, ...]:
     """Build the sections of a profile."""
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
-    return tuple(_build(audit, profile.vocabulary, plan) for plan in profile.sections)
-
-
-def _build(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     builders: dict[str, Callable[[Audit, Vocabulary, SectionPlan], Section]] = {
         "grades": grades_section,
         "fields": fields_section,
@@ -74,14 +74,19 @@ def _build(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
         "slope": slope_section,
         "decision": decision_section,
     }
-    if plan.kind not in builders:
-        raise ArgumentError(f"there is no section of kind {plan.kind!r}", hint=f"kinds are {', '.join(builders)}")
-    if plan.kind in BINARY_ONLY and audit.schema.task != "binary":
-        task = "continuous" if audit.schema.task == "regression" else "multiclass"
-        return Section(plan.title, f"This section needs binary outcomes; these are {task}.")
-    if plan.kind in NEEDS_ROWS and summary_of(audit) is None:
-        return Section(plan.title, "This section is computed from the rows, which this copy of the audit does not have.")
-    return builders[plan.kind](audit, vocabulary, plan)
+    sections = []
+    for plan in profile.sections:
+        if plan.kind not in builders:
+            raise ArgumentError(f"there is no section of kind {plan.kind!r}", hint=f"kinds are {', '.join(builders)}")
+        if plan.kind in BINARY_ONLY and audit.schema.task != "binary":
+            task = "continuous" if audit.schema.task == "regression" else "multiclass"
+            section = Section(plan.title, f"This section needs binary outcomes; these are {task}.")
+        elif plan.kind in NEEDS_ROWS and summary_of(audit) is None:
+            section = Section(plan.title, ROWS_ARE_MISSING)
+        else:
+            section = builders[plan.kind](audit, profile.vocabulary, plan)
+        sections.append(section)
+    return tuple(sections)
 
 
 # Levels of single columns
@@ -138,10 +143,10 @@ def fields_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         return text_cell(level_name(audit, item[0], item[1][0]), "interval", len(levels))
 
     columns = [
-        column("field", lambda item: text_cell(audit.schema.features[item[0]].name, rows=len(levels)), kind="name"),
-        column("values", lambda item: count_cell(len(item[1])), f"values with enough {vocabulary.rows} for a test"),
-        column("miscalibrated", flagged, "values whose adjusted p-value is at most alpha"),
-        column("worst value", worst, "by adjusted p-value, then by sigma", "interval"),
+        Column("field", lambda item: text_cell(audit.schema.features[item[0]].name, rows=len(levels)), kind="name"),
+        Column("values", lambda item: count_cell(len(item[1])), f"values with enough {vocabulary.rows} for a test"),
+        Column("miscalibrated", flagged, "values whose adjusted p-value is at most alpha"),
+        Column("worst value", worst, "by adjusted p-value, then by sigma", "interval"),
         *ratio_columns(audit, vocabulary, itemgetter(2)),
         *significance_columns(audit, vocabulary, itemgetter(2)),
     ]
@@ -164,20 +169,20 @@ def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
     shown = [(rank, index, audit.finding(rank)) for rank, index in listed[:max_rows]]
     if audit.schema.task == "regression":
         sums = [
-            column(vocabulary.observed, lambda item: number_cell(item[2].observed), "mean outcome"),
-            column(vocabulary.expected, lambda item: number_cell(item[2].expected), "mean score"),
+            Column(vocabulary.observed, lambda item: number_cell(item[2].observed), "mean outcome"),
+            Column(vocabulary.expected, lambda item: number_cell(item[2].expected), "mean score"),
         ]
     else:
         events = f"weight of the {vocabulary.rows} with the {vocabulary.outcome}"
         predicted = f"{vocabulary.outcomes} predicted"
         sums = [
-            column(vocabulary.outcomes, lambda item: count_cell(item[2].observed * item[2].weight), events),
-            column(predicted, lambda item: count_cell(item[2].expected * item[2].weight), "sum of the scores"),
+            Column(vocabulary.outcomes, lambda item: count_cell(item[2].observed * item[2].weight), events),
+            Column(predicted, lambda item: count_cell(item[2].expected * item[2].weight), "sum of the scores"),
         ]
     columns = [
-        column("value", lambda item: text_cell(level_name(audit, item[1], item[0]), rows=len(shown)), kind="name"),
-        column("field", lambda item: text_cell(names[item[1]], "interval", len(shown)), kind="interval"),
-        column(vocabulary.rows, lambda item: count_cell(item[2].n)),
+        Column("value", lambda item: text_cell(level_name(audit, item[1], item[0]), rows=len(shown)), kind="name"),
+        Column("field", lambda item: text_cell(names[item[1]], "interval", len(shown)), kind="interval"),
+        Column(vocabulary.rows, lambda item: count_cell(item[2].n)),
         *sums,
         *ratio_columns(audit, vocabulary, itemgetter(2)),
         *significance_columns(audit, vocabulary, itemgetter(2)),
@@ -228,8 +233,7 @@ class Grade(NamedTuple):
     def of(cls, name: str, rows: int, observed: float, expected: float, finding: Any = None) -> Grade:
         """Compute the number of events; sums of scores may leave a trace of an event where there is none."""
         events = min(max(observed, 0.0), 1.0) * rows
-        nearest = nearest_integer(events)
-        return cls(name, rows, events if nearest is None else nearest, observed, expected, finding)
+        return cls(name, rows, without_rounding(events), observed, expected, finding)
 
 
 def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
@@ -274,19 +278,19 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         return number_cell(value, probability_text(value))
 
     columns = [
-        column(first, lambda g: text_cell(g.name, rows=len(grades)), kind="name"),
-        column(vocabulary.rows, lambda g: count_cell(g.rows)),
-        column(vocabulary.outcomes, lambda g: count_cell(g.events), count),
-        column(vocabulary.expected, lambda g: number_cell(g.expected), "mean score"),
-        column(vocabulary.observed, lambda g: number_cell(g.observed), "mean outcome"),
-        column(
+        Column(first, lambda g: text_cell(g.name, rows=len(grades)), kind="name"),
+        Column(vocabulary.rows, lambda g: count_cell(g.rows)),
+        Column(vocabulary.outcomes, lambda g: count_cell(g.events), count),
+        Column(vocabulary.expected, lambda g: number_cell(g.expected), "mean score"),
+        Column(vocabulary.observed, lambda g: number_cell(g.observed), "mean outcome"),
+        Column(
             f"{percent(level)} interval",
             lambda g: interval_cell(*jeffreys_interval(g.events, g.rows, level)),
             f"Jeffreys interval of the {vocabulary.observed}. {JEFFREYS_ENDS}",
             "interval",
         ),
-        column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
-        column("p", chance, probability),
+        Column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
+        Column("p", chance, probability),
         *(significance_columns(audit, vocabulary, attrgetter("finding")) if index is not None else []),
     ]
     grades.append(Grade.of("all rows", overall.n, overall.observed, overall.expected, overall))
@@ -316,12 +320,11 @@ def _sort_grades(audit: Audit, column: int, ranks: Sequence[int], vocabulary: Vo
 def metrics_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
     """List metrics of all rows, without those that are undefined for these outcomes."""
     scores = audit.summary.scores
-    means = {"observed": (vocabulary.observed, "mean outcome"), "expected": (vocabulary.expected, "mean score")}
-    texts = {**model.METRICS, **BRIER_TERMS, **means}
+    terms = {"observed": vocabulary.observed, "expected": vocabulary.expected}
     columns = [
-        column("metric", lambda name: Cell(texts[name][0], "name"), kind="name"),
-        column("value", lambda name: number_cell(scores[name], number(scores[name], 4))),
-        column("meaning", lambda name: Cell(texts[name][1], "interval"), kind="interval"),
+        Column("metric", lambda name: Cell(terms.get(name, METRICS[name][0]), "name"), kind="name"),
+        Column("value", lambda name: number_cell(scores[name], digits=4)),
+        Column("meaning", lambda name: Cell(METRICS[name][1], "interval"), kind="interval"),
     ]
     shown = [name for name in plan.parameters.get("show", METRICS) if math.isfinite(scores.get(name, math.nan))]
     return Section(plan.title, plan.lead, make_table(columns, shown))
@@ -349,12 +352,12 @@ def slope_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Se
     lead = f"{plan.lead} {ROBUST_ERRORS if math.isfinite(scores.get('slope', math.nan)) else NO_REGRESSION}"
     robust = "robust (sandwich): valid with weights, and if the logistic model is misspecified"
     columns = [
-        column("measure", lambda item: Cell(item[0], "name"), kind="name"),
-        column("value", lambda item: number_cell(item[1])),
-        column("standard error", lambda item: number_cell(item[2], number(item[2], 2)), robust),
-        column(f"{percent(level)} interval", lambda item: interval_cell(item[3], item[4]), kind="interval"),
-        column("if calibrated", lambda item: count_cell(item[5])),
-        column("interpretation", lambda item: Cell(item[6], "interval"), kind="interval"),
+        Column("measure", lambda item: Cell(item[0], "name"), kind="name"),
+        Column("value", lambda item: number_cell(item[1])),
+        Column("standard error", lambda item: number_cell(item[2], digits=2), robust),
+        Column(f"{percent(level)} interval", lambda item: interval_cell(item[3], item[4]), kind="interval"),
+        Column("if calibrated", lambda item: count_cell(item[5])),
+        Column("interpretation", lambda item: Cell(item[6], "interval"), kind="interval"),
     ]
     return Section(plan.title, lead.strip(), make_table(columns, items) if items else None)
 
@@ -380,3 +383,179 @@ def interpret(name: str, value: float, high: float, side: int, scores: str = "ri
         return f"the interval contains 1: no evidence that {scores} are too extreme or too moderate"
     comparison = "above 1: {} are too moderate" if side > 0 else "below 1: {} are too extreme"
     return f"{comparison.format(scores)} on the logit scale; the reliability curve shows where"
+
+
+# The decision curve
+
+
+class NetBenefit(NamedTuple):
+    """Net benefit per row at each threshold: of the model and of treating all; that of treating none is 0.
+
+    ``treated`` and ``events`` count the rows at or above the threshold and the events among them.
+    """
+
+    threshold: FloatArray
+    share: FloatArray
+    model: FloatArray
+    treat_all: FloatArray
+    treated: FloatArray
+    events: FloatArray
+
+
+def net_benefit(audit: Audit) -> NetBenefit:
+    """Compute net benefit at thresholds 0, 0.01, ..., 0.99: tp - fp t / (1 - t), per row (Vickers & Elkin 2006)."""
+    called = audit.summary.called
+    assert called is not None  # the section is built for binary outcomes only
+    t, treated, events = called.threshold[:-1], called.rows[:-1], called.positives[:-1]
+    total, rate = treated[0], events[0] / treated[0]
+    share, hits = treated / total, events / total
+    return NetBenefit(t, share, hits - (share - hits) * odds(t), rate - (1 - rate) * odds(t), treated, events)
+
+
+def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
+    """Plot the decision curve and tabulate it at some thresholds."""
+    benefit, weighted = net_benefit(audit), audit.schema.weight is not None
+    enough = benefit.threshold[benefit.share >= MIN_TREATED_SHARE]
+    end = plan.parameters.get("max_threshold") or max(float(enough[-1]) if len(enough) else 0.0, MIN_CURVE_END)
+    thresholds = plan.parameters.get("thresholds", DEFAULT_THRESHOLDS)
+    indices = sorted({int(np.argmin(np.abs(benefit.threshold - t))) for t in thresholds})
+    unit = f"net benefit per 1,000 {vocabulary.rows}"
+
+    def per_1000(values: FloatArray) -> Callable[[int], Cell]:
+        return lambda index: number_cell(1000 * float(values[index]), _per_1000(float(values[index])))
+
+    def threshold(index: int) -> Cell:
+        text = f"{benefit.threshold[index]:.2f}"
+        return Cell(text, "name", text, value=float(text))
+
+    def winner(index: int) -> Cell:
+        differences = {other: compare_strategies(benefit, index)["model", other] for other in ("treat all", "treat none")}
+        tooltip = "; ".join(
+            f"model - {other}: {_per_1000(gain.value)} ± {_per_1000(SIGNIFICANT * gain.error)}"
+            for other, gain in differences.items()
+        )
+        return Cell("", "interval") if weighted else Cell(best_strategy(benefit, index), "interval", title=tooltip)
+
+    share = f"share of the {vocabulary.rows} at or above the threshold"
+    meaning = "the strategy significantly better than both others, at this threshold alone"
+    columns = [
+        Column("threshold", threshold, kind="name"),
+        Column("treated", lambda index: number_cell(float(benefit.share[index]), f"{benefit.share[index]:.1%}"), share),
+        Column("model", per_1000(benefit.model), unit),
+        Column("treat all", per_1000(benefit.treat_all), unit),
+        Column("treat none", lambda _: number_cell(0, "0"), unit),
+        Column("best", winner, meaning, "interval"),
+    ]
+    best = (
+        f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
+        "difference."
+    )
+    lead = (
+        f"{plan.lead} Figures in the table are net true positives per 1,000 {vocabulary.rows}. "
+        f"{_describe_losses(benefit, end)} {NO_BEST if weighted else best}"
+    )
+    return Section(plan.title, lead.strip(), make_table(columns, indices), _plot(benefit, end, unit))
+
+
+# Which strategy is best
+
+
+class BenefitDifference(NamedTuple):
+    """The difference in net benefit per row between two strategies, and its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the first strategy is significantly better."""
+        return self.value > SIGNIFICANT * self.error
+
+
+def treatment_gain(rows: float, events: float, total: float, cost: float) -> BenefitDifference:
+    """Compute what treating some rows gains over not treating them: the mean of y - (1 - y) cost over them, 0 elsewhere.
+
+    Both strategies treat the other rows alike, so the difference is paired and its standard error is that of a mean; for
+    outcomes between 0 and 1 it is an upper bound.
+    """
+    mean = (events - (rows - events) * cost) / total
+    mean_square = (events + (rows - events) * cost**2) / total
+    return BenefitDifference(mean, math.sqrt(max(mean_square - mean**2, 0.0) / total))
+
+
+def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str], BenefitDifference]:
+    """Compare the model, treating all and treating none at a threshold, in pairs."""
+    total, total_events = float(benefit.treated[0]), float(benefit.events[0])
+    rows, events, cost = (
+        float(benefit.treated[index]), float(benefit.events[index]), float(odds(benefit.threshold[index]))
+    )  # fmt: skip
+    pairs = {
+        ("model", "treat none"): treatment_gain(rows, events, total, cost),
+        ("treat all", "model"): treatment_gain(total - rows, total_events - events, total, cost),
+        ("treat all", "treat none"): treatment_gain(total, total_events, total, cost),
+    }
+    return pairs | {(b, a): BenefitDifference(-gain.value, gain.error) for (a, b), gain in pairs.items()}
+
+
+def best_strategy(benefit: NetBenefit, index: int) -> str:
+    """Name the strategy that is significantly better than the others; a model that treats all or none is that strategy."""
+    differences = compare_strategies(benefit, index)
+    degenerate = benefit.treated[index] in (0.0, benefit.treated[0])
+    strategies = ["treat none", "treat all", *([] if degenerate else ["model"])]
+    for strategy in strategies:
+        if all(differences[strategy, other].significant for other in strategies if other != strategy):
+            return strategy
+    return "no clear winner"
+
+
+def _per_1000(value: float) -> str:
+    """Format a net benefit per row as net true positives per 1,000 rows."""
+    value *= 1000
+    return f"{round(value, 1) + 0.0:,.1f}" if abs(value) < 1e6 else number(value)  # + 0.0 removes the sign of -0.0
+
+
+# Where the model is worse than treating all or none
+
+
+def _describe_losses(benefit: NetBenefit, end: float) -> str:
+    shown = (benefit.threshold > 0) & (benefit.threshold <= end + 1e-12)
+    t, model = benefit.threshold[shown], benefit.model[shown]
+    parts = [
+        f"below {name} {stretches}"
+        for name, other in (("treating none", 0.0 * model), ("treating all", benefit.treat_all[shown]))
+        if (stretches := describe_stretches(t, model < other - 1e-12))
+    ]
+    shown_range = f"In the range shown, {t[0]:.2f} to {t[-1]:.2f}," if len(t) else "In the range shown"
+    if not parts:
+        return f"{shown_range} the model lies nowhere below treating none or all."
+    return f"{shown_range} the model lies {', and '.join(parts)} (significant or not)."
+
+
+def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
+    """Describe where a condition holds along increasing thresholds."""
+    changes = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]]))).tolist()
+    stretches = []
+    for first, stop in zip(changes[::2], changes[1::2], strict=True):
+        to_end = stop == len(t)
+        if first == 0 and to_end:
+            stretches.append("throughout")
+        elif to_end:
+            stretches.append(f"from {t[first]:.2f} on")
+        elif first == stop - 1:
+            stretches.append(f"at {t[first]:.2f}")
+        else:
+            stretches.append(f"up to {t[stop - 1]:.2f}" if first == 0 else f"from {t[first]:.2f} to {t[stop - 1]:.2f}")
+    more = len(stretches) - MAX_STRETCHES
+    stretches = [*stretches[:MAX_STRETCHES], *([f"in {more:,} more places"] if more > 0 else [])]
+    return " and ".join([part for part in (", ".join(stretches[:-1]), *stretches[-1:]) if part])
+
+
+def _plot(benefit: NetBenefit, end: float, unit: str) -> dict[str, Any]:
+    """Place the curves of the model and of treating all, which may leave the frame at the bottom."""
+    shown = benefit.threshold <= end + 1e-12
+    t, model, treat_all = benefit.threshold[shown], 1000 * benefit.model[shown], 1000 * benefit.treat_all[shown]
+    highest = max(float(model.max()), float(treat_all.max()))
+    highest = highest if highest > 0 else 1.0  # without events there is nothing to gain
+    x_axis, y_axis = choose_axis(0.0, max(end, 0.01), 6), choose_axis(-MAX_DEPTH * highest, 1.06 * highest, 8)
+    frame = Frame(x_axis, y_axis, 62, 30, 486, 230)
+    return {"frame": frame, "model": frame.points(t, model), "treat_all": frame.points(t, treat_all), "unit": unit}
