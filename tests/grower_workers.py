@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
+from trueup.calibrators.mcgrad.estimator import CascadeGrower, RoundLimits
 from trueup.calibrators.stopping import Split, choose_rounds, hold_out_last, scale_weights, task_loss
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.kernels.threads import Workers

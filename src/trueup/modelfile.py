@@ -186,7 +186,7 @@ def _read_explanation(entry: Any) -> Explanation:
         numbers = (item.low, item.high, item.rows, item.share, item.before, item.after, item.observed)
         require(isinstance(item.segment, str) and are_finite(*numbers), "a correction is invalid")
         require(is_integer(item.rows), "a correction is invalid")
-    totals = (explanation.rows, explanation.moved, explanation.accounted)
+    totals = (explanation.rows, explanation.mean_change, explanation.explained_share)
     require(are_finite(*totals) and is_integer(explanation.rows), "the explanation is invalid")
     return explanation
 

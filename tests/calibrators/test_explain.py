@@ -11,7 +11,8 @@ import pytest
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows, take
-from trueup.calibrators.explain import DATES, NUMBERS, RESCALING, SCORES, find_corrections, interval_text
+from trueup.calibrators.explain import DATES, NUMBERS, SCORES, find_corrections, interval_text
+from trueup.calibrators.mcgrad.cascade import RESCALING
 from trueup.data.frame import read
 from trueup.data.simulate import Shift, population
 from trueup.errors import ArgumentError
@@ -51,8 +52,8 @@ def test_corrections_are_weighted_and_sorted():
     found, after = fix.explain(), fix.predict(data)
     sizes = [one.share * abs(one.after - one.before) for one in found.corrections]
     assert sizes == sorted(sizes, reverse=True)
-    assert found.moved == pytest.approx(np.average(np.abs(after - data["prediction"]), weights=weight), rel=1e-12)
-    assert 0.3 < found.accounted <= 1
+    assert found.mean_change == pytest.approx(np.average(np.abs(after - data["prediction"]), weights=weight), rel=1e-12)
+    assert 0.3 < found.explained_share <= 1
     named = next(one for one in found.corrections if one.segment == "c0=c0_0")
     inside = (data["c0"] == "c0_0") & (data["prediction"] >= named.low) & (data["prediction"] <= named.high)
     w = weight[inside]

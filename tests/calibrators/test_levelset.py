@@ -15,8 +15,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 import trueup as tu
 from checks import FEATURES, Case, laws_of, rows
-from trueup.calibrators.lsboost.levelsets import ScoreScale
-from trueup.calibrators.lsboost.rounds import LevelModel, LevelRound, LevelSearch, RoundRules
+from trueup.calibrators.lsboost.estimator import LevelModel, LevelSearch, RoundRules
+from trueup.calibrators.lsboost.levelsets import LevelRound, ScoreScale
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import Split, task_loss
 from trueup.data.frame import read
@@ -580,4 +580,4 @@ def test_rounding_to_a_grid_is_explained_without_rounds():
     data = rows(n=600)
     fix = tu.LSBoost("p", FEATURES, alpha=0.5).fit(data, data["y"])
     assert fix.history_.chosen == 0
-    assert fix.explain().moved == pytest.approx(np.mean(np.abs(discretize(data["p"], 4) - data["p"])))
+    assert fix.explain().mean_change == pytest.approx(np.mean(np.abs(discretize(data["p"], 4) - data["p"])))

@@ -16,7 +16,7 @@ from checks import CLASSES, FEATURES, rows
 from partitioned import Listed
 from trueup import storage
 from trueup.calibrators import stopping
-from trueup.calibrators.mcgrad import checkpoint, partitioned
+from trueup.calibrators.mcgrad import cascade, partitioned
 from trueup.calibrators.mcgrad.partitioned import fit_partitioned, summarise_partitions
 from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.cluster.files import ScanPartitions, open_scan_partitions
@@ -100,7 +100,7 @@ def test_files_give_the_model_of_rows_in_memory(tmp_path, small_partitions, same
     assert found.history_.reason == expected.history_.reason
     assert found.model_.schema == expected.model_.schema
     assert found.explain().rows == N
-    assert found.explain().moved == pytest.approx(expected.explain().moved)
+    assert found.explain().mean_change == pytest.approx(expected.explain().mean_change)
     assert found.held_out_ is None
 
 
@@ -321,11 +321,11 @@ def test_a_checkpoint_with_another_number_of_folds_is_rejected(tmp_path, monkeyp
         lose_worker(patched, after=1)
         with pytest.raises(LostWorkerError):
             made.fit(files, "y")
-    blobs = storage.read(path, kind=checkpoint.KIND)
-    manifest = json.loads(blobs[checkpoint.MANIFEST])
+    blobs = storage.read(path, kind=cascade.CHECKPOINT)
+    manifest = json.loads(blobs[cascade.CHECKPOINT_MANIFEST])
     manifest["rounds"][0]["forests"] *= 2
-    blobs = {name: 2 * blob for name, blob in blobs.items()} | {checkpoint.MANIFEST: json.dumps(manifest).encode()}
-    storage.write(path, blobs, kind=checkpoint.KIND)
+    blobs = {name: 2 * blob for name, blob in blobs.items()} | {cascade.CHECKPOINT_MANIFEST: json.dumps(manifest).encode()}
+    storage.write(path, blobs, kind=cascade.CHECKPOINT)
     with pytest.raises(FileError, match="it has another number of folds"):
         made.fit(files, "y")
 

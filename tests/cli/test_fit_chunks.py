@@ -151,13 +151,13 @@ def test_a_full_disk_is_an_error_and_leaves_all_files_unchanged(workdir):
 INTERRUPTED = """
 import os, sys
 from trueup.cli import main
-from trueup.calibrators.mcgrad import grower
+from trueup.calibrators.mcgrad import estimator
 
-class TreeGrower(grower.TreeGrower):
+class TreeGrower(estimator.TreeGrower):
     def grow(self, trees):
         os.write(1, b"tree\\n")  # at once, whichever thread it is
         return super().grow(trees)
-grower.TreeGrower = TreeGrower
+estimator.TreeGrower = TreeGrower
 words = ["fit", "many.parquet", "--outcome", "y", "--prediction", "p", "-o", "o.trueup", "--memory", "1GB", "--spill", "spill"]
 sys.exit(main(words))
 """

@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup._validate import check_integer, check_number
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    History,
-    choose_rounds,
-    collect_held_out,
-    evaluation_rows,
-    paired_gain,
-    scale_weights,
-    task_loss,
-)
+from trueup.calibrators.mcgrad.estimator import MAX_INTEGER, CascadeGrower, RoundLimits, check_growth
+from trueup.calibrators.stopping import CrossValidation, History, choose_rounds, paired_gain
 from trueup.data.columns import frame_like
 from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
@@ -38,7 +30,6 @@ if TYPE_CHECKING:
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the search starts with the second and third and continues towards the better one
 FIXED_RATE = 0.1
 MAX_TREES, FIXED_TREES = 2000, 100
-MAX_INTEGER = 2**31 - 1
 CHECK_DEPTH = 4  # of the deeper trees of the saturation check
 # A lower rate needs more trees: it must be better than the next higher one by this many standard errors of the difference,
 # and by this share of the total gain.
@@ -302,7 +293,7 @@ class DepthTwo(Calibrator):
         )  # fmt: skip
         limits = RoundLimits(self.trees or (FIXED_TREES if fixed else MAX_TREES), self.patience)
         grower = CascadeGrower(
-            rows, task_loss("regression"), splits, growth, limits, scale_weights(rows.weight, len(table)),
+            rows, stopping.task_loss("regression"), splits, growth, limits, stopping.scale_weights(rows.weight, len(table)),
             Workers(self.threads), progress, rescale=False,
         )  # fmt: skip
         evaluated = grower.evaluated_rows
@@ -323,7 +314,7 @@ class DepthTwo(Calibrator):
         by_rate = sorted(search, key=lambda fit: -fit.rate)
         trials = tuple(RateTrial(fit.rate, fit.grower.rounds[0].trees, fit.loss) for fit in by_rate)
         self.sweep_, self.saturation_ = Sweep(trials, best.rate), saturation
-        return FitResult(cascade, history, held_out=None if fixed else collect_held_out(rows, evaluated, scores))
+        return FitResult(cascade, history, held_out=None if fixed else stopping.collect_held_out(rows, evaluated, scores))
 
     def _search_rates(self, grower: CascadeGrower) -> list[_RateFit]:
         """Fit trees for two learning rates in the middle, then for others towards the better one; the best is first."""
@@ -361,7 +352,7 @@ class DepthTwo(Calibrator):
             if task == "binary" and np.average(change, weights=fit.weight) > 0:
                 chosen = 0
                 reason = f"{trees} lowered the held-out squared error but increased the log loss; scores are left unchanged"
-        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), "squared error", [count])
+        return History.of(evaluations, chosen, reason, stopping.evaluation_rows(self.stopping), "squared error", [count])
 
     def _measure_saturation(self, search: list[_RateFit], grower: CascadeGrower, *, kept: bool) -> Saturation:
         """Run the same procedure and one with deeper trees on top of the result, with the same splits.
@@ -386,18 +377,11 @@ class DepthTwo(Calibrator):
             raise ArgumentError(
                 "DepthTwo corrects one prediction column, not several classes", hint="use tu.MCGrad, which supports them"
             )
-        check_integer("trees", self.trees, 1, MAX_INTEGER, optional=True)
-        check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
         check_integer("patience", self.patience, 1, MAX_INTEGER)
-        check_integer("bins", self.bins, 2, 4096)
-        check_integer("random_state", self.random_state, 0, MAX_INTEGER)
-        check_number("learning_rate", self.learning_rate, 0, 1, above=True, optional=True)
-        check_number("feature_fraction", self.feature_fraction, 0, 1, above=True)
         check_number("min_rows", self.min_rows, 0)
-        check_number("l2", self.l2, 0)
+        check_growth(self)
         if not isinstance(self.saturation, bool):
             raise ArgumentError(f"saturation must be True or False; got {self.saturation!r}", parameter="saturation")
-        self._check_stopping()
 
 
 class _RateFit:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.groups import combine_codes, split_number
 from trueup.calibrators.stopping import apply_link
 from trueup.data.bins import segment_column
 from trueup.data.columns import format_number, frame_like
-from trueup.kernels.levels import NO_LEARNER, advance
-from trueup.kernels.sorting import digitize, order_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trueup._types import FloatArray, Int32Array, IntArray
-    from trueup.calibrators.lsboost.levelsets import LevelSets
-    from trueup.calibrators.mcgrad.cascade import Cascade
+    from trueup._types import FloatArray, IntArray
     from trueup.data.table import Feature, Schema, Table
     from trueup.kernels.trees import Forest
 
@@ -36,13 +32,9 @@ MIN_ROWS = 30
 MIN_SHARE = 0.01  # of all squared changes, that a correction must explain
 COMPLEXITY_FACTOR = 0.8  # the gain of a segment counts for this much less per condition
 
-RESCALING = "rescaling (theta)"
-NO_CONDITION = "every row"
-OWN_LEVEL = "level of the score"
 ROUNDING = "rounding to the grid"
 CLIPPED = "clipping to {:g} and {:g}"
 MAX_CLASSES = 3  # classes that one line names
-MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
 ZERO_THRESHOLD = 1e-30  # LightGBM separates 0 by a threshold of 1e-35
 
 
@@ -69,8 +61,8 @@ class Explanation:
 
     corrections: tuple[Correction, ...]
     rows: int  # the training rows; or a random sample of 100,000 of them, if they need not fit in memory
-    moved: float  # mean absolute change of a score
-    accounted: float  # share of the squared changes that the listed segments explain
+    mean_change: float  # mean absolute change of a score
+    explained_share: float  # of the squared changes, by the listed segments
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per correction, in the library of ``like``; a dict of arrays without it."""
@@ -80,18 +72,22 @@ class Explanation:
         return frame_like({"segment": segments, **columns}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {**asdict(self), "corrections": [asdict(correction) for correction in self.corrections]}
+        """Return plain data, with the names of model files."""
+        corrections = [asdict(correction) for correction in self.corrections]
+        totals = {"moved": self.mean_change, "accounted": self.explained_share}
+        return {"corrections": corrections, "rows": self.rows, **totals}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """Restore an explanation from plain data."""
-        return cls(**{**data, "corrections": tuple(Correction(**item) for item in data["corrections"])})
+        names = {"moved": "mean_change", "accounted": "explained_share"}
+        fields = {names.get(name, name): value for name, value in data.items()}
+        return cls(**{**fields, "corrections": tuple(Correction(**item) for item in data["corrections"])})
 
     def __repr__(self) -> str:
         if not self.corrections:
             return "Explanation: nothing was corrected"
-        lines = [f"Explanation: scores changed by {self.moved:.3g} on average over {self.rows:,} rows"]
+        lines = [f"Explanation: scores changed by {self.mean_change:.3g} on average over {self.rows:,} rows"]
         width = min(max(len(correction.segment) for correction in self.corrections), MAX_SEGMENT_WIDTH)
         lines.append(f"  {'segment':<{width}}  {'score':^15}  {'rows':>9}  before   after    observed")
         for c in self.corrections:
@@ -186,11 +182,10 @@ def find_corrections(
     table: Table, tested: list[tuple[int, ...]], before: FloatArray, after: FloatArray, seed: int = 0
 ) -> Explanation:
     """Find the segments, of all scores or of a fifth of them, that explain most of the squared change, one by one."""
-    assert table.outcome is not None
-    targets = [("", before, after, table.outcome)]
+    targets = [("", before, after, table.y)]
     if before.ndim > 1:
         targets = [
-            (f"class={name}", before[:, c], after[:, c], (table.outcome == c).astype(float))
+            (f"class={name}", before[:, c], after[:, c], (table.y == c).astype(float))
             for c, name in enumerate(table.schema.classes)
         ]
     pursuit = _MatchingPursuit(table, [(), *tested[:MAX_SETS]], seed)
@@ -222,19 +217,16 @@ class _MatchingPursuit:
         self.numbered = [np.unique(self._codes(features)[self.rows], return_inverse=True) for features in sets]
 
     def _codes(self, features: tuple[int, ...]) -> IntArray:
+        if not features:
+            return np.zeros(self.size, np.int64)
         columns = [self.columns[feature] for feature in features]
-        return combine_codes((own.codes for own in columns), (len(own.labels) for own in columns), self.size)
+        return np.ravel_multi_index([own.codes for own in columns], [len(own.labels) for own in columns])
 
     def run(self, label: str, p: FloatArray, q: FloatArray, y: FloatArray) -> tuple[list[tuple[Correction, float]], float]:
         """Return the corrections, the squared change that each explains, and the total of squared changes."""
         # Fifths of the scores, each closed on the right: the number of quantiles below each score.
-        p, bands = np.ascontiguousarray(p), np.empty(len(p), np.int32)
-        position = np.arange(1, BANDS) / BANDS * (len(p) - 1)
-        below = np.floor(position).astype(np.int64)
-        ranks = np.unique(np.concatenate([below, np.minimum(below + 1, len(p) - 1)]))
-        edges = np.unique(np.interp(position, ranks, order_statistics(p, ranks)))
-        digitize(p, np.nextafter(edges, np.inf), bands)
-        own_band = (bands[self.rows].astype(np.int64), np.full(len(self.rows), BANDS))  # one band; all scores
+        bands = np.searchsorted(np.unique(np.quantile(p, np.arange(1, BANDS) / BANDS)), p)
+        own_band = (bands[self.rows], np.full(len(self.rows), BANDS))  # one band; all scores
         keys = [place.ravel() * (BANDS + 1) + band for _, place in self.numbered for band in own_band]
         min_rows = max(MIN_ROWS * len(self.rows) / len(p), 3)
         enough = [np.bincount(own) >= min_rows for own in keys]
@@ -262,7 +254,7 @@ class _MatchingPursuit:
         return list(corrections.values()), total
 
     def _correction(
-        self, which: int, key: int, label: str, bands: Int32Array, scores: tuple[FloatArray, FloatArray, FloatArray]
+        self, which: int, key: int, label: str, bands: IntArray, scores: tuple[FloatArray, FloatArray, FloatArray]
     ) -> Correction:
         """Describe a segment by its figures on all rows: ``scores`` are before, after and the outcome."""
         place, band = divmod(key, BANDS + 1)
@@ -271,7 +263,7 @@ class _MatchingPursuit:
         if features:
             inside &= self._codes(features) == code
         labels = [self.columns[feature].labels for feature in features]
-        codes = split_number(code, [len(own) for own in labels])
+        codes = np.unravel_index(code, [len(own) for own in labels]) if labels else ()
         conditions = [own[level] for own, level in zip(labels, codes, strict=True)]
         segment = " & ".join([label, *conditions] if label else conditions) or "all rows"
         rows = np.flatnonzero(inside)
@@ -304,7 +296,7 @@ def tested_together(forests: Sequence[Forest], features: int) -> list[tuple[int,
     return [names for names, _ in sorted(size.items(), key=lambda item: (-item[1], item[0]))]
 
 
-class _ConditionSum:
+class ConditionSum:
     """The contributions of trees that test the same features, and the narrowest interval of each number per cascade."""
 
     def __init__(self) -> None:
@@ -312,6 +304,7 @@ class _ConditionSum:
         self.sums: dict[int, float] = defaultdict(float)
 
     def narrow(self, path: Sequence[tuple[int, float, float]], cascade: int = 0) -> None:
+        """Narrow the intervals of a cascade to those of a path."""
         for feature, low, high in path:
             before = self.bounds.get((feature, cascade), (-np.inf, np.inf))
             self.bounds[feature, cascade] = (max(before[0], low), min(before[1], high))
@@ -322,54 +315,19 @@ class _ConditionSum:
         lows, highs = zip(*intervals, strict=True)
         return (min(lows), max(highs)) if own else (max(lows), min(highs))
 
-
-def explain_row(cascade: Cascade, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-    """Follow one row down every tree, and sum what each set of conditions contributed.
-
-    F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
-    """
-    start = apply_link(np.array([prediction]), cascade.link)[0]
-    conditions: dict[tuple[int, tuple[int, ...]], _ConditionSum] = defaultdict(_ConditionSum)
-    rescaling = np.zeros(cascade.outputs)
-    states, means = [start.copy() for _ in range(cascade.cascades)], [np.array(prediction, np.float64)]
-    for number, step in enumerate(cascade.rounds):
-        for place, forest in enumerate(step.forests):
-            values, added, weight = [*row, *states[place].tolist()], np.zeros(cascade.outputs), 1 / len(step.forests)
-            for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
-                path, leaf = _path(forest, root, values)
-                names = tuple(sorted({feature for feature, _, _ in path}))
-                # Later rounds test the score after earlier ones: a condition on it is a different condition.
-                condition = conditions[number if names and names[-1] >= len(row) else 0, names]
-                condition.narrow(path, place)
-                condition.sums[output] += leaf * weight
-                added[output] += leaf
-            unscaled = states[place] + added
-            rescaling += (step.theta - 1) * unscaled / len(step.forests)
-            states[place] = step.theta * unscaled
-        means.append(np.mean(states, axis=0))
-    end = np.mean(states, axis=0)
-    labels = schema.classes if cascade.outputs > 1 else ("",)
-    contributions = []
-    for (number, names), condition in conditions.items():
+    def describe(
+        self, schema: Schema, row: Sequence[float], names: Sequence[int], link: str = "", number: int = 0, scores: Any = ()
+    ) -> str:
+        """Return the conditions on features, and on the scores after a number of rounds, as far as they concern a row."""
         texts = []
         for place in names:
             output = place - len(row)
             if output < 0:
-                texts.append(_feature_text(schema.features[place], row[place], condition.interval(place)))
+                texts.append(_feature_text(schema.features[place], row[place], self.interval(place)))
             else:
-                interval, score = condition.interval(place, own=number > 0), float(means[number][output])
-                texts.append(_score_text(schema.prediction[output], interval, score, cascade.link, number))
-        contributions += [
-            Contribution(" & ".join(texts) or NO_CONDITION, change, labels[output])
-            for output, change in condition.sums.items()
-        ]
-    if any(step.theta != 1 for step in cascade.rounds):
-        contributions += [Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)]
-    after = cascade.apply_one(list(row), list(prediction))
-    if cascade.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
-        contributions.append(Contribution(CLIPPED.format(*cascade.clip), float(after[0] - end[0])))
-        end = after
-    return explain_change(cascade.link, prediction, after, contributions, (end - start).tolist())
+                interval, score = self.interval(place, own=number > 0), float(scores[output])
+                texts.append(_score_text(schema.prediction[output], interval, score, link, number))
+        return " & ".join(texts)
 
 
 def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExplanation:
@@ -382,38 +340,7 @@ def explain_rounds(before: Sequence[float], scores: Sequence[float]) -> RowExpla
     return explain_change("identity", [start], [scores[-1]], kept, in_order=True)
 
 
-def explain_levels(
-    found: LevelSets, forest: Forest, schema: Schema, row: Sequence[float], before: FloatArray
-) -> RowExplanation:
-    """Follow one row through the trees of all levels, and sum what each set of conditions contributed."""
-    bounds, unit = found.program.bounds, found.scale.unit / found.models
-    conditions: dict[tuple[int, ...], _ConditionSum] = defaultdict(_ConditionSum)
-    start = float(next(found.stages([np.array([value]) for value in row], before))[0])
-    for at in range(found.models * found.rounds):
-        if at % found.rounds == 0:
-            f = (start - found.scale.offset) / found.scale.unit
-        edges = found.edges[found.edges_at[at] : found.edges_at[at + 1]]
-        which = int(found.learner[found.edges_at[at] + at + np.searchsorted(edges, f)])
-        if which == NO_LEARNER:
-            continue
-        path, leaf = _path(forest, int(forest.root[which]), row)
-        condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
-        condition.narrow(path)
-        after_round = advance(f, leaf, bounds[2], found.scale.grid, bounds[0], bounds[1], bounds[6])
-        condition.sums[0] += unit * (after_round - f)
-        f = after_round
-    contributions = []
-    for names, condition in conditions.items():
-        texts = [_feature_text(schema.features[at], row[at], condition.interval(at)) for at in names]
-        contributions.append(Contribution(" & ".join(texts) or OWN_LEVEL, condition.sums[0]))
-    origin = float(before[0]) if schema.prediction else start
-    if start != origin:
-        contributions.append(Contribution(ROUNDING, start - origin))
-    after = found.apply_one(list(row), before.tolist())
-    return explain_change("identity", [origin], after, contributions)
-
-
-def _path(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
+def follow_tree(forest: Forest, node: int, row: Sequence[float]) -> tuple[list[tuple[int, float, float]], float]:
     """Follow a row down one tree: return the tested features with the interval of each branch, and the leaf value."""
     path = []
     while node >= 0:
@@ -459,27 +386,23 @@ def _expit(f: float) -> float:
     return float(1 / (1 + np.exp(-f)))
 
 
-def _with_digits(digits: int) -> BoundFormat:
-    def write(bound: float) -> tuple[float, str]:
-        short = 0.0 if abs(bound) < ZERO_THRESHOLD else float(f"{bound:.{digits}g}")
-        return short, format_number(short)
-
-    return write
+def _write_number(bound: float, digits: int) -> tuple[float, str]:
+    short = 0.0 if abs(bound) < ZERO_THRESHOLD else float(f"{bound:.{digits}g}")
+    return short, format_number(short)
 
 
-def _as_date(unit: Literal["D", "s", "us"], per_day: int) -> BoundFormat:
-    def write(bound: float) -> tuple[float, str]:
-        if abs(bound) > 1e6:
-            return bound, f"day {format_number(bound)}"  # beyond the calendar
-        count = int(np.floor(bound * per_day))
-        return count / per_day, str(np.datetime64(count, unit))
-
-    return write
+def _write_date(bound: float, unit: str, per_day: int) -> tuple[float, str]:
+    if abs(bound) > 1e6:
+        return bound, f"day {format_number(bound)}"  # beyond the calendar
+    count = int(np.floor(bound * per_day))
+    return count / per_day, str(np.array(count).astype(f"datetime64[{unit}]"))
 
 
-NUMBERS = tuple(_with_digits(digits) for digits in (6, 9, 17))
-SCORES = (_with_digits(4), *NUMBERS)
-DATES = _as_date("D", 1), _as_date("s", 86_400), _as_date("us", 86_400_000_000)
+SCORES = tuple(partial(_write_number, digits=digits) for digits in (4, 6, 9, 17))
+NUMBERS = SCORES[1:]
+DATES = tuple(
+    partial(_write_date, unit=unit, per_day=count) for unit, count in (("D", 1), ("s", 86_400), ("us", 86_400 * 10**6))
+)
 
 
 def interval_text(name: str, low: float, high: float, value: float, formats: Sequence[BoundFormat]) -> str:

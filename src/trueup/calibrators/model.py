@@ -165,12 +165,12 @@ class Model:
         the same amount has the same mean change on any rows, and always returns False.
         """
         training = self.explanation
-        if len(after) != self.about.rows or training.rows != len(after) or not training.moved:
+        if len(after) != self.about.rows or training.rows != len(after) or not training.mean_change:
             return False
         change = np.abs(after - before).reshape(len(after), -1).mean(axis=1)
         if np.allclose(change, change[0], rtol=CHANGE_TOLERANCE):
             return False
-        return math.isclose(float(np.average(change, weights=weight)), training.moved, rel_tol=CHANGE_TOLERANCE)
+        return math.isclose(float(np.average(change, weights=weight)), training.mean_change, rel_tol=CHANGE_TOLERANCE)
 
     def info(self) -> Info:
         """Return a summary: method, versions, roles, size, when and on how many rows it was fitted."""

@@ -338,6 +338,20 @@ def choose_rounds(
     return chosen, evaluations
 
 
+def describe_choice(
+    chosen: int, evaluations: Sequence[tuple[float, float, float]], end: str, unchanged: str = "scores are left unchanged"
+) -> str:
+    """Return the reason of a choice: the number of rounds, their losses on held-out rows, and why the search ended."""
+    if not chosen:
+        return f"no round lowered the held-out loss significantly; {unchanged}"
+    return f"{count_rounds(chosen)}: held-out loss {evaluations[0][0]:.6g} -> {evaluations[chosen][0]:.6g}; {end}"
+
+
+def count_rounds(count: int) -> str:
+    """Return a number of rounds in words."""
+    return f"{count} round{'' if count == 1 else 's'}"
+
+
 def required_gain(errors: float, error: float, rows: float, base_loss: float) -> float:
     """Return the gain a round must exceed: ``errors`` standard errors, more where few rows determine the error."""
     noise = errors * (1 + SMALL_SAMPLE_ROWS / (rows - 1)) * error if rows > 1 else math.inf

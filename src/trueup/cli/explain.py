@@ -57,8 +57,8 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
     count = len(explanation.corrections)
     if count:
         parts += [
-            f"largest corrections: mean absolute change of the score {explanation.moved:.2g}; all {count} explain "
-            f"{100 * explanation.accounted:.0f}% of the squared changes",
+            f"largest corrections: mean absolute change of the score {explanation.mean_change:.2g}; all {count} explain "
+            f"{100 * explanation.explained_share:.0f}% of the squared changes",
             describe.corrections_table(explanation, top),
         ]
         parts += [f"{count - top} more: --top {count}"] if count > top else []

@@ -248,7 +248,7 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
         shown = min(MAX_SHOWN, len(explanation.corrections))
         sample = "" if explanation.rows == info.rows else f" (on a random sample of {explanation.rows:,} rows)"
         largest = "largest correction" if shown == 1 else f"{shown} largest corrections"
-        parts += [f"mean absolute change of the score {explanation.moved:.2g}{sample}; the {largest}:", ""]
+        parts += [f"mean absolute change of the score {explanation.mean_change:.2g}{sample}; the {largest}:", ""]
         parts.append(corrections_table(explanation, MAX_SHOWN))
     if isinstance(model.map, PatchMap) and model.map.patches:
         parts += ["", "patches, in order:", patches_table(model.map.patch_list, MAX_SHOWN)]

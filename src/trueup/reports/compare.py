@@ -270,9 +270,9 @@ def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, 
     if training_rows:
         these = f", and the {rows} on this page look like the same {rows}: results on them are optimistic"
     lead = (
-        f"{method} changed scores by {number(explanation.moved, 2)} on average. {_other_score(model, audits)}The figures "
-        f"are those of the {explanation.rows:,} {rows} the model was fitted on{these}. The {vocabulary.segments} below "
-        f"account for {100 * explanation.accounted:.0f}% of the squared changes, largest first."
+        f"{method} changed scores by {number(explanation.mean_change, 2)} on average. {_other_score(model, audits)}The "
+        f"figures are those of the {explanation.rows:,} {rows} the model was fitted on{these}. The {vocabulary.segments} "
+        f"below account for {100 * explanation.explained_share:.0f}% of the squared changes, largest first."
     )
     unit = "weight" if model.schema.weight else rows
     columns = [

@@ -1,45 +1,46 @@
-"""LSBoost: multicalibration by regression on the level sets of the score."""
+"""LSBoost: multicalibration by regression on the level sets of the score.
+
+Each round has level sets of the score, a learner per level, and a gate per learner; all models of a fit run in parallel.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 
 from trueup._validate import check_choice, check_integer, check_number
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.lsboost.external import ExternalLearner, ExternalLevelSets
-from trueup.calibrators.lsboost.levelsets import LevelSets, ScoreScale
-from trueup.calibrators.lsboost.rounds import GATE_FOLDS, LevelModel, LevelSearch, RoundRules, make_map
-from trueup.calibrators.map import UnchangedMap
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    History,
-    assign_folds,
-    check_row_count,
-    collect_held_out,
-    evaluation_rows,
-    hold_out_last,
-    scale_weights,
-    task_loss,
+from trueup.calibrators.lsboost.levelsets import (
+    ExternalLevelSets,
+    LevelRound,
+    LevelSets,
+    LineSlopes,
+    ScoreScale,
+    predict_levels,
 )
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.stopping import CrossValidation, History, count_rounds
 from trueup.data.frame import NO_PREDICTION, describe_rows, read_like
 from trueup.errors import ArgumentError, DataError
+from trueup.kernels.levels import NO_LEARNER, order_by_level
 from trueup.kernels.threads import Workers
-from trueup.learners.level_regression import BinnedColumns, LineLearner, TreeLearner, min_leaf_rows
+from trueup.kernels.trees import join_forests
+from trueup.learners import level_regression
+from trueup.learners.level_regression import BinnedColumns, LineLearner, TreeLearner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from trueup._types import FloatArray
-    from trueup.calibrators.lsboost.rounds import LevelLearner
+    from trueup._types import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
     from trueup.calibrators.map import Map
-    from trueup.calibrators.stopping import Stopping
+    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
     from trueup.data.table import Table
-
 
 PATIENCE = 10  # rounds without a lower held-out loss after which the search stops
 MAX_ROUNDS, FIXED_ROUNDS = 100, 10
@@ -48,6 +49,7 @@ MAX_NODES = 2**27  # of the trees of a round
 HOLD = 0.5  # the share of its distance from 0 and from 1 that a probability keeps in a round: none becomes 0 or 1
 REGRESSOR_METHODS = ("fit", "predict", "get_params")
 MAX_SCORE = 1e300  # absolute value of a real score
+GATE_FOLDS = 4  # a different one of these folds of the training rows evaluates the learners of each round
 
 
 @dataclass(eq=False, repr=False)
@@ -152,9 +154,8 @@ class LSBoost(Calibrator):
         """Yield the predictions after 0 rounds (rounded, if levels are equal), 1 round, and so on up to the last."""
         model = self._fitted()
         table = read_like(X, model.schema)
-        columns = [table.columns[feature.name] for feature in model.schema.features]
         if isinstance(model.map, (LevelSets, ExternalLevelSets)):
-            yield from model.map.stages(columns, table.prediction)
+            yield from model.map.stages(table.columns.values(), table.prediction)
         else:
             yield table.prediction.copy()
 
@@ -166,43 +167,39 @@ class LSBoost(Calibrator):
 
     def _base_scores(self, table: Table, fitted: Map) -> FloatArray:
         if isinstance(fitted, (LevelSets, ExternalLevelSets)):
-            return _initial_scores(table, fitted.scale)
+            return fitted.scale.base(table.prediction)
         return table.prediction
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         self._check_parameters(table)
-        rows, parts = table, hold_out_last(len(table))
-        if self.alpha is None:
-            rows, parts = self._split_rows(table)
-        else:  # Algorithm 1 trains on all rows, whatever the stopping rule
-            check_row_count(table)
-        scaled = scale_weights(rows.weight, len(table))
+        stopping.check_row_count(table)
+        rows, splits = table, stopping.hold_out_last(len(table))
+        literal = self.alpha is not None  # Algorithm 1 trains on all rows, whatever the stopping rule
+        if not literal:
+            rows, splits = self._split_rows(table)
+        scaled = stopping.scale_weights(rows.weight, len(table))
         weight = np.ones(len(rows)) if scaled is None else scaled
         scale = self._score_scale(table)
-        assert rows.outcome is not None
-        y = (rows.outcome - scale.offset) / scale.unit
-        F = scale.initial(rows.prediction)
-        gate = None if self.alpha is not None or self.stopping is None else self.gate
+        y, F = (rows.y - scale.offset) / scale.unit, scale.initial(rows.prediction)
+        gate = None if literal or self.stopping is None else self.gate
         rules = RoundRules(scale, self.levels, self.min_rows, gate)
-        if self.alpha is not None:
+        if literal:
             rules = RoundRules(scale, scale.grid + 1, 0.0, None)
         learner = self._make_learner(rows, weight)
-        gates = None if gate is None else assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
-        models = [LevelModel(learner, rules, y, F, weight, part.train, gates) for part in parts]
-        loss = task_loss("regression" if self.alpha is not None else table.schema.task)
-        search = LevelSearch(models, parts, rows, loss, Workers(self.threads), progress)
-        history = self._run_algorithm_1(search) if self.alpha is not None else self._run(search)
-        chosen = history.chosen
-        held_out = None
-        evaluated = np.concatenate([part.valid for part in parts])
+        gates = None if gate is None else stopping.assign_folds(rows, GATE_FOLDS, int(self.random_state) + 1)
+        models = [LevelModel(learner, rules, y, F, weight, split.train, gates) for split in splits]
+        loss = stopping.task_loss("regression" if literal else table.schema.task)
+        search = LevelSearch(models, splits, rows, loss, Workers(self.threads), progress)
+        chosen, evaluations, reason = self._run_algorithm_1(search) if literal else self._run(search)
+        evaluated_on = stopping.evaluation_rows(None if literal else self.stopping)
+        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, search.learner_counts())
+        held_out, evaluated = None, np.concatenate([split.valid for split in splits])
         if len(evaluated):
             base = rows.prediction if scale.start is None else scale.restore(F)
-            scores = search.best if chosen and search.best is not None else base[evaluated]
-            held_out = collect_held_out(rows, evaluated, scores)
-        if not chosen and scale.start is None and self.alpha is None:
+            held_out = stopping.collect_held_out(rows, evaluated, search.best if chosen else base[evaluated])
+        if not chosen and scale.start is None and not literal:
             return FitResult(UnchangedMap(), history, held_out=held_out)
-        refit = self.alpha is None and isinstance(self.stopping, CrossValidation) and self.stopping.refit
-        if chosen and refit:
+        if chosen and not literal and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
             models = [LevelModel(learner, rules, y, F, weight, np.arange(len(F)), gates)]
             for _ in range(chosen):
                 models[0].add_round(Workers(self.threads))
@@ -210,11 +207,8 @@ class LSBoost(Calibrator):
 
     def _score_scale(self, table: Table) -> ScoreScale:
         """Return the scale of scores: unbounded or [0, 1] for levels of equal mass, a grid on [0, 1] for equal levels."""
-        assert table.outcome is not None
-        y = table.outcome
-        alone = not table.schema.prediction
+        y, alone, binary = table.y, not table.schema.prediction, table.schema.task == "binary"
         mean = float(np.average(y, weights=table.weight)) if alone else 0.0
-        binary = table.schema.task == "binary"
         if self.alpha is None and self.spacing == "mass":
             if binary:
                 return ScoreScale(0.0, 1.0, 0.0, 1.0, self.learning_rate, 0, mean if alone else None, HOLD)
@@ -232,18 +226,18 @@ class LSBoost(Calibrator):
         start = min(max((mean - low) / unit, 0.0), 1.0) if alone else None
         return ScoreScale(0.0, 1.0, low, unit, rate, grid, start)
 
-    def _make_learner(self, table: Table, weight: FloatArray) -> LevelLearner:
+    def _make_learner(self, table: Table, weight: FloatArray) -> TreeLearner | LineLearner | ExternalLearner:
         columns = [table.columns[feature.name] for feature in table.schema.features]
         levels, literal = table.schema.levels, self.alpha is not None
-        l2 = 0.0 if literal else float(self.l2)
         if not isinstance(self.learner, str):
             return ExternalLearner(self.learner, columns, levels, weight, int(self.random_state))
-        data = BinnedColumns(columns, levels, self.bins)
-        if self.learner == "tree":
-            return TreeLearner(data, weight, self.depth, 0.0 if literal else min_leaf_rows(self.min_rows, self.depth), l2)
-        return LineLearner(data, weight, l2)
+        data, l2 = BinnedColumns(columns, levels, self.bins), 0.0 if literal else float(self.l2)
+        if self.learner == "linear":
+            return LineLearner(data, weight, l2)
+        leaf_rows = 0.0 if literal else level_regression.min_leaf_rows(self.min_rows, self.depth)
+        return TreeLearner(data, weight, self.depth, leaf_rows, l2)
 
-    def _run_algorithm_1(self, search: LevelSearch) -> History:
+    def _run_algorithm_1(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
         """Run Algorithm 1: stop when a round lowers the error by less than alpha / (2 bound), and drop that round."""
         assert self.alpha is not None
         enough = self.alpha / (2 * self.bound)
@@ -256,32 +250,24 @@ class LSBoost(Calibrator):
         evaluations = [(errors[0] * unit, 0.0, 0.0)]
         evaluations += [(after * unit, (before - after) * unit, 0.0) for before, after in itertools.pairwise(errors)]
         reason = (
-            f"{_count_rounds(chosen)}: the next lowered the training error by {last:.3g} of the squared range of the "
+            f"{count_rounds(chosen)}: the next lowered the training error by {last:.3g} of the squared range of the "
             f"outcome, less than alpha / (2 bound) = {enough:.3g}; scores are rounded to {scale.grid:,} steps, and no rows "
             "were held out"
         )
-        counts = search.learner_counts()
-        return History.of(evaluations, chosen, reason, evaluation_rows(None), "squared error", counts)
+        return chosen, evaluations, reason
 
-    def _run(self, search: LevelSearch) -> History:
-        held_out = self.stopping is not None
+    def _run(self, search: LevelSearch) -> tuple[int, list[tuple[float, float, float]], str]:
+        """Run rounds while they lower the loss of the held-out rows; or, without them, of the training rows."""
+        held_out, scale = self.stopping is not None, search.models[0].rules.scale
         most = self.rounds or (MAX_ROUNDS if held_out else FIXED_ROUNDS)
-        patience = max(PATIENCE, 1 if self.stopping is None else self.stopping.patience)
-        scale = search.models[0].rules.scale
-        base = _initial_scores(search.table, scale)
-        chosen, evaluations, ended = search.run(base, most, patience, held_out=held_out)
-        before, after = evaluations[0][0], evaluations[chosen][0]
+        patience = 1 if self.stopping is None else max(PATIENCE, self.stopping.patience)
+        chosen, evaluations, end = search.run(scale.base(search.table.prediction), most, patience, held_out=held_out)
         if self.levels > 1 and not any(len(step.edges) for model in search.models for step in model.rounds):
-            ended += "; all rows form one level, since there are few (decrease min_rows for more)"
+            end += "; all rows form one level, since there are few (decrease min_rows for more)"
         if not held_out:
-            reason = f"{_count_rounds(chosen)}; {ended}; no rows were held out"
-        elif chosen:
-            reason = f"{_count_rounds(chosen)}: held-out loss {before:.6g} -> {after:.6g}; {ended}"
-        else:
-            result = "scores are left unchanged" if scale.start is None else "the mean is predicted"
-            reason = f"no round lowered the held-out loss significantly; {result}"
-        counts = search.learner_counts()
-        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), search.loss.measure, counts)
+            return chosen, evaluations, f"{count_rounds(chosen)}; {end}; no rows were held out"
+        unchanged = "scores are left unchanged" if scale.start is None else "the mean is predicted"
+        return chosen, evaluations, stopping.describe_choice(chosen, evaluations, end, unchanged)
 
     def _check_parameters(self, table: Table) -> None:
         check_integer("depth", self.depth, 1, 10)
@@ -346,19 +332,219 @@ class LSBoost(Calibrator):
                 hint="write it as limits=(0, 100)",
                 parameter="limits",
             )
-        assert table.outcome is not None
-        outside = (table.outcome < low) | (table.outcome > high)
+        outside = (table.y < low) | (table.y > high)
         if outside.any():
             raise DataError(
-                f"outcomes must lie within limits; got {table.outcome[outside][0]:g} {describe_rows(outside)}",
+                f"outcomes must lie within limits; got {table.y[outside][0]:g} {describe_rows(outside)}",
                 hint="widen limits, or leave them out to use the lowest and the highest outcome",
             )
 
 
-def _initial_scores(table: Table, scale: ScoreScale) -> FloatArray:
-    """Return the scores that rounds are compared with: the predictions, or the mean outcome."""
-    return table.prediction if scale.start is None else np.full(len(table), scale.restore(scale.start))
+@dataclass(frozen=True)
+class RoundRules:
+    """The rules of a round."""
+
+    scale: ScoreScale
+    levels: int  # maximum number of level sets; those of a grid are its points
+    min_rows: float  # minimum weight of a level with a learner, and of levels of equal mass
+    gate: float | None  # standard errors by which a learner must lower the squared error of the gate rows on its level
 
 
-def _count_rounds(count: int) -> str:
-    return f"{count} round{'' if count == 1 else 's'}"
+@dataclass(eq=False)
+class LevelModel:
+    """One model during boosting: outcomes ``y`` and scores ``F`` of all rows are on the scale of the rules.
+
+    ``gate_fold`` is a fold per row: in each round one fold is not trained on and must confirm the learners; None keeps all
+    learners.
+    """
+
+    learner: TreeLearner | LineLearner | ExternalLearner
+    rules: RoundRules
+    y: FloatArray
+    F: FloatArray
+    weight: FloatArray
+    train: IntArray
+    gate_fold: IntArray | None
+    rounds: list[LevelRound] = field(default_factory=list, init=False)
+
+    def add_round(self, workers: Workers) -> None:
+        """Fit one more round."""
+        train, gate = self.train, self.train[:0]
+        if self.gate_fold is not None:
+            held = self.gate_fold[train] == len(self.rounds) % GATE_FOLDS
+            train, gate = train[~held], train[held]
+        grid = self.rules.scale.grid
+        if grid:
+            edges = (np.arange(grid) + 0.5) / grid
+        else:
+            edges = level_regression.level_edges(self.F[train], self.weight[train], self.rules.levels, self.rules.min_rows)
+        level, levels = np.searchsorted(edges, self.F).astype(np.int32), len(edges) + 1
+        fitted: Any = self.learner.fit(level, train, levels, self.y, self.F, workers)
+        size = np.bincount(level[train], self.weight[train], levels)
+        # A single level has all rows there are, however few.
+        least = 0.0 if levels == 1 else self.rules.min_rows * (1 - level_regression.WEIGHT_TOLERANCE)
+        kept = (size >= least) & (size > 0)
+        if self.rules.gate is not None and len(gate):
+            fitted, passed = self._apply_gate(fitted, level, levels, gate, workers)
+            kept &= passed
+        value = self.learner.values(fitted, level, self.F, workers)
+        self.F = self.rules.scale.advance(self.F, value, kept, level)
+        self.rounds.append(LevelRound(edges, self.learner.keep(fitted, kept), kept))
+
+    def _apply_gate(
+        self, fitted: Any, level: Int32Array, levels: int, rows: IntArray, workers: Workers
+    ) -> tuple[Any, BoolArray]:
+        """Cut trees at the depth that is best on the gate rows; return the learners and which levels pass the gate."""
+        assert self.rules.gate is not None
+        learner, versions = self.learner, [fitted]
+        if isinstance(learner, TreeLearner):
+            versions = [learner.cut(fitted, np.full(levels, depth)) for depth in range(learner.depth + 1)]
+        gains, errors = np.empty((len(versions), levels)), np.empty((len(versions), levels))
+        own, count = level[rows], np.bincount(level[rows], minlength=levels)
+        for index, version in enumerate(versions):
+            value = learner.values(version, level, self.F, workers)
+            advanced = self.rules.scale.advance(self.F, value, np.ones(levels, bool), level)
+            gain = self.weight[rows] * ((self.y[rows] - self.F[rows]) ** 2 - (self.y[rows] - advanced[rows]) ** 2)
+            gains[index] = np.bincount(own, gain, levels)
+            variance = np.bincount(own, gain**2, levels) - gains[index] ** 2 / np.maximum(count, 1)
+            errors[index] = np.sqrt(np.maximum(variance, 0.0))
+        best = np.argmax(gains, axis=0)
+        if isinstance(learner, TreeLearner):
+            fitted = learner.cut(fitted, best)
+        gain, error = (array[best, np.arange(levels)] for array in (gains, errors))
+        return fitted, (count > 1) & (gain > self.rules.gate * error)  # a single row has no standard error
+
+
+def make_map(models: Sequence[LevelModel], rounds: int, levels: tuple[int, ...]) -> LevelSets | ExternalLevelSets:
+    """Return the first ``rounds`` rounds of all models as one map; without rounds all models are the same."""
+    scale, learner = models[0].rules.scale, models[0].learner
+    if isinstance(learner, ExternalLearner):
+        name = type(learner.estimator).__name__
+        return ExternalLevelSets(scale, levels, tuple(tuple(model.rounds[:rounds]) for model in models), name)
+    models = models if rounds else models[:1]
+    steps = [step for model in models for step in model.rounds[:rounds]]
+    edges = [step.edges for step in steps]
+    kept = np.concatenate([np.zeros(0, bool), *(step.kept for step in steps)])
+    learner_index = np.where(kept, np.cumsum(kept) - 1, NO_LEARNER).astype(np.int32)
+    learners: Any
+    if isinstance(learner, LineLearner):
+        slopes = np.concatenate([np.zeros((0, learner.width)), *(step.fitted for step in steps)])
+        learners = LineSlopes(learner.place, learner.centre, learner.scale, slopes)
+    else:
+        learners = join_forests([level_regression.to_forest(learner.data, step.fitted) for step in steps])
+    edges_at = np.cumsum([0, *map(len, edges)], dtype=np.int64)
+    all_edges = np.concatenate([np.zeros(0), *edges])
+    return LevelSets(scale, levels, len(models), rounds, edges_at, all_edges, learner_index, learners)
+
+
+class ExternalLearner:
+    """Any scikit-learn regressor, a clone per level, fitted in threads."""
+
+    def __init__(
+        self, estimator: Any, columns: Sequence[AnyArray], levels: Sequence[int], weight: FloatArray, seed: int
+    ) -> None:
+        self.estimator, self.weight, self.seed = estimator, weight, seed
+        self.X = level_regression.design_matrix(columns, levels, len(weight))
+        self.weighted = bool((weight != weight[0]).any())
+
+    def fit(self, level: Int32Array, rows: IntArray, levels: int, y: FloatArray, F: FloatArray, workers: Workers) -> Any:  # noqa: ARG002
+        """Fit a clone to the outcomes of each level; None on levels without rows."""
+        order, starts = order_by_level(level, rows, levels)
+
+        def fit_level(v: int) -> Any:
+            own = order[starts[v] : starts[v + 1]]
+            if not len(own):
+                return None
+            regressor = clone(self.estimator)
+            if regressor.get_params().get("random_state", 0) is None:
+                regressor.set_params(random_state=self.seed)
+            weight = self.weight[own] if self.weighted else None
+            return level_regression.fit_external(regressor, self.X[own], y[own], weight)
+
+        return workers.map(fit_level, range(levels))
+
+    def values(self, fitted: Sequence[Any], level: Int32Array, F: FloatArray, workers: Workers) -> FloatArray:
+        """Return the distance of the fit of its level from the score of every row."""
+        return predict_levels(fitted, self.X, level, workers) - F
+
+    def keep(self, fitted: Sequence[Any], kept: BoolArray) -> list[Any]:
+        """Return the regressors of the kept levels, None for the others."""
+        return [regressor if keep else None for regressor, keep in zip(fitted, kept, strict=True)]
+
+
+@dataclass(eq=False)
+class LevelSearch:
+    """Boosting of all models round by round, evaluated on the rows that each model held out."""
+
+    models: Sequence[LevelModel]
+    splits: Sequence[Split]
+    table: Table
+    loss: TaskLoss
+    workers: Workers
+    progress: Any
+    exhausted: bool = field(default=False, init=False)  # whether recent rounds left every level unchanged
+
+    def add_round(self) -> None:
+        """Fit one more round of every model."""
+        per_model = Workers(max(1, self.workers.threads // len(self.models)))
+        self.workers.map(lambda model: model.add_round(per_model), self.models)
+
+    def learner_counts(self) -> list[int]:
+        """Return the mean number of learners that a model keeps, per round, rounded up."""
+        kept = np.array([[int(step.kept.sum()) for step in model.rounds] for model in self.models])
+        return [math.ceil(total / len(self.models)) for total in kept.sum(axis=0).tolist()]
+
+    def training_error(self) -> float:
+        """Return the squared error of the training rows, on the scale of the rules."""
+        model = self.models[0]
+        return float(np.average((model.y - model.F) ** 2, weights=model.weight))
+
+    def run(
+        self, base: FloatArray, most: int, patience: int, *, held_out: bool
+    ) -> tuple[int, list[tuple[float, float, float]], str]:
+        """Fit rounds until they no longer help; return the best number, (loss, gain, error) per round, and why it ended.
+
+        Without held-out rows, rounds continue while the training error falls.
+        """
+        own = [split.valid if held_out else split.train for split in self.splits]
+        rows = np.concatenate(own)
+        weight = None if self.table.weight is None else self.table.weight[rows]
+        self.best = base[rows]  # scores of the evaluated rows after the best round
+        chosen, evaluations = stopping.choose_rounds(
+            self._losses(own, self.table.y[rows], most),
+            weight,
+            patience=patience,
+            lowest=True,
+            on_improvement=self._keep_best,
+        )
+        end = "stopped at the maximum number of rounds"
+        if self.exhausted:
+            end = "no level could be improved further"
+        elif len(evaluations) - 1 - chosen >= patience:
+            end = "further rounds did not lower it"
+        pair = [self._loss(self.table.y[rows], scores) for scores in (base[rows], self.best)]
+        if held_out and not stopping.choose_rounds(pair, weight)[0]:
+            chosen = 0
+        return chosen, evaluations, end
+
+    def _losses(self, own: Sequence[IntArray], y: FloatArray, most: int) -> Iterator[FloatArray]:
+        """Yield the losses of the evaluated rows: of the base scores, then after each round."""
+        yield self._loss(y, self.best)
+        for number in range(1, most + 1):
+            self.add_round()
+            scores = [model.rules.scale.restore(model.F) for model in self.models]
+            self.current = np.concatenate([score[rows] for score, rows in zip(scores, own, strict=True)])
+            # Other rows are at the gate in each of GATE_FOLDS rounds: what one fold does not confirm, the next may.
+            recent = [step for model in self.models for step in model.rounds[-GATE_FOLDS:]]
+            self.exhausted = number >= GATE_FOLDS and not any(step.kept.any() for step in recent)
+            if self.progress is not None:
+                self.progress(number, most)
+            yield self._loss(y, self.current)
+            if self.exhausted:
+                return
+
+    def _loss(self, y: FloatArray, scores: FloatArray) -> FloatArray:
+        return self.loss.per_row(y, self.loss.apply_link(scores))
+
+    def _keep_best(self) -> None:
+        self.best = self.current

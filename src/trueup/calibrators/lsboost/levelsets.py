@@ -1,18 +1,26 @@
-"""Level sets as a map: per round, one tree or line for every level of the score; how LSBoost scores rows and is stored."""
+"""Level sets as a map: per round, one tree or line for every level of the score; how LSBoost scores rows and is stored.
+
+A level may also have a regressor of another library: such a model predicts, but cannot be saved.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators import explain
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
-from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, unpack_forests
-from trueup.kernels.levels import NO_LEARNER, LevelProgram, advance_all, end_levels, start_levels, step_levels
+from trueup.calibrators.mcgrad.cascade import FOREST_DTYPES, pack_forests, stack_columns, unpack_forests
+from trueup.calibrators.stopping import count_rounds
+from trueup.kernels import levels as kernel
+from trueup.kernels.levels import NO_LEARNER, LevelProgram
 from trueup.kernels.threads import Workers
+from trueup.learners.level_regression import design_matrix, predict_external
 from trueup.metrics.levelsets import discretize
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ CHUNK_ROWS, CHUNK_MODELS = 8192, 8  # rows scored by one call; proportionally fe
 LEVEL_DTYPES = {"levels/edges_at": "<i8", "levels/edges": "<f8", "levels/learner": "<i4"}
 LINE_DTYPES = {"lines/place": "<i8", "lines/centre": "<f8", "lines/scale": "<f8", "lines/slopes": "<f8"}
 MAX_GRID = 1 << 30
+OWN_LEVEL = "level of the score"  # the condition of a tree without a split
 
 
 @dataclass(frozen=True)
@@ -48,16 +57,28 @@ class ScoreScale:
         F = (prediction - self.offset) / self.unit if self.start is None else np.full(len(prediction), self.start)
         return discretize(F, self.grid) if self.grid else F
 
+    def base(self, prediction: FloatArray) -> FloatArray:
+        """Return the scores that rounds are compared with: the predictions, or the mean outcome."""
+        return prediction if self.start is None else np.full(len(prediction), self.restore(self.start))
+
     def restore(self, F: FloatArray | float) -> Any:
         """Return scores on the scale of predictions."""
         return self.offset + self.unit * F
 
     def advance(self, F: FloatArray, value: FloatArray, kept: BoolArray, level: Int32Array) -> FloatArray:
         """Add the values of a round to the scores of the kept levels."""
-        out = np.empty(len(F))
-        moved = kept.view(np.uint8)
-        advance_all(F, value, moved, level, self.rate, self.grid, self.low, self.high, self.hold, out)
+        out, moves = np.empty(len(F)), kept.view(np.uint8)
+        kernel.advance_all(F, value, moves, level, self.rate, self.grid, self.low, self.high, self.hold, out)
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRound:
+    """One round of one model: the edges between levels, the levels that keep a learner, and these learners."""
+
+    edges: FloatArray
+    fitted: Any
+    kept: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,26 +149,27 @@ class LevelSets(Map):
 
         def score_chunk(start: int) -> None:
             rows = slice(start, start + step)
-            for scores in self._stages(_stack(features, rows), prediction[rows], last=True):
-                out[rows] = scores
+            P = prediction[rows]
+            out[rows] = next(self._stages(stack_columns(features, rows, len(P)), P, last=True))
 
         (workers or Workers()).map(score_chunk, range(0, len(out), step))
         return out
 
     def stages(self, columns: Iterable[AnyArray], prediction: FloatArray) -> Iterator[FloatArray]:
         """Yield the scores after 0, 1, 2, ... rounds."""
-        return self._stages(_stack(list(columns), slice(0, len(prediction))), prediction)
+        rows = len(prediction)
+        return self._stages(stack_columns(list(columns), slice(rows), rows), prediction)
 
     def _stages(self, X: FloatArray, prediction: FloatArray, *, last: bool = False) -> Iterator[FloatArray]:
         sizes, bounds = self.program.sizes, self.program.bounds
         F = np.empty((self.models, len(prediction)))
-        start_levels(sizes, bounds, np.ascontiguousarray(prediction), F)
+        kernel.start_levels(sizes, bounds, np.ascontiguousarray(prediction), F)
         for number in range(self.rounds + 1):
             if number:
-                step_levels(*self.program, number - 1, X, F)
+                kernel.step_levels(*self.program, number - 1, X, F)
             if not last or number == self.rounds:
                 out = np.empty(len(prediction))
-                end_levels(bounds, F, out)
+                kernel.end_levels(bounds, F, out)
                 yield out
 
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
@@ -162,7 +184,7 @@ class LevelSets(Map):
         models = f" in each of {self.models} models" if self.models > 1 else ""
         count = int((self.learner != NO_LEARNER).sum())
         levels = "one level" if most == 1 else f"up to {most} levels"
-        return f"{self.rounds} round{'' if self.rounds == 1 else 's'}{models}, {levels} ({count:,} {what})"
+        return f"{count_rounds(self.rounds)}{models}, {levels} ({count:,} {what})"
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """List the features that trees test together; for lines each feature, in the order of its slopes."""
@@ -170,19 +192,41 @@ class LevelSets(Map):
             edges = [*self.learners.place.tolist(), self.learners.slopes.shape[1]]
             size = [float(np.abs(self.learners.slopes[:, low:high]).sum()) for low, high in itertools.pairwise(edges)]
             return [(feature,) for feature in np.argsort(-np.array(size), kind="stable").tolist()]
-        from trueup.calibrators.explain import tested_together
-
-        return tested_together([self.learners], len(self.levels))
+        return explain.tested_together([self.learners], len(self.levels))
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one prediction by the conditions of the trees; for lines, by round."""
-        from trueup.calibrators.explain import explain_levels, explain_rounds
+        """Follow one row through the trees of all levels, and sum what each set of conditions contributed.
 
+        The contributions of lines are those of each round.
+        """
         P = np.array(list(prediction) or [0.0], np.float64)
-        if not isinstance(self.learners, LineSlopes) and self.rounds:
-            return explain_levels(self, self.learners, schema, row, P)
-        stages = self._stages(np.array(row, np.float64).reshape(-1, 1), P)
-        return explain_rounds(list(prediction), [float(stage[0]) for stage in stages])
+        stages = [float(stage[0]) for stage in self._stages(np.array(row, np.float64).reshape(-1, 1), P)]
+        if isinstance(self.learners, LineSlopes) or not self.rounds:
+            return explain.explain_rounds(prediction, stages)
+        forest, scale, unit = self.learners, self.scale, self.scale.unit / self.models
+        low, high, rate, *_, hold = self.program.bounds
+        conditions: dict[tuple[int, ...], explain.ConditionSum] = defaultdict(explain.ConditionSum)
+        for index in range(self.models * self.rounds):
+            if index % self.rounds == 0:
+                f = (stages[0] - scale.offset) / scale.unit
+            edges = self.edges[self.edges_at[index] : self.edges_at[index + 1]]
+            which = int(self.learner[self.edges_at[index] + index + np.searchsorted(edges, f)])
+            if which == NO_LEARNER:
+                continue
+            path, leaf = explain.follow_tree(forest, int(forest.root[which]), row)
+            condition = conditions[tuple(sorted({feature for feature, _, _ in path}))]
+            condition.narrow(path)
+            after_round = kernel.advance(f, leaf, rate, scale.grid, low, high, hold)
+            condition.sums[0] += unit * (after_round - f)
+            f = after_round
+        contributions = [
+            explain.Contribution(condition.describe(schema, row, names) or OWN_LEVEL, condition.sums[0])
+            for names, condition in conditions.items()
+        ]
+        origin = float(prediction[0]) if prediction else stages[0]
+        if stages[0] != origin:
+            contributions.append(explain.Contribution(explain.ROUNDING, stages[0] - origin))
+        return explain.explain_change("identity", [origin], stages[-1:], contributions)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays of levels and learners."""
@@ -260,9 +304,71 @@ def _unpack_lines(blobs: Mapping[str, bytes], schema: Schema) -> LineSlopes:
     return LineSlopes(place, centre, scale, flat.reshape(-1, width))
 
 
-def _stack(columns: Sequence[AnyArray], rows: slice) -> FloatArray:
-    """Return columns as a matrix of floats, one row per column."""
-    X = np.empty((len(columns), rows.stop - rows.start if not columns else len(columns[0][rows])))
-    for index, column in enumerate(columns):
-        X[index] = column[rows]
-    return X
+def predict_levels(fitted: Sequence[Any], X: FloatArray, level: Int32Array, workers: Workers) -> FloatArray:
+    """Predict every row by the regressor of its level; NaN if there is none."""
+    order, starts = kernel.order_by_level(level, np.arange(len(level)), len(fitted))
+    out = np.full(len(level), np.nan)
+
+    def predict_level(v: int) -> None:
+        own = order[starts[v] : starts[v + 1]]
+        if len(own) and fitted[v] is not None:
+            out[own] = predict_external(fitted[v], X[own])
+
+    workers.map(predict_level, range(len(fitted)))
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class ExternalLevelSets(Map):
+    """Rounds of level sets, each level with a regressor of another library; the mean of several models."""
+
+    kind = "external"
+    unsavable_hint = 'learner="tree" or learner="linear"'
+
+    scale: ScoreScale
+    levels: tuple[int, ...]
+    models: tuple[tuple[LevelRound, ...], ...]
+    name: str  # of the class of the regressor
+
+    @property
+    def steps(self) -> int:
+        """Return the number of rounds."""
+        return len(self.models[0])
+
+    def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
+        """Score rows with all rounds."""
+        *_, last = self.stages(columns, prediction, workers)
+        return last
+
+    def stages(
+        self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None
+    ) -> Iterator[FloatArray]:
+        """Yield the scores after 0, 1, 2, ... rounds."""
+        scale, workers = self.scale, workers or Workers()
+        X = design_matrix(list(columns), self.levels, len(prediction))
+        scores = [scale.initial(prediction)] * len(self.models)
+        yield scale.restore(np.sum(scores, axis=0) / len(scores))
+        for number in range(self.steps):
+            for index, model in enumerate(self.models):
+                step, F = model[number], scores[index]
+                level = np.searchsorted(step.edges, F).astype(np.int32)
+                scores[index] = scale.advance(F, predict_levels(step.fitted, X, level, workers) - F, step.kept, level)
+            yield scale.restore(np.sum(scores, axis=0) / len(scores))
+
+    def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
+        """Score one row."""
+        columns = [np.array([value]) for value in row]
+        return self.apply(columns, np.array(prediction or [0.0], np.float64), Workers(1))
+
+    def describe(self) -> str:
+        """Return the number of rounds and the type of the regressor."""
+        return f"{count_rounds(self.steps)} of {self.name} on level sets"
+
+    def feature_sets(self) -> list[tuple[int, ...]]:
+        """List every feature: the regressor does not tell which it uses."""
+        return [(feature,) for feature in range(len(self.levels))]
+
+    def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:  # noqa: ARG002
+        """Explain the change of one prediction by round."""
+        columns, P = [np.array([value]) for value in row], np.array(list(prediction) or [0.0], np.float64)
+        return explain.explain_rounds(prediction, [float(stage[0]) for stage in self.stages(columns, P, Workers(1))])

@@ -1,15 +1,29 @@
-"""Rounds of boosted trees as a map: what MCGrad and DepthTwo fit, how it scores rows, and how it is stored."""
+"""Rounds of boosted trees as a map: what MCGrad and DepthTwo fit, how it scores rows, and how it is stored.
+
+Rounds that are completed during a fit can be saved to a checkpoint, which is validated as a model file.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import hashlib
+import json
+import os
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup.calibrators.map import Map, are_finite, is_integer, require
-from trueup.calibrators.stopping import THETA_BOUNDS, task_loss
+from trueup import storage
+from trueup.calibrators import explain
+from trueup.calibrators.map import FileContentError, Map, are_finite, is_integer, require
+from trueup.calibrators.stopping import THETA_BOUNDS, apply_link, count_rounds, task_loss
+from trueup.data.columns import to_jsonable
+from trueup.errors import ArgumentError, FileError
 from trueup.kernels.cascade import IDENTITY, LOGIT, SOFTMAX, CascadeProgram, Stage, build, score
 from trueup.kernels.threads import Workers
 from trueup.kernels.trees import MAX_DEPTH, Forest, join_forests
@@ -19,8 +33,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.table import Schema
-
+    from trueup.data.table import Schema, Table
 
 LINKS = {"identity": IDENTITY, "logit": LOGIT, "softmax": SOFTMAX}
 CHUNK_ROWS = 8192  # rows copied and scored by one call
@@ -31,6 +44,13 @@ NODE_DTYPES = {
     "words_in": "<i4",
 }  # fmt: skip
 FOREST_DTYPES = {**TREE_DTYPES, **NODE_DTYPES, "words": "<u4", "value": "<f8"}
+RESCALING = "rescaling (theta)"
+NO_CONDITION = "every row"
+MIN_CLIPPING = 1e-12  # of a prediction: smaller differences are rounding
+CHECKPOINT, CHECKPOINT_MANIFEST = "trueup checkpoint", "checkpoint.json"  # the kind of file, and its manifest
+CONTENT_ERRORS = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
+MAX_SHOWN = 40  # characters of a value in a message
+DIGEST_ROWS = 1 << 20  # rows hashed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +117,7 @@ class Cascade(Map):
         def score_chunk(start: int) -> None:
             rows = slice(start, start + CHUNK_ROWS)
             P, out = before[rows], after[rows]
-            X = np.empty((len(features), len(P)))
-            for index, column in enumerate(features):
-                X[index] = column[rows]
-            score(*program, X, P, out)
+            score(*program, stack_columns(features, rows, len(P)), P, out)
 
         (workers or Workers()).map(score_chunk, range(0, len(before), CHUNK_ROWS))
         return self._clipped(after).reshape(prediction.shape)
@@ -119,19 +136,52 @@ class Cascade(Map):
     def describe(self) -> str:
         """Count rounds, trees and table cells."""
         tables = f"{self.cells:,} table cells" if self.cells or not self.trees else "traversed"
-        return f"{self.steps} round{'' if self.steps == 1 else 's'} ({self.trees:,} trees, {tables})"
+        return f"{count_rounds(self.steps)} ({self.trees:,} trees, {tables})"
 
     def explain_one(self, schema: Schema, row: Sequence[float], prediction: Sequence[float]) -> RowExplanation:
-        """Explain the change of one prediction by the conditions of the leaves it falls into."""
-        from trueup.calibrators.explain import explain_row
+        """Follow one row down every tree, and sum what each set of conditions contributed.
 
-        return explain_row(self, schema, row, prediction)
+        F_t = theta_t (F + trees): rounds change F by what their trees add, and by (theta_t - 1)(F + trees).
+        """
+        start = apply_link(np.array([prediction]), self.link)[0]
+        conditions: dict[tuple[int, tuple[int, ...]], explain.ConditionSum] = defaultdict(explain.ConditionSum)
+        rescaling = np.zeros(self.outputs)
+        states, means = [start.copy() for _ in range(self.cascades)], [np.array(prediction, np.float64)]
+        for number, step in enumerate(self.rounds):
+            for place, forest in enumerate(step.forests):
+                values, added, weight = [*row, *states[place].tolist()], np.zeros(self.outputs), 1 / len(step.forests)
+                for root, output in zip(forest.root.tolist(), forest.output.tolist(), strict=True):
+                    path, leaf = explain.follow_tree(forest, root, values)
+                    names = tuple(sorted({feature for feature, _, _ in path}))
+                    # Later rounds test the score after earlier ones: a condition on it is a different condition.
+                    condition = conditions[number if names and names[-1] >= len(row) else 0, names]
+                    condition.narrow(path, place)
+                    condition.sums[output] += leaf * weight
+                    added[output] += leaf
+                unscaled = states[place] + added
+                rescaling += (step.theta - 1) * unscaled / len(step.forests)
+                states[place] = step.theta * unscaled
+            means.append(np.mean(states, axis=0))
+        labels = schema.classes if self.outputs > 1 else ("",)
+        contributions = []
+        for (number, names), condition in conditions.items():
+            text = condition.describe(schema, row, names, self.link, number, means[number]) or NO_CONDITION
+            contributions += [
+                explain.Contribution(text, change, labels[output]) for output, change in condition.sums.items()
+            ]
+        if any(step.theta != 1 for step in self.rounds):
+            contributions += [
+                explain.Contribution(RESCALING, float(c), label) for c, label in zip(rescaling, labels, strict=True)
+            ]
+        end, after = np.mean(states, axis=0), self.apply_one(list(row), list(prediction))
+        if self.clip is not None and abs(end[0] - after[0]) > MIN_CLIPPING:
+            contributions.append(explain.Contribution(explain.CLIPPED.format(*self.clip), float(after[0] - end[0])))
+            end = after
+        return explain.explain_change(self.link, prediction, after, contributions, (end - start).tolist())
 
     def feature_sets(self) -> list[tuple[int, ...]]:
         """List the features that trees test together."""
-        from trueup.calibrators.explain import tested_together
-
-        return tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
+        return explain.tested_together([forest for step in self.rounds for forest in step.forests], len(self.levels))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays of all forests."""
@@ -154,6 +204,14 @@ class Cascade(Map):
         outputs = len(schema.prediction)
         require(entry["link"] == link and entry["outputs"] == outputs, "the map does not fit the task")
         return cls(link, schema.levels, outputs, unpack_rounds(entry["rounds"], blobs, schema.levels, outputs), clip)
+
+
+def stack_columns(columns: Sequence[AnyArray], rows: slice, count: int) -> FloatArray:
+    """Return ``count`` rows of columns as a matrix of floats, one row per column."""
+    X = np.empty((len(columns), count))
+    for index, column in enumerate(columns):
+        X[index] = column[rows]
+    return X
 
 
 def pack_forests(forests: Sequence[Forest]) -> tuple[list[dict[str, int]], dict[str, bytes]]:
@@ -255,3 +313,89 @@ def unpack_rounds(
         require(not rounds or len(entry["forests"]) == len(rounds[0].forests), "rounds differ in their number of cascades")
         rounds.append(CascadeRound(theta, tuple(next(forests) for _ in entry["forests"]), entry["trees"]))
     return tuple(rounds)
+
+
+class Checkpoint:
+    """Completed rounds of one fit, in a file that is always complete.
+
+    The fingerprint identifies the fit by its parameters and rows (`fingerprint_table`); the versions of trueup and LightGBM
+    are added. Trees are validated against its ``schema``, and their number per round against ``trees``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:
+        self.path, self._schema = Path(path), fingerprint["schema"]
+        # The names of outcome and weight do not matter: they may be passed as arrays. There may be millions of levels.
+        plain = asdict(replace(self._schema, outcome=None, weight=None))
+        schema = hashlib.sha256(json.dumps(plain, sort_keys=True).encode("ascii")).hexdigest()
+        versions = {"version": version("trueup"), "LightGBM": version("lightgbm")}
+        self._fingerprint = to_jsonable({**fingerprint, "schema": schema, **versions})
+
+    def rounds(self, cascades: int) -> tuple[CascadeRound, ...]:
+        """Return the rounds in the file, each of ``cascades`` forests; create it, so that an invalid path fails now."""
+        rounds = self._read(cascades) if os.path.exists(self.path) else ()  # noqa: PTH110  (False in unreadable directories)
+        self.keep(rounds)
+        return rounds
+
+    def keep(self, rounds: Sequence[CascadeRound]) -> None:
+        """Write all rounds so far."""
+        entries, blobs = pack_rounds(rounds)
+        manifest = {"format": 1, "fingerprint": self._fingerprint, "rounds": entries}
+        text = json.dumps(manifest, sort_keys=True, allow_nan=False)
+        storage.write(self.path, {CHECKPOINT_MANIFEST: text.encode("ascii"), **blobs}, kind=CHECKPOINT)
+
+    def done(self) -> None:
+        """Delete the file after a successful fit; if that fails, the file does no harm."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def _read(self, cascades: int) -> tuple[CascadeRound, ...]:
+        blobs, current = storage.read(self.path, kind=CHECKPOINT), self._fingerprint
+        try:
+            manifest = json.loads(blobs.pop(CHECKPOINT_MANIFEST))
+            require(manifest["format"] == 1, "it is of another version of trueup")
+            stored = manifest["fingerprint"]
+            require(isinstance(stored, dict), "it does not identify its fit")
+            if stored == current:
+                outputs = max(len(self._schema.prediction), 1)
+                rounds = unpack_rounds(manifest["rounds"], blobs, self._schema.levels, outputs)
+                require(all(item.trees <= stored["trees"] for item in rounds), "a round has too many trees")
+                complete = all(len(item.forests) == cascades for item in rounds)
+                require(complete, "it has another number of folds")
+                return rounds
+        except (FileContentError, *CONTENT_ERRORS) as error:
+            reason = error if isinstance(error, FileContentError) else "its content is not valid"
+            raise FileError(f"cannot read {self.path}: {reason}", hint="remove it, and fit from the start") from None
+        differences = []
+        for name in sorted({*stored, *current}, key=str):
+            if name in stored and name in current and stored[name] == current[name]:
+                continue
+            values = [json.dumps(side[name]) if name in side else "nothing" for side in (stored, current)]
+            shown = f" ({values[0]} there, {values[1]} here)" if max(map(len, values)) <= MAX_SHOWN else ""
+            differences.append(f"{'columns and levels' if name == 'schema' else name[:MAX_SHOWN]}{shown}")
+        raise ArgumentError(
+            f"{self.path} has completed rounds of another fit: it differs in {', '.join(differences)}",
+            hint="to resume, pass the same rows and parameters; to start again, remove the file or name another",
+        )
+
+
+def fingerprint_table(table: Table) -> dict[str, Any]:
+    """Return the schema and the number of rows of a Table, and digests of its columns."""
+    return {
+        "schema": table.schema,
+        "rows": len(table),
+        "features": digest_arrays(*(table.columns[feature.name] for feature in table.schema.features)),
+        **{name: digest_arrays(getattr(table, name)) for name in ("prediction", "outcome", "weight")},
+    }
+
+
+def digest_arrays(*arrays: AnyArray | None) -> str:
+    """Return the SHA-256 of arrays, reading some rows at a time: they may be larger than memory."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        for start in range(0, len(array), DIGEST_ROWS):
+            digest.update(np.ascontiguousarray(array[start : start + DIGEST_ROWS]).tobytes())
+    return digest.hexdigest()

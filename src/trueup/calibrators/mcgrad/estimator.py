@@ -1,39 +1,42 @@
-"""MCGrad: multicalibration by gradient boosting on features and prediction."""
+"""MCGrad: multicalibration by gradient boosting on features and prediction.
+
+Each round grows trees for all folds at once and evaluates them together on the rows that each fold held out. The rows may
+be distributed over several workers, each of which runs this code on its own rows: every sum over rows is an all-reduce, so
+that all workers take the same steps and hold the same trees in the end.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import KW_ONLY, asdict, dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.special import expit
 
 from trueup._validate import check_integer, check_number
+from trueup.calibrators import stopping
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.checkpoint import Checkpoint, fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower, RoundLimits
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    History,
-    choose_rounds,
-    collect_held_out,
-    evaluation_rows,
-    scale_weights,
-    task_loss,
-)
+from trueup.calibrators.mcgrad.cascade import Cascade, CascadeRound, Checkpoint, fingerprint_table
+from trueup.calibrators.stopping import CrossValidation, History, hold_out_last, task_loss
+from trueup.cluster.communicator import SINGLE_PROCESS
 from trueup.errors import ArgumentError
 from trueup.kernels.threads import Workers
-from trueup.learners.lightgbm import GrowthParameters
+from trueup.learners import lightgbm
+from trueup.learners.lightgbm import BinnedDataset, GrowthParameters, TreeGrower
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from trueup.calibrators.mcgrad.cascade import CascadeRound
-    from trueup.calibrators.stopping import Stopping
+    from trueup._types import FloatArray, IntArray
+    from trueup.calibrators.stopping import Split, Stopping, TaskLoss
+    from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Schema, Table
+    from trueup.kernels.trees import Forest
 
 
 # Learning rates: the mean of several models tolerates larger steps; a first round of few trees also tries the finer one.
@@ -43,6 +46,9 @@ MAX_ROUNDS, FIXED_ROUNDS = 10, 1
 TREE_PATIENCE = 20
 MAX_LEAVES = MAX_BINS = 4096
 MAX_INTEGER = 2**31 - 1
+TREES_PER_STEP = 5  # trees a fold grows at a time
+MAX_LEAD = 20  # trees by which a fold may be ahead of the others
+FEW_TREES = 40  # a first round of fewer trees also tries the lower learning rate
 
 
 @dataclass(eq=False, repr=False)
@@ -169,34 +175,30 @@ class MCGrad(Calibrator):
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:
         growth = self._growth_parameters(table.schema)
-        loss = task_loss(table.schema.task)
         rows, splits = self._split_rows(table)
         checkpoint = None
         if self.resume is not None:
             checkpoint = self._checkpoint(growth, {**fingerprint_table(rows), "training rows": len(table)})
         grower = CascadeGrower(
-            rows, loss, splits, growth, self._round_limits(growth), scale_weights(rows.weight, len(table)),
-            Workers(self.threads), progress, given=checkpoint.rounds(len(splits)) if checkpoint else (),
-            on_round=checkpoint.keep if checkpoint else None,
+            rows, task_loss(table.schema.task), splits, growth, self._round_limits(growth),
+            stopping.scale_weights(rows.weight, len(table)), Workers(self.threads), progress,
+            given=checkpoint.rounds(len(splits)) if checkpoint else (), on_round=checkpoint.keep if checkpoint else None,
         )  # fmt: skip
         evaluated, most = grower.evaluated_rows, self._max_rounds()
         keeps_scores = self.stopping is not None and table.schema.task == "binary"
-        chosen, evaluations = choose_rounds(
+        choice = stopping.choose_rounds(
             itertools.islice(grower.losses(), most + 1),
             None if rows.weight is None else rows.weight[evaluated],
             patience=most if self.stopping is None else self.stopping.patience,
             on_improvement=grower.keep_best if keeps_scores else None,
         )
-        history = self._make_history(chosen, evaluations, grower.rounds, loss.measure)
-        kept = tuple(grower.rounds[: history.chosen])
-        if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
-            kept = grower.refit(kept)
-        cascade = Cascade(loss.link, grower.levels, growth.outputs, kept)
+        cascade, history = self._finish(table.schema, *choice, grower.rounds, grower.refit)
         best = grower.best
         del grower  # and its memory, before the model is applied
         held_out = None
         if self.stopping is not None:
-            held_out = collect_held_out(rows, evaluated, rows.prediction[evaluated] if best is None else expit(best[:, 0]))
+            scores = rows.prediction[evaluated] if best is None else expit(best[:, 0])
+            held_out = stopping.collect_held_out(rows, evaluated, scores)
         return FitResult(cascade, history, held_out=held_out, on_success=checkpoint.done if checkpoint else None)
 
     def _fit_partitioned(self, partitions: PartitionedTable) -> None:
@@ -209,33 +211,33 @@ class MCGrad(Calibrator):
         assert self.resume is not None
         parameters = {**asdict(growth), **asdict(self._round_limits(growth))}
         identity = {name: value for name, value in parameters.items() if name not in ("threads", "machines")}
-        stopping = self._json_parameters()["stopping"]
-        return Checkpoint(self.resume, {"method": type(self).__name__, **identity, "stopping": stopping, **content})
+        identity |= {"method": type(self).__name__, "stopping": self._json_parameters()["stopping"], **content}
+        return Checkpoint(self.resume, identity)
 
-    def _make_history(
+    def _finish(
         self,
+        schema: Schema,
         chosen: int,
         evaluations: Sequence[tuple[float, float, float]],
         rounds: Sequence[CascadeRound],
-        measure: str,
-    ) -> History:
-        """Return the history of evaluated rounds, with the reason for the number chosen."""
-        most = self._max_rounds()
+        refit: Callable[[tuple[CascadeRound, ...]], tuple[CascadeRound, ...]],
+    ) -> tuple[Cascade, History]:
+        """Return the chosen rounds, fitted again on all rows where required, and the history of all rounds."""
+        most, loss = self._max_rounds(), task_loss(schema.task)
         if self.stopping is None:
-            chosen = most
-        plural = "s" if chosen > 1 else ""
-        if self.stopping is None:
-            reason = f"{chosen} round{plural} as specified; no rows were held out"
-        elif not chosen:
-            reason = "no round lowered the held-out loss significantly; scores are left unchanged"
+            chosen, reason = most, f"{stopping.count_rounds(most)} as specified; no rows were held out"
         else:
-            before, after = evaluations[0][0], evaluations[chosen][0]
-            end = "stopped at the maximum number of rounds"
-            if chosen < most:
-                end = "the next round did not lower it significantly"
-            reason = f"{chosen} round{plural}: held-out loss {before:.6g} -> {after:.6g}; {end}"
+            end = "the next round did not lower it significantly"
+            if chosen == most:
+                end = "stopped at the maximum number of rounds"
+            reason = stopping.describe_choice(chosen, evaluations, end)
         trees, thetas = [r.trees for r in rounds], [r.theta for r in rounds]
-        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), measure, trees, thetas)
+        evaluated_on = stopping.evaluation_rows(self.stopping)
+        history = History.of(evaluations, chosen, reason, evaluated_on, loss.measure, trees, thetas)
+        kept = tuple(rounds[:chosen])
+        if kept and isinstance(self.stopping, CrossValidation) and self.stopping.refit:
+            kept = refit(kept)
+        return Cascade(loss.link, schema.levels, len(schema.prediction), kept), history
 
     def _max_rounds(self) -> int:
         return self.rounds or (FIXED_ROUNDS if self.stopping is None else MAX_ROUNDS)
@@ -259,15 +261,9 @@ class MCGrad(Calibrator):
     def _check_parameters(self, outputs: int) -> None:
         check_integer("depth", self.depth, 1, MAX_INTEGER, optional=True)
         check_integer("leaves", self.leaves, 2, MAX_LEAVES, optional=True)
-        check_integer("bins", self.bins, 2, MAX_BINS)
         check_integer("rounds", self.rounds, 1, MAX_INTEGER, optional=True)
-        check_integer("trees", self.trees, 1, MAX_INTEGER, optional=True)
-        check_integer("random_state", self.random_state, 0, MAX_INTEGER)
-        check_integer("threads", self.threads, 1, MAX_INTEGER, optional=True)
-        check_number("learning_rate", self.learning_rate, 0, 1, above=True, optional=True)
-        check_number("feature_fraction", self.feature_fraction, 0, 1, above=True)
         check_number("min_hessian", self.min_hessian, 0)
-        check_number("l2", self.l2, 0)
+        check_growth(self)
         if not isinstance(self.monotone, bool):
             raise ArgumentError(f"monotone must be True or False; got {self.monotone!r}", parameter="monotone")
         if self.monotone and outputs > 1:
@@ -283,8 +279,261 @@ class MCGrad(Calibrator):
                 parameter="resume",
                 settings={"resume": "fit.rounds"},
             )
-        self._check_stopping()
 
     def _json_parameters(self) -> dict[str, Any]:
         """Return the parameters as JSON values, except for ``resume``, which does not affect the model."""
         return {name: value for name, value in super()._json_parameters().items() if name != "resume"}
+
+
+def check_growth(calibrator: Any) -> None:
+    """Validate the parameters that all calibrators with boosted trees share."""
+    check_integer("trees", calibrator.trees, 1, MAX_INTEGER, optional=True)
+    check_integer("bins", calibrator.bins, 2, MAX_BINS)
+    check_integer("random_state", calibrator.random_state, 0, MAX_INTEGER)
+    check_integer("threads", calibrator.threads, 1, MAX_INTEGER, optional=True)
+    check_number("learning_rate", calibrator.learning_rate, 0, 1, above=True, optional=True)
+    check_number("feature_fraction", calibrator.feature_fraction, 0, 1, above=True)
+    check_number("l2", calibrator.l2, 0)
+    calibrator._check_stopping()
+
+
+@dataclass(frozen=True)
+class RoundLimits:
+    """When a round stops growing."""
+
+    trees: int  # maximum of each model
+    patience: int  # number of trees without improvement
+    finer: float | None = None  # a lower learning rate that the first round also tries if few trees are enough
+
+
+@dataclass(eq=False)
+class CascadeGrower:
+    """One cascade per split, grown together round by round.
+
+    The table holds all rows of this worker, held-out rows included; it may be empty if other workers have rows. All workers
+    pass the same arguments except for rows and threads.
+    """
+
+    table: Table
+    loss: TaskLoss
+    splits: Sequence[Split]
+    growth: GrowthParameters
+    limits: RoundLimits
+    weight: FloatArray | None  # as returned by `scale_weights`
+    workers: Workers
+    progress: Callable[[int, int], None] | None = None  # called with trees of the round so far and at most
+    binned: BinnedDataset | None = None  # the features of the table, if they are binned already
+    rescale: bool = True  # whether a round ends with the best factor theta; if not, theta is 1
+    starts: Sequence[FloatArray] | None = None  # initial scores of each split, instead of the link of the prediction
+    communicator: Communicator = SINGLE_PROCESS
+    given: Sequence[CascadeRound] = ()  # rounds grown before on the same rows: `losses` applies them first
+    sample: Table | None = None  # rows that determine the bins, the same for all workers
+    on_round: Callable[[Sequence[CascadeRound]], None] | None = None  # called with all rounds so far after a new one
+    rounds: list[CascadeRound] = field(default_factory=list, init=False)
+    best: FloatArray | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        threads = self.workers.threads
+        distributed = self.communicator.size > 1  # then folds are grown in turn, so that all workers grow the same tree
+        lightgbm.connect_workers(self.communicator.addresses, self.communicator.rank)
+        # `silence` makes a Dataset, which LightGBM would synchronise with other workers; `connect_workers` has called it.
+        self._fold_workers = Workers(1) if distributed else Workers(threads, begin=lightgbm.silence)
+        self.y, self.levels = self.table.y, self.table.schema.levels
+        assert not distributed or self.sample is not None, "workers need a common sample to find bins from"
+        if self.binned is None:
+            categorical, growth = [level >= 0 for level in self.levels], replace(self.growth, threads=threads)
+            tables = [self.table] if self.sample is None else [self.sample, self.table]
+            for table in tables:  # the bins of the sample are those of the table
+                columns = [table.columns[feature.name] for feature in table.schema.features]
+                self.binned = BinnedDataset(columns, categorical, growth, reference=self.binned)
+        per_fold = threads if distributed else max(1, threads // len(self.splits))
+        growth = replace(self.growth, threads=per_fold, machines=self.communicator.size)
+        self.growths = [replace(growth, seed=growth.seed + fold) for fold in range(len(self.splits))]
+        start = self.loss.apply_link(self.table.prediction)
+        self.F = [start] * len(self.splits) if self.starts is None else list(self.starts)
+        assert self.sample is None or self.starts is None, "a sample starts from its own predictions"
+        self.sample_F = None
+        if self.sample is not None:
+            self.sample_F = [self.loss.apply_link(self.sample.prediction)] * len(self.splits)
+        self.scale = 1.0
+        if self.loss.name == "squared":  # residuals are measured in their standard deviation, whatever their unit
+            spread = stopping.weighted_mean((self.y - start[:, 0]) ** 2, self.weight, self.communicator)
+            self.scale = float(np.sqrt(spread)) or 1.0
+        held_out = self.communicator.all_reduce_sum([sum(len(split.valid) for split in self.splits)])
+        self._has_held_out = bool(held_out[0])
+
+    @property
+    def evaluated_rows(self) -> IntArray:
+        """Return the held-out rows in the order of their losses; all rows if none are held out."""
+        held_out = np.concatenate([split.valid for split in self.splits])
+        return held_out if self._has_held_out else np.arange(len(self.y))
+
+    def held_out_scores(self) -> FloatArray:
+        """Return the scores of the evaluated rows on the scale of the link, each by a cascade not trained on it."""
+        if not self._has_held_out:
+            return self.F[0]
+        return np.concatenate([F[split.valid] for F, split in zip(self.F, self.splits, strict=True)])
+
+    def keep_best(self) -> None:
+        """Keep the scores of the evaluated rows as the best so far."""
+        self.best = self.held_out_scores()
+
+    def losses(self) -> Iterator[FloatArray]:
+        """Yield the losses of the evaluated rows: of the base score, then after each round, grown when requested."""
+        yield self._evaluate()
+        for round_ in self.given:
+            self._apply_round(round_.forests, round_.trees, round_.theta)
+            yield self._evaluate()
+        while True:
+            self.grow()
+            if self.on_round is not None:
+                self.on_round(self.rounds)
+            yield self._evaluate()
+
+    def _evaluate(self) -> FloatArray:
+        return self.loss.per_row(self.y[self.evaluated_rows], self.held_out_scores())
+
+    def refit(self, kept: Sequence[CascadeRound]) -> tuple[CascadeRound, ...]:
+        """Grow the same numbers of rounds and trees once more, on all rows."""
+        grower = replace(self, splits=hold_out_last(len(self.y)), binned=self.binned, given=())
+        for round_ in kept:
+            grower.limits = RoundLimits(round_.trees, round_.trees)
+            grower.grow(round_.theta)
+        return tuple(grower.rounds)
+
+    def grow(self, theta: float | None = None) -> None:
+        """Grow one more round, with the best factor or with a given one."""
+        forests, trees, lowest = self._grow_forests(self.growths)
+        if self.limits.finer is not None and not self.rounds and trees < FEW_TREES:
+            finer = self._grow_forests([replace(growth, learning_rate=self.limits.finer) for growth in self.growths])
+            forests, trees, lowest = min((forests, trees, lowest), finer, key=lambda candidate: candidate[2])
+        self._apply_round(forests, trees, theta)
+
+    def _apply_round(self, forests: tuple[Forest, ...], trees: int, theta: float | None) -> None:
+        """Add a round to the scores, with the best factor or with a given one."""
+        for fold, forest in enumerate(forests):  # one fold at a time: each has a score for every row
+            self.F[fold] = self._add_forest(forest, self.F[fold], self.table)
+        if theta is None:
+            theta = self._best_theta() if self.rescale else 1.0
+        for F in self.F:
+            np.multiply(theta, F, out=F)
+        if self.sample_F is not None:
+            assert self.sample is not None
+            added = [self._add_forest(forest, F, self.sample) for forest, F in zip(forests, self.sample_F, strict=True)]
+            self.sample_F = [theta * F for F in added]
+        self.rounds.append(CascadeRound(theta, forests, trees))
+
+    def _add_forest(self, forest: Forest, F: FloatArray, table: Table) -> FloatArray:
+        cascade = Cascade("identity", self.levels, F.shape[1], (CascadeRound(1.0, (forest,), 0),))
+        return cascade.apply(table.columns.values(), F, self.workers)
+
+    def _best_theta(self) -> float:
+        """Return the factor that is best on the evaluated rows: on training rows, trees look more certain than they are.
+
+        Its bounds hold for the product of the factors of all rounds.
+        """
+        rows = self.evaluated_rows
+        weight = None if self.weight is None else self.weight[rows]
+        theta = self.loss.theta(self.y[rows], self.held_out_scores(), weight, self.communicator)
+        before = float(np.prod([round_.theta for round_ in self.rounds]))
+        low, high = stopping.THETA_BOUNDS
+        return min(max(theta, low / before), high / before)
+
+    def _grow_forests(self, growths: Sequence[GrowthParameters]) -> tuple[tuple[Forest, ...], int, float]:
+        """Grow one round: its forests, the best number of trees, and the loss of the held-out rows."""
+        # All folds that start from the same score share its Dataset in the first round.
+        shared = None if self.rounds or self.starts is not None else self._dataset(0, growths[0])
+
+        def start_fold(fold: int) -> TreeGrower:
+            assert self.binned is not None
+            data = self._dataset(fold, growths[fold]) if shared is None else shared
+            train, valid = self.splits[fold].train, self.splits[fold].valid
+            return TreeGrower(self.binned, data, None if len(train) == len(self.y) else train, valid, growths[fold])
+
+        growers = self._fold_workers.map(start_fold, range(len(self.splits)))
+        trees, lowest = self._grow_trees(growers)
+        forests = tuple(grower.forest(trees).scaled(self.scale) for grower in growers)
+        growers, shared = [], None  # most of the memory of a fit
+        lightgbm.release_memory()
+        return forests, trees, lowest
+
+    def _dataset(self, fold: int, growth: GrowthParameters) -> Any:
+        assert self.binned is not None
+        F = self.F[fold]
+        if self.loss.name == "squared":
+            # Labels are single precision inside LightGBM: the residual keeps its digits where the outcome would not.
+            label, start = (self.y - F[:, 0]) / self.scale, None
+        else:
+            label, start = self.y, F
+        sample = None if self.sample_F is None else self.sample_F[fold]
+        return self.binned.with_prediction(F, label, self.weight, start, growth, sample=sample)
+
+    def _grow_trees(self, growers: Sequence[TreeGrower]) -> tuple[int, float]:
+        """Grow until more trees no longer improve the held-out loss; return the best number and its loss.
+
+        Each free thread takes the fold with the fewest trees; the result does not depend on which fold was ahead.
+        """
+        mass = [float(len(s.valid) if self.weight is None else self.weight[s.valid].sum()) for s in self.splits]
+        if not self._has_held_out:
+            self._fold_workers.map(partial(TreeGrower.grow, trees=self.limits.trees), growers)
+            return self.limits.trees, 0.0
+        if self.communicator.size > 1:
+            return self._grow_trees_distributed(growers, np.array(mass))
+        search = _TreeSearch(mass, self.limits)
+        running: dict[Future[list[float]], int] = {}
+        with ThreadPoolExecutor(min(self.workers.threads, len(growers)), initializer=lightgbm.silence) as pool:
+            while True:
+                for fold in search.next_folds(set(running.values()), self.workers.threads - len(running)):
+                    count = min(TREES_PER_STEP, self.limits.trees - len(search.losses[fold]))
+                    running[pool.submit(growers[fold].grow, count)] = fold
+                if not running:
+                    break
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    search.losses[running.pop(done)] += done.result()
+                if search.finished():
+                    break
+                if self.progress is not None:
+                    self.progress(search.seen, self.limits.trees)
+        return search.best, search.lowest
+
+    def _grow_trees_distributed(self, growers: Sequence[TreeGrower], local_mass: FloatArray) -> tuple[int, float]:
+        """Grow a few trees of every fold in turn, then average the losses over all workers."""
+        mass = self.communicator.all_reduce_sum(local_mass)
+        search = _TreeSearch(mass.tolist(), self.limits)
+        while True:
+            count = min(TREES_PER_STEP, self.limits.trees - search.seen)
+            losses = np.array([grower.grow(count) or [0.0] * count for grower in growers])  # 0 without held-out rows
+            sums = self.communicator.all_reduce_sum((local_mass[:, None] * losses).ravel()).reshape(losses.shape)
+            for fold, means in enumerate(sums / np.where(mass > 0, mass, 1.0)[:, None]):
+                search.losses[fold] += means.tolist()
+            if search.finished():
+                return search.best, search.lowest
+            if self.progress is not None:
+                self.progress(search.seen, self.limits.trees)
+
+
+class _TreeSearch:
+    """The losses of all folds after each tree, and the number of trees that is best for all folds together."""
+
+    def __init__(self, mass: Sequence[float], limits: RoundLimits) -> None:
+        self.mass, self.limits = mass, limits
+        self.losses: list[list[float]] = [[] for _ in mass]
+        self.seen, self.best, self.lowest = 0, 0, np.inf
+
+    def next_folds(self, running: set[int], free: int) -> list[int]:
+        """Return the folds to continue: those with the fewest trees, none too far ahead of the others."""
+        grown = [len(losses) for losses in self.losses]
+        most = min(self.limits.trees, min(grown) + MAX_LEAD)
+        waiting = sorted((count, fold) for fold, count in enumerate(grown) if fold not in running and count < most)
+        return [fold for _, fold in waiting[:free]]
+
+    def finished(self) -> bool:
+        """Read the trees that all folds have; return whether the best number of them is known."""
+        while self.seen < min(map(len, self.losses)):
+            loss = float(np.average([losses[self.seen] for losses in self.losses], weights=self.mass))
+            self.seen += 1
+            if loss < self.lowest - stopping.LOSS_TOLERANCE * abs(self.lowest) or self.best == 0:
+                self.best, self.lowest = self.seen, loss
+            if self.seen - self.best >= self.limits.patience:
+                return True
+        return self.seen >= self.limits.trees

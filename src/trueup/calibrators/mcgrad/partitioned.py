@@ -15,25 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup.calibrators import stopping
 from trueup.calibrators.base import FitResult
-from trueup.calibrators.mcgrad.cascade import Cascade
-from trueup.calibrators.mcgrad.checkpoint import fingerprint_table
-from trueup.calibrators.mcgrad.grower import CascadeGrower
-from trueup.calibrators.stopping import (
-    CrossValidation,
-    Holdout,
-    Split,
-    Validation,
-    append_rows,
-    check_row_count,
-    choose_rounds,
-    hold_out_last,
-    row_content,
-    scale_weights,
-    split_rows,
-    task_loss,
-    warn_if_trained_on,
-)
+from trueup.calibrators.mcgrad.cascade import fingerprint_table
+from trueup.calibrators.mcgrad.estimator import CascadeGrower
+from trueup.calibrators.stopping import CrossValidation, Holdout, Validation, task_loss
 from trueup.cluster.files import ScanPartitions
 from trueup.data.columns import engine_of
 from trueup.data.folds import assign_folds_by_hash, digest_rows, random_row_keys
@@ -46,8 +32,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray, UInt64Array
     from trueup.calibrators.mcgrad.cascade import CascadeRound
-    from trueup.calibrators.mcgrad.estimator import MCGrad
-    from trueup.calibrators.mcgrad.grower import RoundLimits
+    from trueup.calibrators.mcgrad.estimator import MCGrad, RoundLimits
     from trueup.cluster.communicator import Communicator
     from trueup.cluster.partitions import PartitionedTable
     from trueup.data.table import Table
@@ -76,7 +61,7 @@ class TrainingSummary:
         return self.rows.rows
 
     def __add__(self, other: TrainingSummary) -> TrainingSummary:
-        joined = append_rows(self.sample, other.sample)
+        joined = stopping.append_rows(self.sample, other.sample)
         sample, keys = _smallest_keys(joined, np.concatenate([self.keys, other.keys]))
         digest = (self.digest + other.digest) % DIGEST_MODULUS
         return TrainingSummary(self.rows + other.rows, digest, (*self.sizes, *other.sizes), sample, keys)
@@ -93,7 +78,7 @@ def summarise_partitions(partitions: PartitionedTable, seed: int) -> TrainingSum
 
 
 def _summarise_partition(table: Table, number: int, *, seed: int) -> TrainingSummary:
-    content, ties = row_content(table)
+    content, ties = stopping.row_content(table)
     sample, keys = _smallest_keys(table, random_row_keys(content, ties, seed + SAMPLE_SEED))
     return TrainingSummary(
         RowSummary().include(table), int(digest_rows(content, ties)), ((number, len(table)),), sample, keys
@@ -114,7 +99,6 @@ class FitPlan:
     rule: CrossValidation | Holdout | None  # how rows are held out; None also if there are validation rows
     max_rounds: int
     patience: int
-    seed: int
     threads: int | None
     sample: Table  # determines the bins
     validation: Table | None  # held-out rows of a `Validation`; used by the worker of rank 0
@@ -126,31 +110,30 @@ def fit_partitioned(
     calibrator: MCGrad, partitions: PartitionedTable, progress: Any = None, summary: TrainingSummary | None = None
 ) -> None:
     """Fit on rows in partitions, as `Calibrator.fit_table` does on a Table; ``summary`` is that of all rows, if known."""
-    stopping, schema = calibrator.stopping, partitions.schema
+    rule, schema = calibrator.stopping, partitions.schema
     growth = calibrator._growth_parameters(schema)
-    if isinstance(stopping, Validation) and engine_of(stopping.data) is not None:
+    if isinstance(rule, Validation) and engine_of(rule.data) is not None:
         raise ArgumentError(
             "the rows of a Validation must be in memory; the training rows need not be",
             hint="collect them first, or some of them",
         )
     if summary is None:
-        check_memory(partitions, stopping)
+        check_memory(partitions, rule)
         summary = summarise_partitions(partitions, int(calibrator.random_state))
     summary.rows.check(schema)
-    check_row_count(summary)
-    sample, loss, max_rounds = summary.sample, task_loss(schema.task), calibrator._max_rounds()
+    stopping.check_row_count(summary)
+    sample, max_rounds = summary.sample, calibrator._max_rounds()
     validation = None
-    if isinstance(stopping, Validation):
-        validation = calibrator._read_labelled(stopping.data, stopping.outcome, stopping.sample_weight, sample.schema)
-        warn_if_trained_on(sample, validation, loss, stacklevel=5)
+    if isinstance(rule, Validation):
+        validation = calibrator._read_labelled(rule.data, rule.outcome, rule.sample_weight, sample.schema)
+        stopping.warn_if_trained_on(sample, validation, task_loss(schema.task), stacklevel=5)
     plan = FitPlan(
-        growth, calibrator._round_limits(growth), stopping if isinstance(stopping, (CrossValidation, Holdout)) else None,
-        max_rounds, max_rounds if stopping is None else stopping.patience, int(calibrator.random_state),
-        calibrator.threads, sample, validation, summary.digest,
+        growth, calibrator._round_limits(growth), rule if isinstance(rule, (CrossValidation, Holdout)) else None,
+        max_rounds, max_rounds if rule is None else rule.patience, calibrator.threads, sample, validation, summary.digest,
     )  # fmt: skip
     if isinstance(partitions, ScanPartitions):
         plan = replace(plan, digest=None, progress=progress)
-        check_memory(partitions, stopping, len(summary) + (0 if validation is None else len(validation)))
+        check_memory(partitions, rule, len(summary) + (0 if validation is None else len(validation)))
     checkpoint, rounds = None, []
     if calibrator.resume is not None:
         checkpoint = calibrator._checkpoint(growth, _fingerprint(summary, plan))
@@ -165,11 +148,11 @@ def fit_partitioned(
             checkpoint.keep(rounds)
         if len(rounds) == max_rounds or len(rounds) - chosen >= plan.patience:
             break
-    history = calibrator._make_history(chosen, evaluations, rounds, loss.measure)
-    kept = tuple(rounds[: history.chosen])
-    if kept and isinstance(stopping, CrossValidation) and stopping.refit:
-        kept = partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
-    cascade = Cascade(loss.link, schema.levels, growth.outputs, kept)
+
+    def refit(kept: tuple[CascadeRound, ...]) -> Any:
+        return partitions.run_workers(partial(_refit_rounds, plan=plan, rounds=kept))
+
+    cascade, history = calibrator._finish(schema, chosen, evaluations, rounds, refit)
     calibrator._set_model(sample, FitResult(cascade, history), len(summary))
     if checkpoint is not None:
         checkpoint.done()
@@ -179,7 +162,7 @@ def _model_count(rule: object) -> int:
     return rule.folds if isinstance(rule, CrossValidation) else 1
 
 
-def check_memory(partitions: PartitionedTable, stopping: object, rows: int | None = None) -> None:
+def check_memory(partitions: PartitionedTable, rule: object, rows: int | None = None) -> None:
     """Raise if a fit on the rows of files would exceed the memory limit of the scan; raw values stay on disk.
 
     Without ``rows``, all rows are training rows, unless some may lack an outcome or a weight: then nothing is checked.
@@ -190,7 +173,7 @@ def check_memory(partitions: PartitionedTable, stopping: object, rows: int | Non
         if partitions.roles.unlabelled != "error" or partitions.roles.weight is not None:
             return
         rows = partitions.rows
-    memory, models, outputs = partitions.reader.scan.memory, _model_count(stopping), len(partitions.schema.prediction)
+    memory, models, outputs = partitions.reader.scan.memory, _model_count(rule), len(partitions.schema.prediction)
     bins = len(partitions.schema.features) + outputs
     per_row = models * (bins + MODEL_BYTES + OUTPUT_BYTES * outputs) + bins + ROW_BYTES * outputs
     needed = BASE_BYTES + rows * per_row
@@ -222,10 +205,10 @@ def _fit_round(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound | None, int, list[tuple[float, float, float]]]:
     """Fit one more round with the other workers (None if there were enough); return also the result of `choose_rounds`."""
-    joined, grower = _make_grower(table, sizes, communicator, plan, rounds)
-    weight = None if joined.weight is None else joined.weight[grower.evaluated_rows]
+    grower = _make_grower(table, sizes, communicator, plan, rounds)
+    weight = None if grower.table.weight is None else grower.table.weight[grower.evaluated_rows]
     losses = itertools.islice(grower.losses(), min(len(rounds) + 1, plan.max_rounds) + 1)
-    chosen, evaluations = choose_rounds(losses, weight, patience=plan.patience, communicator=communicator)
+    chosen, evaluations = stopping.choose_rounds(losses, weight, patience=plan.patience, communicator=communicator)
     return grower.rounds[-1] if len(evaluations) == len(rounds) + 2 else None, chosen, evaluations
 
 
@@ -233,13 +216,13 @@ def _refit_rounds(
     table: Table, sizes: Sequence[int], communicator: Communicator, *, plan: FitPlan, rounds: Sequence[CascadeRound]
 ) -> tuple[CascadeRound, ...]:
     """Fit the chosen rounds again, on all rows."""
-    return _make_grower(table, sizes, communicator, plan, ())[1].refit(rounds)
+    return _make_grower(table, sizes, communicator, plan, ()).refit(rounds)
 
 
 def _make_grower(
     table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan, rounds: Sequence[CascadeRound]
-) -> tuple[Table, CascadeGrower]:
-    """Set up the grower for the rows of this worker."""
+) -> CascadeGrower:
+    """Set up the grower for the rows of this worker; rows of a `Validation` are appended."""
     if plan.digest is not None:  # a frame that is computed again each time may have other rows
         own = sum(int(digest_rows(content, ties)) for _, content, ties in _iter_content(table, sizes)) % DIGEST_MODULUS
         low, high = communicator.all_reduce_sum([own % HALF_DIGEST, own // HALF_DIGEST]).tolist()  # exact as floats
@@ -248,30 +231,22 @@ def _make_grower(
                 "the rows have changed since the last pass: the frame is computed again each time, with different rows",
                 hint="keep it with .persist() or .cache(), or write it to files first",
             )
-    joined, row_splits = _split_rows(table, sizes, communicator, plan)
-    weight = scale_weights(joined.weight, len(table), communicator)
-    grower = CascadeGrower(
-        joined, task_loss(table.schema.task), row_splits, plan.growth, plan.limits, weight,
-        Workers(plan.threads or getattr(communicator, "threads", None)), plan.progress, communicator=communicator,
+    joined, splits = table, stopping.hold_out_last(len(table))
+    if plan.validation is not None:
+        held_out = plan.validation if communicator.rank == 0 else plan.validation.take(slice(0, 0))
+        columns: dict[str, Any] = {
+            name: ConcatenatedColumn(column, held_out.columns[name]) for name, column in table.columns.items()
+        }
+        joined = replace(stopping.append_rows(replace(table, columns={}), held_out), columns=columns)
+        splits = stopping.hold_out_last(len(table), len(held_out))
+    elif plan.rule is not None:
+        splits = stopping.split_rows(table, plan.rule, plan.growth.seed, partial(_assign_folds, sizes), communicator)
+    return CascadeGrower(
+        joined, task_loss(table.schema.task), splits, plan.growth, plan.limits,
+        stopping.scale_weights(joined.weight, len(table), communicator),
+        Workers(plan.threads or communicator.threads), plan.progress, communicator=communicator,
         given=rounds, sample=plan.sample,
     )  # fmt: skip
-    return joined, grower
-
-
-def _split_rows(
-    table: Table, sizes: Sequence[int], communicator: Communicator, plan: FitPlan
-) -> tuple[Table, Sequence[Split]]:
-    """Split the rows of this worker into training and held-out rows; rows of a `Validation` are appended."""
-    if plan.validation is not None:
-        own = plan.validation if communicator.rank == 0 else plan.validation.take(slice(0, 0))
-        columns: dict[str, Any] = {
-            name: ConcatenatedColumn(column, own.columns[name]) for name, column in table.columns.items()
-        }
-        joined = replace(append_rows(replace(table, columns={}), own), columns=columns)
-        return joined, hold_out_last(len(table), len(own))
-    if plan.rule is None:
-        return table, hold_out_last(len(table))
-    return table, split_rows(table, plan.rule, plan.seed, partial(_assign_folds, sizes), communicator)
 
 
 class ConcatenatedColumn:
@@ -300,7 +275,7 @@ def _assign_folds(sizes: Sequence[int], table: Table, folds: int, seed: int) -> 
 
 def _iter_content(table: Table, sizes: Sequence[int]) -> Iterator[tuple[slice, list[AnyArray], list[FloatArray]]]:
     """Yield the rows of each partition, and their `row_content`."""
-    content, ties = row_content(table)
+    content, ties = stopping.row_content(table)
     for end, size in zip(np.cumsum(sizes, dtype=np.int64).tolist(), sizes, strict=True):
         rows = slice(end - size, end)
         yield rows, [column[rows] for column in content], [column[rows] for column in ties]
