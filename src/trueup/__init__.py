@@ -63,40 +63,26 @@ __all__ = [
     "swap_regret",
 ]
 
-# Public name -> where it lives. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
-_HOMES = {
-    "Audit": "trueup.audits.audit",
-    "Auto": "trueup.calibrators.auto",
-    "Beta": "trueup.calibrators.curves.estimators",
-    "CalibratedClassifier": "trueup.calibrators.wrapper",
-    "CalibratedRegressor": "trueup.calibrators.wrapper",
-    "CrossValidation": "trueup.calibrators.stopping",
-    "DepthTwo": "trueup.calibrators.depthtwo",
-    "Finding": "trueup.audits.audit",
-    "Grouped": "trueup.calibrators.curves.grouped",
-    "HKRR": "trueup.calibrators.patches.estimators",
-    "Histogram": "trueup.calibrators.curves.estimators",
-    "Holdout": "trueup.calibrators.stopping",
-    "Isotonic": "trueup.calibrators.curves.estimators",
-    "LSBoost": "trueup.calibrators.lsboost.estimator",
-    "LoRe": "trueup.calibrators.lore.estimator",
-    "MCGrad": "trueup.calibrators.mcgrad.estimator",
-    "Model": "trueup.calibrators.model",
-    "Multiaccuracy": "trueup.calibrators.patches.estimators",
-    "Platt": "trueup.calibrators.curves.estimators",
-    "Temperature": "trueup.calibrators.curves.estimators",
-    "Validation": "trueup.calibrators.stopping",
-    "audit": "trueup.audits.audit",
-    "decisions": "",
-    "figures": "",
-    "load": "trueup.modelfile",
-    "metrics": "",
-    "report": "trueup.reports.page",
-    "save": "trueup.modelfile",
-    "scan": "trueup.data.scan",
-    "simulate": "",
-    "swap_regret": "trueup.audits.swap_regret",
+# Module -> its public names. Nothing is imported before it is asked for: `import trueup` costs next to nothing.
+_MODULES = {
+    "audits.audit": ("Audit", "Finding", "audit"),
+    "audits.swap_regret": ("swap_regret",),
+    "calibrators.auto": ("Auto",),
+    "calibrators.curves.estimators": ("Beta", "Histogram", "Isotonic", "Platt", "Temperature"),
+    "calibrators.curves.grouped": ("Grouped",),
+    "calibrators.depthtwo": ("DepthTwo",),
+    "calibrators.lore.estimator": ("LoRe",),
+    "calibrators.lsboost.estimator": ("LSBoost",),
+    "calibrators.mcgrad.estimator": ("MCGrad",),
+    "calibrators.model": ("Model",),
+    "calibrators.patches.estimators": ("HKRR", "Multiaccuracy"),
+    "calibrators.stopping": ("CrossValidation", "Holdout", "Validation"),
+    "calibrators.wrapper": ("CalibratedClassifier", "CalibratedRegressor"),
+    "data.scan": ("scan",),
+    "modelfile": ("load", "save"),
+    "reports.page": ("report",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -104,10 +90,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("trueup")
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
-    found: Any = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"trueup.{name}")
+    module = importlib.import_module(f"trueup.{_HOMES.get(name, name)}")
+    found: Any = getattr(module, name) if name in _HOMES else module
     globals()[name] = found
     return found
 

@@ -9,18 +9,7 @@ from trueup.errors import MissingPackageError
 
 
 def require(name: str, *, extra: str) -> Any:
-    """Import a package of an extra, or say how to install it.
-
-    Examples
-    --------
-    >>> require("math", extra="gpu").floor(1.5)
-    1
-    >>> require("no_such_package", extra="gpu")
-    Traceback (most recent call last):
-    ...
-    trueup.errors.MissingPackageError: this needs the package 'no_such_package', which is not installed
-    hint: pip install 'trueup[gpu]'
-    """
+    """Import a package of an extra, or raise MissingPackageError with how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -7,7 +7,7 @@ arrays are validated as untrusted input: types, shapes, indices and order. The c
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             f"a model made of {saved.map.describe()} cannot be saved: it holds objects of another library",
             hint=f"only trueup's own arrays can be saved: use {saved.map.unsavable_hint}",
         )
-    kind = saved.map.kind
     entry, blobs = saved.map.pack()
     manifest = {
         "format": FORMAT,
         "about": asdict(saved.about),
         "schema": asdict(saved.schema),
-        "map": {"kind": kind, **entry},
+        "map": {"kind": saved.map.kind, **entry},
         "history": saved.history.to_dict(),
         "explanation": saved.explanation.to_dict(),
     }
@@ -131,8 +130,10 @@ def _read(blobs: dict[str, bytes]) -> Model:
     require(is_integer(version) and version >= 1, f"the format {version!r} is unknown")
     require(version <= FORMAT, f"it has format {version} of a later version of trueup; this version reads up to {FORMAT}")
     schema = _read_schema(manifest["schema"])
-    history, explanation = _read_history(manifest["history"], schema), _read_explanation(manifest["explanation"])
-    record = _read_record(manifest["about"])
+    history, explanation = _read_history(manifest["history"], schema), Explanation.from_dict(manifest["explanation"])
+    record = FitRecord(**manifest["about"])
+    _check_fields(record, explanation, *explanation.corrections)
+    require(record.rows >= 0 and isinstance(record.parameters, dict), "the record of the fit is invalid")
     entry = manifest["map"]
     kind = entry["kind"]
     require(isinstance(kind, str) and kind in MAPS, f"a map of kind {kind!r} is unknown")
@@ -170,31 +171,18 @@ def _read_schema(entry: Any) -> Schema:
 def _read_history(entry: Any, schema: Schema) -> History:
     # The first files did not name the measure; they hold cascades, evaluated by the loss of their task.
     history = History.from_dict({"measure": task_loss(schema.task).measure, **entry})
+    _check_fields(history, *history.rounds)
     require(history.measure in MEASURES, "the history is invalid")
-    require(is_integer(history.chosen) and 0 <= history.chosen < len(history.rounds), "the chosen round is missing")
-    for number, round_ in enumerate(history.rounds):
-        require(are_finite(round_.theta, round_.loss, round_.gain, round_.error, round_.trees), "a round is invalid")
-        require(round_.number == number and is_integer(round_.trees), "a round is invalid")
-        require(isinstance(round_.kept, bool), "a round is invalid")
-    require(isinstance(history.reason, str) and isinstance(history.evaluated_on, str), "the history is invalid")
+    require(0 <= history.chosen < len(history.rounds), "the chosen round is missing")
+    require(all(round_.number == number for number, round_ in enumerate(history.rounds)), "a round is invalid")
     return history
 
 
-def _read_explanation(entry: Any) -> Explanation:
-    explanation = Explanation.from_dict(entry)
-    for item in explanation.corrections:
-        numbers = (item.low, item.high, item.rows, item.share, item.before, item.after, item.observed)
-        require(isinstance(item.segment, str) and are_finite(*numbers), "a correction is invalid")
-        require(is_integer(item.rows), "a correction is invalid")
-    totals = (explanation.rows, explanation.mean_change, explanation.explained_share)
-    require(are_finite(*totals) and is_integer(explanation.rows), "the explanation is invalid")
-    return explanation
-
-
-def _read_record(entry: Any) -> FitRecord:
-    record = FitRecord(**entry)
-    texts = (record.method, record.fitted, record.version)
-    require(all(isinstance(text, str) for text in texts), "its method, date or version is invalid")
-    require(is_integer(record.rows) and record.rows >= 0, "its number of training rows is invalid")
-    require(isinstance(record.parameters, dict), "its parameters are invalid")
-    return record
+def _check_fields(*records: Any) -> None:
+    """Raise unless every text, number and flag of some dataclasses has a value of its type."""
+    for record in records:
+        for field in fields(record):
+            value = getattr(record, field.name)
+            checks = {"str": isinstance(value, str), "bool": isinstance(value, bool), "int": is_integer(value)}
+            valid = are_finite(value) if field.type == "float" else checks.get(str(field.type), True)
+            require(valid, f"{field.name} of its {type(record).__name__} is invalid")

@@ -14,10 +14,10 @@ from sklearn.random_projection import GaussianRandomProjection
 
 import trueup as tu
 from checks import CLASSES, FEATURES, rows
-from trueup.calibrators.lore import estimator, spaces
-from trueup.calibrators.lore.estimator import pool_rows
+from trueup.calibrators.lore import estimator
+from trueup.calibrators.lore import map as local_map
+from trueup.calibrators.lore.estimator import fit_embedding, pool_rows
 from trueup.calibrators.lore.map import LocalMap
-from trueup.calibrators.lore.spaces import fit_embedding
 from trueup.data.frame import read
 from trueup.errors import ArgumentError, DataError, NotFittedError
 from twins import three_se
@@ -365,7 +365,7 @@ def test_points_do_not_depend_on_the_correction(monkeypatch):
         0,
         unchanged.points(data).shape[1],
     )
-    monkeypatch.setattr(spaces, "CHUNK_NUMBERS", 500)  # some rows at a time
+    monkeypatch.setattr(local_map, "CHUNK_NUMBERS", 500)  # some rows at a time
     assert unchanged.points(data).tobytes() == given.points(data).tobytes()
     assert (unchanged.points(data)[5:6] == unchanged.points({name: column[5:6] for name, column in data.items()})).all()
 
@@ -786,14 +786,14 @@ def test_too_few_rows_are_rejected():
 
 
 def test_too_large_design_matrices_are_rejected(monkeypatch):
-    monkeypatch.setattr(spaces, "MAX_NUMBERS", 500)
+    monkeypatch.setattr(estimator, "MAX_NUMBERS", 500)
     data = rows(n=100)
     with pytest.raises(ArgumentError, match="100 rows and 8 columns, one per category, is too large"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])
 
 
 def test_too_large_decompositions_are_rejected(monkeypatch):
-    monkeypatch.setattr(spaces, "MAX_PCA_SIZE", 7)
+    monkeypatch.setattr(estimator, "MAX_PCA_SIZE", 7)
     data = rows(n=100)
     with pytest.raises(ArgumentError, match="100 rows and 8 columns, one per category, is too large"):
         tu.LoRe("p", ["country", "new", "day"]).fit(data, data["y"])

@@ -18,8 +18,7 @@ import trueup as tu
 from checks import CLASSES, FEATURES, rows
 from forged import changed, places, put, refused, store
 from trueup import storage
-from trueup.calibrators.lore.map import EDGE_DTYPES, NEIGHBOUR_DTYPES
-from trueup.calibrators.lore.spaces import GROUP_DTYPES, SPACE_DTYPES
+from trueup.calibrators.lore.map import EDGE_DTYPES, GROUP_DTYPES, NEIGHBOUR_DTYPES, SPACE_DTYPES
 from trueup.errors import FileError, TrueupError
 from trueup.modelfile import KIND, MANIFEST
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import trueup as tu
 from checks import CLASSES, rows, take
 from frames import MAKERS
+from trueup.calibrators.patches.estimators import PatchSearch
 from trueup.calibrators.patches.map import Patch, PatchList, PatchMap
-from trueup.calibrators.patches.search import PatchSearch
 from trueup.data.bins import fit_binner
 from trueup.data.frame import read_like
 from trueup.data.simulate import Shift, population
@@ -296,7 +296,7 @@ def test_search_stops_after_many_rejected_proposals(monkeypatch):
     names = ["c0", "c1", "x0", "x1"]
     evaluated = []
     monkeypatch.setattr(PatchSearch, "_validate", lambda self, cell: evaluated.append(cell) or validate(self, cell))
-    monkeypatch.setattr("trueup.calibrators.patches.search.MAX_REJECTED", 3)
+    monkeypatch.setattr("trueup.calibrators.patches.estimators.MAX_REJECTED", 3)
     for patience in (1, 2):
         evaluated.clear()
         fix = tu.HKRR("prediction", names, depth=2, stopping=tu.CrossValidation(patience=patience))

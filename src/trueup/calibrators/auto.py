@@ -7,17 +7,16 @@ import math
 import textwrap
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
-from trueup._validate import check_integer
+from trueup._validate import MAX_INTEGER, check_integer
 from trueup.calibrators.base import Calibrator, FitResult
-from trueup.calibrators.curves.base import ScoreCalibrator
-from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, Temperature
+from trueup.calibrators.curves.estimators import Beta, Histogram, Isotonic, Platt, ScoreCalibrator, Temperature
 from trueup.calibrators.curves.grouped import Grouped
 from trueup.calibrators.curves.map import ScoreMap
 from trueup.calibrators.depthtwo import DepthTwo
@@ -69,8 +68,8 @@ SHARED: dict[str, Any] = {"random_state": 0, "threads": None}  # passed to a met
 MAX_EVALUATION_ROWS = 100_000  # further folds are not evaluated
 MIN_FOLDS = 2  # that are evaluated, however many rows there are; and before a method is dropped
 DROP_ERRORS = 3.0  # standard errors behind the best at which a method is dropped
-MAX_INTEGER = 2**31 - 1
 REPR_WIDTH = 100
+WRITE_METHODS = 'write it as methods=["identity", "platt", tu.MCGrad(depth=3)]'
 
 
 # ------------------------------------------------------------------ the one-standard-error rule
@@ -135,7 +134,7 @@ class Choice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
+        return asdict(self)
 
     def to_frame(self, like: Any = None) -> Any:
         """Return one row per candidate, in the library of ``like``; a dict of arrays without it."""
@@ -186,6 +185,7 @@ def explain_choice(candidates: Sequence[Candidate], best: int, before: float, me
 # ------------------------------------------------------------------ the calibrator
 
 
+@dataclass(eq=False, repr=False)
 class Auto(Calibrator):
     """Choose the method: the simplest whose held-out loss is within noise of the best, which may be no correction at all.
 
@@ -212,16 +212,8 @@ class Auto(Calibrator):
     folds : int
         The number of folds. With more than 100,000 rows, only as many folds as contain that number are evaluated, and at
         least two.
-    categorical : column names
-        Numeric columns that are categories.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    random_state : int
-        The seed. The result does not depend on the number of threads.
-    threads : int, optional
-        The number of cores by default.
+    categorical, classes, unlabelled, random_state, threads
+        As in `trueup.MCGrad`.
 
     Attributes
     ----------
@@ -262,30 +254,17 @@ class Auto(Calibrator):
     'no correction is needed'
     """
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        features: Any = None,
-        *,
-        task: str = "auto",
-        methods: Any = None,
-        folds: int = 5,
-        categorical: Any = (),
-        classes: Any = None,
-        unlabelled: str = "error",
-        random_state: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        self.prediction = prediction
-        self.features = features
-        self.task = task
-        self.methods = methods
-        self.folds = folds
-        self.categorical = categorical
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.random_state = random_state
-        self.threads = threads
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    methods: Any = None
+    folds: int = 5
+    categorical: Any = ()
+    classes: Any = None
+    unlabelled: str = "error"
+    random_state: int = 0
+    threads: int | None = None
 
     def fit_table(self, table: Table, progress: Any = None) -> Calibrator:
         """Fit the calibrator to a Table, as `fit` does to a frame."""
@@ -365,20 +344,14 @@ class Auto(Calibrator):
         given = DEFAULT_METHODS[task] if self.methods is None else self.methods
         listed = [] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
         if not listed:
-            raise ArgumentError(
-                f"methods must be a list of names and calibrators; got {given!r}",
-                hint='write it as methods=["identity", "platt", tu.MCGrad(depth=3)]',
-                parameter="methods",
-            )
+            raise _methods_error(f"must be a list of names and calibrators; got {given!r}", WRITE_METHODS)
         methods: list[_Method] = []
         counts: dict[str, int] = {}
         for item in listed:
             calibrator = _make_calibrator(item)
             title = IDENTITY if calibrator is None else type(calibrator).__name__
             if title in counts and isinstance(item, str):
-                raise ArgumentError(
-                    f"methods contains {item!r} twice", hint="give the second one other parameters", parameter="methods"
-                )
+                raise _methods_error(f"contains {item!r} twice", "give the second one other parameters")
             counts[title] = counts.get(title, 0) + 1
             title = title if counts[title] == 1 else f"{title} {counts[title]}"
             if calibrator is not None:  # pass on the roles, and what the calibrator leaves at the default
@@ -411,11 +384,8 @@ class _Method:
         if calibrator is not None and getattr(calibrator, "resume", None) is not None:
             calibrator = copy.copy(calibrator).set_params(resume=None)
         fitted: Map = UnchangedMap() if calibrator is None else calibrator._fit_map(train, None).map
-        columns = [held.columns[feature.name] for feature in held.schema.features]
         assert held.outcome is not None
-        self.fold_losses.append(
-            loss.per_row(held.outcome, loss.apply_link(fitted.apply(columns, held.prediction, workers)))
-        )
+        self.fold_losses.append(loss.per_row(held.outcome, loss.apply_link(fitted.apply_table(held, workers))))
         self.seconds += time.perf_counter() - start
 
     @property
@@ -450,25 +420,19 @@ def _make_calibrator(item: Any) -> Calibrator | None:
     if isinstance(item, str):
         if item not in NAMES:
             close = get_close_matches(item.lower(), NAMES, 1)
-            raise ArgumentError(
-                f"methods contains an unknown method, {item!r}",
-                hint=f"did you mean {close[0]!r}?" if close else f"the methods are {', '.join(NAMES)}",
-                parameter="methods",
-            )
+            hint = f"did you mean {close[0]!r}?" if close else f"the methods are {', '.join(NAMES)}"
+            raise _methods_error(f"contains an unknown method, {item!r}", hint)
         return None if item == IDENTITY else CALIBRATORS[item]()
     if not isinstance(item, Calibrator) or isinstance(item, (Auto, Grouped)):
-        raise ArgumentError(
-            f"methods must contain names and calibrators; got {item!r}",
-            hint="Auto cannot be nested, and Grouped needs columns of its own: fit it separately and compare"
-            if isinstance(item, (Auto, Grouped)) else 'write it as methods=["identity", "platt", tu.MCGrad(depth=3)]',
-            parameter="methods",
-        )  # fmt: skip
+        nested = "Auto cannot be nested, and Grouped needs columns of its own: fit it separately and compare"
+        hint = nested if isinstance(item, (Auto, Grouped)) else WRITE_METHODS
+        raise _methods_error(f"must contain names and calibrators; got {item!r}", hint)
     own = item.get_params(deep=False)
     for name, default in ROLES.items():
         if name in own and not (isinstance(own[name], type(default)) and own[name] == default):
-            raise ArgumentError(
-                f"methods contains a calibrator that sets {name}: {item!r}",
-                hint=f"pass {name}= to Auto itself",
-                parameter="methods",
-            )
+            raise _methods_error(f"contains a calibrator that sets {name}: {item!r}", f"pass {name}= to Auto itself")
     return clone(item)  # type: ignore[no-any-return]
+
+
+def _methods_error(problem: str, hint: str) -> ArgumentError:
+    return ArgumentError(f"methods {problem}", hint, parameter="methods")

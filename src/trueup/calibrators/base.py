@@ -118,8 +118,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         about = FitRecord(type(self).__name__, self._json_parameters(), rows, today, version("trueup"))
         fitted, after = result.map, result.after
         if after is None and fitted.changes:
-            columns = [table.columns[feature.name] for feature in table.schema.features]
-            after = fitted.apply(columns, table.prediction, Workers(self.threads))
+            after = fitted.apply_table(table, Workers(self.threads))
         explanation = Explanation((), len(table), 0.0, 0.0) if after is None else self._explain_change(table, fitted, after)
         self.model_ = Model(table.schema, fitted, result.history, explanation, about)
         self.history_ = result.history

@@ -119,19 +119,23 @@ class GroupIndex:
         return {"binners": self.binners, "cells": self.cells}
 
 
+def fit_binners(table: Table, bins: int) -> tuple[ColumnBinner, ...]:
+    """Bin the features of a table, for any rows."""
+    return tuple(
+        fit_binner(feature, repeat_by_weight(table, feature.name), default_bins=bins, for_new_rows=True)
+        for feature in table.schema.features
+    )
+
+
 def fit_groups(table: Table, bins: int = DEFAULT_BINS) -> tuple[GroupIndex, IntArray]:
     """Bin the features of a table and index their combinations; return each row's position among these too."""
-    features = table.schema.features
-    binners = tuple(
-        fit_binner(feature, repeat_by_weight(table, feature.name), default_bins=bins, for_new_rows=True)
-        for feature in features
-    )
+    binners = fit_binners(table, bins)
     if math.prod(len(binner.labels) for binner in binners) > MAX_COMBINATIONS:
         raise ArgumentError(
             f"the {len(binners)} columns that form groups have too many combinations to be numbered",
             hint="name fewer columns",
         )
-    number = _number_rows(binners, [table.columns[feature.name] for feature in features], len(table))
+    number = _number_rows(binners, [table.columns[binner.name] for binner in binners], len(table))
     cells, position = np.unique(number, return_inverse=True)
     return GroupIndex(binners, cells), position.ravel()
 

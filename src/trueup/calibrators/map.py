@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trueup._types import AnyArray, FloatArray
     from trueup.calibrators.explain import RowExplanation
-    from trueup.data.table import Schema
+    from trueup.data.table import Schema, Table
     from trueup.kernels.threads import Workers
 
 
@@ -43,6 +43,10 @@ class Map(ABC):
 
         The score of a row is bitwise independent of the other rows; the arguments are not modified.
         """
+
+    def apply_table(self, table: Table, workers: Workers | None = None) -> FloatArray:
+        """Score the rows of a table."""
+        return self.apply([table.columns[feature.name] for feature in table.schema.features], table.prediction, workers)
 
     @abstractmethod
     def apply_one(self, row: list[float], prediction: list[float]) -> FloatArray:
@@ -74,11 +78,7 @@ class UnchangedMap(Map):
     """Leaves every prediction unchanged: the result where no correction helps."""
 
     kind = "unchanged"
-
-    @property
-    def steps(self) -> int:
-        """Return 0."""
-        return 0
+    steps = 0
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:  # noqa: ARG002
         """Copy the predictions."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn import get_config
@@ -16,18 +18,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, has_fit_parameter, validate_data
 
 from trueup._validate import check_choice
+from trueup.calibrators import crossfit
 from trueup.calibrators.base import Calibrator
-from trueup.calibrators.crossfit import (
-    MarginCurve,
-    ScoreReader,
-    check_cv_parameter,
-    choose_columns,
-    divide_rows,
-    find_columns,
-    fit_and_predict,
-    take_params,
-    take_rows,
-)  # fmt: skip
+from trueup.calibrators.crossfit import MarginCurve, ScoreReader
 from trueup.calibrators.curves.estimators import Platt
 from trueup.calibrators.mcgrad.estimator import MCGrad
 from trueup.calibrators.stopping import MIN_ROWS, scale_weights
@@ -36,9 +29,9 @@ from trueup.kernels.cascade import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
     from trueup._types import AnyArray, FloatArray, IntArray
-    from trueup.calibrators.crossfit import CalibratorColumns
     from trueup.calibrators.explain import Explanation, RowExplanation
     from trueup.data.table import Task
 
@@ -49,28 +42,49 @@ if TYPE_CHECKING:
 MIN_MCGRAD_ROWS = 300
 
 
+@dataclass(eq=False, repr=False)
 class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the calibrated classifier and regressor: cross-fitting, metadata routing, and the fit of the calibrator."""
 
-    _default_estimator: Any
-    calibrator_: Calibrator
-    _columns_: CalibratorColumns
-    _reader_: ScoreReader
+    _default_estimator: ClassVar[Any]
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        calibrator: Any = None,
-        *,
-        cv: Any = 5,
-        features: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.calibrator = calibrator
-        self.cv = cv
-        self.features = features
-        self.n_jobs = n_jobs
+    estimator: Any = None
+    calibrator: Any = None
+    _: KW_ONLY
+    cv: Any = 5
+    features: Any = None
+    n_jobs: int | None = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
+        """Fit the estimator and its calibrator.
+
+        Parameters
+        ----------
+        X : frame, array, sparse matrix, or whatever the estimator accepts
+        y : array
+            Labels of any kind for a classifier, numbers for a regressor.
+        sample_weight : array, optional
+        **params
+            Routed to the estimator and the splitter, if metadata routing is enabled.
+
+        Returns
+        -------
+        self
+        """
+        X, y, weight = self._check_data(X, y, sample_weight, params)
+        y, outcome, reader = self._read_outcome(y, weight)
+        fitted, rows, scores = self._cross_fit(X, y, weight, reader, params)
+        curve, code = None, outcome[rows]
+        # A logistic curve for margins, and for probabilities of 0 of what then occurred.
+        if reader.classes is not None and (
+            reader.method == "decision_function" or (scores[np.arange(len(scores)), code] <= MIN_PROBABILITY).any()
+        ):
+            w = None if weight is None else weight[rows]
+            curve = MarginCurve(_margins(scores), code, w, len(reader.classes))
+            scores = curve(_margins(scores))
+        self._fit_calibrator(X, rows, scores, outcome, weight, reader)
+        self.estimator_, self._reader_, self._curve_ = fitted, reader, curve
+        return self
 
     def explain(self, row: Mapping[str, Any] | None = None) -> Explanation | RowExplanation:
         """Explain what the calibrator corrected; or the change of one row, a mapping of its column names to values."""
@@ -101,7 +115,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, AnyArray, FloatArray | None]:
         """Validate all arguments as scikit-learn does, and leave X unchanged."""
         _raise_for_params(params, self, "fit")
-        check_cv_parameter(self.cv)
+        crossfit.check_cv_parameter(self.cv)
         if isinstance(self.cv, str):
             if self.estimator is None:
                 raise ArgumentError('cv="prefit" needs a fitted estimator', hint="pass it as estimator=", parameter="cv")
@@ -142,7 +156,7 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.cv, str):
             if params:
                 process_routing(self, "fit", **params)  # raises for metadata that was not requested
-            return estimator, rows, reader.read(estimator, take_rows(X, rows, len(y)))
+            return estimator, rows, reader.read(estimator, crossfit.take_rows(X, rows, len(y)))
         given: dict[str, Any] = dict(params) if weight is None else {**params, "sample_weight": weight}
         fit_params, split_params = given, dict[str, Any]()
         if get_config()["enable_metadata_routing"]:
@@ -160,39 +174,35 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         strata = np.zeros(len(rows))
         if reader.classes is not None:
             strata += np.searchsorted(reader.classes, y[rows])
-        folds = divide_rows(self.cv, X, y, strata, rows, split_params)
+        folds = crossfit.divide_rows(self.cv, X, y, strata, rows, split_params)
         scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_and_predict)(clone(estimator), X, y, fold, reader, fit_params) for fold in folds
+            delayed(crossfit.fit_and_predict)(clone(estimator), X, y, fold, reader, fit_params) for fold in folds
         )
         predicted = np.concatenate([test for _, test in folds])
         order = np.argsort(predicted)
         # The estimator is fitted after its clones: the first of them raises for what it does not accept.
-        fitted = clone(estimator).fit(take_rows(X, rows, len(y)), y[rows], **take_params(fit_params, rows, len(y)))
+        fitted = clone(estimator).fit(
+            crossfit.take_rows(X, rows, len(y)), y[rows], **crossfit.take_params(fit_params, rows, len(y))
+        )
         return fitted, predicted[order], np.concatenate(scores)[order]
 
     def _fit_calibrator(
-        self,
-        X: Any,
-        rows: IntArray,
-        scores: FloatArray,
-        outcome: AnyArray,
-        weight: FloatArray | None,
-        classes: AnyArray | None = None,
+        self, X: Any, rows: IntArray, scores: FloatArray, outcome: AnyArray, weight: FloatArray | None, reader: ScoreReader
     ) -> None:
         """Fit the calibrator to out-of-fold scores; the outcome of a classifier is the position of its class."""
-        labels = [] if classes is None else [str(label) for label in classes.tolist()]
-        task: Task = "regression" if classes is None else "binary" if len(labels) == 2 else "multiclass"
-        several = task == "multiclass"
-        X, code, w = take_rows(X, rows, len(outcome)), outcome[rows], None if weight is None else weight[rows]
+        labels = [] if reader.classes is None else [str(label) for label in reader.classes.tolist()]
+        task: Task = "regression" if reader.classes is None else "binary" if len(labels) == 2 else "multiclass"
+        several, scores = task == "multiclass", scores[:, 1:] if task == "binary" else scores
+        X, code, w = crossfit.take_rows(X, rows, len(outcome)), outcome[rows], None if weight is None else weight[rows]
         calibrator = self._make_calibrator(task, labels, len(rows), w)
         own = calibrator.get_params(deep=False)
         features = own.get("features") if self.features is None else self.features
         names = [f"prediction of {label}" for label in labels] if several else ["prediction"]
-        columns = choose_columns(X, code.astype(np.float64), task, features, names)
+        columns = crossfit.choose_columns(X, code.astype(np.float64), task, features, names)
         names = list(columns.prediction)
         roles: dict[str, Any] = {"prediction": names if several else names[0], "features": list(columns.names)}
         if "categorical" in own:
-            roles["categorical"] = find_columns(own["categorical"], X, "categorical")
+            roles["categorical"] = crossfit.find_columns(own["categorical"], X, "categorical")
         calibrator.set_params(**{name: value for name, value in roles.items() if name in own})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HardPredictionWarning)  # the user did not choose these predictions
@@ -242,9 +252,14 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
         if getattr(X, "ndim", 2) != 1:  # for one dimension the estimator has the better error message
             validate_data(self, X, reset=False, skip_check_array=True)
         scores = self._reader_.read(self.estimator_, X)
-        return indexable(X)[0], scores
+        return indexable(X)[0], scores if self._curve_ is None else self._curve_(_margins(scores))
+
+    @abstractmethod
+    def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:
+        """Validate y; return it, the outcome of each row as a number, and how scores are read from the estimator."""
 
 
+@dataclass(eq=False, repr=False)
 class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignore[misc]
     """Fit a classifier and correct its probabilities on every segment, as one scikit-learn classifier.
 
@@ -314,56 +329,17 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
 
     _default_estimator = LogisticRegression
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        calibrator: Any = None,
-        *,
-        cv: Any = 5,
-        features: Any = None,
-        method: str = "auto",
-        n_jobs: int | None = None,
-    ) -> None:
-        super().__init__(estimator, calibrator, cv=cv, features=features, n_jobs=n_jobs)
-        self.method = method
+    _: KW_ONLY
+    method: str = "auto"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> CalibratedClassifier:
-        """Fit the classifier and its calibrator.
-
-        Parameters
-        ----------
-        X : frame, array, sparse matrix, or whatever the estimator accepts
-        y : array
-            Labels of any kind.
-        sample_weight : array, optional
-        **params
-            Routed to the estimator and the splitter, if metadata routing is enabled.
-
-        Returns
-        -------
-        self
-        """
-        X, labels, weight = self._check_data(X, y, sample_weight, params)
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        classes = self._classes(labels, weight)
-        reader = ScoreReader(self._method(), classes)
-        code = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)  # any class for rows of weight 0
-        fitted, rows, scores = self._cross_fit(X, labels, weight, reader, params)
-        curve = None
-        # A logistic curve for margins, and for probabilities of 0 of what then occurred.
-        if reader.method == "decision_function" or (scores[np.arange(len(scores)), code[rows]] <= MIN_PROBABILITY).any():
-            w = None if weight is None else weight[rows]
-            curve = MarginCurve(_margins(scores), code[rows], w, len(classes))
-            scores = curve(_margins(scores))
-        scores = scores[:, 1:] if len(classes) == 2 else scores
-        self._fit_calibrator(X, rows, scores, code, weight, classes)
-        self.estimator_, self.classes_, self._reader_, self._curve_ = fitted, classes, reader, curve
-        return self
+    @property
+    def classes_(self) -> Any:
+        """The classes, ascending."""
+        return self._reader_.classes
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the corrected probability of each class, shape (n, k)."""
-        X, scores = self._uncorrected(X)
+        X, scores = self._read_scores(X)
         if scores.shape[1] > 2:
             return self._correct(X, scores)
         p = self._correct(X, scores[:, 1:])
@@ -371,7 +347,7 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
 
     def predict_uncorrected(self, X: Any) -> FloatArray:
         """Return the uncorrected probabilities, shape (n, k): the predictions that ``calibrator_`` corrects."""
-        return self._uncorrected(X)[1]
+        return self._read_scores(X)[1]
 
     def predict(self, X: Any) -> AnyArray:
         """Return the class of the highest corrected probability."""
@@ -387,9 +363,12 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
             tags.classifier_tags.poor_score = base.poor_score
         return tags
 
-    def _uncorrected(self, X: Any) -> tuple[Any, FloatArray]:
-        X, scores = self._read_scores(X)
-        return X, scores if self._curve_ is None else self._curve_(_margins(scores))
+    def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, IntArray, ScoreReader]:
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        classes = self._classes(y, weight)
+        code = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # any class for rows of weight 0
+        return y, code, ScoreReader(self._method(), classes)
 
     def _method(self) -> str:
         estimator = self._estimator()
@@ -457,33 +436,14 @@ class CalibratedRegressor(RegressorMixin, CalibratedEstimator):  # type: ignore[
 
     _default_estimator = LinearRegression
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> CalibratedRegressor:
-        """Fit the regressor and its calibrator.
-
-        Parameters
-        ----------
-        X : frame, array, sparse matrix, or whatever the estimator accepts
-        y : array
-        sample_weight : array, optional
-        **params
-            Routed to the estimator and the splitter, if metadata routing is enabled.
-
-        Returns
-        -------
-        self
-        """
-        X, values, weight = self._check_data(X, y, sample_weight, params)
-        outcome = check_array(values, ensure_2d=False, dtype=np.float64, input_name="y")
-        reader = ScoreReader("predict")
-        fitted, rows, scores = self._cross_fit(X, outcome, weight, reader, params)
-        self._fit_calibrator(X, rows, scores, outcome, weight)
-        self.estimator_, self._reader_ = fitted, reader
-        return self
-
     def predict(self, X: Any) -> FloatArray:
         """Return the corrected forecast."""
         X, scores = self._read_scores(X)
         return self._correct(X, scores)[:, 0]
+
+    def _read_outcome(self, y: AnyArray, weight: FloatArray | None) -> tuple[AnyArray, AnyArray, ScoreReader]:  # noqa: ARG002
+        outcome = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        return outcome, outcome, ScoreReader("predict")
 
 
 def _margins(scores: FloatArray) -> FloatArray:

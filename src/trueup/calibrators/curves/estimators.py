@@ -8,32 +8,211 @@ smooths the labels for the same purpose, towards 1/2 and with a shift of the mea
 
 from __future__ import annotations
 
+import itertools
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trueup._validate import check_choice, check_integer
-from trueup.calibrators.curves.base import ScoreCalibrator
-from trueup.calibrators.curves.map import ScoreCurves
-from trueup.calibrators.stopping import apply_link
+from trueup.calibrators.base import Calibrator, FitResult
+from trueup.calibrators.curves.map import CHUNK, ScoreCurves, ScoreMap
+from trueup.calibrators.map import UnchangedMap
+from trueup.calibrators.stopping import (
+    CrossValidation,
+    History,
+    apply_link,
+    are_row_counts,
+    choose_rounds,
+    collect_held_out,
+    evaluation_rows,
+    task_loss,
+)
+from trueup.errors import ArgumentError
 from trueup.kernels.cascade import MIN_PROBABILITY
-from trueup.kernels.fitting import fit_lines, fit_logistic, fit_powers
+from trueup.kernels.fitting import effective_rows, fit_lines, fit_logistic, fit_powers, pool_scores
+from trueup.kernels.losses import log_losses
+from trueup.kernels.threads import Workers
 from trueup.metrics.isotonic import find_knots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from trueup._types import FloatArray, IntArray
-    from trueup.calibrators.curves.base import CurveData
-    from trueup.calibrators.stopping import Stopping
-    from trueup.data.table import Task
+    from trueup._types import FloatArray, Int32Array, IntArray
+    from trueup.calibrators.map import Map
+    from trueup.calibrators.stopping import Split, Stopping
+    from trueup.data.table import Table, Task
     from trueup.kernels.fitting import PooledScores
+
+    Piece = tuple[FloatArray, FloatArray]  # knots or upper edges, and their values
 
 
 PRIOR_ROWS = 1.0
 MAX_SLOPE = 100.0
 MAX_BINS = 100_000
 ROUNDING = 1e-9  # a score at which a multiple of the weight of a bin is reached up to rounding starts a bin
+
+
+class SingleMapCalibrator(Calibrator):
+    """A calibrator that fits one map and keeps it only if it lowers the held-out loss significantly."""
+
+    def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
+        self._check(table.schema.task)
+        self._check_stopping()
+        joined, splits = self._split_rows(table)
+        if self.stopping is None:
+            fitted = self._fit_rows(table)
+            after = fitted.apply_table(table)
+            return FitResult(fitted, self._evaluate(table, after), after)
+        scores, fitted = self._out_of_fold(joined, splits)
+        rows = np.concatenate([split.valid for split in splits])
+        held = joined.take(rows)
+        history = self._evaluate(held, scores)
+        if not history.chosen:
+            return FitResult(UnchangedMap(), history, held_out=collect_held_out(joined, rows, held.prediction))
+        if isinstance(self.stopping, CrossValidation):
+            fitted = self._fit_rows(table)
+        return FitResult(fitted, history, held_out=collect_held_out(joined, rows, scores))
+
+    def _out_of_fold(self, table: Table, splits: Sequence[Split]) -> tuple[FloatArray, Map]:
+        """Score held-out rows, each by a map that was not fitted on it; return the last map too."""
+        scores = []
+        for split in splits:
+            fitted = self._fit_rows(table.take(split.train))
+            scores.append(fitted.apply_table(table.take(split.valid)))
+        return np.concatenate(scores), fitted
+
+    def _evaluate(self, held: Table, after: FloatArray) -> History:
+        """Compare the losses of held-out rows with those of the base score."""
+        losses = (_row_losses(held, scores) for scores in (held.prediction, after))
+        chosen, evaluations = choose_rounds(losses, held.weight)
+        change = f"held-out loss {evaluations[0][0]:.6g} -> {evaluations[1][0]:.6g}"
+        if self.stopping is None:
+            chosen, reason = 1, "fitted on all rows; no rows were held out to evaluate it"
+        else:
+            reason = f"kept: {change}" if chosen else f"{change} is within noise: scores are left unchanged"
+        measure = task_loss(held.schema.task).measure
+        return History.of(evaluations, chosen, reason, evaluation_rows(self.stopping), measure)
+
+    @abstractmethod
+    def _check(self, task: Task) -> None:
+        """Validate the parameters and the task."""
+
+    @abstractmethod
+    def _fit_rows(self, table: Table) -> Map:
+        """Fit the map to all rows of a table."""
+
+
+def _row_losses(table: Table, scores: FloatArray) -> FloatArray:
+    """Return the loss of every row; that of probabilities by a kernel, since every fit needs it."""
+    loss, y = task_loss(table.schema.task), table.outcome
+    assert y is not None
+    if loss.name != "log":
+        return loss.per_row(y, loss.apply_link(scores))
+    out = np.empty(len(y))
+
+    def evaluate_chunk(start: int) -> None:
+        rows = slice(start, start + CHUNK)
+        log_losses(y[rows], scores[rows], MIN_PROBABILITY, out[rows])
+
+    Workers().map(evaluate_chunk, range(0, len(y), CHUNK))
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class CurveData:
+    """The rows to which curves are fitted, one per group and class."""
+
+    task: Task
+    prediction: FloatArray  # (n, outputs)
+    outcome: FloatArray
+    weight: FloatArray | None
+    group: Int32Array | None  # of each row; None for a single group
+    sizes: FloatArray  # the number of rows of each group, as `count_rows` counts them
+
+    @classmethod
+    def of_table(cls, table: Table) -> CurveData:
+        """Return all rows of a table as one group."""
+        assert table.outcome is not None
+        prediction, sizes = table.prediction.reshape(len(table), -1), count_rows(table.weight, len(table))
+        return cls(table.schema.task, prediction, table.outcome, table.weight, None, sizes)
+
+    @property
+    def outputs(self) -> int:
+        """The number of prediction columns."""
+        return int(self.prediction.shape[1])
+
+    def pooled(self, output: int) -> PooledScores:
+        """Sum the rows of equal score; for several classes, one class against the rest."""
+        y = self.outcome if self.outputs == 1 else (self.outcome == output).astype(np.float64)
+        return pool_scores(np.ascontiguousarray(self.prediction[:, output]), y, self.weight, self.group, len(self.sizes))
+
+
+def count_rows(weight: FloatArray | None, rows: int, group: Int32Array | None = None, groups: int = 1) -> FloatArray:
+    """Count the rows of each group: the sum of weights that are counts, else the effective number (sum w)^2 / sum w^2."""
+    if weight is None:
+        return np.array([float(rows)]) if group is None else np.bincount(group, minlength=groups).astype(np.float64)
+    codes = np.zeros(0, np.int32) if group is None else group
+    if are_row_counts(weight):
+        return np.asarray([weight.sum()] if group is None else np.bincount(codes, weight, groups), np.float64)
+    counts = np.empty(groups)
+    effective_rows(codes, weight / weight.max(), counts)
+    return counts
+
+
+@dataclass(eq=False, repr=False)
+class ScoreCalibrator(SingleMapCalibrator):
+    """A curve of the score alone. A subclass defines ``_fit_output``."""
+
+    PROBABILITIES_ONLY = False
+    form = "logit"  # of the curves of probabilities; see `ScoreCurves`
+
+    prediction: Any = None
+    _: KW_ONLY
+    task: str = "auto"
+    classes: Any = None
+    unlabelled: str = "error"
+    stopping: Stopping = None
+
+    def _check(self, task: Task) -> None:
+        if self.PROBABILITIES_ONLY and task == "regression":
+            raise ArgumentError(
+                f"{type(self).__name__} corrects probabilities: it has no meaning for task='regression'",
+                hint="Isotonic, Platt (a straight line) and Histogram accept real outcomes",
+            )
+
+    def _fit_rows(self, table: Table) -> Map:
+        return ScoreMap(self._fit_curves(CurveData.of_table(table)))
+
+    def _fit_curves(self, data: CurveData) -> ScoreCurves:
+        """Fit a curve per group and class; several classes one against the rest."""
+        fits = [self._fit_output(data.pooled(output), data) for output in range(data.outputs)]
+        if self.form in ("knots", "steps"):
+            return ScoreCurves.of_pieces(self.form, list(itertools.chain(*fits)), data.outputs)
+        form = "line" if data.task == "regression" else self.form
+        return ScoreCurves.of_coefficients(form, np.concatenate(fits), data.outputs)
+
+    @abstractmethod
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> Any:
+        """Fit a curve per group of one class: coefficients, (groups, 3), or a list of knots or edges with their values."""
+
+    def _curves(self) -> ScoreCurves | None:
+        """Return the fitted curves; None if scores are left unchanged."""
+        fitted = self._fitted().map
+        return fitted.curves if isinstance(fitted, ScoreMap) else None
+
+    def _coefficient(self, column: int, unchanged: float) -> Any:
+        """Return one coefficient: a number, or an array with one per class."""
+        curves, outputs = self._curves(), len(self._fitted().schema.prediction)
+        values = np.full(outputs, unchanged) if curves is None else curves.coefficients[:, column].copy()
+        return float(values[0]) if len(values) == 1 else values
+
+    def _pieces(self, side: int) -> Any:
+        """Return the knots or edges (side 0) or their values (1): an array, or a list with one per class."""
+        curves, outputs = self._curves(), len(self._fitted().schema.prediction)
+        pieces = [np.zeros(0) if curves is None else curves.piece(output)[side].copy() for output in range(outputs)]
+        return pieces[0] if outputs == 1 else pieces
 
 
 def _fit_coefficients(
@@ -116,18 +295,16 @@ class Platt(ScoreCalibrator):
         """The constant added to the logit, or to a real prediction; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:
-        if task == "regression":
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
+        if data.task == "regression":
             fitted = np.empty((len(pooled), 2))
             fit_lines(pooled.at, pooled.score, pooled.weight, pooled.total, fitted)
             slope, intercept = fitted.T
-            return ScoreCurves.of_coefficients(
-                "line", len(pooled), 1, np.column_stack([slope, np.zeros(len(slope)), intercept])
-            )
-        logit = apply_link(pooled.score, "logit")[:, 0]
-        columns = [logit, np.ones(len(logit))]
-        slope, intercept = _fit_coefficients(pooled, sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
-        return ScoreCurves.of_coefficients("logit", len(pooled), 1, np.column_stack([slope, slope, intercept]))
+            return np.column_stack([slope, np.zeros(len(slope)), intercept])
+        logit = apply_link(pooled.score, "logit")
+        columns = [logit[:, 0], np.ones(len(logit))]
+        slope, intercept = _fit_coefficients(pooled, data.sizes, columns, [-MAX_SLOPE, 0.0], [1.0, 0.0]).T
+        return np.column_stack([slope, slope, intercept])
 
 
 class Temperature(ScoreCalibrator):
@@ -138,29 +315,17 @@ class Temperature(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction : column name, or several
-        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
-        one-dimensional array is the prediction itself.
+    prediction, classes, unlabelled, stopping
+        As in `Platt`.
     task : {"auto", "binary"}
         Real outcomes are rejected.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    stopping : CrossValidation, Holdout, Validation or None
-        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
-        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     temperature_ : float
         What logits are divided by, between 0.01 and 100: above 1 for overconfident scores.
-    model_ : Model
-        The fitted model, which is saved and shipped.
-    history_ : History
-        The loss before and after, and the rows it was evaluated on.
-    held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`.
+    model_, history_, held_out_, held_out_rows_, held_out_before_
+        As in `Platt`.
 
     References
     ----------
@@ -206,14 +371,12 @@ class Temperature(ScoreCalibrator):
         starts = np.searchsorted(group[rows], np.arange(groups + 1)).astype(np.int64)
         factor = np.empty(groups)
         fit_powers(starts, F, target, mass * (1 + prior), 1 / MAX_SLOPE, MAX_SLOPE, factor)
-        coefficients = np.column_stack([factor, np.zeros((groups, 2))])
-        return ScoreCurves.of_coefficients("softmax", groups, data.outputs, coefficients)
+        return ScoreCurves.of_coefficients("softmax", np.column_stack([factor, np.zeros((groups, 2))]), data.outputs)
 
-    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
-        factor = _fit_coefficients(pooled, sizes, [apply_link(pooled.score, "logit")[:, 0]], [1 / MAX_SLOPE], [1.0])[:, 0]
-        return ScoreCurves.of_coefficients(
-            "logit", len(factor), 1, np.column_stack([factor, factor, np.zeros(len(factor))])
-        )
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
+        columns = [apply_link(pooled.score, "logit")[:, 0]]
+        factor = _fit_coefficients(pooled, data.sizes, columns, [1 / MAX_SLOPE], [1.0])[:, 0]
+        return np.column_stack([factor, factor, np.zeros(len(factor))])
 
 
 class Beta(ScoreCalibrator):
@@ -224,29 +387,17 @@ class Beta(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction : column name, or several
-        The score to correct: a probability, or one column per class. For an array a position, 0 by default; a
-        one-dimensional array is the prediction itself.
+    prediction, classes, unlabelled, stopping
+        As in `Platt`.
     task : {"auto", "binary"}
         Real outcomes are rejected: the curve maps probabilities to probabilities.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    stopping : CrossValidation, Holdout, Validation or None
-        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
-        loss significantly. None fits all rows and keeps the result.
 
     Attributes
     ----------
     a_, b_, c_ : float, or ndarray of shape (k,) for k classes
         1, 1 and 0 mean no change. a and b are between 0 and 100, so that the order of scores is kept.
-    model_ : Model
-        The fitted model, which is saved and shipped.
-    history_ : History
-        The loss before and after, and the rows it was evaluated on.
-    held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`.
+    model_, history_, held_out_, held_out_rows_, held_out_before_
+        As in `Platt`.
 
     References
     ----------
@@ -281,11 +432,10 @@ class Beta(ScoreCalibrator):
         """The intercept; 0 if scores are left unchanged."""
         return self._coefficient(2, 0.0)
 
-    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> FloatArray:
         p = np.clip(pooled.score, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         columns = [np.log(p), -np.log1p(-p), np.ones(len(p))]
-        coefficients = _fit_coefficients(pooled, sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
-        return ScoreCurves.of_coefficients("logit", len(pooled), 1, coefficients)
+        return _fit_coefficients(pooled, data.sizes, columns, [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
 
 
 class Isotonic(ScoreCalibrator):
@@ -297,29 +447,15 @@ class Isotonic(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction : column name, or several
-        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
-    task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, multiclass for several.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    stopping : CrossValidation, Holdout, Validation or None
-        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
-        loss significantly. None fits all rows and keeps the result.
+    prediction, task, classes, unlabelled, stopping
+        As in `Platt`.
 
     Attributes
     ----------
     knots_, values_ : ndarray, or a list with one per class
         The lowest and highest score of each block, and the mean outcome of the block; empty if scores are left unchanged.
-    model_ : Model
-        The fitted model, which is saved and shipped.
-    history_ : History
-        The loss before and after, and the rows it was evaluated on.
-    held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`.
+    model_, history_, held_out_, held_out_rows_, held_out_before_
+        As in `Platt`.
 
     Notes
     -----
@@ -343,6 +479,8 @@ class Isotonic(ScoreCalibrator):
     [0.0, 0.5, 0.75]
     """
 
+    form = "knots"
+
     @property
     def knots_(self) -> Any:
         """The scores at which blocks begin and end."""
@@ -353,12 +491,11 @@ class Isotonic(ScoreCalibrator):
         """The value at each knot."""
         return self._pieces(1)
 
-    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
-        return ScoreCurves.of_pieces(
-            "knots", [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
-        )
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> list[Piece]:  # noqa: ARG002
+        return [find_knots(score, total, weight) for score, weight, total in _groups(pooled)]
 
 
+@dataclass(eq=False, repr=False)
 class Histogram(ScoreCalibrator):
     """Correct scores by the mean outcome of the bin they fall in: histogram binning.
 
@@ -367,35 +504,21 @@ class Histogram(ScoreCalibrator):
 
     Parameters
     ----------
-    prediction : column name, or several
-        The score to correct: a probability, a real number (``task="regression"``), or one column per class. For an array
-        a position, 0 by default; a one-dimensional array is the prediction itself.
     bins : int
         The maximum number of bins; rows of equal score are always in one bin.
     strategy : {"mass", "width"}
         Bins of equal weight, or of equal width: of [0, 1], or between the lowest and the highest score for a real outcome.
         `trueup.metrics.ece` has the same options.
-    task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, multiclass for several.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    stopping : CrossValidation, Holdout, Validation or None
-        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
-        loss significantly. None fits all rows and keeps the result.
+    prediction, task, classes, unlabelled, stopping
+        As in `Platt`.
 
     Attributes
     ----------
     edges_, values_ : ndarray, or a list with one per class
         The upper edge of each bin, which belongs to it, and the value of the bin; empty if scores are left unchanged. The
         last bin also contains all higher scores.
-    model_ : Model
-        The fitted model, which is saved and shipped.
-    history_ : History
-        The loss before and after, and the rows it was evaluated on.
-    held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`.
+    model_, history_, held_out_, held_out_rows_, held_out_before_
+        As in `Platt`.
 
     Notes
     -----
@@ -418,20 +541,11 @@ class Histogram(ScoreCalibrator):
     [0.5, 0.0, 1.0, 1.0]
     """
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        *,
-        bins: int = 10,
-        strategy: str = "mass",
-        task: str = "auto",
-        classes: Any = None,
-        unlabelled: str = "error",
-        stopping: Stopping = None,
-    ) -> None:
-        super().__init__(prediction, task=task, classes=classes, unlabelled=unlabelled, stopping=stopping)
-        self.bins = bins
-        self.strategy = strategy
+    form = "steps"
+
+    _: KW_ONLY
+    bins: int = 10
+    strategy: str = "mass"
 
     @property
     def edges_(self) -> Any:
@@ -448,14 +562,12 @@ class Histogram(ScoreCalibrator):
         check_integer("bins", self.bins, 1, MAX_BINS)
         check_choice("strategy", self.strategy, ("mass", "width"))
 
-    def _fit_output(self, pooled: PooledScores, sizes: FloatArray, task: Task) -> ScoreCurves:  # noqa: ARG002
-        return ScoreCurves.of_pieces("steps", [self._fit_bins(*group, task) for group in _groups(pooled)])
+    def _fit_output(self, pooled: PooledScores, data: CurveData) -> list[Piece]:
+        return [self._fit_bins(*group, real=data.task == "regression") for group in _groups(pooled)]
 
-    def _fit_bins(
-        self, score: FloatArray, weight: FloatArray, total: FloatArray, task: Task
-    ) -> tuple[FloatArray, FloatArray]:
+    def _fit_bins(self, score: FloatArray, weight: FloatArray, total: FloatArray, *, real: bool) -> Piece:
         """Return the upper edges and means of bins; interpolate the means of empty ones."""
-        low, high = (float(score[0]), float(score[-1])) if task == "regression" else (0.0, 1.0)
+        low, high = (float(score[0]), float(score[-1])) if real else (0.0, 1.0)
         if self.strategy == "mass":
             inner, first = cut_by_mass(score, weight, int(self.bins))
             return np.append(inner, high), np.add.reduceat(total, first) / np.add.reduceat(weight, first)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trueup._validate import check_integer, check_number
-from trueup.calibrators.curves.base import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
+from trueup._validate import MAX_INTEGER, check_integer, check_number
+from trueup.calibrators.curves.estimators import CurveData, ScoreCalibrator, SingleMapCalibrator, count_rows
 from trueup.calibrators.curves.map import GroupMap
 from trueup.calibrators.groups import GroupIndex, fit_groups
 from trueup.calibrators.stopping import assign_folds, task_loss
 from trueup.errors import ArgumentError
-from trueup.kernels.threads import Workers
 
 if TYPE_CHECKING:
     from trueup._types import FloatArray
@@ -30,12 +29,12 @@ SHRINKAGES = (0.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, math.inf)
 FOLDS = 5
 MAX_BINS = 4096
 TIE = 1e-9  # relative difference of losses below which the larger shrinkage is preferred
-MAX_INTEGER = 2**31 - 1
 OWN_PARAMETERS: dict[str, Any] = {
     "prediction": None, "task": "auto", "classes": None, "unlabelled": "error", "stopping": None,
 }  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class Grouped(SingleMapCalibrator):
     """Correct scores per group, each group shrunk towards the pooled correction; small groups are shrunk more.
 
@@ -61,17 +60,10 @@ class Grouped(SingleMapCalibrator):
         Groups of fewer rows (effective rows, if there are weights) use the pooled curve.
     bins : int
         The maximum number of bins of a number or date, of equal numbers of rows.
-    task : {"auto", "binary", "regression"}
-        "auto" is binary for one prediction column, multiclass for several.
+    task, classes, unlabelled, stopping
+        As in `Platt`.
     categorical : column names
         Numeric columns that are categories.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    stopping : CrossValidation, Holdout, Validation or None
-        The held-out rows that decide whether the correction is kept; scores are left unchanged unless it lowers their
-        loss significantly. None fits all rows and keeps the result.
     random_state : int
         Seed of the assignment of rows to folds.
 
@@ -81,12 +73,8 @@ class Grouped(SingleMapCalibrator):
         The given or chosen k; infinite if scores are left unchanged.
     groups_ : tuple of str
         The groups that have a curve of their own: "country=BR & age<40".
-    model_ : Model
-        The fitted model, which is saved and shipped.
-    history_ : History
-        The loss before and after, and the rows it was evaluated on.
-    held_out_, held_out_rows_, held_out_before_
-        As in `trueup.MCGrad`.
+    model_, history_, held_out_, held_out_rows_, held_out_before_
+        As in `Platt`.
 
     References
     ----------
@@ -104,34 +92,19 @@ class Grouped(SingleMapCalibrator):
     (20000,)
     """
 
-    def __init__(
-        self,
-        calibrator: Any,
-        by: Any,
-        *,
-        prediction: Any = None,
-        shrinkage: Any = "auto",
-        min_rows: int = 50,
-        bins: int = 10,
-        task: str = "auto",
-        categorical: Any = (),
-        classes: Any = None,
-        unlabelled: str = "error",
-        stopping: Stopping = None,
-        random_state: int = 0,
-    ) -> None:
-        self.calibrator = calibrator
-        self.by = by
-        self.prediction = prediction
-        self.shrinkage = shrinkage
-        self.min_rows = min_rows
-        self.bins = bins
-        self.task = task
-        self.categorical = categorical
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.stopping = stopping
-        self.random_state = random_state
+    calibrator: Any
+    by: Any
+    _: KW_ONLY
+    prediction: Any = None
+    shrinkage: Any = "auto"
+    min_rows: int = 50
+    bins: int = 10
+    task: str = "auto"
+    categorical: Any = ()
+    classes: Any = None
+    unlabelled: str = "error"
+    stopping: Stopping = None
+    random_state: int = 0
 
     @property
     def features(self) -> Any:
@@ -190,10 +163,10 @@ class Grouped(SingleMapCalibrator):
         return fitted._replace(history=replace(fitted.history, reason=f"{fitted.history.reason}; {summary}"))
 
     def _fit_rows(self, table: Table) -> Map:
-        fitted = self._fit_groups(table)
-        if not isinstance(self.shrinkage, str):
-            return _shrink(*fitted, float(self.shrinkage))
-        return _shrink(*fitted, self._choose_shrinkage(table) if len(fitted[1]) else math.inf)
+        fitted, k = self._fit_groups(table), self.shrinkage
+        if isinstance(k, str):
+            k = self._choose_shrinkage(table) if len(fitted[1]) else math.inf
+        return _shrink(*fitted, float(k))
 
     def _fit_groups(self, table: Table) -> tuple[ScoreCurves, GroupIndex, FloatArray]:
         """Fit the pooled curve and that of every group that is large enough; return their sizes too."""
@@ -221,11 +194,10 @@ class Grouped(SingleMapCalibrator):
             if not len(train) or not len(valid):
                 continue
             fitted, held = self._fit_groups(table.take(train)), table.take(valid)
-            columns = [held.columns[feature.name] for feature in table.schema.features]
             assert held.outcome is not None
             w = np.ones(len(held)) if held.weight is None else held.weight
             for place, k in enumerate(SHRINKAGES):
-                after = _shrink(*fitted, k).apply(columns, held.prediction, Workers())
+                after = _shrink(*fitted, k).apply_table(held)
                 sums[place] += (w * loss.per_row(held.outcome, loss.apply_link(after))).sum()
         return SHRINKAGES[int(np.flatnonzero(sums <= sums.min() * (1 + TIE))[-1])]
 

@@ -55,28 +55,17 @@ class ScoreCurves:
     values: FloatArray  # at the knots, or of the steps
 
     @classmethod
-    def of_coefficients(cls, form: str, groups: int, outputs: int, coefficients: FloatArray) -> ScoreCurves:
-        """Return curves of a smooth form."""
+    def of_coefficients(cls, form: str, coefficients: FloatArray, outputs: int = 1) -> ScoreCurves:
+        """Return curves of a smooth form; all classes share those of a softmax."""
+        groups = len(coefficients) if form == "softmax" else len(coefficients) // outputs
         return cls(form, groups, outputs, coefficients, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
 
     @classmethod
-    def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]]) -> ScoreCurves:
-        """Return knots or steps of one output from those of each group."""
+    def of_pieces(cls, form: str, pieces: Sequence[tuple[FloatArray, FloatArray]], outputs: int = 1) -> ScoreCurves:
+        """Return knots or steps, ordered by class, then by group."""
         starts = np.cumsum([0, *(len(x) for x, _ in pieces)], dtype=np.int64)
         x, values = (np.concatenate([piece[side] for piece in pieces]) for side in (0, 1))
-        return cls(form, len(pieces), 1, np.zeros((0, 3)), starts, x, values)
-
-    @classmethod
-    def join_outputs(cls, curves: Sequence[ScoreCurves]) -> ScoreCurves:
-        """Concatenate the curves of several outputs, each of the same groups."""
-        first = curves[0]
-        offsets = np.cumsum([0, *(len(curve.x) for curve in curves)])[:-1]
-        starts = [curve.starts[1:] + offset for curve, offset in zip(curves, offsets, strict=True)]
-        x, values, coefficients = (
-            np.concatenate([getattr(curve, name) for curve in curves]) for name in ("x", "values", "coefficients")
-        )
-        at = np.concatenate([[0], *starts]).astype(np.int64)
-        return cls(first.form, first.groups, len(curves), coefficients, at, x, values)
+        return cls(form, len(pieces) // outputs, outputs, np.zeros((0, 3)), starts, x, values)
 
     def piece(self, curve: int) -> tuple[FloatArray, FloatArray]:
         """Return the knots, or edges, of one curve and their values."""
@@ -149,7 +138,7 @@ class ScoreCurves:
             require(bool((np.abs(flat) <= MAX_COEFFICIENT).all()), "a curve coefficient is invalid")
             coefficients = flat.reshape(-1, 3)
             require(form != "softmax" or bool((coefficients[:, 0] > 0).all()), "a temperature is invalid")
-            return cls.of_coefficients(form, groups, outputs, coefficients)
+            return cls.of_coefficients(form, coefficients, outputs)
         starts, x, values = arrays
         require(
             len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(x) == len(values),
@@ -171,7 +160,6 @@ class ScoreMap(Map):
     """One curve of the score per class."""
 
     kind = "scores"
-    steps = 1
 
     curves: ScoreCurves
 
@@ -226,7 +214,7 @@ class ScoreMap(Map):
                 if piecewise:
                     single = ScoreCurves.of_pieces(curves.form, [curves.piece(output)])
                 else:
-                    single = ScoreCurves.of_coefficients(curves.form, 1, 1, curves.coefficients[output : output + 1])
+                    single = ScoreCurves.of_coefficients(curves.form, curves.coefficients[output : output + 1])
                 after = float(single.evaluate_one([p], NO_GROUPS, POOLED_ONLY)[0])
                 change = math.log(max(after, MIN_PROBABILITY)) - math.log(max(p, MIN_PROBABILITY))
             return [(text, change)]
@@ -260,7 +248,6 @@ class GroupMap(Map):
     """A pooled curve and one per group; a corrected score is the mean of both, weighted by the share of the group."""
 
     kind = "grouped"
-    steps = 1
 
     curves: ScoreCurves  # group 0 is the pooled curve
     index: GroupIndex  # the groups that have a curve of their own

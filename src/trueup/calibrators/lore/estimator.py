@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
-from trueup._validate import check_choice, check_integer, check_number
+from trueup._validate import MAX_INTEGER, check_choice, check_integer, check_number
 from trueup.calibrators.base import Calibrator, FitResult
 from trueup.calibrators.curves.estimators import cut_by_mass
 from trueup.calibrators.explain import find_corrections
-from trueup.calibrators.lore import spaces
-from trueup.calibrators.lore.map import (
-    MAX_BINS,
-    MAX_GAMMA,
-    MIN_GAMMA,
-    LocalMap,
-    Neighbours,
-    TransformerMap,
-    confidence_of,
-    even_edges,
-    mix,
-    number_bins,
-    reset,
-    scale_of,
-)  # fmt: skip
-from trueup.calibrators.lore.spaces import FeatureSpace, GroupSpace, fit_embedding
+from trueup.calibrators.groups import fit_groups
+from trueup.calibrators.lore import map as local
+from trueup.calibrators.lore.map import Design, FeatureSpace, GroupSpace, LocalMap, Neighbours, TransformerMap
 from trueup.calibrators.map import UnchangedMap
 from trueup.calibrators.stopping import (
     HOLDOUT_FOLDS,
@@ -45,16 +33,19 @@ from trueup.calibrators.stopping import (
 )
 from trueup.data.folds import MAX_DUPLICATES
 from trueup.data.frame import read_like
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, TrueupError
 from trueup.kernels import laplace
 from trueup.kernels.cascade import MIN_PROBABILITY
 from trueup.kernels.laplace.summing import as_bytes
 from trueup.kernels.losses import log_losses
+from trueup.metrics.features import fit_features
 
 if TYPE_CHECKING:
-    from trueup._types import FloatArray, IntArray
+    from collections.abc import Sequence
+
+    from trueup._types import AnyArray, FloatArray, IntArray
     from trueup.calibrators.explain import Explanation
-    from trueup.calibrators.lore.spaces import Embedding
+    from trueup.calibrators.lore.map import Embedding
     from trueup.calibrators.map import Map
     from trueup.data.table import Table, Task
 
@@ -68,9 +59,11 @@ HELD_OUT_ROWS = 20_000
 AUTO_MIN_BINS, AUTO_MAX_BINS = 5, 15
 # Of equal width as in the paper: 5 bins for 500 rows, else 15. Of equal weight, where none is empty, fewer are better.
 ROWS_PER_BIN = {"width": 100, "mass": 1000}
-MAX_INTEGER = 2**31 - 1
+MAX_NUMBERS = 2**27  # of the design matrix of a fit: 1 GiB, of which there are several copies
+MAX_PCA_SIZE = 4096  # columns or rows, whichever are fewer: principal components take seconds, not minutes
 
 
+@dataclass(eq=False, repr=False)
 class LoRe(Calibrator):
     """Reset scores to the observed rate of similar rows: local recalibration.
 
@@ -125,14 +118,8 @@ class LoRe(Calibrator):
         The maximum number of principal components; None keeps the scaled columns.
     task : {"auto", "binary"}
         "auto" is binary for one prediction column, multiclass for several. Real outcomes are rejected.
-    categorical : column names
-        Numeric columns that are categories.
-    classes : sequence, optional
-        For several prediction columns, the outcome that each stands for, in their order.
-    unlabelled : {"error", "drop"}
-        What to do with rows without an outcome.
-    threads : int, optional
-        The number of cores by default.
+    categorical, classes, unlabelled, threads
+        As in `trueup.MCGrad`.
 
     Attributes
     ----------
@@ -187,38 +174,21 @@ class LoRe(Calibrator):
     >>> error = tu.metrics.lce(phi, data["prediction"], data["outcome"], gamma=fix.gamma_)
     """
 
-    def __init__(
-        self,
-        prediction: Any = None,
-        features: Any = None,
-        *,
-        gamma: Any = "auto",
-        shrinkage: Any = "auto",
-        move: str = "auto",
-        bins: Any = "auto",
-        strategy: str = "auto",
-        embedding: Any = "pca",
-        components: int | None = 20,
-        task: str = "auto",
-        categorical: Any = (),
-        classes: Any = None,
-        unlabelled: str = "error",
-        threads: int | None = None,
-    ) -> None:
-        self.prediction = prediction
-        self.features = features
-        self.gamma = gamma
-        self.shrinkage = shrinkage
-        self.move = move
-        self.bins = bins
-        self.strategy = strategy
-        self.embedding = embedding
-        self.components = components
-        self.task = task
-        self.categorical = categorical
-        self.classes = classes
-        self.unlabelled = unlabelled
-        self.threads = threads
+    prediction: Any = None
+    features: Any = None
+    _: KW_ONLY
+    gamma: Any = "auto"
+    shrinkage: Any = "auto"
+    move: str = "auto"
+    bins: Any = "auto"
+    strategy: str = "auto"
+    embedding: Any = "pca"
+    components: int | None = 20
+    task: str = "auto"
+    categorical: Any = ()
+    classes: Any = None
+    unlabelled: str = "error"
+    threads: int | None = None
 
     @property
     def gamma_(self) -> float:
@@ -248,35 +218,27 @@ class LoRe(Calibrator):
         """
         table = read_like(X, self._fitted().schema)
         columns = [table.columns[feature.name] for feature in table.schema.features]
-        space, rows = self.embedding_, len(table)
-        space.check(columns)
-        step, side = max(1, spaces.CHUNK_NUMBERS // space.width), int(isinstance(space, GroupSpace))
-        chunks: list[Any] = [
-            space.place([column[start : start + step] for column in columns], min(step, rows - start))[side]
-            for start in range(0, max(rows, 1), step)
-        ]
-        return np.concatenate(chunks)
+        side = 2 if isinstance(self.embedding_, GroupSpace) else 1
+        return np.concatenate([chunk[side] for chunk in local.place_chunks(self.embedding_, columns, len(table))])
 
     def _fit_map(self, table: Table, progress: Any) -> FitResult:  # noqa: ARG002
         self._check(table.schema.task)
         check_row_count(table)
         pooled = pool_rows(table)
         embedding = fit_embedding(self.embedding, self.components, table, pooled)
-        distinct = table.take(pooled.first)
-        selector = MapSelector(
-            embedding, self._score_edges(distinct, pooled), *self._candidate_values(embedding), self.threads
-        )
-        placed = place_rows(distinct, embedding, selector.edges)
+        edges = self._score_edges(table.prediction[pooled.first], pooled)
+        selector = MapSelector(embedding, edges, *self._candidate_values(embedding), self.threads)
+        placed = place_rows(table, pooled, embedding, edges)
         leave_one_out = len(pooled.first) <= MAX_LEAVE_ONE_OUT
         if leave_one_out:
             rows = np.arange(len(table))
-            selection = selector.by_leave_one_out(placed, pooled, table)
+            selection = selector.by_leave_one_out(placed, table)
         else:
             train, rows = _hold_out_rows(table)
             selection = selector.by_holdout(table, train, rows)
         kept = selection.kept or not isinstance(self.gamma, str)
         history = self._history(selection, "leave-one-out" if leave_one_out else "held-out rows", kept=kept)
-        fitted: Map = selector.build(placed, pooled.weight, *selection.chosen[:3]) if kept else UnchangedMap()
+        fitted: Map = selector.build(placed, *selection.chosen[:3]) if kept else UnchangedMap()
         self.candidates_: tuple[LocalCandidate, ...] = selection.candidates
         self.embedding_: Embedding = embedding
         held = collect_held_out(table, rows, selection.scores if kept else table.prediction[rows])
@@ -286,7 +248,7 @@ class LoRe(Calibrator):
         evaluated = table if len(after) == len(table) else table.take(_hold_out_rows(table)[1])
         return find_corrections(evaluated, fitted.feature_sets(), evaluated.prediction, after)
 
-    def _score_edges(self, distinct: Table, pooled: PooledRows) -> FloatArray:
+    def _score_edges(self, prediction: FloatArray, pooled: PooledRows) -> FloatArray:
         """Return the edges between bins of the score."""
         strategy = self.strategy
         if strategy == "auto":
@@ -298,8 +260,8 @@ class LoRe(Calibrator):
         else:
             bins = int(self.bins)
         if strategy == "width":
-            return even_edges(bins)
-        score, place = np.unique(confidence_of(distinct.prediction)[0] + 0.0, return_inverse=True)
+            return local.even_edges(bins)
+        score, place = np.unique(local.confidence_of(prediction)[0] + 0.0, return_inverse=True)
         return cut_by_mass(score, np.bincount(place.ravel(), pooled.weight).astype(np.float64), bins)[0]
 
     def _candidate_values(self, embedding: Embedding) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
@@ -341,11 +303,13 @@ class LoRe(Calibrator):
             )
         auto = '"auto" chooses it by leave-one-out'
         if self.gamma not in ("auto", math.inf):
-            check_number("gamma", self.gamma, MIN_GAMMA, MAX_GAMMA, hint=f"{auto}; infinity is histogram binning")
+            check_number(
+                "gamma", self.gamma, local.MIN_GAMMA, local.MAX_GAMMA, hint=f"{auto}; infinity is histogram binning"
+            )
         if self.shrinkage != "auto":
             check_number("shrinkage", self.shrinkage, 0, 1e9, hint=auto)
         if self.bins != "auto":
-            check_integer("bins", self.bins, 1, MAX_BINS, hint='"auto" chooses it by the number of rows')
+            check_integer("bins", self.bins, 1, local.MAX_BINS, hint='"auto" chooses it by the number of rows')
         check_choice("move", self.move, ("auto", RESET, SHIFT))
         check_choice("strategy", self.strategy, ("auto", "mass", "width"))
         check_integer("components", self.components, 1, MAX_INTEGER, optional=True)
@@ -373,6 +337,106 @@ def _hold_out_rows(table: Table) -> tuple[IntArray, IntArray]:
     share = max(HELD_OUT_ROWS / len(table), 1 / HOLDOUT_FOLDS)
     split = split_rows(table, Holdout(share), 0)[0]
     return split.train, split.valid
+
+
+# ------------------------------------------------------------------ the space
+
+
+def fit_embedding(embedding: Any, components: int | None, table: Table, pooled: PooledRows) -> Embedding:
+    """Fit the space that the parameter ``embedding`` asks for to all rows of a table."""
+    named = isinstance(embedding, str)
+    if named and embedding == "groups":
+        return GroupSpace(fit_groups(table)[0])
+    features, distinct = table.schema.features, table.take(pooled.first)
+    columns = [distinct.columns[feature.name] for feature in features]
+    if not features:
+        return FeatureSpace()
+    names = tuple(feature.name for feature in features)
+    local.reject_infinite(names, [table.columns[name] for name in names])
+    coordinates = named and embedding == "columns"
+    for feature in features:
+        if coordinates and feature.kind == "categorical":
+            raise ArgumentError(
+                f"embedding 'columns' uses the features as coordinates, but column {feature.name!r} is categorical",
+                hint="name the coordinates as features=[...], or use {embedding}",
+                parameter="embedding",
+                settings={"embedding": "pca"},
+            )
+    scaled = named and not coordinates
+    design = _fit_design(names, columns, table.schema.levels, pooled.weight, scaled=scaled, gaps=not coordinates)
+    components = components if scaled else None
+    width, rows = sum(design.sizes), len(pooled.weight)
+    if rows * width > MAX_NUMBERS or (components is not None and min(rows, width) > MAX_PCA_SIZE):
+        raise ArgumentError(
+            f"a design matrix of {rows:,} rows and {width:,} columns, one per category, is too large",
+            hint="leave out columns of many categories, or name fewer features",
+        )
+    X = design.transform(columns, rows)
+    if not named:
+        transformer = _fit_transformer(embedding, X, pooled.rows)
+        points = local.transform_points(transformer, X)
+        return FeatureSpace(design, fit_features(points, scaling="none", weight=pooled.weight), transformer)
+    if not (X.max(axis=0) > X.min(axis=0)).any():
+        return FeatureSpace()
+    count = None if components is None else min(int(components), *X.shape)
+    return FeatureSpace(design, fit_features(X, components=count, scaling="none", weight=pooled.weight))
+
+
+def _fit_design(
+    names: tuple[str, ...], columns: Sequence[AnyArray], levels: tuple[int, ...], weight: FloatArray, *,
+    scaled: bool, gaps: bool,
+) -> Design:  # fmt: skip
+    """Find the mean that replaces missing numbers, and the factor that gives each feature, and its gaps, variance 1."""
+    fill, indicators, factors = np.zeros(len(levels)), np.zeros(len(levels), np.uint8), []
+    for place, (column, count) in enumerate(zip(columns, levels, strict=True)):
+        if count >= 0:
+            share = np.bincount(np.where(column < 0, count, column), weight, count + 1) / weight.sum()
+            variance = max(1.0 - float((share**2).sum()), 0.0) if (share > 0).sum() > 1 else 0.0
+            factors.append(np.full(count + 1, _inverse(math.sqrt(variance))))
+            continue
+        missing = np.isnan(column)
+        values = np.clip(np.where(missing, 0.0, column), -local.MAX_FEATURE, local.MAX_FEATURE)
+        fill[place], deviation = _mean_and_deviation(values[~missing], weight[~missing])
+        factors.append(np.array([_inverse(deviation)]))
+        indicators[place] = gaps and missing.any()
+        if indicators[place]:
+            rate = float(weight[missing].sum() / weight.sum())
+            factors.append(np.array([_inverse(math.sqrt(rate * (1.0 - rate))) if not missing.all() else 0.0]))
+    factor = np.concatenate(factors)
+    return Design(levels, fill, indicators, factor if scaled else np.ones(len(factor)), names)
+
+
+def _mean_and_deviation(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Return the weighted mean and standard deviation; exactly 0 if all values are equal."""
+    if not len(values):
+        return 0.0, 0.0
+    low, high = float(values.min()), float(values.max())
+    mean = min(max(float((weight * values).sum() / weight.sum()), low), high)
+    if low == high:
+        return mean, 0.0
+    scaled = (values - mean) / (high - low)
+    return mean, (high - low) * math.sqrt(float((weight * scaled**2).sum() / weight.sum()))
+
+
+def _inverse(deviation: float) -> float:
+    return 1.0 / deviation if deviation > 1 / local.MAX_FEATURE else 0.0
+
+
+def _fit_transformer(embedding: Any, X: FloatArray, repeats: IntArray) -> Any:
+    transformer = clone(embedding)
+    unset = [name for name, value in transformer.get_params().items() if name.endswith("random_state") and value is None]
+    transformer.set_params(**dict.fromkeys(unset, 0))  # those of the steps of a pipeline too
+    try:
+        transformer.fit(np.repeat(X, repeats, axis=0))  # it may not accept weights, but it accepts repeated rows
+    except TrueupError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{type(transformer).__name__} could not be fitted to {len(X):,} rows of {X.shape[1]:,} columns: "
+            f"{(str(error).splitlines() or [''])[0]}",
+            hint="name features that it accepts, or use another transformer",
+        ) from error
+    return transformer
 
 
 # ------------------------------------------------------------------ rows
@@ -418,8 +482,9 @@ def sort_equal(content: FloatArray, weight: FloatArray | None = None) -> tuple[I
 
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
-    """Rows in the space of an embedding."""
+    """Pooled rows in the space of an embedding."""
 
+    pooled: PooledRows
     confidence: FloatArray  # the score; for several classes the highest
     hit: FloatArray  # the outcome; for several classes whether the predicted class is correct
     share: FloatArray  # of the true class in what the confidence leaves to other classes; 1 if it is the predicted one
@@ -434,17 +499,19 @@ class PlacedRows:
         return out
 
 
-def place_rows(table: Table, embedding: Embedding, edges: FloatArray) -> PlacedRows:
-    """Place the rows of a table in the space of an embedding, with their outcomes."""
+def place_rows(table: Table, pooled: PooledRows, embedding: Embedding, edges: FloatArray) -> PlacedRows:
+    """Place the pooled rows of a table in the space of an embedding, with their outcomes."""
+    table = table.take(pooled.first)
     assert table.outcome is not None
     points, group = embedding.place([table.columns[feature.name] for feature in table.schema.features], len(table))
-    confidence, top = confidence_of(table.prediction)
+    confidence, top = local.confidence_of(table.prediction)
     hit, share = table.outcome, np.ones(len(table))
     if top is not None:
         hit = (table.outcome == top).astype(np.float64)
-        others = reset(table.prediction, top, np.zeros(len(table)))
+        others = local.reset(table.prediction, top, np.zeros(len(table)))
         share = np.where(hit == 1, 1.0, others[np.arange(len(table)), table.outcome.astype(np.int64)])
-    return PlacedRows(np.ascontiguousarray(confidence), hit, share, points, group, number_bins(confidence, edges))
+    bins = local.number_bins(confidence, edges)
+    return PlacedRows(pooled, np.ascontiguousarray(confidence), hit, share, points, group, bins)
 
 
 def _sum_cells(
@@ -498,9 +565,9 @@ class MapSelector:
     moves: tuple[str, ...]
     threads: int | None
 
-    def build(self, placed: PlacedRows, weight: FloatArray, gamma: float, shrinkage: float, move: str) -> LocalMap:
+    def build(self, placed: PlacedRows, gamma: float, shrinkage: float, move: str) -> LocalMap:
         """Return the map of all rows: those of one bin and one point, or of one bin if gamma is infinite, are summed."""
-        infinite, shifts = math.isinf(gamma), move == SHIFT
+        infinite, shifts, weight = math.isinf(gamma), move == SHIFT, placed.pooled.weight
         space = FeatureSpace() if infinite else self.embedding
         groups = 1 + len(space.index) if isinstance(space, GroupSpace) else 1
         rows, targets = np.arange(len(weight)), placed.hit - placed.confidence if shifts else placed.hit
@@ -517,8 +584,9 @@ class MapSelector:
         kind = TransformerMap if isinstance(space, FeatureSpace) and space.transformer is not None else LocalMap
         return kind(space, near, self.edges, groups, gamma, shrinkage, shifts)
 
-    def by_leave_one_out(self, placed: PlacedRows, pooled: PooledRows, table: Table) -> Selection:
+    def by_leave_one_out(self, placed: PlacedRows, table: Table) -> Selection:
         """Evaluate on every row without its outcome; up to ten rows that differ in it alone are left out together."""
+        pooled = placed.pooled
         targets = (np.ones(len(pooled.weight)), placed.hit, placed.hit - placed.confidence)
         rows = np.column_stack([pooled.weight * target for target in targets])
         together = np.column_stack([np.bincount(pooled.alike, column)[pooled.alike] for column in rows.T])
@@ -534,7 +602,7 @@ class MapSelector:
         sums, factors = np.zeros((len(self.gammas), len(rows), 3)), np.ones((len(self.gammas), len(rows)))
         finite = [number for number, gamma in enumerate(self.gammas) if not math.isinf(gamma)]
         if finite:
-            scales = np.array([scale_of(self.gammas[number], placed.points.shape[1]) for number in finite])
+            scales = np.array([local.scale_of(self.gammas[number], placed.points.shape[1]) for number in finite])
             numbers = np.unique(key[first], return_inverse=True)[1].ravel()
             others = laplace.sums(placed.points[first], totals, numbers, scales, own=False, threads=self.threads)
             for number, scale, total, shift in zip(finite, scales, *others, strict=True):
@@ -544,16 +612,12 @@ class MapSelector:
         for columns, factor in zip(sums, factors, strict=True):
             alone = columns[:, 0] <= 0  # no neighbours, or distances do not count: use the rest of the bin
             columns[alone], factor[alone] = whole_bin[alone], 1.0
-        return self._select(sums, factors, placed, pooled, table)
+        return self._select(sums, factors, placed, table)
 
     def by_holdout(self, table: Table, train: IntArray, valid: IntArray) -> Selection:
         """Evaluate on held-out rows."""
         sides = [table.take(rows) for rows in (train, valid)]
-        pooled, held_pooled = (pool_rows(side) for side in sides)
-        placed, held = (
-            place_rows(side.take(rows.first), self.embedding, self.edges)
-            for side, rows in zip(sides, (pooled, held_pooled), strict=True)
-        )
+        placed, held = (place_rows(side, pool_rows(side), self.embedding, self.edges) for side in sides)
         rows = len(held.hit)
         sums, factors = np.zeros((len(self.gammas), rows, 3)), np.ones((len(self.gammas), rows))
         for infinite in (False, True):
@@ -561,24 +625,22 @@ class MapSelector:
             if not chosen:
                 continue
             gamma = self.gammas[chosen[0]]
-            by_hits, by_residuals = (self.build(placed, pooled.weight, gamma, 0.0, move) for move in (RESET, SHIFT))
+            by_hits, by_residuals = (self.build(placed, gamma, 0.0, move) for move in (RESET, SHIFT))
             near = by_hits.neighbours
-            scales = np.array([scale_of(self.gammas[number], near.points.shape[1]) for number in chosen])
+            scales = np.array([local.scale_of(self.gammas[number], near.points.shape[1]) for number in chosen])
             points, group = (np.zeros((rows, 1)), np.zeros(rows, np.int64)) if infinite else (held.points, held.group)
             sources = np.column_stack([near.weight, near.total, by_residuals.neighbours.total])
             targets = (points, by_hits.keys_of(held.confidence, group))
             total, shift = laplace.sums(near.points, sources, near.place, scales, at=targets, threads=self.threads)
             sums[chosen], factors[chosen] = total, np.exp(-scales[:, None] * shift)
-        return self._select(sums, factors, held, held_pooled, sides[1])
+        return self._select(sums, factors, held, sides[1])
 
-    def _select(
-        self, sums: FloatArray, factors: FloatArray, placed: PlacedRows, pooled: PooledRows, table: Table
-    ) -> Selection:
+    def _select(self, sums: FloatArray, factors: FloatArray, placed: PlacedRows, table: Table) -> Selection:
         """Find the lowest loss by kernel sums of weights, hits and residuals; ``factors`` make these row counts.
 
         The gain must be two standard errors, as that of a later round: the best of many looks better than it is.
         """
-        base, weight = placed.losses(placed.confidence), pooled.weight
+        base, pooled, weight = placed.losses(placed.confidence), placed.pooled, placed.pooled.weight
         before = float(np.average(base, weights=weight))
         candidates: list[LocalCandidate] = []
         lowest, best, best_losses, best_rates = math.inf, 0, base, placed.confidence
@@ -588,7 +650,7 @@ class MapSelector:
             mass, hits, residuals = sums[number].T
             empty, shifts = mass <= 0, move == SHIFT  # rows without neighbours keep their confidence
             total, mass = residuals if shifts else hits, np.where(empty, 1.0, mass)
-            mixed = mix(mass, total, factors[number], placed.confidence, m, shifts=shifts)
+            mixed = local.mix(mass, total, factors[number], placed.confidence, m, shifts=shifts)
             rates = np.where(empty, placed.confidence, mixed)
             losses = placed.losses(rates)
             loss = float(np.average(losses, weights=weight))
@@ -598,5 +660,5 @@ class MapSelector:
         rows = pooled.rows
         gain, error, effective_rows = paired_gain(np.repeat(base - best_losses, rows), np.repeat(weight / rows, rows))
         kept = gain > required_gain(LATER_ROUND_ERRORS, error, effective_rows, before)
-        scores = reset(table.prediction, confidence_of(table.prediction)[1], best_rates[pooled.index])
+        scores = local.reset(table.prediction, local.confidence_of(table.prediction)[1], best_rates[pooled.index])
         return Selection(tuple(candidates), candidates[best], before, gain, error, kept, scores)

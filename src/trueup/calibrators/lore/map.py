@@ -1,4 +1,4 @@
-"""The training rows as neighbours: the map of LoRe, with its file codec."""
+"""The map of LoRe: where rows have neighbours (points in a space of features, or groups), and what these observed."""
 
 from __future__ import annotations
 
@@ -11,32 +11,229 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.explain import Contribution, explain_change
-from trueup.calibrators.lore.spaces import CHUNK_NUMBERS, GROUP_DTYPES, SPACE_DTYPES, FeatureSpace, GroupSpace
+from trueup.calibrators.groups import GroupIndex
 from trueup.calibrators.map import Map, are_finite, is_integer, pack_arrays, require, unpack_arrays
 from trueup.calibrators.stopping import apply_link, task_loss
+from trueup.errors import DataError
 from trueup.kernels.laplace import Sources, Sums
 from trueup.kernels.sorting import digitize
 from trueup.kernels.threads import Workers
+from trueup.metrics.features import FeatureMap
+from trueup.metrics.inputs import validate_points
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from trueup._types import AnyArray, FloatArray, IntArray
+    from trueup._types import AnyArray, FloatArray, IntArray, UInt8Array
     from trueup.calibrators.explain import RowExplanation
-    from trueup.calibrators.lore.spaces import Embedding
     from trueup.data.table import Schema
 
     _Stage = tuple[str, float, float]
 
 
+MAX_FEATURE = 1e100  # larger values are clipped: squares must stay finite
+MAX_COORDINATE = 1e30  # in standard deviations
+MAX_UNIT = MAX_POINT = 1e140  # of points, in units of the mean distance, which may be tiny
+CHUNK_NUMBERS = 2**23  # numbers of a design matrix that are computed at once
 MAX_BINS = 4096
 MIN_GAMMA, MAX_GAMMA = 1e-6, 1e6  # beyond these, only the nearest row counts, or distances do not count
 MAX_WEIGHT = 1e30
-MAX_POINT = 1e140  # in units of the mean distance, which may be tiny
+SPACE_DTYPES = {
+    "space/fill": "<f8", "space/gaps": "|u1", "space/factor": "<f8", "space/center": "<f8", "space/scale": "<f8",
+    "space/rotation": "<f8",
+}  # fmt: skip
+GROUP_DTYPES = {"groups/edges": "<f8", "groups/cells": "<i8"}
 NEIGHBOUR_DTYPES = {
     "local/keys": "<i8", "local/place": "<i8", "local/points": "<f8", "local/weight": "<f8", "local/total": "<f8",
 }  # fmt: skip
 EDGE_DTYPES = {"local/edges": "<f8"}  # of bins that are not of equal width
+
+
+# ------------------------------------------------------------------ spaces
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The design matrix of features: a number and an indicator of its missing values, a 0/1 column per level."""
+
+    levels: tuple[int, ...]  # of each feature, in the order of the schema; -1 for a number. Missing is one level more
+    fill: FloatArray  # what replaces a missing number, its mean; 0 for a category
+    gaps: UInt8Array  # whether a number has an indicator of its missing values
+    factor: FloatArray  # what each column of the matrix is multiplied by; 0 for a constant one
+    names: tuple[str, ...]  # of the features
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of columns of each feature."""
+        return [count + 1 if count >= 0 else 1 + int(gap) for count, gap in zip(self.levels, self.gaps, strict=True)]
+
+    def transform(self, columns: Sequence[AnyArray], rows: int) -> FloatArray:
+        """Return the design matrix, (rows, width)."""
+        X = np.zeros((rows, len(self.factor)))
+        start = 0
+        for count, fill, gap, column, size in zip(self.levels, self.fill, self.gaps, columns, self.sizes, strict=True):
+            if count >= 0:
+                code = np.where((column >= 0) & (column < count), column, count).astype(np.int64)
+                X[np.arange(rows), start + code] = self.factor[start + code]
+            else:
+                missing = np.isnan(column)
+                X[:, start] = np.clip(np.where(missing, fill, column), -MAX_FEATURE, MAX_FEATURE) * self.factor[start]
+                if gap:
+                    X[:, start + 1] = missing * self.factor[start + 1]
+            start += size
+        return np.clip(X, -MAX_COORDINATE, MAX_COORDINATE, out=X)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """Points in a space of features, where similar rows are close; without a design, all rows are at the same point."""
+
+    design: Design | None = None
+    features: FeatureMap | None = None  # from the design matrix to points
+    transformer: Any = None  # a fitted transformer of another library, applied to the design matrix first
+
+    @property
+    def feature_count(self) -> int:
+        """The number of features."""
+        return 0 if self.design is None else len(self.design.levels)
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the design matrix."""
+        return 1 if self.design is None else len(self.design.factor)
+
+    def check(self, columns: Sequence[AnyArray]) -> None:
+        """Raise if a number is infinite and distances matter."""
+        if self.design is not None:
+            reject_infinite(self.design.names, columns)
+
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
+        """Return the points of rows; all are in group 0."""
+        group = np.zeros(rows, np.int64)
+        if self.design is None or self.features is None:
+            return np.zeros((rows, 1)), group
+        if self.transformer is None:
+            return self.features.transform(self.design.transform(columns, rows)), group
+        if not rows:
+            return np.zeros((0, self.features.dimensions)), group
+        return self.features.transform(transform_points(self.transformer, self.design.transform(columns, rows))), group
+
+    def describe(self) -> str:
+        """Return the number of dimensions."""
+        count = 1 if self.features is None else self.features.dimensions
+        source = "" if self.transformer is None else f" of {type(self.transformer).__name__}"
+        return f"in {count} dimension{'' if count == 1 else 's'}{source}"
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays; none of a space where all rows are at one point."""
+        if self.design is None or self.features is None:
+            return {}, {}
+        design, features = self.design, self.features
+        rotation = np.zeros(0) if features.rotation is None else features.rotation.ravel()
+        arrays = (design.fill, design.gaps, design.factor, features.center, features.scale, rotation)
+        entry = {"unit": features.unit, "turned": features.rotation is not None}
+        return {"space": entry}, pack_arrays(SPACE_DTYPES, *arrays)
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes], d: Any) -> FeatureSpace:
+        """Rebuild the space of d dimensions from a file; validate everything."""
+        fill, gaps, factor, center, scale, flat = unpack_arrays(SPACE_DTYPES, blobs)
+        levels, mismatch = schema.levels, "the space does not fit the features"
+        require(len(fill) == len(gaps) == len(levels) > 0 and bool((gaps <= 1).all()), mismatch)
+        categories = np.array(levels) >= 0
+        require(not gaps[categories].any() and not fill[categories].any(), mismatch)
+        design = Design(levels, fill, gaps, factor, tuple(feature.name for feature in schema.features))
+        width = sum(design.sizes)
+        require(len(factor) == len(center) == len(scale) == width, mismatch)
+        valid = (np.abs(fill) <= MAX_FEATURE).all() and ((factor >= 0) & (factor <= MAX_FEATURE)).all()
+        require(bool(valid and (np.abs(center) <= MAX_COORDINATE).all()), "the space has invalid numbers")
+        require(bool((np.isfinite(scale) & (scale > 1 / MAX_COORDINATE)).all()), "the space has invalid numbers")
+        turned, unit = entry["turned"], entry["unit"]
+        require(are_finite(unit) and 1 / MAX_UNIT <= unit <= MAX_UNIT, "the space has invalid numbers")
+        wrong = "the number of dimensions is invalid"
+        require(isinstance(turned, bool) and is_integer(d) and 1 <= d <= width and (turned or d == width), wrong)
+        require(len(flat) == (width * d if turned else 0), wrong)
+        require(bool((np.abs(flat) <= 2.0).all()), "the rotation of the space is invalid")
+        rotation = flat.reshape(width, d) if turned else None
+        return cls(design, FeatureMap(center, scale, rotation, float(unit)))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSpace:
+    """Groups instead of distances: the neighbours of a row are the rows of its group."""
+
+    index: GroupIndex
+
+    @property
+    def feature_count(self) -> int:
+        """The number of columns that form groups."""
+        return len(self.index.binners)
+
+    @property
+    def width(self) -> int:
+        """The number of columns, at least one."""
+        return max(len(self.index.binners), 1)
+
+    def check(self, columns: Sequence[AnyArray]) -> None:
+        """Accept everything: an infinite number is in the first or the last bin."""
+
+    def place(self, columns: Sequence[AnyArray], rows: int) -> tuple[FloatArray, IntArray]:
+        """Return one point for all rows, and the group of each."""
+        return np.zeros((rows, 1)), self.index.groups_of(columns, rows)
+
+    def describe(self) -> str:
+        """Return the number of groups."""
+        return f"in {len(self.index):,} group{'' if len(self.index) == 1 else 's'}"
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the manifest entry and the arrays."""
+        entry, edges = self.index.pack()
+        return {"cuts": entry}, pack_arrays(GROUP_DTYPES, edges, self.index.cells)
+
+    @classmethod
+    def unpack(cls, entry: Any, schema: Schema, blobs: Mapping[str, bytes]) -> GroupSpace:
+        """Rebuild the groups from a file."""
+        edges, cells = unpack_arrays(GROUP_DTYPES, blobs)
+        require(len(cells) > 0, "the group numbers are invalid")
+        return cls(GroupIndex.unpack(entry, schema, edges, cells))
+
+
+Embedding = FeatureSpace | GroupSpace  # from features to a point, and to the group that neighbours must share
+
+
+def reject_infinite(names: Sequence[str], columns: Sequence[AnyArray]) -> None:
+    """Raise if a feature is infinite in some rows."""
+    for name, column in zip(names, columns, strict=True):
+        count = int(np.isinf(column).sum())
+        if count:
+            raise DataError(
+                f"feature {name!r} is infinite in {count:,} of {len(column):,} rows, which have no distance to others",
+                hint="replace it by missing, or by the largest number that makes sense; or leave the column out",
+            )
+
+
+def place_chunks(space: Embedding, columns: Sequence[AnyArray], rows: int) -> Iterator[tuple[slice, FloatArray, IntArray]]:
+    """Place rows in a space, in chunks that fit in memory."""
+    space.check(columns)
+    step = max(1, CHUNK_NUMBERS // space.width)
+    for start in range(0, max(rows, 1), step):
+        chunk = slice(start, min(start + step, rows))
+        yield chunk, *space.place([column[chunk] for column in columns], chunk.stop - start)
+
+
+def transform_points(transformer: Any, X: FloatArray) -> FloatArray:
+    """Apply a transformer of another library, and validate its points."""
+    points = transformer.transform(X)
+    points = points.toarray() if hasattr(points, "toarray") else np.asarray(points)
+    if points.shape[:1] != (len(X),):
+        raise DataError(
+            f"{type(transformer).__name__} must return one point per row; got shape {points.shape} for {len(X):,} rows",
+            hint="use another transformer",
+        )
+    return validate_points(points, f"the output of {type(transformer).__name__}")
+
+
+# ------------------------------------------------------------------ the map
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +287,6 @@ class LocalMap(Map):
     """
 
     kind = "local"
-    steps = 1
 
     embedding: Embedding
     neighbours: Neighbours
@@ -127,15 +323,10 @@ class LocalMap(Map):
         return np.where(keys[place] == pooled + group, place, np.searchsorted(keys, pooled))
 
     def apply(self, columns: Iterable[AnyArray], prediction: FloatArray, workers: Workers | None = None) -> FloatArray:
-        """Correct rows, in chunks that fit in memory."""
-        features, out = list(columns), np.empty(prediction.shape)
-        self.embedding.check(features)
-        threads = None if workers is None else workers.threads
-        step = max(1, CHUNK_NUMBERS // self.embedding.width)
-        for start in range(0, len(prediction), step):
-            rows = slice(start, start + step)
+        """Correct rows."""
+        out, threads = np.empty(prediction.shape), None if workers is None else workers.threads
+        for rows, points, group in place_chunks(self.embedding, list(columns), len(prediction)):
             confidence, top = confidence_of(prediction[rows])
-            points, group = self.embedding.place([column[rows] for column in features], len(confidence))
             sums = self.neighbours.sums_at(points, self.keys_of(confidence, group), np.array([self.scale]), threads)
             weight, total = sums.total[0].T
             factor = np.exp(-self.scale * sums.shift[0])
@@ -232,9 +423,6 @@ class LocalMap(Map):
         rate = float(mix(ones, share * ones, ones, confidence, 0.0, shifts=self.shifts)[0])
         result = f"mean residual {share:+.4g}" if self.shifts else f"observed rate {max(share, 0.0):.4g}"
         return f"{text}: {result}", rate, rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_nearest_bin"}
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the manifest entry and the arrays."""
