@@ -546,11 +546,11 @@ def test_a_comparison_plots_segments_that_are_miscalibrated_in_one_of_the_audits
     good = replace(before, columns=before.columns | {"p_adjusted": np.ones(len(before))})
     flagged = [finding.segment for finding in before.worst(before.rejected) if finding.segment != "all rows"]
     for pair in ({"a": before, "b": good}, {"a": good, "b": before}):
-        assert [name.short for name, _ in curve_pairs(build_page(pair), Vocabulary())] == flagged[:4]
+        assert [name.text for name, _ in curve_pairs(build_page(pair), Vocabulary())] == flagged[:4]
     without = replace(before, curves={at: curve for at, curve in before.curves.items() if at != 0})
     shown = curve_pairs(build_page({"a": before, "b": without}), Vocabulary())
-    assert before.finding(0).segment not in [name.short for name, _ in shown]
-    assert all(curve.plot is not None for _, curves in shown for curve in curves)
+    assert before.finding(0).segment not in [name.text for name, _ in shown]
+    assert all(curve["plot"] is not None for _, curves in shown for curve in curves)
     assert len(curve_pairs(build_page([good, good]), Vocabulary())) == 4  # no finding: the strongest evidence
 
 
@@ -592,7 +592,7 @@ def test_the_share_of_scores_outside_the_axis_is_stated():
 def test_the_map_has_the_largest_sigma_and_the_counts_of_every_pair():
     found = same_text()
     columns, rows, _ = map_columns(found)
-    names = [name.short for name in columns]
+    names = [name.text for name in columns]
     frame = found.to_frame()
     for row, first in zip(rows, names, strict=True):
         for field, second in zip(row, names, strict=False):

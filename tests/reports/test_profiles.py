@@ -381,10 +381,10 @@ def test_differences_in_net_benefit_have_paired_standard_errors(audited):
         cost = found.threshold[at] / (1 - found.threshold[at])
         gain, called = y - (1 - y) * cost, p >= found.threshold[at]
         ways = {"model": gain * called, "treat all": gain, "treat none": 0 * gain}
-        for (one, other), lead in compare_strategies(found, at).items():
+        for (one, other), (gained, error) in compare_strategies(found, at).items():
             difference = ways[one] - ways[other]
-            assert lead.value == pytest.approx(difference.mean(), abs=1e-12)
-            assert lead.error == pytest.approx(difference.std() / math.sqrt(4_000), rel=1e-9)
+            assert gained == pytest.approx(difference.mean(), abs=1e-12)
+            assert error == pytest.approx(difference.std() / math.sqrt(4_000), rel=1e-9)
 
 
 def test_a_strategy_is_best_only_if_significantly_better():

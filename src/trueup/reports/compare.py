@@ -11,36 +11,14 @@ from trueup.audits.text import number, shorten
 from trueup.calibrators.model import Model
 from trueup.calibrators.patches.map import PatchMap
 from trueup.errors import ArgumentError
-from trueup.reports.model import (
-    SIGMA_MEANING,
-    STATE_MEANING,
-    Cell,
-    Column,
-    CurveView,
-    Name,
-    Section,
-    TableView,
-    audit_metrics,
-    audit_settings,
-    brier_terms,
-    column_names,
-    count_cell,
-    finding_state,
-    interval_cell,
-    make_filters,
-    make_table,
-    number_cell,
-    ratio_cell,
-    state_cell,
-    text_cell,
-    view_curve,
-)
+from trueup.reports import model
+from trueup.reports.model import Cell, Column, Figure, Section, TableView, make_table, number_cell, text_cell
 from trueup.reports.plots import curve_axis, ratio_scale
 from trueup.reports.profiles import DEFAULT_VOCABULARY, Vocabulary
 from trueup.reports.text import TIME_WORD, NextStep, count_segments, next_step, next_step_after_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trueup.audits.audit import Audit, Finding
     from trueup.reports.page import Page
@@ -97,52 +75,49 @@ def compared_sentences(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> t
     return headline, ", ".join([*(parts if was else []), f"{len(now - was):,} newly miscalibrated"]) + "."
 
 
-def compared_metrics(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[tuple[str, list[str], str]]:
-    """Return per metric its name, its value in every audit and its meaning; discrimination and miscalibration included."""
-    tables = [
-        {item.name: item for item in (*audit_metrics(audit, vocabulary), *brier_terms(audit)[1:3])}
-        for audit in audits.values()
-    ]
-    meanings = {name: item.detail for table in tables for name, item in table.items()}
-    return [
-        (name, [table[name].value.lstrip("−+ ") if name in table else "-" for table in tables], meaning)
-        for name, meaning in meanings.items()
-    ]
+def compared_figures(
+    audits: Mapping[str, Audit], vocabulary: Vocabulary, figures: Callable[[Audit, Vocabulary], Iterable[Figure]]
+) -> dict[str, list[Figure]]:
+    """Return figures by name, one per audit; "-" where an audit does not have it."""
+    tables = [{item.name: item for item in figures(audit, vocabulary)} for audit in audits.values()]
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {name: [table.get(name, Figure(name, "-")) for table in tables] for name in names}
 
 
 def compared_settings(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return the settings of every audit, or those of all under an empty name if they are the same."""
-    settings = {name: audit_settings(audit, vocabulary) for name, audit in audits.items()}
+    settings = {name: model.audit_settings(audit, vocabulary) for name, audit in audits.items()}
     return settings if len(set(settings.values())) > 1 else {"": next(iter(settings.values()))}
 
 
 # Curves
 
 
-def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[CurveView]:
+def overall_curves(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """Place the reliability curves of all rows, on the same axis."""
     probabilities = all(audit.schema.task != "regression" for audit in audits.values())
     axis = curve_axis([audit.overall.curve for audit in audits.values()], probabilities=probabilities, ticks=7)
-    return [view_curve(audit, audit.overall, vocabulary, axis, large=True, name=name) for name, audit in audits.items()]
+    items = audits.items()
+    return [model.view_curve(audit, audit.overall, vocabulary, axis, large=True, name=name) for name, audit in items]
 
 
-def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Name, list[CurveView]]]:
+def curve_pairs(page: Page, vocabulary: Vocabulary) -> list[tuple[Cell, list[dict[str, Any]]]]:
     """Place the curves of a few segments: miscalibrated somewhere and with a curve in every audit, if there are any."""
     audits = list(page.audits.values())
     probabilities = all(audit.schema.task != "regression" for audit in audits)
     overall = {audit.overall.segment for audit in audits}
     segments = [row for row in page.findings if _segment(row) not in overall]
     plotted = [row for row in segments if all(f is not None and f.curve is not None and len(f.curve) for f in row)]
-    flagged = [row for row in plotted if "flagged" in map(finding_state, audits, row)]
+    flagged = [row for row in plotted if "flagged" in map(model.finding_state, audits, row)]
     pairs = []
     for row in (flagged or plotted or segments)[:MAX_PAIRS]:
         axis = curve_axis([f.curve for f in row if f is not None], probabilities=probabilities)
         curves = [
-            view_curve(audit, finding, vocabulary, axis, name=name)
+            model.view_curve(audit, finding, vocabulary, axis, name=name)
             for (name, audit), finding in zip(page.audits.items(), row, strict=True)
             if finding is not None
         ]
-        pairs.append((Name.of(_segment(row)), curves))
+        pairs.append((text_cell(_segment(row)), curves))
     return pairs
 
 
@@ -183,7 +158,7 @@ def compare_segments(
     def marks(row: Row) -> Cell:
         if row[0] is None or row[-1] is None:
             return Cell("", "forest")
-        return ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
+        return model.ratio_cell(results[-1], row[-1], scale, before=row[0].ratio)
 
     def largest(row: Row) -> int:
         return max(f.n for f in row if f is not None)
@@ -194,9 +169,9 @@ def compare_segments(
     def test_columns(index: int) -> list[Column]:
         ratio = Column("obs/exp", value(index, lambda f: number_cell(f.ratio)), "observed/expected")
         return [
-            Column("state", lambda row: state_cell(results[index], row[index]), STATE_MEANING, "state"),
+            Column("state", lambda row: model.state_cell(results[index], row[index]), model.STATE_MEANING, "state"),
             *([ratio] if len(results) > 2 else []),
-            Column("sigma", value(index, lambda f: number_cell(f.sigma)), SIGMA_MEANING),
+            Column("sigma", value(index, lambda f: number_cell(f.sigma)), model.SIGMA_MEANING),
             Column("adjusted p", value(index, lambda f: number_cell(f.p_adjusted, digits=2)), adjusted),
         ]
 
@@ -204,12 +179,12 @@ def compare_segments(
     both = "on a logarithmic axis: hollow before, filled after, with its interval"
     columns = [
         Column(vocabulary.segment, lambda row: text_cell(_segment(row), rows=len(rows)), kind="name"),
-        Column(vocabulary.rows, lambda row: count_cell(largest(row))),
+        Column(vocabulary.rows, lambda row: model.count_cell(largest(row))),
         Column("obs/exp", change, f"observed/expected: {names[0]}, then {names[-1]}", "moved"),
         Column(scale.text, marks, both, "forest"),
         *(column for listed in tests for column in listed),
     ]
-    known = [column_names(result) for result in results]
+    known = [model.column_names(result) for result in results]
     all_names = list(dict.fromkeys(name for listed in known for name in listed))
     used = [
         [all_names.index(known[index][code]) for code in results[index].keys.columns[rank] if code >= 0]
@@ -217,7 +192,8 @@ def compare_segments(
     ]
     more = max(max(result.tested for result in results) - len(rows), 0)
     groups = (("", 2), ("change", 2), *((name, len(tests[0])) for name in names))
-    return make_table(columns, rows, more, groups=groups, **make_filters(used, map(largest, rows), all_names)), rows
+    filters = model.make_filters(used, map(largest, rows), all_names)
+    return make_table(columns, rows, more, groups=groups, **filters), rows
 
 
 # The fix between two audits
@@ -227,27 +203,27 @@ def fix_sections(
     fix: Any, audits: Sequence[Audit] = (), vocabulary: Vocabulary = DEFAULT_VOCABULARY, *, training_rows: bool = False
 ) -> tuple[Section, ...]:
     """Describe what a fitted calibrator or a model corrected; ``training_rows`` if the audits are of its training rows."""
-    model = _model_of(fix)
-    if model is None:
+    fitted = _model_of(fix)
+    if fitted is None:
         raise ArgumentError(
             f"fix must be a fitted calibrator or a model; got {type(fix).__qualname__}",
             hint="pass a fitted calibrator, such as trueup.MCGrad().fit(...), or the result of trueup.load",
         )
-    sections = [_corrections(model, audits, vocabulary, training_rows=training_rows)]
-    if isinstance(model.map, PatchMap) and model.map.patches:
-        sections.append(_patches(model.map))
+    sections = [_corrections(fitted, audits, vocabulary, training_rows=training_rows)]
+    if isinstance(fitted.map, PatchMap) and fitted.map.patches:
+        sections.append(_patches(fitted.map))
     return tuple(sections)
 
 
 def _model_of(fix: Any) -> Model | None:
-    model = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
-    return model if isinstance(model, Model) else None
+    fitted = fix if isinstance(fix, Model) else getattr(fix, "model_", None)
+    return fitted if isinstance(fitted, Model) else None
 
 
 def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
     """Return whether the rows of two audits look like the training rows of the fix between them, as far as is known."""
-    model = _model_of(fix)
-    if model is None or len(audits) < 2:
+    fitted = _model_of(fix)
+    if fitted is None or len(audits) < 2:
         return False
     if any(audit.source is not None and audit.source.training_rows for audit in audits):
         return True
@@ -258,27 +234,27 @@ def looks_like_training_data(fix: Any, audits: Sequence[Audit]) -> bool:
     in_order = [np.empty_like(values) for _, values in columns]
     for values, (order, of_sorted) in zip(in_order, columns, strict=True):
         values[order] = of_sorted  # undoes the sorting of rows by score
-    return model.looks_like_training_data(*in_order)
+    return fitted.looks_like_training_data(*in_order)
 
 
-def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, *, training_rows: bool) -> Section:
-    title, explanation, method, rows = "What the fix corrected", model.explanation, model.about.method, vocabulary.rows
+def _corrections(fitted: Model, audits: Sequence[Audit], vocabulary: Vocabulary, *, training_rows: bool) -> Section:
+    title, explanation, method, rows = "What the fix corrected", fitted.explanation, fitted.about.method, vocabulary.rows
     if not explanation.corrections:
-        lead = f"{method} corrected nothing: the scores are unchanged. {_other_score(model, audits)}"
+        lead = f"{method} corrected nothing: the scores are unchanged. {_other_score(fitted, audits)}"
         return Section(title, lead.strip())
     these = f", not of the {rows} on this page"
     if training_rows:
         these = f", and the {rows} on this page look like the same {rows}: results on them are optimistic"
     lead = (
-        f"{method} changed scores by {number(explanation.mean_change, 2)} on average. {_other_score(model, audits)}The "
+        f"{method} changed scores by {number(explanation.mean_change, 2)} on average. {_other_score(fitted, audits)}The "
         f"figures are those of the {explanation.rows:,} {rows} the model was fitted on{these}. The {vocabulary.segments} "
         f"below account for {100 * explanation.explained_share:.0f}% of the squared changes, largest first."
     )
-    unit = "weight" if model.schema.weight else rows
+    unit = "weight" if fitted.schema.weight else rows
     columns = [
         Column(vocabulary.segment, lambda c: text_cell(c.segment), kind="name"),
-        Column("scores", lambda c: interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
-        Column(rows, lambda c: count_cell(c.rows)),
+        Column("scores", lambda c: model.interval_cell(c.low, c.high), "range of scores before the fix", "interval"),
+        Column(rows, lambda c: model.count_cell(c.rows)),
         Column(
             f"share of {unit}",
             lambda c: number_cell(c.share, f"{100 * c.share:.1f}%"),
@@ -291,14 +267,14 @@ def _corrections(model: Model, audits: Sequence[Audit], vocabulary: Vocabulary, 
     return Section(title, lead, make_table(columns, explanation.corrections))
 
 
-def _other_score(model: Model, audits: Sequence[Audit]) -> str:
+def _other_score(fitted: Model, audits: Sequence[Audit]) -> str:
     """Return a warning if the fix was fitted to another score than the one it is compared with."""
-    corrected = model.schema.prediction
+    corrected = fitted.schema.prediction
     before = audits[0].schema.prediction if len(audits) > 1 else ()
     if not corrected or not before or corrected == before:
         return ""
-    fitted, compared = (", ".join(repr(shorten(name, 60)) for name in names[:3]) for names in (corrected, before))
-    return f"It was fitted to correct {fitted}, which is not the score it is compared with here ({compared}). "
+    own, other = (", ".join(repr(shorten(name, 60)) for name in names[:3]) for names in (corrected, before))
+    return f"It was fitted to correct {own}, which is not the score it is compared with here ({other}). "
 
 
 def _patches(patches: PatchMap) -> Section:
@@ -306,7 +282,7 @@ def _patches(patches: PatchMap) -> Section:
     columns = [
         Column("patch", lambda item: text_cell(f"{item[0]}. {item[1].group}"), kind="name"),
         Column("scores", lambda item: Cell(str(item[1].score_range), "interval"), kind="interval"),
-        Column("rows", lambda item: count_cell(item[1].rows)),
+        Column("rows", lambda item: model.count_cell(item[1].rows)),
         Column("predicted", lambda item: number_cell(item[1].before)),
         Column("observed", lambda item: number_cell(item[1].observed)),
         Column(f"change of {listed.scale}", lambda item: number_cell(item[1].shift, f"{item[1].shift:+.4g}")),

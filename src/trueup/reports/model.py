@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,24 +50,6 @@ SIGMA_MEANING = "range of the cumulative differences, in standard deviations und
 METRICS_OF_A_PAGE = (
     "brier", "log loss", "normalized entropy", "auc", "slope", "intercept", "in the large", "rmse"
 )  # fmt: skip
-MULTICALIBRATION_ERROR = "multicalibration error"
-
-
-@dataclass(frozen=True)
-class Name:
-    """A text from the data: a short form to show, and for the tooltip as much of it as the page may hold."""
-
-    short: str
-    full: str
-
-    @classmethod
-    def of(cls, text: str, width: int = MAX_NAME_LENGTH, max_tooltip: int = MAX_TOOLTIP_LENGTH) -> Name:
-        """Shorten a text of any length and content."""
-        short, full = shorten(text, width), shorten(text, max_tooltip)
-        max_bytes = MAX_TOOLTIP_BYTES_PER_CHARACTER * max_tooltip
-        while len(full) > len(short) and len(html.escape(full).encode()) > max_bytes:
-            full = shorten(full, 3 * len(full) // 4)
-        return cls(short, full if len(full) > len(short) else "")
 
 
 @dataclass(frozen=True)
@@ -83,17 +65,6 @@ class Figure:
     start: float = 0.0
     width: float = 0.0
     kind: str = "plain"
-
-
-@dataclass(frozen=True)
-class CurveView:
-    """A reliability curve with its caption; ``audit`` names the audit on a page of several."""
-
-    name: Name
-    caption: str
-    state: str
-    plot: dict[str, Any] | None
-    audit: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +105,11 @@ class TableView:
     filters: tuple[tuple[str, int], ...] = ()
     columns_to_filter: tuple[tuple[int, str], ...] = ()
 
+    @property
+    def groups_of_columns(self) -> list[str]:
+        """The name of the group of each column, empty without groups."""
+        return [name for name, span in self.groups for _ in range(span)] or [""] * len(self.columns)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -165,11 +141,13 @@ def interval_cell(low: float, high: float) -> Cell:
     return Cell(interval_text(low, high), "interval", value=[low, high])
 
 
-def text_cell(text: str, kind: str = "name", rows: int = 1) -> Cell:
-    """Show a text from the data in a table of so many rows; long tables have shorter tooltips."""
+def text_cell(text: str, kind: str = "name", rows: int = 1, width: int = MAX_NAME_LENGTH) -> Cell:
+    """Shorten a text from the data; the tooltip has as much of it as a page with a table of so many rows may hold."""
     limit = MAX_TOOLTIP_LENGTH if rows <= LONG_TABLE_ROWS else MAX_TOOLTIP_LENGTH_IN_LONG_TABLE
-    name = Name.of(text, max_tooltip=limit)
-    return Cell(name.short, kind, title=name.full, value=text)
+    short, full = shorten(text, width), shorten(text, limit)
+    while len(full) > len(short) and len(html.escape(full).encode()) > MAX_TOOLTIP_BYTES_PER_CHARACTER * limit:
+        full = shorten(full, 3 * len(full) // 4)
+    return Cell(short, kind, title=full if len(full) > len(short) else "", value=text)
 
 
 def finding_state(audit: Audit, finding: Finding | None) -> str:
@@ -247,8 +225,11 @@ def significance_columns(
 def view_curve(
     audit: Audit, finding: Finding, vocabulary: Vocabulary, axis: plots.Axis | None = None, *, large: bool = False,
     name: str = "",
-) -> CurveView:  # fmt: skip
-    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram."""
+) -> dict[str, Any]:  # fmt: skip
+    """Place the reliability curve of a segment, on an axis of its own by default; a large one has band and histogram.
+
+    ``name`` is that of the audit, on a page of several.
+    """
     state = finding_state(audit, finding)
     size = describe_error(finding)
     if state != "flagged" and math.isfinite(finding.ratio) and finding.expected > 0:
@@ -259,7 +240,7 @@ def view_curve(
     probabilities = audit.schema.task != "regression"
     axis = axis or plots.curve_axis([finding.curve], probabilities=probabilities, ticks=7 if large else 5)
     plot = plots.plot_curve(finding, axis, vocabulary, summary_of(audit) if large else None, large=large)
-    return CurveView(Name.of(finding.segment), caption, state, plot, name)
+    return {"name": text_cell(finding.segment), "caption": caption, "state": state, "plot": plot, "audit": name}
 
 
 def signed(value: float) -> str:
@@ -287,21 +268,18 @@ def key_figures(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
     if not math.isnan(audit.worst_sigma):
         evidence = Figure("strongest evidence", f"{number(audit.worst_sigma)} sigma", "in standard deviations")
     weight = f"total weight {number(overall.weight)}" if audit.schema.weight is not None else ""
+    expected = f"{vocabulary.expected} {number(overall.expected, 4)}"
     return (
         Figure(rows, f"{audit.rows:,}", weight),
         Figure(f"{segments} tested", f"{audit.tested:,}", f"of up to {audit.settings.depth} columns each"),
         Figure(f"{segments} miscalibrated", f"{audit.rejected:,}", f"adjusted p at most {audit.settings.alpha:g}"),
         evidence,
         difference,
-        Figure(
-            f"{mean}, all {rows}",
-            number(overall.observed, 4),
-            f"{vocabulary.expected} {number(overall.expected, 4)}",
-        ),
+        Figure(f"{mean}, all {rows}", number(overall.observed, 4), expected),
     )
 
 
-def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[CurveView]:
+def worst_curves(audit: Audit, vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """Return the reliability curves of the worst segments."""
     findings = audit.worst(min(MAX_CURVES + 1, audit.tested))
     shown = [finding for finding in findings if finding.segment != audit.overall.segment]
@@ -322,7 +300,7 @@ def audit_metrics(audit: Audit, vocabulary: Vocabulary) -> tuple[Figure, ...]:
         metrics += [Figure(METRICS[key][0], text, METRICS[key][1])] if math.isfinite(value) else []
     if math.isfinite(audit.mce_absolute):
         meaning = f"largest sigma of all {vocabulary.segments}, in the units of the score; lower is better"
-        metrics.append(Figure(MULTICALIBRATION_ERROR, number(audit.mce_absolute, 4), meaning))
+        metrics.append(Figure("multicalibration error", number(audit.mce_absolute, 4), meaning))
     return tuple(metrics)
 
 
@@ -348,6 +326,12 @@ def brier_terms(audit: Audit) -> tuple[Figure, ...]:
     )
 
 
+def metrics_and_terms(audit: Audit, vocabulary: Vocabulary) -> list[Figure]:
+    """Return the metrics of all rows, with discrimination and miscalibration among them."""
+    terms = [replace(term, value=term.value.lstrip("−+ ")) for term in brier_terms(audit)[1:3]]
+    return [*audit_metrics(audit, vocabulary), *terms]
+
+
 def shown_notes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
     """Return the notes of the audit, shortened."""
     notes = [shorten(note, 400) for note in audit_notes(audit, vocabulary)]
@@ -355,10 +339,10 @@ def shown_notes(audit: Audit, vocabulary: Vocabulary) -> list[str]:
     return [*notes[:MAX_NOTES], *([f"and {more:,} more notes"] if more > 0 else [])]
 
 
-def untested_segments(audit: Audit) -> list[tuple[Name, str]]:
+def untested_segments(audit: Audit) -> list[tuple[Cell, str]]:
     """Return names of segments that were listed but not tested, and why."""
     ranks = range(audit.tested, min(audit.tested + MAX_UNTESTED, len(audit)))
-    return [(Name.of(finding.segment), finding.note) for finding in map(audit.finding, ranks)]
+    return [(text_cell(finding.segment), finding.note) for finding in map(audit.finding, ranks)]
 
 
 def audit_settings(audit: Audit, vocabulary: Vocabulary) -> tuple[tuple[str, str], ...]:
@@ -425,12 +409,12 @@ def view_table(audit: Audit, vocabulary: Vocabulary, max_rows: int | None = None
 
 def map_columns(
     audit: Audit, vocabulary: Vocabulary = DEFAULT_VOCABULARY
-) -> tuple[list[Name], list[list[dict[str, Any] | None]], int] | None:
+) -> tuple[list[Cell], list[list[dict[str, Any] | None]], int] | None:
     """Lay out the largest sigma of every pair of columns as a lower triangle; the diagonal has the single columns.
 
     Return the names of the columns, the rows of the triangle, and how many more columns there are.
     """
-    features, columns = len(audit.schema.features), audit.keys.columns
+    features, columns, sigma = len(audit.schema.features), audit.keys.columns, audit.columns["sigma"]
     count, last = (columns >= 0).sum(axis=1), columns.max(axis=1, initial=-1)
     first = np.where(columns >= 0, columns, features).min(axis=1, initial=features)
     tested = np.flatnonzero(((count == 1) | (count == 2)) & (last < features) & audit.columns["testable"])
@@ -440,32 +424,29 @@ def map_columns(
     ranks = dict(zip(keys.tolist(), np.split(tested[order], starts[1:]), strict=True)) if len(keys) else {}
     largest: dict[int, float] = {}
     for key, members in ranks.items():
-        sigma = float(audit.columns["sigma"][members].max())
         for column in divmod(key, features):
-            largest[column] = max(largest.get(column, sigma), sigma)
+            largest[column] = max(largest.get(column, -math.inf), float(sigma[members].max()))
     if len(largest) < 2:
         return None
+
+    def cell(first: int, second: int) -> dict[str, Any] | None:
+        members = ranks.get(first * features + second)
+        if members is None:
+            return None
+        top, worst = float(sigma[members].max()), audit.keys.name(int(members[int(np.argmax(sigma[members]))]))
+        flagged = int((audit.columns["p_adjusted"][members] <= audit.settings.alpha).sum())
+        counts = f"{flagged:,} of {len(members):,} {vocabulary.segments} miscalibrated"
+        return {
+            "first": first,
+            "second": second,
+            "sigma": number(top, 2 if top < 10 else 3),
+            "shade": sum(top >= limit for limit in MAP_SHADES),
+            "flagged": flagged,
+            "tested": len(members),
+            "title": f"worst: {shorten(worst, 120)}; {counts}",
+        }
+
     shown = sorted(sorted(sorted(largest), key=lambda column: -largest[column])[:MAX_MAP_COLUMNS])
+    rows = [[cell(first, second) for first in shown if first <= second] for second in shown]
     names = column_names(audit)
-    rows: list[list[dict[str, Any] | None]] = []
-    for index, a in enumerate(shown):
-        rows.append([])
-        for b in shown[: index + 1]:
-            members = ranks.get(b * features + a)
-            if members is None:
-                rows[-1].append(None)
-                continue
-            sigmas = audit.columns["sigma"][members]
-            top, worst = float(sigmas.max()), shorten(audit.keys.name(int(members[int(np.argmax(sigmas))])), 120)
-            flagged = int((audit.columns["p_adjusted"][members] <= audit.settings.alpha).sum())
-            cell = {
-                "first": b,
-                "second": a,
-                "sigma": number(top, 2 if top < 10 else 3),
-                "shade": sum(top >= limit for limit in MAP_SHADES),
-                "flagged": flagged,
-                "tested": len(members),
-                "title": f"worst: {worst}; {flagged:,} of {len(members):,} {vocabulary.segments} miscalibrated",
-            }
-            rows[-1].append(cell)
-    return [Name.of(names[column], MAX_MAP_NAME_LENGTH) for column in shown], rows, len(largest) - len(shown)
+    return [text_cell(names[column], width=MAX_MAP_NAME_LENGTH) for column in shown], rows, len(largest) - len(shown)

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,31 +19,26 @@ import numpy as np
 import trueup
 from trueup._validate import check_integer
 from trueup.audits.audit import COLUMNS, Audit
-from trueup.audits.text import describe_error, number, shorten
+from trueup.audits.text import is_possible_shift, number, shorten
 from trueup.data.columns import to_jsonable
 from trueup.errors import ArgumentError
 from trueup.reports import compare, model, plots, text
-from trueup.reports.model import Section, TableView, audit_metrics, brier_terms, key_figures, view_table
+from trueup.reports.model import Section, TableView, view_table
 from trueup.reports.plots import axis_labels
 from trueup.reports.profiles import Profile, load_profile
-from trueup.reports.text import count_segments, count_text, interval_text, next_step, percent
+from trueup.reports.text import count_text, interval_text, percent
 from trueup.storage import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from trueup.audits.audit import Finding
     from trueup.reports.model import Cell
-    from trueup.reports.profiles import Vocabulary
 
     Results = Audit | Sequence[Audit] | Mapping[str, Audit]
 
 MAX_TITLE_LENGTH = 200
-MAX_NOTES = 10
-MAX_SECTION_ROWS = 40
-MAX_CORRECTIONS = 10
-MAX_LEAD_LENGTH = 2_000  # characters
 MAX_CODE_LENGTH = 120
 CSV_BATCH = 1_000  # rows taken from the columns at once
 FAMILYWISE = "the probability of flagging any calibrated {segment} is at most {alpha}, over all {segments} together"
@@ -191,22 +187,23 @@ def build_page(
     return Page(title, named, profile, table, findings, sections, fix_parts, training_rows)
 
 
-def render(results: Results, **options: Any) -> str:
-    """Return the HTML page of `report`; ``options`` are those of `build_page`."""
+def render(results: Results, template: str = "page.html.j2", **options: Any) -> str:
+    """Return the HTML page of `report`, or another template; ``options`` are those of `build_page`."""
     page = build_page(results, **options)
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
         loader=PackageLoader("trueup.reports"),
-        autoescape=True,
+        autoescape=select_autoescape(disabled_extensions=["md.j2"], default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"code": code, "prose": prose}
     vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
     assets: Any = environment.get_template("assets.html.j2").module
     script, alpha = assets.script(), percent(last.settings.alpha)
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template(template).render(
         page=page,
         audit=last,
         details=_row_details(page),
@@ -239,8 +236,8 @@ def _row_details(page: Page) -> str:
     regression = any(audit.schema.task == "regression" for audit in audits)
 
     def shift(finding: Finding) -> str:
-        largest = math.inf if regression else max(finding.expected, 1 - finding.expected)  # a rate lies in [0, 1]
-        size = f"a shift of {number(finding.mde, 2)} or more" if finding.mde <= largest else "no shift"
+        possible = is_possible_shift(audits[0], finding.mde, finding.expected)
+        size = f"a shift of {number(finding.mde, 2)} or more" if possible else "no shift"
         return "" if math.isnan(finding.mde) else size
 
     counts: dict[str, Callable[[Finding], str]] = {
@@ -295,42 +292,11 @@ def _rounded_curve(finding: Finding) -> list[list[float | None]] | None:
 # Markdown
 
 
-def markdown(
-    results: Results, profile: str | Profile = "general", top: int = 10, fix: Any = None, title: str | None = None
-) -> str:
-    """Return the Markdown summary of `report` in GitHub's syntax, with the ``top`` worst segments and without plots.
-
-    Names from the data are shown as code, so that nothing in them acts as markup, link or mention.
-    """
+def markdown(results: Results, profile: str | Profile = "general", top: int = 10, **options: Any) -> str:
+    """Return the Markdown summary of `report` with the ``top`` worst segments; ``options`` are those of `build_page`."""
     check_integer("top", top, 0)
-    page = build_page(results, title=title, profile=profile, fix=fix, max_rows=top)
-    vocabulary, last = page.profile.vocabulary, list(page.audits.values())[-1]
-    parts, step = [], next_step(last, vocabulary)
-    for audit in page.audits.values():
-        worst = f", worst {code(audit.finding(0).segment)}: {describe_error(audit.finding(0))}" if audit.tested else ""
-        parts.append(f"**{prose(text.verdict_statement(audit, vocabulary))}**{worst}")
-    if len(page.audits) > 1:
-        verdicts = [f"- {code(name)}: {verdict}" for name, verdict in zip(page.audits, parts, strict=True)]
-        headline, summary = compare.compared_sentences(page.audits, vocabulary)
-        parts = ["\n".join(verdicts), prose(f"{headline}. {summary}")]
-        step = compare.compared_step(page.audits, vocabulary, training_rows=page.training_rows)
-    call = f" {code(step.code, 400)}, {prose(step.after)}" if step.code else ""
-    parts = [f"## {prose(page.title)}", *parts, prose(step.text) + call, _figures(page.audits, vocabulary)]
-    worst_segments = Section(f"Worst {vocabulary.segments}", "", page.table)
-    for sections, max_rows in (
-        ([worst_segments] if page.table.rows else [], top),
-        (page.sections, MAX_SECTION_ROWS),
-        (page.fix, MAX_CORRECTIONS),
-    ):
-        parts += [part for section in sections for part in _section(section, max_rows)]
-    parts += _limits(last, vocabulary)
-    items = [
-        f"{prose(label)} {code(value, 400) if is_code else prose(value)}"
-        for label, value, is_code in text.provenance(last, vocabulary)
-    ]
-    items.append(prose(f"at least {last.settings.min_rows:,} {vocabulary.rows} per {vocabulary.segment}"))
-    parts.append(f"<sub>{' · '.join(items)}</sub>")
-    return "\n\n".join(parts) + "\n"
+    summary = render(results, "page.md.j2", profile=profile, max_rows=top, **options)
+    return re.sub("\n{3,}", "\n\n", summary).strip() + "\n"
 
 
 def code(text: str, width: int = MAX_CODE_LENGTH) -> str:
@@ -350,68 +316,7 @@ def prose(text: str, width: int = 400) -> str:
     return re.sub(r"(?<!&)([@#])(?=\w)", "\\1\u200b", escaped)  # a mention needs the letters right after the sign
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Collection[int] = (0,)) -> str:
-    """Return a table with text columns aligned left and the others right."""
-    rule = ["---" if index in text_columns else "---:" for index in range(len(headings))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *rows])
-
-
-def _figures(audits: Mapping[str, Audit], vocabulary: Vocabulary) -> str:
-    """Return a table of key figures and metrics, with a column per audit."""
-    columns = []
-    for audit in audits.values():
-        metrics = (*audit_metrics(audit, vocabulary), *brier_terms(audit)[1:3])
-        figures = {
-            item.name: item.value + f" ({item.detail})" * bool(item.detail) for item in key_figures(audit, vocabulary)
-        }
-        columns.append(figures | {item.name: item.value.lstrip("−+ ") for item in metrics})
-    labels = dict.fromkeys(label for column in columns for label in column)
-    headings = ["", *(code(name) if name else "all rows" for name in audits)]
-    return _table(headings, ([prose(label), *(column.get(label, "-") for column in columns)] for label in labels))
-
-
-def _section(section: Section, max_rows: int) -> list[str]:
-    parts = [f"### {prose(section.title)}"]
-    parts += [prose(section.lead, MAX_LEAD_LENGTH)] if section.lead else []
-    table = section.table
-    if table is None:
-        return parts
-    groups = [name for name, span in table.groups for _ in range(span)] or [""] * len(table.columns)
-    shown = [(index, column) for index, column in enumerate(table.columns) if column.kind != "forest"]
-    headings = [f"{code(groups[i])} {prose(c.text)}" if groups[i] else prose(c.text) for i, c in shown]
-    rows = [[_cell(row[index]) for index, _ in shown] for row in table.rows[:max_rows]]
-    text_columns = [place for place, (_, column) in enumerate(shown) if column.kind != "number"]
-    more = table.more + max(len(table.rows) - max_rows, 0)
-    return [*parts, _table(headings, rows, text_columns), *([f"and {more:,} more"] if more else [])]
-
-
-def _cell(cell: Cell) -> str:
-    if cell.kind == "name":
-        return code(cell.text)
-    return f"**{prose(cell.text)}**" if cell.state == "flagged" else prose(cell.text)
-
-
-def _limits(audit: Audit, vocabulary: Vocabulary) -> list[str]:
-    lines = [prose(note) for note in text.audit_notes(audit, vocabulary)]
-    untested = len(audit) - audit.tested
-    if untested:
-        counted = prose(count_segments(untested, vocabulary))
-        lines.append(f"{counted} listed but not tested: too few {prose(vocabulary.rows)}")
-    more = [f"and {len(lines) - MAX_NOTES:,} more"] if len(lines) > MAX_NOTES else []
-    items = "\n".join(f"- {line}" for line in [*lines[:MAX_NOTES], *more])
-    return ["### Limits of this audit", items] if lines else []
-
-
 # CSV
-
-
-class _LineBuffer:
-    """Keeps the line that was written last."""
-
-    text = ""
-
-    def write(self, text: str) -> None:
-        self.text = text
 
 
 def csv_lines(results: Results) -> Iterator[str]:
@@ -425,11 +330,9 @@ def csv_lines(results: Results) -> Iterator[str]:
 
 
 def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
-    buffer = _LineBuffer()
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    several = list(named) != [""]
-    writer.writerow((*(["prediction"] if several else []), *COLUMNS))
-    yield buffer.text
+    sink: Any = SimpleNamespace(write=str)  # a writer returns what this does: the line
+    writer, several = csv.writer(sink, lineterminator="\r\n"), list(named) != [""]
+    yield writer.writerow((*(["prediction"] if several else []), *COLUMNS))
     for name, audit in named.items():
         first = [_csv_value(name)] if several else []
         for start in range(0, len(audit), CSV_BATCH):
@@ -438,8 +341,7 @@ def _csv_lines(named: Mapping[str, Audit]) -> Iterator[str]:
             columns["segment"] = map(audit.keys.name, range(batch.start, batch.stop))
             columns["depth"] = audit.keys.depth[batch].tolist()
             for row in zip(*(columns[key] for key in COLUMNS), strict=True):
-                writer.writerow((*first, *map(_csv_value, row)))
-                yield buffer.text
+                yield writer.writerow((*first, *map(_csv_value, row)))
 
 
 def _csv_value(value: Any) -> Any:

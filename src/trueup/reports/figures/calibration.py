@@ -30,7 +30,7 @@ from trueup.reports.figures.style import (
 from trueup.reports.text import percent, summary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
@@ -77,22 +77,19 @@ def draw_reliability(
     'mean outcome'
     """
     named = results_by_name("result", result, (Audit, Finding), "an audit or a finding")
-    curves: dict[str, Any] = {}
-    segments = {}
-    for name, item in named.items():
-        finding = item.overall if isinstance(item, Audit) else item
+    findings: list[Any] = [item.overall if isinstance(item, Audit) else item for item in named.values()]
+    for finding in findings:
         if finding.curve is None or not len(finding.curve):
             raise DataError(
                 f"there is no reliability curve of {shorten(finding.segment, 80)!r}",
                 hint="curves are kept for the worst 1,000 segments and for all rows",
             )
-        curves[name], segments[name] = finding.curve, finding.segment
     ax = get_axes(ax, 4.8 if "" in named else 6.6, 4.4)
     single = next(iter(named.values())) if len(named) == 1 else None
     summary = summary_of(single) if isinstance(single, Audit) else None
     if isinstance(single, Audit) and summary is not None:
         label = f"if calibrated ({percent(1 - single.settings.alpha)})"
-        x = next(iter(curves.values())).predicted
+        x = findings[0].curve.predicted
         ax.fill_between(x, summary.low, summary.high, color=GREY, alpha=0.5, linewidth=0, zorder=1, label=label)
         histogram = summary.histogram
         heights = HISTOGRAM_HEIGHT * histogram.weight / (float(histogram.weight.max()) or 1.0)
@@ -100,13 +97,14 @@ def draw_reliability(
             histogram.edges[:-1], heights, np.diff(histogram.edges), align="edge", color=GREY, alpha=0.7, linewidth=0,
             zorder=0.5, transform=ax.get_xaxis_transform(), label="scores",
         )  # fmt: skip
-    for (name, curve), style in zip(curves.items(), line_styles(len(curves)), strict=True):
+    for name, finding, style in zip(named, findings, line_styles(len(named)), strict=True):
+        curve = finding.curve
         bars = np.maximum([curve.observed - curve.low, curve.high - curve.observed], 0.0)
         ax.errorbar(
             curve.predicted, curve.observed, yerr=bars, marker="o", markersize=4.5, elinewidth=1.1, capsize=0, zorder=3,
-            label=name or _escaped_name(segments[name]), **style,
+            label=name or _escaped_name(finding.segment), **style,
         )  # fmt: skip
-    low, high = _square_limits(curves.values())
+    low, high = _square_limits([finding.curve for finding in findings])
     ax.plot([low, high], [low, high], color=INK, linestyle=":", linewidth=1.0, zorder=2, label="calibrated")
     ax.set_aspect("equal", adjustable="box")
     ax.set(xlim=(low, high), ylim=(low, high))
@@ -120,9 +118,8 @@ def _escaped_name(segment: str) -> str:
     return shorten(segment, MAX_NAME_LENGTH).replace("$", r"\$")
 
 
-def _square_limits(curves: Iterable[Any]) -> tuple[float, float]:
+def _square_limits(curves: Sequence[Any]) -> tuple[float, float]:
     """Return limits for both axes that show all points, and intervals as far as they do not squeeze the points."""
-    curves = list(curves)
     points = np.concatenate([values for curve in curves for values in (curve.predicted, curve.observed)])
     ends = np.concatenate([values for curve in curves for values in (curve.low, curve.high)])
     points, ends = points[np.isfinite(points)], ends[np.isfinite(ends)]
@@ -278,7 +275,13 @@ def draw_landscape(
     'two rows'
     """
     check_number("max_error", max_error, 0, above=True, optional=True)
-    errors, opacity = _opacities(lce)
+    errors: Any = lce
+    opacity: FloatArray | None = None  # of errors with p-values
+    if isinstance(lce, LocalErrors):
+        # Slightly more than 1 - level, so that rounding does not lose a p-value of 1/20 at a level of 0.95.
+        alpha = (1.0 - lce.level) * (1.0 + 1e-9)
+        conditions = [np.asarray(lce.p_adjusted) <= alpha, np.asarray(lce.p_value) <= alpha]
+        errors, opacity = np.abs(lce.error), np.select(conditions, [1.0, HALF], FAINT)
     places = check_array("phi", phi, 2, hint="the order is phi, lce; phi has two columns, such as principal components")
     hint = "pass the result of metrics.lce or metrics.local_errors, one value per row"
     error = check_array("lce", errors, 1, allow_nan=True, hint=hint)
@@ -321,16 +324,6 @@ def draw_landscape(
     listed = [] if names is None else list(names)
     named = [type(name) for name in listed] == [str, str]
     return style_axes(ax, title, *(listed if named else ("embedding, first column", "second column")))
-
-
-def _opacities(lce: ArrayLike | LocalErrors) -> tuple[ArrayLike, FloatArray | None]:
-    """Return the errors to draw and the opacity of each; None for errors without p-values."""
-    if not isinstance(lce, LocalErrors):
-        return lce, None
-    # Slightly more than 1 - level, so that rounding does not lose a p-value of 1/20 at a level of 0.95.
-    alpha = (1.0 - lce.level) * (1.0 + 1e-9)
-    conditions = [np.asarray(lce.p_adjusted) <= alpha, np.asarray(lce.p_value) <= alpha]
-    return np.abs(lce.error), np.select(conditions, [1.0, HALF], FAINT)
 
 
 def draw_lce_cdf(

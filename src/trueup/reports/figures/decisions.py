@@ -277,7 +277,13 @@ def draw_pr(
 
 
 def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axes:
-    named = _check_curves(kind, curve)
+    named = results_by_name("curve", curve, ExpectedCurve, f"a curve from decisions.expected_{kind}")
+    for name, item in named.items():
+        which = f"the curve of {name!r}" if name else "the curve"
+        if item.kind != kind:
+            raise ArgumentError(f"{which} is of kind {item.kind!r}, not {kind!r}", hint=f"use draw_{item.kind}")
+        if not np.isfinite(item.area):
+            raise DataError(f"{which} has no rates: all scores are 0, or all are 1", hint="the rates need both outcomes")
     known, styles = _check_truth(truth, named), line_styles(len(named))
     area, x_label, y_label = LABELS[kind]
     crowded = len(named) + len(known) > MAX_LINES_INSIDE or max(map(len, named)) > MAX_NAME_INSIDE
@@ -308,17 +314,6 @@ def _draw(kind: str, curve: Any, ax: Axes | None, truth: Any, title: str) -> Axe
         place: Any = "upper right" if low else "lower right" if kind == "roc" else "lower left"
         ax.legend(loc=place, frameon=False, labelcolor=INK, fontsize=9, handlelength=2.2)
     return style_axes(ax, title, x_label, y_label, legend=crowded)
-
-
-def _check_curves(kind: str, curve: Any) -> Mapping[str, ExpectedCurve]:
-    named = results_by_name("curve", curve, ExpectedCurve, f"a curve from decisions.expected_{kind}")
-    for name, item in named.items():
-        which = f"the curve of {name!r}" if name else "the curve"
-        if item.kind != kind:
-            raise ArgumentError(f"{which} is of kind {item.kind!r}, not {kind!r}", hint=f"use draw_{item.kind}")
-        if not np.isfinite(item.area):
-            raise DataError(f"{which} has no rates: all scores are 0, or all are 1", hint="the rates need both outcomes")
-    return named
 
 
 def _check_truth(truth: Any, named: Mapping[str, Any]) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:

@@ -9,13 +9,15 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trueup.errors import ArgumentError, FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 MAX_FILE_BYTES = 65_536
 MAX_TERM_LENGTH, MAX_TITLE_LENGTH, MAX_TEXT_LENGTH = 60, 200, 1_000  # characters
@@ -62,7 +64,6 @@ class Vocabulary:
 
 
 DEFAULT_VOCABULARY = Vocabulary()
-Check = Callable[[Any], Any]  # returns the value to keep, or raises ValueError with what the value must be
 
 
 @dataclass(frozen=True)
@@ -99,51 +100,48 @@ class Profile:
         return options
 
 
-def _check(description: str, valid: Callable[[Any], object], keep: Callable[[Any], Any] = lambda value: value) -> Check:
-    """Return a function that returns ``keep(value)``, or raises ValueError with the description if it is not valid."""
+class Check(NamedTuple):
+    """What a value of a profile must be, in words and as a condition, and how it is kept."""
 
-    def check(value: Any) -> Any:
-        if not valid(value):
-            raise ValueError(description)
-        return keep(value)
-
-    return check
+    description: str
+    valid: Callable[[Any], object]
+    keep: Callable[[Any], Any] = lambda value: value
 
 
 def _text(limit: int) -> Check:
     def valid(value: Any) -> object:
         return isinstance(value, str) and value.strip() and len(value) <= limit and value.isprintable()
 
-    return _check(f"text of 1 to {limit:,} characters on one line", valid, str.strip)
+    return Check(f"text of 1 to {limit:,} characters on one line", valid, str.strip)
 
 
 def _integer(low: int, high: int) -> Check:
-    return _check(f"an integer from {low} to {high:,}", lambda value: type(value) is int and low <= value <= high)
+    return Check(f"an integer from {low} to {high:,}", lambda value: type(value) is int and low <= value <= high)
 
 
 def _choice(allowed: Collection[str]) -> Check:
-    return _check(f"one of {', '.join(allowed)}", lambda value: isinstance(value, str) and value in allowed)
+    return Check(f"one of {', '.join(allowed)}", lambda value: isinstance(value, str) and value in allowed)
 
 
 def _list(description: str, valid: Callable[[Any], bool], *, empty: bool = False) -> Check:
     def fits(value: Any) -> object:
         return isinstance(value, list) and (empty or value) and len(value) <= MAX_ITEMS and all(map(valid, value))
 
-    return _check(description, fits, lambda value: tuple(dict.fromkeys(value)))
+    return Check(description, fits, lambda value: tuple(dict.fromkeys(value)))
 
 
 def _is_fraction(value: Any) -> bool:
     return type(value) in (int, float) and 0 < value < 1
 
 
-_fraction = _check("a number between 0 and 1", _is_fraction, float)
+_fraction = Check("a number between 0 and 1", _is_fraction, float)
 _names = _list(f"a list of at most {MAX_ITEMS} names", lambda name: isinstance(name, str) and name != "", empty=True)
 _metrics = _list(f"a list of these: {', '.join(METRICS)}", lambda name: isinstance(name, str) and name in METRICS)
 _thresholds = _list(  # the counts behind a decision curve are kept at multiples of 0.01
     "a list of multiples of 0.01, such as [0.05, 0.1]",
     lambda value: _is_fraction(value) and abs(value - round(value, 2)) < 1e-9,
 )
-_tables = _check(
+_tables = Check(
     "tables, written as [[sections]]",
     lambda value: isinstance(value, list) and len(value) <= MAX_ITEMS and all(isinstance(item, dict) for item in value),
 )
@@ -252,17 +250,14 @@ def _validate(content: Mapping[str, Any], schema: Mapping[str, Any], where: str,
             similar = difflib.get_close_matches(key, list(schema), n=1)
             hint = f"did you mean {similar[0]!r}?" if similar else f"known keys here are {', '.join(schema) or 'none'}"
             raise FileError(f"{where} has an unknown key {prefix + key[:80]!r}", hint=hint)
-        check, requirement = schema[key], f"a table, written as [{key}]"
-        if isinstance(check, dict) and isinstance(value, dict):
+        check = schema[key]
+        if isinstance(check, Check) and check.valid(value):
+            values[key] = check.keep(value)
+        elif isinstance(check, dict) and isinstance(value, dict):
             values[key] = _validate(value, check, where, f"{prefix}{key}.")
-            continue
-        if not isinstance(check, dict):
-            try:
-                values[key] = check(value)
-                continue
-            except ValueError as error:
-                requirement = str(error)
-        raise FileError(f"{prefix + key!r} in {where} must be {requirement}; got {_shown(value)}")
+        else:
+            requirement = check.description if isinstance(check, Check) else f"a table, written as [{key}]"
+            raise FileError(f"{prefix + key!r} in {where} must be {requirement}; got {_shown(value)}")
     return values
 
 

@@ -13,18 +13,8 @@ from trueup.audits.text import number, shorten
 from trueup.decisions.decision_curve import odds
 from trueup.errors import ArgumentError
 from trueup.metrics.inference import normal_quantile
-from trueup.reports.model import (
-    Cell,
-    Column,
-    Section,
-    count_cell,
-    interval_cell,
-    make_table,
-    number_cell,
-    ratio_columns,
-    significance_columns,
-    text_cell,
-)
+from trueup.reports import model
+from trueup.reports.model import Cell, Column, Section, count_cell, interval_cell, make_table, number_cell, text_cell
 from trueup.reports.plots import Frame, choose_axis
 from trueup.reports.profiles import METRICS, Profile, load_profile, plural
 from trueup.reports.text import percent, summary_of, without_rounding
@@ -39,17 +29,10 @@ if TYPE_CHECKING:
 MAX_VALUES = 200
 MAX_GRADES = 200
 MAX_SHOWN_PROBABILITY, MIN_SHOWN_PROBABILITY = 0.9999, 1e-16
-BINARY_ONLY = {"grades", "slope", "decision"}
-NEEDS_ROWS = {"metrics", "slope", "decision"}
 ROWS_ARE_MISSING = "This section is computed from the rows, which this copy of the audit does not have."
 UNADJUSTED = "The interval and p consider the mean of one row of the table only, and are not adjusted"
 JEFFREYS_ENDS = "It starts at 0 without events and ends at 1 if all rows are events (Brown, Cai & DasGupta 2001)"
 ROBUST_ERRORS = "Standard errors and intervals are robust (sandwich estimator; Huber 1967, White 1982)."
-OE_READINGS = {
-    0: "no significant difference between observed and predicted",
-    1: "more was observed than predicted",
-    -1: "less was observed than predicted",
-}
 NO_REGRESSION = (
     "The regression has no finite solution for these rows: they have one outcome, one score, or a score that separates the "
     "outcomes."
@@ -60,31 +43,37 @@ MIN_CURVE_END = 0.1
 MAX_DEPTH = 0.25  # how far below 0 the curve is drawn, as a share of its maximum
 SIGNIFICANT = 1.96  # standard errors that a difference must exceed
 MAX_STRETCHES = 3  # of thresholds, in a sentence
+BEST = (
+    f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
+    "difference."
+)
 NO_BEST = "The rows are weighted, so the standard errors of the differences are unknown: no strategy is called best."
 
 
 def build_sections(audit: Audit, profile: Profile | str = "general") -> tuple[Section, ...]:
     """Build the sections of a profile."""
     profile = profile if isinstance(profile, Profile) else load_profile(profile)
-    builders: dict[str, Callable[[Audit, Vocabulary, SectionPlan], Section]] = {
-        "grades": grades_section,
-        "fields": fields_section,
-        "values": values_section,
-        "metrics": metrics_section,
-        "slope": slope_section,
-        "decision": decision_section,
+    builders: dict[str, tuple[Callable[[Audit, Vocabulary, SectionPlan], Section], bool, bool]] = {
+        # kind: function, whether it is for binary outcomes only, whether it needs the rows
+        "grades": (grades_section, True, False),
+        "fields": (fields_section, False, False),
+        "values": (values_section, False, False),
+        "metrics": (metrics_section, False, True),
+        "slope": (slope_section, True, True),
+        "decision": (decision_section, True, True),
     }
     sections = []
     for plan in profile.sections:
         if plan.kind not in builders:
             raise ArgumentError(f"there is no section of kind {plan.kind!r}", hint=f"kinds are {', '.join(builders)}")
-        if plan.kind in BINARY_ONLY and audit.schema.task != "binary":
+        build, binary_only, needs_rows = builders[plan.kind]
+        if binary_only and audit.schema.task != "binary":
             task = "continuous" if audit.schema.task == "regression" else "multiclass"
             section = Section(plan.title, f"This section needs binary outcomes; these are {task}.")
-        elif plan.kind in NEEDS_ROWS and summary_of(audit) is None:
+        elif needs_rows and summary_of(audit) is None:
             section = Section(plan.title, ROWS_ARE_MISSING)
         else:
-            section = builders[plan.kind](audit, profile.vocabulary, plan)
+            section = build(audit, profile.vocabulary, plan)
         sections.append(section)
     return tuple(sections)
 
@@ -147,8 +136,8 @@ def fields_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         Column("values", lambda item: count_cell(len(item[1])), f"values with enough {vocabulary.rows} for a test"),
         Column("miscalibrated", flagged, "values whose adjusted p-value is at most alpha"),
         Column("worst value", worst, "by adjusted p-value, then by sigma", "interval"),
-        *ratio_columns(audit, vocabulary, itemgetter(2)),
-        *significance_columns(audit, vocabulary, itemgetter(2)),
+        *model.ratio_columns(audit, vocabulary, itemgetter(2)),
+        *model.significance_columns(audit, vocabulary, itemgetter(2)),
     ]
     return Section(plan.title, plan.lead, make_table(columns, items))
 
@@ -184,8 +173,8 @@ def values_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         Column("field", lambda item: text_cell(names[item[1]], "interval", len(shown)), kind="interval"),
         Column(vocabulary.rows, lambda item: count_cell(item[2].n)),
         *sums,
-        *ratio_columns(audit, vocabulary, itemgetter(2)),
-        *significance_columns(audit, vocabulary, itemgetter(2)),
+        *model.ratio_columns(audit, vocabulary, itemgetter(2)),
+        *model.significance_columns(audit, vocabulary, itemgetter(2)),
     ]
     return Section(plan.title, plan.lead, make_table(columns, shown, len(listed) - len(shown)))
 
@@ -220,20 +209,18 @@ def probability_text(probability: float) -> str:
 
 
 class Grade(NamedTuple):
-    """A grade or a score band, its rows, events, mean outcome and mean score; ``finding`` if it is a segment."""
+    """A grade or a score band, its rows, mean outcome and mean score; ``finding`` if it is a segment."""
 
     name: str
     rows: int
-    events: float
     observed: float
     expected: float
     finding: Any = None
 
-    @classmethod
-    def of(cls, name: str, rows: int, observed: float, expected: float, finding: Any = None) -> Grade:
-        """Compute the number of events; sums of scores may leave a trace of an event where there is none."""
-        events = min(max(observed, 0.0), 1.0) * rows
-        return cls(name, rows, without_rounding(events), observed, expected, finding)
+    @property
+    def events(self) -> float:
+        """The number of events, without the trace of an event that sums of scores may leave where there is none."""
+        return without_rounding(min(max(self.observed, 0.0), 1.0) * self.rows)
 
 
 def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Section:
@@ -246,7 +233,7 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
     if index is None:
         curve = overall.curve
         bins = [] if curve is None else zip(curve.rows, curve.observed, curve.predicted, strict=True)
-        grades = [Grade.of(f"band {k}", int(n), float(y), float(p)) for k, (n, y, p) in enumerate(bins, start=1)]
+        grades = [Grade(f"band {k}", int(n), float(y), float(p)) for k, (n, y, p) in enumerate(bins, start=1)]
         first = f"{vocabulary.score} band"
         lead = (
             f"No column of grades forms {vocabulary.segments}: these are bands of the {vocabulary.score}, of about equal "
@@ -257,7 +244,7 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         ranks, order = _sort_grades(audit, index, [rank for rank in levels[index] if rank in worst], vocabulary)
         more = len(levels[index]) - len(ranks)
         named = ((level_name(audit, index, rank), audit.finding(rank)) for rank in ranks)
-        grades = [Grade.of(name, f.n, f.observed, f.expected, f) for name, f in named]
+        grades = [Grade(name, f.n, f.observed, f.expected, f) for name, f in named]
         first = shorten(audit.schema.features[index].name, 60)
         lead = (
             f"One row per value of column {first!r}, {order}. {UNADJUSTED}; the last two columns are the test of the "
@@ -291,9 +278,9 @@ def grades_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> S
         ),
         Column(f"{vocabulary.score} is", position, f"the {vocabulary.expected} relative to the interval", "interval"),
         Column("p", chance, probability),
-        *(significance_columns(audit, vocabulary, attrgetter("finding")) if index is not None else []),
+        *(model.significance_columns(audit, vocabulary, attrgetter("finding")) if index is not None else []),
     ]
-    grades.append(Grade.of("all rows", overall.n, overall.observed, overall.expected, overall))
+    grades.append(Grade("all rows", overall.n, overall.observed, overall.expected, overall))
     return Section(plan.title, f"{plan.lead} {lead}".strip(), make_table(columns, grades, more))
 
 
@@ -341,7 +328,8 @@ def slope_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) -> Se
     items: list[tuple[str, float, float, float, float, int, str]] = []
     if level == 1 - audit.settings.alpha and math.isfinite(overall.ratio):
         low, high = overall.ratio_low, overall.ratio_high
-        reading = OE_READINGS[_side(low, high, 1.0)]
+        difference = ("no significant difference between observed and", "more was observed than", "less was observed than")
+        reading = f"{difference[_side(low, high, 1.0)]} predicted"
         items.append(("observed/expected (O/E)", overall.ratio, math.nan, low, high, 1, reading))
     for name, ideal in (("in the large", 0), ("slope", 1), ("intercept", 0)):
         value, error = scores.get(name, math.nan), scores.get(f"{name}_se", math.nan)
@@ -429,10 +417,10 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
         return Cell(text, "name", text, value=float(text))
 
     def winner(index: int) -> Cell:
-        differences = {other: compare_strategies(benefit, index)["model", other] for other in ("treat all", "treat none")}
+        gains = compare_strategies(benefit, index)
         tooltip = "; ".join(
-            f"model - {other}: {_per_1000(gain.value)} ± {_per_1000(SIGNIFICANT * gain.error)}"
-            for other, gain in differences.items()
+            f"model - {other}: {_per_1000(gain)} ± {_per_1000(SIGNIFICANT * error)}"
+            for other, (gain, error) in ((other, gains["model", other]) for other in ("treat all", "treat none"))
         )
         return Cell("", "interval") if weighted else Cell(best_strategy(benefit, index), "interval", title=tooltip)
 
@@ -446,13 +434,9 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
         Column("treat none", lambda _: number_cell(0, "0"), unit),
         Column("best", winner, meaning, "interval"),
     ]
-    best = (
-        f"A strategy is called best if it exceeds both others by more than {SIGNIFICANT} standard errors of the paired "
-        "difference."
-    )
     lead = (
         f"{plan.lead} Figures in the table are net true positives per 1,000 {vocabulary.rows}. "
-        f"{_describe_losses(benefit, end)} {NO_BEST if weighted else best}"
+        f"{_describe_losses(benefit, end)} {NO_BEST if weighted else BEST}"
     )
     return Section(plan.title, lead.strip(), make_table(columns, indices), _plot(benefit, end, unit))
 
@@ -460,50 +444,36 @@ def decision_section(audit: Audit, vocabulary: Vocabulary, plan: SectionPlan) ->
 # Which strategy is best
 
 
-class BenefitDifference(NamedTuple):
-    """The difference in net benefit per row between two strategies, and its standard error."""
+def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Compute what each strategy gains over each other at a threshold, per row, and the standard error.
 
-    value: float
-    error: float
-
-    @property
-    def significant(self) -> bool:
-        """Whether the first strategy is significantly better."""
-        return self.value > SIGNIFICANT * self.error
-
-
-def treatment_gain(rows: float, events: float, total: float, cost: float) -> BenefitDifference:
-    """Compute what treating some rows gains over not treating them: the mean of y - (1 - y) cost over them, 0 elsewhere.
-
-    Both strategies treat the other rows alike, so the difference is paired and its standard error is that of a mean; for
-    outcomes between 0 and 1 it is an upper bound.
+    Two strategies differ on some rows, where treating gains y - (1 - y) cost, and treat the others alike, so the
+    difference is paired and its standard error is that of a mean; for outcomes between 0 and 1 it is an upper bound.
     """
-    mean = (events - (rows - events) * cost) / total
-    mean_square = (events + (rows - events) * cost**2) / total
-    return BenefitDifference(mean, math.sqrt(max(mean_square - mean**2, 0.0) / total))
-
-
-def compare_strategies(benefit: NetBenefit, index: int) -> dict[tuple[str, str], BenefitDifference]:
-    """Compare the model, treating all and treating none at a threshold, in pairs."""
-    total, total_events = float(benefit.treated[0]), float(benefit.events[0])
-    rows, events, cost = (
-        float(benefit.treated[index]), float(benefit.events[index]), float(odds(benefit.threshold[index]))
-    )  # fmt: skip
-    pairs = {
-        ("model", "treat none"): treatment_gain(rows, events, total, cost),
-        ("treat all", "model"): treatment_gain(total - rows, total_events - events, total, cost),
-        ("treat all", "treat none"): treatment_gain(total, total_events, total, cost),
-    }
-    return pairs | {(b, a): BenefitDifference(-gain.value, gain.error) for (a, b), gain in pairs.items()}
+    total, cost = float(benefit.treated[0]), float(odds(benefit.threshold[index]))
+    everyone = benefit.treated[0], benefit.events[0]
+    treated = benefit.treated[index], benefit.events[index]
+    untreated = everyone[0] - treated[0], everyone[1] - treated[1]
+    gains = {}
+    for first, second, (rows, events) in (
+        ("model", "treat none", treated),
+        ("treat all", "model", untreated),
+        ("treat all", "treat none", everyone),
+    ):
+        mean = float(events - (rows - events) * cost) / total
+        mean_square = float(events + (rows - events) * cost**2) / total
+        error = math.sqrt(max(mean_square - mean**2, 0.0) / total)
+        gains[first, second], gains[second, first] = (mean, error), (-mean, error)
+    return gains
 
 
 def best_strategy(benefit: NetBenefit, index: int) -> str:
     """Name the strategy that is significantly better than the others; a model that treats all or none is that strategy."""
-    differences = compare_strategies(benefit, index)
+    better = {pair for pair, (gain, error) in compare_strategies(benefit, index).items() if gain > SIGNIFICANT * error}
     degenerate = benefit.treated[index] in (0.0, benefit.treated[0])
     strategies = ["treat none", "treat all", *([] if degenerate else ["model"])]
     for strategy in strategies:
-        if all(differences[strategy, other].significant for other in strategies if other != strategy):
+        if all((strategy, other) in better for other in strategies if other != strategy):
             return strategy
     return "no clear winner"
 
@@ -536,15 +506,9 @@ def describe_stretches(t: FloatArray, inside: BoolArray) -> str:
     changes = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]]))).tolist()
     stretches = []
     for first, stop in zip(changes[::2], changes[1::2], strict=True):
-        to_end = stop == len(t)
-        if first == 0 and to_end:
-            stretches.append("throughout")
-        elif to_end:
-            stretches.append(f"from {t[first]:.2f} on")
-        elif first == stop - 1:
-            stretches.append(f"at {t[first]:.2f}")
-        else:
-            stretches.append(f"up to {t[stop - 1]:.2f}" if first == 0 else f"from {t[first]:.2f} to {t[stop - 1]:.2f}")
+        low, high, to_end = f"{t[first]:.2f}", f"{t[stop - 1]:.2f}", stop == len(t)
+        text = f"at {low}" if first == stop - 1 else f"from {low} to {high}" if first else f"up to {high}"
+        stretches.append(f"from {low} on" if to_end and first else "throughout" if to_end else text)
     more = len(stretches) - MAX_STRETCHES
     stretches = [*stretches[:MAX_STRETCHES], *([f"in {more:,} more places"] if more > 0 else [])]
     return " and ".join([part for part in (", ".join(stretches[:-1]), *stretches[-1:]) if part])
