@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numba
 import pytest
 from numba import config
@@ -30,3 +34,22 @@ def test_packing_applies_to_our_kernels_only():
     with pytest.raises(ZeroDivisionError), _jit._packing():
         _ = 1 / 0
     assert before == config.SLP_VECTORIZE
+
+
+def test_processes_that_start_at_the_same_time_compile_a_kernel_once(tmp_path):
+    program = (
+        "import numpy as np; from trueup.kernels.tails import range_tails as kernel\n"
+        "kernel(np.ones(3), np.empty(3)); print(sum(kernel.stats.cache_misses.values()))"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert sum(int(process.communicate()[0]) for process in processes) == 1
+
+
+def test_a_lock_that_is_never_released_delays_a_process_and_does_not_stop_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(_jit, "LOCK_SECONDS", 0.1)
+    with _jit._other_processes_waiting(str(tmp_path), "kernel"), _jit._other_processes_waiting(str(tmp_path), "kernel"):
+        pass

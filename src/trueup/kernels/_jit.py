@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numba
 from numba import config
 
+if sys.platform != "win32":
+    import fcntl
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import IO, Any
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
 PACKING = "SLP_VECTORIZE"  # numba's own name for it, set when the environment is read
+LOCK_SECONDS = 60.0  # a kernel is compiled within a few; a process that was stopped meanwhile does not block others
 _compiling = threading.RLock()
 
 
@@ -23,7 +30,7 @@ def jit(function: F) -> F:
     """Compile a kernel with numba.
 
     No fast-math: the order of additions is part of the result. Without a writable cache directory, kernels are compiled in
-    each process.
+    each process; with one, processes that start at the same time compile each kernel once.
     """
     try:
         kernel = numba.njit(function, nogil=True, cache=True, error_model="numpy")
@@ -32,7 +39,7 @@ def jit(function: F) -> F:
     compile_plain = kernel.compile
 
     def compile_packed(signature: Any) -> Any:
-        with _packing():
+        with _packing(), _other_processes_waiting(kernel.stats.cache_path, function.__qualname__):
             return compile_plain(signature)
 
     kernel.compile = compile_packed
@@ -52,3 +59,38 @@ def _packing() -> Iterator[None]:
             yield
         finally:
             setattr(config, PACKING, before)
+
+
+@contextmanager
+def _other_processes_waiting(directory: str | None, name: str) -> Iterator[None]:
+    """Let other processes wait until this one has compiled a kernel: they then read it from the cache directory."""
+    file = None if directory is None else _lock(Path(directory, f"{name}.lock"))
+    try:
+        yield
+    finally:
+        if file is not None and sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file open too
+            file.close()
+
+
+def _lock(path: Path) -> IO[str] | None:
+    """Lock a file; return None where that is not possible, or takes too long."""
+    if sys.platform == "win32":
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError:
+        return None
+    deadline = time.monotonic() + LOCK_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            break
+        else:
+            return file
+    file.close()
+    return None
