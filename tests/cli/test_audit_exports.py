@@ -16,7 +16,7 @@ import pytest
 import trueup as tu
 from commands import ROLES, call, run
 from trueup.audits.text import number
-from trueup.cli import exports
+from trueup.cli import audit as audit_command
 from trueup.storage import cannot_write
 
 BY = ["--by", "region"]
@@ -122,10 +122,10 @@ def test_json_contains_only_the_names_of_files(loans_directory, tmp_path, monkey
 
 
 def test_large_files_have_no_digest(loans_directory, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(exports, "MAX_DIGEST_BYTES", 10)
+    monkeypatch.setattr(audit_command, "MAX_DIGEST_BYTES", 10)
     run(capsys, "loans.parquet", *ROLES, *BY, "-o", tmp_path / "a.json")
     (file,) = json.loads((tmp_path / "a.json").read_text())["source"]["files"]
-    assert file["sha256"] == exports.NO_DIGEST
+    assert file["sha256"] == audit_command.NO_DIGEST
 
 
 def test_files_are_not_digested_without_output(loans_directory, monkeypatch, capsys):
@@ -323,7 +323,7 @@ def test_every_verb_has_verbose_notes(workdir, capsys, arguments, output):
 def test_queries_with_credentials_are_omitted(before, equals):
     query = f"{before}; FROM 'loans.parquet'"
     words = [f"--sql={query}"] if equals else ["--sql", query]
-    command = exports.shareable_command(["audit", *words, *ROLES])
+    command = audit_command.shareable_command(["audit", *words, *ROLES])
     assert "hunter2" not in command
     assert "omitted" in command
     assert command.endswith(" ".join(ROLES))
@@ -340,10 +340,10 @@ def test_no_output_contains_the_credentials_of_a_query(loans_directory, tmp_path
 def test_queries_without_credentials_are_kept_and_home_is_abbreviated(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     words = ["audit", "/home/somebody/my loans.csv", "--sql", "FROM data WHERE token_count > 3"]
-    command = exports.shareable_command(words)
+    command = audit_command.shareable_command(words)
     assert command == "trueup audit ~/'my loans.csv' --sql 'FROM data WHERE token_count > 3'"
     for query in ("FROM data WHERE customer_key = 5", "FROM data WHERE passed = 1", "SELECT * FROM 'https://x/y.csv?v=2'"):
-        assert "omitted" not in exports.shareable_command(["audit", "--sql", query])
+        assert "omitted" not in audit_command.shareable_command(["audit", "--sql", query])
 
 
 @pytest.mark.parametrize("named", ["loans.csv", "./loans.csv", "lo*.csv"])

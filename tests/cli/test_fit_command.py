@@ -12,7 +12,7 @@ import pytest
 
 import trueup as tu
 from commands import call
-from trueup.cli.methods import METHODS
+from trueup.cli.parser import METHODS
 
 GIVEN = ["--outcome", "y", "--prediction", "p", "--features", "country,age"]
 

@@ -80,7 +80,7 @@ def test_interrupts_leave_no_model_and_no_partial_file(workdir, capsys, monkeypa
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trueup.cli.fit.add_columns", interrupt)
+    monkeypatch.setattr("trueup.cli.io.add_columns", interrupt)
     before = sorted(workdir.iterdir())
     given = [*GIVEN, "-o", "m.trueup", "--held-out", "h.parquet"]
     assert call(capsys, "fit", "rows.parquet", *given) == (130, "", "interrupted\n")

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from commands import ROLES, call, run
-from trueup.cli import exports
+from trueup.cli import audit as audit_command
 from trueup.cli.console import ProgressDisplay
 from trueup.cli.next_steps import fit_words
 from trueup.cli.parser import build_parser
@@ -193,7 +193,7 @@ def test_the_page_has_the_same_fit_command_as_the_terminal(loans_directory, tmp_
     line = run(capsys, *words)[1].splitlines()[-1].strip()
     arguments = build_parser().parse_args(["audit", *words])
     arguments.words = ["audit", *words]
-    source = exports.find_source(arguments, ProgressDisplay(), fit_words(arguments, ["loans.csv"]))
+    source = audit_command.find_source(arguments, ProgressDisplay(), fit_words(arguments, ["loans.csv"]))
     assert source.fit == line.replace(str(loans_directory / "loans.csv"), "loans.csv")
     assert source.fit.startswith("trueup fit loans.csv --outcome outcome --positive 1 --prediction prediction --features ")
     assert "--categorical zip" in source.fit
@@ -201,8 +201,8 @@ def test_the_page_has_the_same_fit_command_as_the_terminal(loans_directory, tmp_
 
 def test_the_fit_command_of_a_page_has_no_directory_and_no_credentials(loans_directory, tmp_path, monkeypatch, capsys):
     seen = []
-    original = exports.Source
-    monkeypatch.setattr(exports, "Source", lambda *given: seen.append(original(*given)) or seen[-1])
+    original = audit_command.Source
+    monkeypatch.setattr(audit_command, "Source", lambda *given: seen.append(original(*given)) or seen[-1])
     query = "SET VARIABLE password = 'hunter2'; SELECT * FROM data"
     words = [loans_directory / "loans.parquet", "--sql", query, *ROLES, "--by", "region", "-o", tmp_path / "a.html"]
     assert run(capsys, *words)[0] == 0

@@ -254,12 +254,12 @@ def test_ctrl_c_while_writing_keeps_the_old_file(workdir):
 def test_a_terminated_process_leaves_no_partial_file(workdir):
     code = """
 import hashlib, sys
-from trueup.cli import console, main, predict
+from trueup.cli import console, io, main
 console.INTERRUPT_GRACE_S = 0.2
 def stuck(*_, **__):
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
-predict.add_columns = stuck
+io.add_columns = stuck
 sys.exit(main(["predict", "amounts.trueup", "rows.csv", "-o", "o.csv"]))
 """
     before = sorted(workdir.iterdir())

@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions import curve_limits
-from trueup.decisions.curve_limits import limit_by_errors, sum_shares
+from trueup.decisions import curves
+from trueup.decisions.curves import limit_by_errors, sum_shares
 from trueup.errors import ArgumentError, DataError, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inference import likely_root, range_quantile
@@ -97,8 +97,8 @@ def test_residuals_of_labelled_rows_determine_the_label_noise():
 def test_expected_events_count_if_none_was_observed():
     f, w = np.full(200, 0.01), np.random.default_rng(16).random(200) + 0.5
     expected = np.sum(w**2) * 0.0099 / w.sum() ** 2
-    assert curve_limits._Residuals(validate_scores(np.zeros(200), f, w)).variance == pytest.approx(expected)
-    seen = curve_limits._Residuals(validate_scores(np.ones(200), f, w)).variance
+    assert curves._Residuals(validate_scores(np.zeros(200), f, w)).variance == pytest.approx(expected)
+    seen = curves._Residuals(validate_scores(np.ones(200), f, w)).variance
     assert seen == pytest.approx(np.sum(w**2) * 0.99**2 / w.sum() ** 2)
 
 
@@ -111,7 +111,7 @@ def test_a_single_score_has_no_sampling_error():
 def test_limits_allow_for_thresholds_between_the_simulated_ones(monkeypatch):
     p = np.linspace(0.2, 0.8, 4000)
     result = tu.decisions.expected_roc(p)
-    monkeypatch.setattr(curve_limits, "OVERSHOOT", 0.0)
+    monkeypatch.setattr(curves, "OVERSHOOT", 0.0)
     wider = (result.y_high - tu.decisions.expected_roc(p).y_high)[500:3500]
     # About 232 steps, each with its share of the noise: what a path reaches beyond both ends of one.
     expected = 0.5826 * math.sqrt(np.sum(p * (1 - p)) / 232) / p.sum()
@@ -281,11 +281,11 @@ def test_labelled_rows_add_their_residuals():
     random = np.random.default_rng(10)
     p, f, w = np.round(random.random(700), 2), np.round(random.random(2000), 2), random.random(2000) + 0.5
     y = random.random(2000) < f**2
-    shares, errors = sum_shares(p, np.ones(700)), curve_limits._Residuals(validate_scores(y, f, w))
+    shares, errors = sum_shares(p, np.ones(700)), curves._Residuals(validate_scores(y, f, w))
     exact, smooth = twin(y, f, w, shares.threshold), errors.smoothed(shares)
     assert (smooth[0], smooth[-1]) == pytest.approx((0, exact[-1]))
     at_knots = np.isclose(smooth, exact, rtol=0, atol=1e-12)
-    assert at_knots.sum() > curve_limits.KNOTS / 2
+    assert at_knots.sum() > curves.KNOTS / 2
     assert np.abs(smooth - exact).max() < 0.02
     along = shares.predicted + shares.positive / shares.positive[-1]
     np.testing.assert_allclose(smooth, np.interp(along, along[at_knots], exact[at_knots]), atol=1e-12)
@@ -294,7 +294,7 @@ def test_labelled_rows_add_their_residuals():
 def test_few_labelled_rows_give_few_knots():
     # 49 rows: both ends only. All were positive, at a score of 0.4: 0.6 of all rows more, evenly along rows and positives.
     shares = sum_shares(np.array([0.2, 0.4, 0.6]), np.ones(3))
-    smooth = curve_limits._Residuals(validate_scores(np.ones(49), np.full(49, 0.4))).smoothed(shares)
+    smooth = curves._Residuals(validate_scores(np.ones(49), np.full(49, 0.4))).smoothed(shares)
     np.testing.assert_allclose(smooth, np.array([0, 1 / 3 + 0.6 / 1.2, 2 / 3 + 1 / 1.2, 2]) * 0.6 / 2)
 
 
@@ -380,7 +380,7 @@ def test_only_positive_labels_leave_the_auc_undefined():
 
 def test_undefined_simulated_areas_widen_the_limits():
     off = np.append(np.full(20, math.nan), np.tile([0.01, -0.01], 40))
-    assert curve_limits._limit_area(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
+    assert curves._limit_area(0.8, off, 0.9, 0.0, 0.0) == (0.8, 0.0, 1.0)
     result = tu.decisions.expected_roc([0.01, 0.02, 0.03])  # usually none of them is positive
     assert (result.area_low, result.area_high) == (0, 1)
 

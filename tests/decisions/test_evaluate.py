@@ -9,7 +9,7 @@ import pytest
 
 import trueup.decisions as td
 from trueup.data.frame import read
-from trueup.decisions.evaluate import DecisionProblem, evaluate_rule, segment_alike, threshold_of
+from trueup.decisions.evaluate import DecisionProblem, RuleEvaluation, threshold_of
 from trueup.decisions.rules import as_actions
 
 COSTS = {"fn": 5, "fp": 1}
@@ -34,7 +34,7 @@ def problem(threshold=None, capacity=None, costs=COSTS):
 @pytest.mark.parametrize("target", ["rows", "population"])
 def test_costs_and_alternatives_equal_the_public_functions(target):
     table, labelled, new, old = make_tables(0)
-    result = evaluate_rule(table, problem(0.3), labelled=labelled, target=target)
+    result = RuleEvaluation(table, problem(0.3), labelled=labelled, target=target)
     settings = {"labelled": (old["y"], old["p"], old["w"]), "weight": new["w"], "target": target}
     assert result.cost.estimate == pytest.approx(td.expected_cost(new["p"], COSTS, 0.3, **settings).estimate)
     best = td.best_rule(new["p"], COSTS, weight=new["w"])
@@ -47,7 +47,7 @@ def test_costs_and_alternatives_equal_the_public_functions(target):
 @pytest.mark.parametrize("target", ["rows", "population"])
 def test_cost_curve_equals_the_cost_of_each_threshold(target):
     table, labelled, new, old = make_tables(1)
-    result = evaluate_rule(table, problem(0.3), labelled=labelled, target=target)
+    result = RuleEvaluation(table, problem(0.3), labelled=labelled, target=target)
     settings = {"labelled": (old["y"], old["p"], old["w"]), "weight": new["w"], "target": target}
     thresholds = [point.threshold for point in result.cost_curve]
     assert {0.0, 0.3, 0.5, threshold_of(result.best.rule), math.inf} <= set(thresholds)
@@ -59,7 +59,7 @@ def test_cost_curve_equals_the_cost_of_each_threshold(target):
 
 def test_segments_equal_the_costs_of_expected_cost():
     table, labelled, new, old = make_tables(2)
-    result = evaluate_rule(table, problem(0.2), labelled=labelled, segmentations=segment_alike(table, labelled, {}))
+    result = RuleEvaluation(table, problem(0.2), labelled=labelled)
     evidence = td.Labelled(old["y"], old["p"], old["w"], segments={"region": old["region"]})
     cost = td.expected_cost(new["p"], COSTS, 0.2, evidence, weight=new["w"], segments={"region": new["region"]})
     (segments,) = result.segments
@@ -72,7 +72,7 @@ def test_segments_equal_the_costs_of_expected_cost():
 
 def test_segments_without_labelled_rows_have_no_interval():
     table, labelled, new, _ = make_tables(3, regions="ns")
-    result = evaluate_rule(table, problem(0.2), labelled=labelled, segmentations=segment_alike(table, labelled, {}))
+    result = RuleEvaluation(table, problem(0.2), labelled=labelled)
     (segments,) = result.segments
     assert segments.without_labelled == ["region=e"]
     rows = new["region"] == "e"
@@ -87,7 +87,7 @@ def test_segments_without_labelled_rows_have_no_interval():
 
 def test_capacities_are_checked_for_the_rule_and_its_alternatives():
     table, _, new, _ = make_tables(4)
-    result = evaluate_rule(table, problem(0.0, {"act": 50.0}))
+    result = RuleEvaluation(table, problem(0.0, {"act": 50.0}))
     assert not result.fits
     assert threshold_of(result.rule) == 0.0
     assert result.best.shares[-1].rows <= 50

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 import trueup as tu
 import trueup.decisions as td
-from trueup.decisions.counts import half_variation
-from trueup.decisions.evidence import quantile, upper_bound
+from trueup.decisions.costs import half_variation
+from trueup.decisions.evidence import compare_scores, quantile, upper_bound
 from trueup.decisions.rules import as_actions, as_rule
-from trueup.decisions.shift import compare_scores
 from trueup.errors import ArgumentError, DataError, HardPredictionWarning, ShiftWarning
 from trueup.metrics import calibration_bound, ecce
 from trueup.metrics.inputs import Scored
@@ -109,8 +108,7 @@ def test_every_kind_of_evidence_is_accepted():
 def test_an_audit_bounds_c_about_as_its_rows_do():
     y, p = rows(5000, off=0.03)
     result = tu.audit({"y": y, "p": p}, outcome="y", prediction="p")
-    by_audit, by_rows = upper_bound(result, 0.05)[0], upper_bound(td.Labelled(y, p), 0.05)[0]
-    assert by_audit == pytest.approx(by_rows, rel=0.05)
+    assert upper_bound(result, 0.05)[0] == pytest.approx(calibration_bound(y, p, delta=0.05).upper, rel=0.05)
 
 
 def test_audit_without_errors_still_has_a_positive_bound():
@@ -144,7 +142,7 @@ def test_a_weighted_audit_bounds_c_by_the_noise_of_its_weights():
     w = np.random.default_rng(4).exponential(1, 2000)
     result = tu.audit({"y": y, "p": p, "w": w}, outcome="y", prediction="p", weight="w")
     noise = quantile(0.05) * np.sqrt(np.sum((w * (y - p)) ** 2)) / w.sum()
-    by_rows = upper_bound(td.Labelled(y, p, w), 0.05)[0]
+    by_rows = calibration_bound(y, p, w, delta=0.05).upper
     assert result.overall.ecce + 0.97 * noise <= upper_bound(result, 0.05)[0] <= by_rows
 
 
@@ -331,12 +329,12 @@ def test_held_out_rows_of_a_calibrator_have_a_larger_tolerance():
     p = np.repeat([0.1, 0.3, 0.6], [500, 300, 200])
     y = (np.arange(1000) % 4 == 0).astype(float)
     elsewhere = p + 0.2 * p.std()
-    fitted = SimpleNamespace(held_out_=Scored(y, p, np.ones(1000)))
+    fitted = SimpleNamespace(held_out_=Scored(y, p, np.ones(1000)), held_out_before_=None)
     assert td.expected_cost(elsewhere, ERRORS, 0.2, fitted).distance == 0
     with pytest.warns(ShiftWarning):
         td.expected_cost(elsewhere, ERRORS, 0.2, (y, p))
     with pytest.raises(ArgumentError, match="has no held-out rows"):
-        td.expected_cost(p, ERRORS, 0.2, SimpleNamespace(held_out_=None))
+        td.expected_cost(p, ERRORS, 0.2, SimpleNamespace(held_out_=None, held_out_before_=None))
 
 
 def test_shifts_caused_by_weights_raise_a_warning():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trueup as tu
-from trueup.decisions.omni import LOSSES, omniloss, omnipredict
+from trueup.decisions.omni import NAMED_LOSSES, omniloss, omnipredict
 from trueup.errors import ArgumentError, DataError
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=20)
@@ -235,7 +235,7 @@ def test_invalid_losses_are_rejected(loss, message):
 def test_unknown_losses_list_the_known_ones():
     with pytest.raises(ArgumentError) as caught:
         omnipredict([0.4], "l2")
-    assert all(f'"{name}"' in caught.value.hint for name in LOSSES)
+    assert all(f'"{name}"' in caught.value.hint for name in NAMED_LOSSES)
     assert '("quantile", 0.9)' in caught.value.hint
 
 

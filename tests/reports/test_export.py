@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import trueup as tu
-from trueup.cli.exports import Export, ScoreAudits, write_export
 from trueup.errors import ArgumentError
 from trueup.reports.model import Column, Section, TableView, number_cell
-from trueup.reports.page import csv_lines, section_dict
+from trueup.reports.page import csv_lines, json_lines, section_dict
 from trueup.reports.profiles import Profile, SectionPlan, Vocabulary
 from trueup.reports.profiles.sections import build_sections
 
@@ -133,18 +132,15 @@ def test_long_names_are_exported_in_full_and_equal_headings_are_numbered():
     assert values["more"] == 0
 
 
-def test_json_states_what_a_fix_corrected(tmp_path):
+def test_json_states_what_a_fix_corrected():
     data = tu.simulate.lending(20_000, seed=1)
     fix = tu.MCGrad("prediction", ["region", "product"]).fit(data, data["outcome"])
     before = tu.audit(data, by=["region"], **ROLES)
     after = tu.audit(data | {"prediction": fix.predict(data)}, by=["region"], **ROLES)
-    path = tmp_path / "audit.json"
-    write_export(Export("json", str(path)), ScoreAudits(after, "fixed", before, "prediction", fix.model_), "general")
-    exported = json.loads(path.read_text(encoding="utf-8"))
+    exported = json.loads("".join(json_lines({"prediction": before, "fixed": after}, fix=fix.model_)))
     assert exported["fix"][0]["title"] == "What the fix corrected"
     assert all(isinstance(row["after"], float) for row in exported["fix"][0]["rows"])
-    write_export(Export("json", str(path)), ScoreAudits(after, "fixed", before, "prediction"), "general")
-    assert "fix" not in json.loads(path.read_text(encoding="utf-8"))
+    assert "fix" not in json.loads("".join(json_lines({"prediction": before, "fixed": after})))
 
 
 def test_infinite_values_are_exported_as_none():

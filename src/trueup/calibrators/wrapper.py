@@ -210,7 +210,8 @@ class CalibratedEstimator(BaseEstimator):  # type: ignore[misc]
                 warnings.simplefilter("ignore", IdentifierWarning)  # nor these columns
             values = np.array(labels, object)[code] if several else code.astype(np.float64)
             calibrator.fit(columns.extract(X, scores), values, sample_weight=w)
-        self.calibrator_, self._columns_, self.held_out_ = calibrator, columns, calibrator.held_out_
+        self.calibrator_, self._columns_ = calibrator, columns
+        self.held_out_, self.held_out_before_ = calibrator.held_out_, calibrator.held_out_before_
 
     def _make_calibrator(self, task: Task, labels: list[str], rows: int, weight: FloatArray | None) -> Calibrator:
         """Return the unfitted calibrator: a clone of the given one, or the default for this number of rows."""
@@ -295,8 +296,8 @@ class CalibratedClassifier(ClassifierMixin, CalibratedEstimator):  # type: ignor
         Fitted on all rows; with "prefit" the given one.
     calibrator_ : calibrator
         Fitted on the out-of-fold predictions. ``tu.save`` accepts it.
-    held_out_ : Scored or None
-        That of the calibrator, as in `trueup.MCGrad`: 1 is the second of two classes.
+    held_out_, held_out_before_
+        Those of the calibrator, as in `trueup.MCGrad`: 1 is the second of two classes.
     classes_ : ndarray
     n_features_in_ : int
     feature_names_in_ : ndarray

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console
 from trueup.cli.next_steps import option_name, option_words
-from trueup.cli.parser import build_parser
-from trueup.cli.verbs import check_arguments
+from trueup.cli.parser import build_parser, check_arguments
 from trueup.errors import TrueupError, TrueupWarning
 
 if TYPE_CHECKING:

@@ -1,33 +1,33 @@
-"""`trueup audit`: test the calibration of the scores in files or a query."""
+"""`trueup audit`: test the calibration of the scores in files or a query, and write pages, tables or JSON."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shlex
 import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trueup._validate import check_number
-from trueup.audits.audit import MAX_CELLS, audit
+from trueup.audits.audit import MAX_CELLS, Source, audit
 from trueup.audits.text import headings, notes, number, shorten, table_rows
 from trueup.cli import console, io
-from trueup.cli.describe import audit_notes, table_notes
-from trueup.cli.exports import ScoreAudits, find_exports, find_source, write_export
 from trueup.cli.next_steps import after_audit, fit_words, option_words
-from trueup.cli.tables import TextTable, show_page
+from trueup.cli.output import TextTable, audit_notes, show_page, table_notes
 from trueup.data.frame import are_hard
-from trueup.errors import ArgumentError, TrainingRowsWarning
-from trueup.modelfile import load
+from trueup.data.scan import find_files
+from trueup.errors import ArgumentError, FileError, TrainingRowsWarning
 from trueup.reports.profiles import load_profile
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trueup.audits.audit import Audit
     from trueup.calibrators.model import Model
-    from trueup.cli.exports import Export
     from trueup.reports.profiles import Profile
 
 DEFAULTS = {"depth": 2, "min_rows": 50, "alpha": 0.05, "adjust": "holm", "top": 20}  # unless the profile has others
@@ -37,13 +37,60 @@ SCORES = {"log loss": "log loss", "brier": "Brier score", "rmse": "root mean squ
 MAX_LISTED_COLUMNS = 6
 OPTIONAL_COLUMNS = ("interval", "observed", "expected", "sigma", "rows")
 VERDICT_STYLES = {True: "bold red", False: "bold green", None: "bold yellow"}
+EXTENSIONS = {".html": "page", ".htm": "page", ".md": "markdown", ".csv": "csv", ".json": "json"}
+EXAMPLES = {"page": "report.html", "markdown": "summary.md", "csv": "segments.csv", "json": "audit.json"}
+OPTIONS = {"report": "page", "markdown": "markdown", "csv": "csv", "json": "json"}
+MAX_DIGEST_BYTES = 4_000_000_000  # the digest of a larger file would take longer than the audit
+NO_DIGEST = f"not computed: more than {MAX_DIGEST_BYTES // 10**9} GB"
+READ_BYTES = 1 << 22
+# A query with credentials must not appear on a page: it is omitted entirely.
+CREDENTIALS = re.compile(
+    r"""(?:passw|passphrase|\bpass\b|\bpw\b|pwd|secret|token|credential|cookie|key_id|signature
+        |(?:api|access|account|private|encryption|parquet|master|shared)[-_]?key)[\w-]*
+        (?:\s|/\*(?:[^*]|\*(?!/))*\*/)*(?:to\b\s*)?e?[=:'"($]
+    |[?&][^\s'"&=]*(?:key|auth|sig)[^\s'"&=]*=           # in a URL
+    |\bsig=|authorization|bearer\s|connection_?string
+    |\bA[KS]IA[0-9A-Z]{16}\b                            # an AWS access key
+    |://[^\s/'"]*@|://[^\s/'":]+:[^\s'"]*@              # user and password before a host
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+OMITTED_QUERY = "(omitted: it may contain a password or a key)"
+
+
+class Export(NamedTuple):
+    """A kind of output and the path to write it to; - is standard output."""
+
+    kind: str
+    path: str
+
+
+class ScoreAudits(NamedTuple):
+    """The audit of a prediction and, if two are compared, that of the other one, with their display names."""
+
+    audit: Audit
+    name: str
+    other: Audit | None = None
+    other_name: str = ""
+    fix: Model | None = None
+    on_training_rows: bool = False  # whether the rows look like those that the model ``fix`` was fitted on
+    hard_predictions: bool = False
+
+    @property
+    def by_name(self) -> Audit | dict[str, Audit]:
+        """The audit, or both by name, the one to compare with first."""
+        return self.audit if self.other is None else {self.other_name: self.other, self.name: self.audit}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     check_number("tolerance", arguments.tolerance, 0, optional=True)
     profile = load_profile(arguments.profile)
-    fix = None if arguments.fix is None else load(arguments.fix)
+    fix = None
+    if arguments.fix is not None:
+        from trueup.modelfile import load  # imports all calibrators
+
+        fix = load(arguments.fix)
     exports = find_exports(arguments)
     if arguments.title is not None and not arguments.title.strip():
         raise ArgumentError("--title is empty", hint="leave it out for the default title")
@@ -62,11 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
             progress.start("writing")
         for export in exports:
             if export.path != io.STANDARD_OUTPUT:
-                write_export(export, audits, arguments.profile)
-    to_standard_output = next((export for export in exports if export.path == io.STANDARD_OUTPUT), None)
-    if to_standard_output is not None:
-        write_export(to_standard_output, audits, arguments.profile)
-    else:
+                _write(export, audits, arguments)
+    to_standard_output = [export for export in exports if export.path == io.STANDARD_OUTPUT]
+    for export in to_standard_output:
+        _write(export, audits, arguments)
+    if not to_standard_output:
         _show(audits, arguments, exports)
     return 1 if arguments.fail_if is not None and _count_failing(audits.audit, arguments.tolerance) else 0
 
@@ -133,7 +180,7 @@ def _audit(
                     TrainingRowsWarning,
                     stacklevel=2,
                 )
-    return ScoreAudits(first, name, second, other_name, fix, arguments.title, on_training_rows, hard)
+    return ScoreAudits(first, name, second, other_name, fix, on_training_rows, hard)
 
 
 def _check_scores(prediction: list[str], other: list[str], fix: Model | None, arguments: argparse.Namespace) -> None:
@@ -223,3 +270,99 @@ def _comparison(audits: ScoreAudits) -> list[str | TextTable]:
             rows.append((label, *(number(values[name], 4) for values in scores)))
     names = [shorten(name, 24) for name in (audits.other_name, audits.name)]
     return [f"{audits.other_name}: {audits.other.verdict}", "", TextTable(("on the same rows", *names), rows), ""]
+
+
+# Files to write
+
+
+def find_exports(arguments: argparse.Namespace) -> list[Export]:
+    """Return the files to write; raise before the work if one cannot be written."""
+    exports = [Export(_kind(path), path) for path in arguments.output or ()]
+    named = ((kind, getattr(arguments, option)) for option, kind in OPTIONS.items())
+    exports += [Export(kind, path) for kind, path in named if path is not None]
+    if sum(export.path == io.STANDARD_OUTPUT for export in exports) > 1:
+        raise ArgumentError("only one output can go to standard output", hint="name a file for the others")
+    if Export("page", io.STANDARD_OUTPUT) in exports:
+        raise ArgumentError("--report cannot be standard output", hint="name a file, such as --report report.html")
+    if exports:
+        sources = [*io.source_files(arguments), *filter(None, (arguments.fix, arguments.profile))]
+        io.check_outputs([(export.path, EXAMPLES[export.kind]) for export in exports], sources)
+    return exports
+
+
+def _kind(path: str) -> str:
+    """Return the kind of output that an extension stands for."""
+    extension = Path(path).suffix.lower()
+    kind = EXTENSIONS.get(extension)
+    if kind is None and path != io.STANDARD_OUTPUT and Path(path).is_dir():
+        raise ArgumentError(f"-o {path} is a directory", hint=f"name a file in it, such as {Path(path) / 'report.html'}")
+    if extension == ".pdf":
+        raise ArgumentError(f"-o {path}: PDF is not supported", hint="write .html and print it to PDF in a browser")
+    if kind is None:
+        raise ArgumentError(
+            f"-o {path} has no known extension",
+            hint="-o report.html is the page, summary.md a summary, segments.csv all segments, audit.json all results",
+        )
+    return kind
+
+
+def _write(export: Export, audits: ScoreAudits, arguments: argparse.Namespace) -> None:
+    """Write one output with the vocabulary and tables of the profile."""
+    from trueup.reports import page  # the text on the terminal needs neither this nor calibrators
+
+    results, profile, fix = audits.by_name, arguments.profile, audits.fix
+    if export.kind == "page":
+        page.report(results, export.path, title=arguments.title, profile=profile, fix=fix)
+    elif export.kind == "markdown":
+        io.write_chunks(export.path, [page.markdown(results, profile=profile, fix=fix, title=arguments.title)])
+    elif export.kind == "csv":
+        io.write_chunks(export.path, page.csv_lines(results))
+    else:
+        io.write_chunks(export.path, page.json_lines(results, profile, fix))
+
+
+# The source of the rows
+
+
+def find_source(arguments: argparse.Namespace, progress: console.ProgressDisplay, fit: Sequence[str] = ()) -> Source:
+    """Return the names, sizes and digests of the files, and the command; ``fit`` are the words of a suggested fit."""
+    paths = find_files(arguments.files).paths if arguments.files else []
+    sizes = [path.stat().st_size for path in paths]
+    files = []
+    for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        digest = NO_DIGEST if size > MAX_DIGEST_BYTES else _digest(path, progress, sum(sizes[:index]), sum(sizes))
+        files.append((path.name, size, digest))
+    return Source(tuple(files), shareable_command(arguments.words), shareable_command(fit) if fit else "")
+
+
+def _digest(path: Path, progress: console.ProgressDisplay, done: int, total: int) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(READ_BYTES):
+                digest.update(chunk)
+                done += len(chunk)
+                progress.step(min(done, total), total)
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"cannot read {path}: {reason}", hint="check the path and its permissions") from error
+    return digest.hexdigest()
+
+
+def shareable_command(words: Sequence[str]) -> str:
+    """Return a command without queries that may contain credentials, and without the path of the home directory."""
+    shown = []
+    for previous, word in zip(["", *words], words, strict=False):
+        option = "--sql=" if word.startswith("--sql=") else ""
+        is_query = previous == "--sql" or option
+        shown.append(f"{option}{OMITTED_QUERY}" if is_query and CREDENTIALS.search(word) else word)
+    return " ".join(["trueup", *map(_quote_below_home, shown)])
+
+
+def _quote_below_home(word: str) -> str:
+    """Quote a word for the shell; a path below the home directory starts with ~."""
+    try:
+        home = f"{Path.home()}/"
+    except RuntimeError:  # no home directory is known
+        return shlex.quote(word)
+    return f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)

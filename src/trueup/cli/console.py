@@ -39,21 +39,12 @@ def emit(write: Callable[[TextIO], Any], *, data: bool = False) -> None:
     try:
         write(stream)
         stream.flush()
-    except BrokenPipeError:
-        _redirect_to_null(stream)
     except OSError as error:
-        _redirect_to_null(stream)
-        raise FileError(f"cannot write to standard output: {error.strerror or error}") from error
-
-
-def _redirect_to_null(stream: TextIO) -> None:
-    """Redirect a stream to the null device, so that closing it at exit does not fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(null, stream.fileno())
-        finally:
-            os.close(null)
+        # Closing the stream at exit must not fail again.
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:  # noqa: PTH123
+            os.dup2(null.fileno(), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise FileError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def say(text: str = "") -> None:
@@ -77,46 +68,41 @@ class ProgressDisplay:
     """Context manager that shows a progress bar for long work on a terminal and, if verbose, prints notes and durations."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self._verbose = verbose
-        self._started = time.perf_counter()
-        self._enabled = not quiet and sys.stderr is not None and sys.stderr.isatty()
+        self._verbose, self._phase, self._started = verbose, "", time.perf_counter()
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
         self._bar: Any = None
-        self._task: Any = None
-        self._closed = False
-        self._phase, self._detail, self._done, self._total = "", "", 0, 0
+        if quiet or sys.stderr is None or not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(compact=True)
+        description = TextColumn("{task.description}", markup=False)
+        self._bar = Progress(description, *columns, console=Console(stderr=True), transient=True)
+        self._timer = threading.Timer(PROGRESS_DELAY_S, self._bar.start)
+        self._timer.daemon = True
 
     def __enter__(self) -> ProgressDisplay:
-        if self._enabled:
-            self._timer = threading.Timer(PROGRESS_DELAY_S, self._show)
-            self._timer.daemon = True
+        if self._bar is not None:
             self._timer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self._note_duration()
-        with self._lock:
-            self._closed = True
-            if self._bar is not None:
-                self._bar.stop()
+        if self._bar is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._bar.stop()
 
     def start(self, phase: str) -> None:
         """Start a new phase of the work."""
         self._note_duration()
-        self._started = time.perf_counter()
-        with self._lock:
-            self._phase, self._detail, self._done, self._total = phase, "", 0, 0
-            self._update(restart=True)
+        self._phase, self._started = phase, time.perf_counter()
+        self._update(phase, 0, None)
 
     def step(self, done: int, total: int) -> None:
         """Show how much of the phase is done."""
-        with self._lock:
-            restart = done < self._done
-            self._done, self._total = done, total
-            self._update(restart=restart)
+        self._update(self._phase, done, total or None)
 
     def counter(self) -> Callable[[int, int], None]:
         """Return a ``progress`` function that counts the steps of all rounds, whose number is unknown in advance."""
@@ -126,56 +112,34 @@ class ProgressDisplay:
             nonlocal before, last
             before += last if done < last else 0
             last = done
-            with self._lock:
-                self._detail = f": {before + done:,} steps"
-                self._update(restart=False)
+            self._update(f"{self._phase}: {before + done:,} steps", 0, None)
 
         return count
 
     def note(self, *lines: str) -> None:
         """Print lines above the bar if verbose."""
         for line in lines if self._verbose else ():
-            with self._lock:
-                if self._bar is None:
-                    complain(f"  {line}")
-                else:
-                    self._bar.console.print(
-                        f"  {printable(line)}", markup=False, highlight=False, emoji=False, soft_wrap=True
-                    )
+            if self._bar is None:
+                complain(f"  {line}")
+            else:
+                self._bar.console.print(f"  {printable(line)}", markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def _note_duration(self) -> None:
         if self._phase:
             self.note(f"{self._phase}: {time.perf_counter() - self._started:.2f} s")
 
-    def _update(self, *, restart: bool) -> None:
+    def _update(self, description: str, done: int, total: int | None) -> None:
         if self._bar is None:
             return
-        if restart:  # a finished task stays finished, and its speed does not predict that of the next one
-            self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(**self._state())
-        else:
-            self._bar.update(self._task, refresh=False, **self._state())
-
-    def _state(self) -> dict[str, Any]:
-        return {"description": self._phase + self._detail, "completed": self._done, "total": self._total or None}
-
-    def _show(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+        state = {"description": description, "completed": done, "total": total}
         with self._lock:
-            if self._closed:
+            task = next(iter(self._bar.tasks), None)
+            if task is not None and task.completed <= done and task.description.startswith(self._phase):
+                self._bar.update(task.id, **state)
                 return
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(compact=True),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(**self._state())
-            self._bar.start()
+            if task is not None:  # a finished task stays finished, and its speed does not predict that of the next one
+                self._bar.remove_task(task.id)
+            self._bar.add_task(**state)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from trueup.audits.audit import audit
 from trueup.audits.text import number, shorten
 from trueup.cli import console, io
-from trueup.cli.describe import audit_notes, fit_notes
 from trueup.cli.next_steps import command
-from trueup.cli.tables import TextTable, show_page
+from trueup.cli.output import TextTable, audit_notes, fit_notes, show_page
 from trueup.data.frame import read
 from trueup.data.simulate import LENDING_SHIFTS, lending
 from trueup.metrics.scores import log_loss

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
-from trueup.cli import console, describe, io
+from trueup.cli import console, io, output
 from trueup.cli.next_steps import predict_command
-from trueup.cli.tables import show_page
 from trueup.errors import ArgumentError, DataError
 from trueup.modelfile import load
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from trueup.calibrators.explain import RowExplanation
     from trueup.calibrators.model import Model
-    from trueup.cli.tables import TextTable
+    from trueup.cli.output import TextTable
 
 ROW_HINT = """write it as --row '{"p": 0.2, "country": "BR"}'"""
 
@@ -30,10 +29,10 @@ def run(arguments: argparse.Namespace) -> int:
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
         progress.start("reading")
         model = load(arguments.model)
-        progress.note(*describe.model_notes(model))
+        progress.note(*output.model_notes(model))
     after = ["", "next:", f"  {predict_command(arguments.model)}"]
     if arguments.row is None:
-        data, page = describe.model_data(model), [*_model_page(model, arguments.top), *after]
+        data, page = output.model_data(model), [*_model_page(model, arguments.top), *after]
         line = model.history.reason
     else:
         given = _parse_row(arguments.row)
@@ -43,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         line = str(page[0])
         page += after if explanation.contributions else []
     if arguments.json is None:
-        show_page([line] if arguments.quiet else page)
+        output.show_page([line] if arguments.quiet else page)
         return 0
     io.write_json(arguments.json, data)
     if arguments.json != io.STANDARD_OUTPUT:
@@ -59,7 +58,7 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
         parts += [
             f"largest corrections: mean absolute change of the score {explanation.mean_change:.2g}; all {count} explain "
             f"{100 * explanation.explained_share:.0f}% of the squared changes",
-            describe.corrections_table(explanation, top),
+            output.corrections_table(explanation, top),
         ]
         parts += [f"{count - top} more: --top {count}"] if count > top else []
     else:
@@ -67,11 +66,11 @@ def _model_page(model: Model, top: int) -> list[str | TextTable]:
     if isinstance(model.map, PatchMap) and model.map.patches:
         patches = model.map.patch_list
         parts += ["", "patches, in order; each applies to the scores left by those above it"]
-        parts.append(describe.patches_table(patches, top))
+        parts.append(output.patches_table(patches, top))
         parts += [f"{len(patches) - top} more: --top {len(patches)}"] if len(patches) > top else []
-    parts += ["", f"{describe.evaluation(history)}, {history.measure}; {history.reason}"]
-    parts.append(describe.history_table(history, top))
-    hidden = len(history.rounds) - max(top, describe.MIN_ROUNDS)
+    parts += ["", f"{output.describe_evaluation(history)}, {history.measure}; {history.reason}"]
+    parts.append(output.history_table(history, top))
+    hidden = len(history.rounds) - max(top, output.MIN_ROUNDS)
     if hidden > 0:
         parts.append(f"{hidden} more rounds between these: --top {len(history.rounds)}")
     return parts
@@ -94,7 +93,7 @@ def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, to
     known = {*model.schema.prediction, *(feature.name for feature in model.schema.features)}
     missing = [feature.name for feature in model.schema.features if row.get(feature.name) is None]
     unused = [name for name in row if name not in known]
-    parts += ["", describe.contributions_table(explanation, top)]
+    parts += ["", output.contributions_table(explanation, top)]
     parts += [""] if missing or unused else []
     parts += [f"not given, treated as missing: {', '.join(missing)}"] if missing else []
     parts += [f"not used by the model: {', '.join(unused)}"] if unused else []
@@ -102,11 +101,8 @@ def _row_page(model: Model, row: dict[str, Any], explanation: RowExplanation, to
 
 
 def _parse_row(text: str) -> dict[str, Any]:
-    def reject_constant(constant: str) -> None:
-        raise ValueError(constant)
-
     try:
-        row = json.loads(text, parse_constant=reject_constant)
+        row = json.loads(text, parse_constant=int)  # raises: NaN and Infinity are not JSON
     except (ValueError, RecursionError):
         raise ArgumentError(f"--row is not JSON: {text[:80]}", hint=ROW_HINT) from None
     if not isinstance(row, dict):

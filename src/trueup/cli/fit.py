@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,24 +12,34 @@ import numpy as np
 
 from trueup.calibrators.patches.map import PatchMap
 from trueup.cli import console, io
-from trueup.cli.describe import corrections_table, evaluation, fit_notes, model_data, patches_table, table_notes
-from trueup.cli.methods import CURVES, check_supports, feature_lists, make_calibrator
 from trueup.cli.next_steps import after_fit
+from trueup.cli.output import (
+    corrections_table,
+    describe_evaluation,
+    fit_notes,
+    model_data,
+    patches_table,
+    show_page,
+    table_notes,
+)
+from trueup.cli.parser import METHODS
 from trueup.cli.predict import model_columns, text_columns
-from trueup.cli.tables import show_page
-from trueup.data.export import add_columns, format_to_write
+from trueup.data.export import format_to_write
 from trueup.data.scan import find_files
 from trueup.errors import ArgumentError, ColumnError, DataError, TrainingRowsWarning, TrueupError
 from trueup.modelfile import load, save
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from trueup._types import FloatArray
     from trueup.calibrators.model import Model
-    from trueup.cli.tables import TextTable
-    from trueup.data.table import Table
+    from trueup.cli.output import TextTable
+    from trueup.data.table import Schema, Table
 
+CURVES = ("isotonic", "platt", "temperature", "beta", "histogram")
+LORE = "lore"  # uses features or, with --by, the group of a row
 CHUNKED_METHOD = "mcgrad"  # the method that supports --memory
 MAX_SHOWN = 5
 HELD_OUT_EXAMPLE = "held.parquet"
@@ -122,6 +134,88 @@ def _check_held_out(arguments: argparse.Namespace) -> None:
                 f"column '{name}_trueup' exists already, and --held-out writes one with this name",
                 hint="use the rows from before they were scored, or omit that column with --sql",
             )
+
+
+# The calibrator
+
+
+def find_class(method: str) -> Any:
+    """Import the calibrator class of a method, which takes a second for some."""
+    return getattr(importlib.import_module("trueup"), METHODS[method])
+
+
+def check_supports(method: str, parameter: str, message: str) -> None:
+    """Raise with this message, and the methods that have the parameter, unless the method has it."""
+    if parameter not in _parameters(find_class(method)):
+        methods = [name for name in METHODS if parameter in _parameters(find_class(name))]
+        raise ArgumentError(message, hint=f"supported by {', '.join(methods)}")
+
+
+def _parameters(calibrator: Any) -> Mapping[str, Any]:
+    return inspect.signature(calibrator).parameters
+
+
+def feature_lists(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the lists of columns that the method reads besides the prediction; None means all without a role."""
+    method, by, features = arguments.method, arguments.by, arguments.features
+    if method not in CURVES and (method != LORE or by is None):
+        if by is not None:
+            raise ArgumentError(
+                f"--by is for the methods {', '.join((*CURVES, LORE))}; {method} finds segments itself",
+                hint="name the columns with --features",
+            )
+        return None if features is None else list(features)
+    if features is not None and method == LORE:
+        raise ArgumentError(
+            "--features and --by cannot be combined with lore",
+            hint="--features define similarity; with --by, rows of the same group are similar",
+        )
+    if features is not None:
+        raise ArgumentError(
+            f"--features is not for {method}, which reads the prediction alone",
+            hint="fit one curve per group with --by, or use --method mcgrad",
+        )
+    return list(by or [])
+
+
+def make_calibrator(arguments: argparse.Namespace, schema: Schema, validation: Any = None) -> Any:
+    """Return the calibrator of a command, with the roles of the rows; ``validation`` is its stopping rule, if given."""
+    method = arguments.method
+    names = [feature.name for feature in schema.features]
+    settings: dict[str, Any] = {
+        "prediction": list(schema.prediction) if len(schema.prediction) > 1 else schema.prediction[0],
+        "features": names,
+        "by": names,
+        "task": arguments.task,
+        "unlabelled": arguments.unlabelled,
+        "categorical": [name for name in io.split_names(arguments.categorical or []) if name in names],
+        "classes": list(schema.classes) or None,
+        "random_state": arguments.seed,
+        "threads": arguments.threads,
+    }
+    calibrator = find_class(method)
+    if arguments.by is not None and method == LORE:
+        settings["embedding"] = "groups"
+    elif arguments.by is not None:
+        from trueup.calibrators.curves.grouped import Grouped
+
+        settings["calibrator"], calibrator = calibrator(), Grouped
+    if validation is not None:
+        settings["stopping"] = validation
+    elif arguments.cross_validate:
+        from trueup.calibrators.stopping import CrossValidation
+
+        settings["stopping"] = CrossValidation()
+    known = _parameters(calibrator)
+    optional = {"depth": arguments.depth, "monotone": arguments.monotone or None, "resume": arguments.resume}
+    for parameter, value in optional.items():
+        if value is not None:
+            if parameter not in known:
+                check_supports(method, parameter, f"--{parameter} is not for {method}")
+            settings[parameter] = value
+    if schema.classes and "classes" not in known:
+        check_supports(method, "classes", f"{method} corrects one prediction column; got several classes")
+    return calibrator(**{name: value for name, value in settings.items() if name in known})
 
 
 # The fit
@@ -225,12 +319,8 @@ def _write_held_out(calibrator: Any, table: Table, arguments: argparse.Namespace
         corrected[rows] = calibrator.held_out_.p
         return {f"{prediction}_trueup": corrected}
 
-    with io.replacing_file(arguments.held_out, example=HELD_OUT_EXAMPLE) as temporary:
-        return add_columns(
-            arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(calibrator.model_),
-            text=text_columns(calibrator.model_.schema), written=format_to_write(arguments.held_out), some=rows,
-            threads=arguments.threads,
-        )  # fmt: skip
+    columns: dict[str, Any] = {"roles": model_columns(calibrator.model_), "text": text_columns(calibrator.model_.schema)}
+    return io.write_rows(arguments, arguments.held_out, make, example=HELD_OUT_EXAMPLE, some=rows, **columns)
 
 
 def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
@@ -239,7 +329,7 @@ def _page(model: Model, table: Table, calibrator: Any) -> list[str | TextTable]:
     features = f"{count} feature{'' if count == 1 else 's'}" if count else "the score alone"
     parts: list[str | TextTable] = [
         history.reason,
-        f"{info.method} on {info.rows:,} rows and {features}; {evaluation(history)}",
+        f"{info.method} on {info.rows:,} rows and {features}; {describe_evaluation(history)}",
     ]
     parts += [f"column {name} left out: {reason}" for name, reason in table.left_out.items()]
     if table.unlabelled:

@@ -16,6 +16,7 @@ import numpy as np
 from trueup.cli import console
 from trueup.data.bins import DEFAULT_BINS
 from trueup.data.columns import ColumnSource, RawColumn, open_mapping
+from trueup.data.export import add_columns, format_to_write
 from trueup.data.frame import read
 from trueup.data.scan import FORMATS, find_files, scan
 from trueup.data.sql import column_names, quote, read_files
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from trueup._types import FloatArray
+    from trueup.data.export import MakeColumns
     from trueup.data.scan import Scan
     from trueup.data.table import Table
 
@@ -214,6 +216,13 @@ def replacing_file(path: str, *, example: str) -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise cannot_write(Path(path), error, example=example) from error
+
+
+def write_rows(arguments: argparse.Namespace, path: str, make: MakeColumns, *, example: str, **settings: Any) -> int:
+    """Write the rows of a command with new columns to a file that replaces ``path`` at the end; return their number."""
+    settings |= {"sql": arguments.sql, "threads": arguments.threads, "written": format_to_write(path)}
+    with replacing_file(path, example=example) as temporary:
+        return add_columns(arguments.files or None, temporary, make, **settings)
 
 
 def write_json(path: str, data: dict[str, Any]) -> None:

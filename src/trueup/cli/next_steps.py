@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trueup.calibrators.model import Model
-    from trueup.cli.exports import Export, ScoreAudits
+    from trueup.cli.audit import Export, ScoreAudits
     from trueup.decisions.evaluate import RuleEvaluation
 
 OPTION_NAMES = {"random_state": "seed", "name": "as"}  # parameters whose option has another name

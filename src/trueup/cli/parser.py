@@ -1,20 +1,442 @@
-"""The argument parser, with suggestions for misspelt words. Imports nothing heavy, so that `trueup --help` is fast."""
+"""The argument parser: options and help texts of all verbs. Imports nothing heavy, so that `trueup --help` is fast."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from trueup._validate import check_integer
 from trueup.cli import console
+from trueup.cli.next_steps import option_name
+from trueup.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from _typeshed import SupportsWrite
 
 OPTION_SIMILARITY, CHOICE_SIMILARITY = 0.75, 0.7  # difflib ratios above which a word is suggested
+METHODS = {
+    "auto": "Auto", "mcgrad": "MCGrad", "lsboost": "LSBoost", "depthtwo": "DepthTwo", "hkrr": "HKRR",
+    "multiaccuracy": "Multiaccuracy", "isotonic": "Isotonic", "platt": "Platt", "temperature": "Temperature",
+    "beta": "Beta", "histogram": "Histogram", "lore": "LoRe",
+}  # fmt: skip
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
+PROFILE_NAMES = ("general", "credit", "ads", "health")  # built in; a file defines another
+LIST: dict[str, Any] = {"action": "append"}
+SWITCH: dict[str, Any] = {"action": "store_true"}
+
+
+def option(text: str, metavar: str | None = None, **settings: Any) -> dict[str, Any]:
+    """Return the settings of an option; arguments without hyphens are named by their key."""
+    return {"help": text, **settings} if metavar is None else {"help": text, "metavar": metavar, **settings}
+
+
+# One name has one meaning, type and help text for all verbs. A verb adds its defaults after a semicolon.
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    # rows
+    "FILE": option("Parquet, CSV or JSON; a pattern like 'day-*.csv'", dest="files", nargs="*"),
+    "MODEL": option("a model saved by trueup fit", dest="model", nargs="?"),
+    "SHELL": option(f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}", dest="shell", choices=SHELLS),
+    "--sql": option("a DuckDB query; it reads the FILEs as the table data", "QUERY"),
+    "--memory": option("memory budget, such as 2GB; files are then read in chunks", "SIZE"),
+    "--spill": option("spill directory of --memory (default: the temporary directory)", "DIR"),
+    "--row": option("""one row, such as '{"p": 0.2, "country": "BR"}'; other columns are missing""", "JSON"),
+    "--rows": option("number of loans (default 40000, at least 1000)", "N", type=int, default=40_000),
+    "--validation": option("validation rows, used instead of held-out rows of FILE, such as later ones", "FILE", **LIST),
+    "--labelled": option(
+        "rows with outcomes that neither the model nor a correction was fitted on, such as those of fit --held-out; they "
+        "correct the cost for miscalibration",
+        "FILE", **LIST,
+    ),
+    # columns
+    "--outcome": option("the outcome column", "Y"),
+    "--prediction": option("the score column", "P", **LIST),
+    "--positive": option("the outcome to count as 1; every other counts as 0", "VALUE"),
+    "--classes": option("the class of each prediction column, if there are several", "A,B", **LIST),
+    "--weight": option("the column of sample weights", "W"),
+    "--task": option(
+        "auto (default), binary, or regression for amounts",
+        "TASK", default="auto", choices=("auto", "binary", "regression"),
+    ),
+    "--unlabelled": option(
+        "rows without an outcome: error (default) or drop", "HOW", default="error", choices=("error", "drop")
+    ),
+    "--against": option("another score of the same rows to compare with, such as the one before a correction", "P", **LIST),
+    "--fix": option("the model between both scores; the page shows its corrections", "MODEL"),
+    "--features": option("feature columns (default: all without a role)", "A,B,C", **LIST),
+    # segments
+    "--by": option("columns that form segments", "A,B,C", **LIST),
+    "--depth": option("how many columns a segment combines", "N", type=int),
+    "--bins": option(
+        "bins of numbers and dates: 10 (default) quantile bins for all; age=5 or age=18:30:50 for one column (age=18: is "
+        "one edge); opened=month, or year, quarter, week, day (default: by the span of the dates)",
+        "SPEC", **LIST,
+    ),
+    "--categorical": option("numeric columns to read as categories, such as zip codes", "A,B", **LIST),
+    "--min-rows": option("smaller segments are not tested (default 50)", "N", type=int),
+    "--max-cells": option("maximum number of segments; the deepest are dropped first (default 2000000)", "N", type=int),
+    # test
+    "--alpha": option("significance level of the family of tests", "A", type=float),
+    "--adjust": option(
+        "holm (default) and max control the familywise error rate, bh and by the false discovery rate",
+        "HOW", choices=("holm", "max", "bh", "by"),
+    ),
+    "--draws": option("simulated data sets of --adjust max (default 199)", "N", type=int, default=199),
+    "--seed": option("seed of random numbers (default 0)", "N", type=int, default=0),
+    "--fail-if": option(
+        "exit with code 1 if miscalibrated: if any segment is significantly miscalibrated",
+        "STATE", choices=("miscalibrated",),
+    ),
+    "--tolerance": option(
+        "--fail-if ignores segments whose error is at most this; the error is the ECCE, in units of the score, which also "
+        "counts errors that cancel on average",
+        "E", type=float,
+    ),
+    # method
+    "--method": option(
+        "mcgrad (default): boosted trees over features and score; auto: the simplest of several methods that is good "
+        "enough, possibly none; lsboost: small trees on level sets; depthtwo: one ensemble of depth-2 trees, checked for "
+        "saturation; hkrr, multiaccuracy: a readable list of patches; lore: the outcomes of similar rows; isotonic, platt, "
+        "temperature, beta, histogram: a curve of the score alone",
+        "NAME", default="mcgrad", choices=tuple(METHODS),
+    ),
+    "--cross-validate": option(
+        "keep a curve of the score only if it lowers the held-out loss (other methods always do)", **SWITCH
+    ),
+    "--monotone": option("keep the order of two rows with the same features (mcgrad)", **SWITCH),
+    "--resume": option("save finished rounds in this file, and continue from it if it exists", "FILE"),
+    # costs
+    "--cost-fn": option("cost of a false negative", "X", type=float),
+    "--cost-fp": option("cost of a false positive", "X", type=float),
+    "--cost-tp": option("cost of a true positive (default 0; negative is a gain)", "X", type=float),
+    "--cost-tn": option("cost of a true negative (default 0)", "X", type=float),
+    "--action": option(
+        "an action with its costs on a positive and on a negative row, instead of the costs above; at least two",
+        "NAME:X,Y", **LIST,
+    ),
+    "--threshold": option("evaluate this rule: act where the score is T or more", "T", type=float),
+    "--capacity": option("act on at most N rows; with --action NAME=N", "N", **LIST),
+    "--fixed-cost": option("cost of acting at all, paid once; with --action NAME=X", "X", **LIST),
+    "--level": option("coverage of the intervals (default 0.9)", "A", type=float, default=0.9),
+    "--target": option(
+        "rows (default): the total cost of these rows; population: the mean cost per row of the population",
+        "OF", default="rows", choices=("rows", "population"),
+    ),
+    # output
+    "--output": option("the file to write", "OUT"),
+    "--report": option("write the page, whatever the extension", "FILE"),
+    "--markdown": option("write a summary in Markdown; - is standard output", "FILE"),
+    "--csv": option("write all segments as CSV; - is standard output", "FILE"),
+    "--json": option("write all results as JSON; - is standard output, without any other text", "FILE"),
+    "--held-out": option(
+        "write the held-out rows with their held-out corrected scores, for trueup decide --labelled",
+        "FILE",
+    ),
+    "--as": option("the name of the new column", "NAME", dest="name", **LIST),
+    "--only": option("write only the corrected score", **SWITCH),
+    "--profile": option(
+        f"vocabulary, tables and defaults of a domain: {', '.join(PROFILE_NAMES[:-1])} or {PROFILE_NAMES[-1]} "
+        "(default general), or a file such as mine.toml",
+        "NAME", default="general",
+    ),
+    "--title": option("the title of the page", "TEXT"),
+    "--top": option("number of table rows to print (default 20)", "N", type=int, default=20),
+    "--threads": option("number of threads; all cores by default", "N", type=int),
+    "--quiet": option("print at most one line, and no progress", **SWITCH),
+    "--verbose": option("print the choices made, with reasons, on standard error", **SWITCH),
+    "--debug": option("show the traceback of an unexpected error", **SWITCH),
+}  # fmt: skip
+COMMON = ("--quiet", "--verbose", "--debug")
+
+
+class Use(NamedTuple):
+    """An option as a verb uses it: an addition to its help, whether it is needed, and changed settings."""
+
+    name: str
+    more: str = ""
+    needed: bool = False
+    changes: Mapping[str, Any] = {}
+
+
+class Verb(NamedTuple):
+    """A verb with its texts and its options by group."""
+
+    help: str
+    usage: str
+    description: str
+    epilog: str
+    groups: Mapping[str, tuple[str | Use, ...]]
+
+
+FILES, MODEL = Use("FILE", needed=True), Use("MODEL", needed=True)
+OUTCOME = Use("--outcome", "0/1, a probability, a number, or a class", needed=True)
+PREDICTION = Use("--prediction", "for classes one column each: p0,p1,p2", needed=True)
+
+DESCRIPTION = """\
+Audit the calibration of any model's scores on every segment, and correct them.
+
+  trueup demo
+  trueup audit scores.parquet --outcome y --prediction p --by country,device
+  trueup fit scores.parquet --outcome y --prediction p --features country,device -o model.trueup
+  trueup predict model.trueup new.parquet -o scored.parquet
+  trueup explain model.trueup
+  trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
+"""
+
+VERBS = {
+    "demo": Verb(
+        "run an audit and a correction on simulated loans",
+        "trueup demo [options]",
+        """\
+Audit simulated loan scores with planted errors, fit a correction on half of the loans, audit the
+other half again, and write both audits to one page and the model next to it.
+""",
+        """\
+examples:
+  trueup demo
+  trueup demo --rows 100000 --seed 1 -o loans.html
+""",
+        {
+            "options": (
+                Use("--output", "the page (default trueup-demo.html); the model goes next to it",
+                    changes={"default": "trueup-demo.html"}),
+                "--rows", "--seed", *COMMON,
+            ),
+        },
+    ),
+    "audit": Verb(
+        "audit the scores in files or a query",
+        "trueup audit FILE [FILE ...] --outcome Y --prediction P [--by A,B,C] [-o report.html] [options]",
+        """\
+Test whether scores are calibrated: on all rows, on every value of the --by columns, and on every
+combination of them. Reports the segments that are significantly miscalibrated.
+""",
+        """\
+examples:
+  trueup audit scores.parquet --outcome clicked --prediction p --by country,device,age
+  trueup audit 'day-*.csv' --outcome y --prediction p --bins age=18:30:50 --bins opened=month
+  trueup audit scores.csv --outcome species --prediction p_cat,p_dog,p_fox
+  trueup audit scores.csv --outcome y --prediction p -o report.html -o summary.md --profile credit
+  trueup audit scores.csv --outcome y --prediction p_trueup --against p -o compared.html
+  trueup audit scores.csv --outcome status --positive late --prediction p --fail-if miscalibrated --tolerance 0.02
+  trueup audit --sql "SELECT y, p, country FROM 'scores.parquet' WHERE day >= '2024-01-01'" \\
+      --outcome y --prediction p --json - | jq .verdict
+
+names: lists are separated by commas, and their options may be repeated. A column whose name contains
+  a comma is found too: --by a --by "b,c" names the column "b,c" if it exists.
+
+exit codes: 0 success; 1 --fail-if found what it names; 2 invalid input or usage; 3 an error in trueup;
+  130 interrupted.
+""",
+        {
+            "rows": (FILES, "--sql", "--memory", "--spill"),
+            "columns": (
+                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--task", "--unlabelled", "--against", "--fix",
+            ),
+            "segments": (
+                Use("--by", "by default all columns without a role"), Use("--depth", "1, 2 (default) or 3"), "--bins",
+                "--categorical", "--min-rows", "--max-cells",
+            ),
+            "test": (Use("--alpha", "0.05 by default"), "--adjust", "--draws", "--seed", "--fail-if", "--tolerance"),
+            "output": (
+                Use("--output", "by its extension: .html a self-contained page, .md a summary, .csv all segments, .json "
+                    "all results; may be repeated", changes=LIST),
+                "--report", "--markdown", "--csv", "--json", "--profile", "--title",
+                Use("--top", changes={"default": None}), "--threads", *COMMON,
+            ),
+        },
+    ),
+    "fit": Verb(
+        "fit a correction of the scores, and save it",
+        "trueup fit FILE [FILE ...] --outcome Y --prediction P [--features A,B,C] -o MODEL [options]",
+        """\
+Fit a small model that corrects scores on the segments formed by the features, and save it. It is
+evaluated on held-out rows: if nothing improves, it changes nothing (curves of the score alone, isotonic
+to histogram, only with --cross-validate). Fit it on rows that the model of the scores was not trained on.
+""",
+        """\
+examples:
+  trueup fit scores.parquet --outcome clicked --prediction p --features country,device,age -o model.trueup
+  trueup fit 'day-*.csv' --outcome y --prediction p --categorical zip -o model.trueup
+  trueup fit scores.csv --outcome species --prediction p_cat,p_dog,p_fox -o model.trueup
+  trueup fit sales.csv --outcome amount --prediction forecast --task regression -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method auto -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method platt --by region -o model.trueup
+  trueup fit may.csv --outcome y --prediction p --validation june.csv -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --held-out held.csv -o model.trueup
+  trueup fit scores.csv --outcome y --prediction p --method lore --features x1,x2,x3 -o model.trueup
+""",
+        {
+            "rows": (
+                FILES, "--sql", "--validation",
+                Use("--memory", "mcgrad only; the held-out rows differ, otherwise the model is the same"), "--spill",
+                "--resume",
+            ),
+            "columns": (
+                OUTCOME, PREDICTION, "--positive", "--classes", "--weight", "--task", "--unlabelled", "--features",
+                "--categorical",
+            ),
+            "method": (
+                "--method",
+                Use("--by", "one curve of the score per group, shrunk towards the pooled curve; with lore, rows of the "
+                    "same group are the similar rows"),
+                "--cross-validate", Use("--depth", "here a tree or a patch (mcgrad: 2)"), "--monotone", "--seed",
+            ),
+            "output": (
+                Use("--output", "the model, such as model.trueup", needed=True), "--held-out", "--json", "--threads",
+                *COMMON,
+            ),
+        },
+    ),
+    "predict": Verb(
+        "correct the scores in files with a model",
+        "trueup predict MODEL FILE [FILE ...] -o OUT [options]",
+        """\
+Correct the scores in files with a model: write all their columns and the corrected score.
+The output file is replaced only after all rows have been written.
+""",
+        """\
+examples:
+  trueup predict model.trueup new.parquet -o scored.parquet
+  trueup predict model.trueup 'day-*.csv' -o scored.csv --as p_fixed
+  trueup predict model.trueup new.jsonl -o scored.csv.gz --only
+  trueup predict model.trueup --sql "FROM 'new.parquet' WHERE day >= '2024-01-01'" -o scored.parquet
+""",
+        {
+            "rows": (MODEL, FILES, "--sql", "--memory", "--spill"),
+            "output": (
+                Use("--output", "Parquet, CSV or JSON by its extension: scored.parquet", needed=True),
+                Use("--as", "by default that of the score with the suffix _trueup; for classes one name each"),
+                "--only", "--threads", *COMMON,
+            ),
+        },
+    ),
+    "explain": Verb(
+        "describe the corrections of a model, or of one row",
+        "trueup explain MODEL [--row JSON] [options]",
+        """\
+Describe a model: its origin, the segments it corrects and by how much, and its held-out evaluation.
+With --row, list the conditions that change one prediction; their contributions add up to the change.
+""",
+        """\
+examples:
+  trueup explain model.trueup
+  trueup explain model.trueup --row '{"p": 0.2, "country": "BR", "age": 31}'
+  trueup explain model.trueup --json - | jq .explanation.corrections
+""",
+        {"options": (MODEL, "--row", "--top", "--json", *COMMON)},
+    ),
+    "decide": Verb(
+        "find the cheapest threshold, and estimate its cost",
+        "trueup decide FILE [FILE ...] --prediction P --cost-fn X --cost-fp Y [options]",
+        """\
+Find the cheapest rule for rows whose outcome is not known yet: from which score on to act, the expected
+cost, and what the rule saves. Labelled rows correct the estimate for miscalibration. Neither the model nor
+a correction of its scores may have been fitted on them; for scores corrected by trueup fit, use the file
+that fit --held-out writes.
+""",
+        """\
+examples:
+  trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20
+  trueup decide new.parquet --prediction p --cost-fn 500 --cost-fp 20 --labelled old.parquet --outcome y
+  trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 300 --by region,device
+  trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --threshold 0.2 -o cost.svg
+  trueup decide new.csv --prediction p --cost-fn 500 --cost-fp 20 --capacity 500 -o decided.csv
+  trueup decide new.csv --prediction p --action pass:500,0 --action review:40,40 --action block:0,120 \\
+      --capacity review=300 --json - | jq .cost.estimate
+
+costs: per row, in any unit; negative costs are gains. --cost-fn is the cost of not acting on a positive
+  row, --cost-fp of acting on a negative one. --action describes any other action by its costs on a positive
+  and on a negative row.
+""",
+        {
+            "rows": (
+                FILES, "--sql", Use("--prediction", "the probability of the outcome 1", needed=True),
+                Use("--weight", "also of labelled rows"),
+            ),
+            "costs": (
+                "--cost-fn", "--cost-fp", "--cost-tp", "--cost-tn", "--action", "--threshold", "--capacity", "--fixed-cost",
+            ),
+            "labelled rows": (
+                "--labelled", Use("--outcome", "0/1 or a probability, in the labelled rows"), "--positive", "--unlabelled",
+            ),
+            "segments": (
+                Use("--by", "whose costs are estimated too"), Use("--depth", "1 (default), 2 or 3"), "--bins",
+                "--categorical",
+            ),
+            "output": (
+                "--level", "--target", "--top",
+                Use("--output", "by its extension: Parquet, CSV or JSON, the rows with their actions; .svg, .png or .pdf, "
+                    "a plot of the cost of each threshold (needs the extra plots); may be repeated", changes=LIST),
+                Use("--as", "by default action"), "--json", "--threads", *COMMON,
+            ),
+        },
+    ),
+    "completion": Verb(
+        "print a completion script for a shell",
+        f"trueup completion {'|'.join(SHELLS)}",
+        "Print a script with which a shell completes verbs, options and their values.",
+        """\
+examples:
+  source <(trueup completion bash)                                  # this session; in ~/.bashrc every session
+  trueup completion zsh > ~/.zfunc/_trueup                          # a directory of $fpath
+  trueup completion fish > ~/.config/fish/completions/trueup.fish
+""",
+        {"options": ("SHELL", *COMMON)},
+    ),
+}  # fmt: skip
+
+# Options that need another one, by verb, with a hint.
+MEMORY_HINT, OUTCOME_HINT = "set the memory budget, such as --memory 2GB", "name the outcome column of the labelled rows"
+BY_HINT = "name the columns that form segments: --by age"
+NEEDS = {
+    "audit": [
+        ("spill", "memory", MEMORY_HINT),
+        ("tolerance", "fail_if", "add --fail-if miscalibrated"),
+        ("fix", "against", "name the score before the correction: --prediction p_trueup --against p"),
+    ],
+    "fit": [("spill", "memory", MEMORY_HINT)],
+    "decide": [
+        ("labelled", "outcome", OUTCOME_HINT),
+        ("positive", "outcome", OUTCOME_HINT),
+        ("outcome", "labelled", "the rows to decide on have no outcome; name a file of rows that have: --labelled old.csv"),
+        ("bins", "by", BY_HINT),
+        ("depth", "by", BY_HINT),
+    ],
+}
+# Options that cannot be combined, by verb, with a hint.
+EXCLUDES = {
+    "fit": [
+        ("held_out", "memory", "pass validation rows with --validation, and score them with trueup predict"),
+        ("held_out", "validation", "score that file with trueup predict: the model was not fitted on its rows"),
+    ],
+    "decide": [
+        *(("action", f"cost_{name}", "describe every action with --action") for name in ("fn", "fp", "tp", "tn")),
+        ("action", "threshold", "leave --threshold out: the cheapest rule is computed"),
+    ],
+}
+MINIMA = {"seed": 0, "threads": 1, "top": 0, "rows": 1000}
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise if rows are missing, integers are too small, or options do not belong together."""
+    given = {name for name, value in vars(arguments).items() if value is not None and value != []}
+    if hasattr(arguments, "files") and not given & {"files", "sql"}:
+        raise ArgumentError("no FILE was named", hint="name files, or pass a query with --sql")
+    for name, low in MINIMA.items():
+        check_integer(name, getattr(arguments, name, None), low, optional=True)
+    for name, other, hint in NEEDS.get(arguments.verb, ()):
+        if name in given and other not in given:
+            raise ArgumentError(f"{option_name(name)} needs {option_name(other)}", hint=hint)
+    for name, other, hint in EXCLUDES.get(arguments.verb, ()):
+        if name in given and other in given:
+            raise ArgumentError(f"{option_name(name)} and {option_name(other)} cannot be combined", hint=hint)
+    by = getattr(arguments, "by", None)
+    if arguments.verb != "audit" and by is not None and not any(names.strip(" ,") for names in by):
+        raise ArgumentError("--by names no column", hint="write it as --by region,product, or leave it out")
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,9 +526,21 @@ class _Version(argparse.Action):
 
 def build_parser() -> Parser:
     """Return the parser of the command."""
-    from trueup.cli.verbs import DESCRIPTION, add_verbs
-
     parser = Parser(prog="trueup", description=DESCRIPTION, epilog="trueup VERB --help shows the options of a verb")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    add_verbs(parser.add_subparsers(dest="verb", metavar="VERB", title="verbs"))
+    parsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, verb in VERBS.items():
+        verb_parser = parsers.add_parser(
+            name, help=verb.help, usage=verb.usage, description=verb.description, epilog=verb.epilog
+        )
+        for title, uses in verb.groups.items():
+            group = verb_parser if title == "options" else verb_parser.add_argument_group(title)
+            for use in (Use(item) if isinstance(item, str) else item for item in uses):
+                settings = {**OPTIONS[use.name], **use.changes}
+                settings["help"] = f"{settings['help']}; {use.more}" if use.more else settings["help"]
+                if use.name.startswith("-"):
+                    names = ["-o", "--output"] if use.name == "--output" else [use.name]
+                else:
+                    names, settings["metavar"] = [settings.pop("dest")], use.name
+                group.add_argument(*names, **settings).needed = use.needed  # type: ignore[attr-defined]
     return parser

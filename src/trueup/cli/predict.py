@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trueup.cli import console, io
-from trueup.cli.describe import model_notes
 from trueup.cli.next_steps import after_predict
+from trueup.cli.output import model_notes
 from trueup.data.chunks import ChunkSettings
-from trueup.data.export import add_columns, format_to_write
+from trueup.data.export import format_to_write
 from trueup.data.frame import RowPosition, read_like
 from trueup.data.scan import parse_memory
 from trueup.data.table import sort_levels
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         files = [arguments.model, *(file for file in arguments.files if file != models[0])]
         command = shlex.join(["trueup", "predict", models[0], *files, "-o", arguments.output])
         raise ArgumentError(f"{models[0]} is named among the rows; the model comes first", hint=f"write {command}")
-    output_format = format_to_write(arguments.output)
+    format_to_write(arguments.output)  # raises if it cannot
     io.check_outputs([(arguments.output, EXAMPLE)], [arguments.model, *io.source_files(arguments)])
     unseen = _UnseenLevels()
     with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
@@ -71,12 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
             first += len(scores)
             return dict(zip(names, scores.reshape(len(scores), len(names)).T, strict=True))
 
-        with io.replacing_file(arguments.output, example=EXAMPLE) as temporary:
-            rows = add_columns(
-                arguments.files or None, temporary, make, sql=arguments.sql, roles=model_columns(model),
-                text=text_columns(model.schema), written=output_format, only=arguments.only, threads=arguments.threads,
-                chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress),
-            )  # fmt: skip
+        rows = io.write_rows(
+            arguments, arguments.output, make, example=EXAMPLE, roles=model_columns(model),
+            text=text_columns(model.schema), only=arguments.only,
+            chunks=ChunkSettings(CHUNK_ROWS, memory, spill, levels, unseen.add, show_progress),
+        )  # fmt: skip
     for note in unseen.notes():
         console.complain(f"note: {note}")
     if not arguments.quiet:

@@ -1,15 +1,20 @@
 """Decisions with scores: costs, rules, confusion matrices and curves of unlabelled rows, with intervals."""
 
-from trueup.decisions.abstention import Abstention, RealisedCost, abstain
-from trueup.decisions.confusion import ExpectedConfusion, expected_confusion
-from trueup.decisions.costs import ExpectedCost, expected_cost, expected_saving
+from trueup.decisions.abstention import (
+    Abstention,
+    RealisedCost,
+    RewardCurve,
+    RiskCoverage,
+    abstain,
+    reward_curve,
+    risk_coverage,
+)
+from trueup.decisions.costs import ExpectedConfusion, ExpectedCost, expected_confusion, expected_cost, expected_saving
 from trueup.decisions.curves import ExpectedCurve, expected_pr, expected_roc
 from trueup.decisions.decision_curve import DecisionCurve, Gain, decision_curve
 from trueup.decisions.evidence import Labelled
 from trueup.decisions.omni import omniloss, omnipredict
-from trueup.decisions.rules import Action, BestRule, Rule, Share
-from trueup.decisions.search import best_rule
-from trueup.decisions.selective import RewardCurve, RiskCoverage, reward_curve, risk_coverage
+from trueup.decisions.rules import Action, BestRule, Rule, Share, best_rule
 
 __all__ = [
     "Abstention",

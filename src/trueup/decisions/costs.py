@@ -1,19 +1,34 @@
-"""Expected cost of a rule on unlabelled rows, and what it saves compared with another rule."""
+"""Expected costs, savings and confusion matrices of unlabelled rows, and the sums with intervals behind them.
+
+All of these are linear in the outcomes: a row in score interval j contributes a_j if its outcome is 1 and b_j if it is 0.
+Five sums per score interval, and two of the labelled rows' residuals, then suffice for the estimate and its interval. With
+d_j = a_j - b_j and scores f, the scores alone estimate L = sum_j (b_j W_j + d_j sum w f). Labelled rows add W times their
+mean of d (y - f). The notes of `expected_cost` state the intervals.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import read_inputs
-from trueup.decisions.inputs import Target, format_amount
-from trueup.decisions.rules import LARGEST_COST, Action, Rule, Share, as_actions, as_rule
+from trueup.data.columns import frame_like
+from trueup.decisions.evidence import (
+    Labelled,
+    Target,
+    bound_for_all_intervals,
+    describe_labelled,
+    format_amount,
+    quantile,
+    read_inputs,
+    upper_bound,
+)
+from trueup.decisions.rules import LARGEST_COST, Action, BestRule, Rule, Share, as_actions, as_rule, check_threshold
 from trueup.errors import ArgumentError
+from trueup.metrics.inference import likely_root
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
@@ -21,8 +36,218 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from trueup.decisions.counts import SegmentSums
+    from trueup._types import BoolArray, FloatArray
     from trueup.decisions.evidence import Inputs
+
+
+UNIT_INTERVAL = np.array([0.0, 1.0])
+COUNTS = ("tp", "fp", "fn", "tn")
+# Numerator and denominator of each rate: multiples of tp, fp, fn and tn.
+RATES = {
+    "prevalence": ((1, 0, 1, 0), (1, 1, 1, 1)),
+    "predicted_positive": ((1, 1, 0, 0), (1, 1, 1, 1)),
+    "precision": ((1, 0, 0, 0), (1, 1, 0, 0)),
+    "recall": ((1, 0, 0, 0), (1, 0, 1, 0)),
+    "specificity": ((0, 0, 0, 1), (0, 1, 0, 1)),
+    "npv": ((0, 0, 0, 1), (0, 0, 1, 1)),
+    "accuracy": ((1, 0, 0, 1), (1, 1, 1, 1)),
+    "f1": ((2, 0, 0, 0), (2, 1, 1, 0)),
+}
+BISECTIONS = 40  # steps to find the end of an interval of a rate
+
+
+# Sums and intervals
+
+
+class RowSums(NamedTuple):
+    """Sums over unlabelled rows; the last axis is the score interval, ascending."""
+
+    heaviest: float
+    weight: FloatArray  # sum w
+    positive: FloatArray  # sum w f
+    noise: FloatArray  # sum w^2 f (1 - f)
+    squares: FloatArray  # sum w^2
+    squares_f: FloatArray  # sum w^2 f
+    squares_ff: FloatArray  # sum w^2 f^2
+
+
+class ErrorSums(NamedTuple):
+    """Sums over the residuals of labelled rows, by score interval; W is their total weight."""
+
+    heaviest: float  # max w / W
+    size: float  # effective sample size W^2 / sum w^2
+    residual: FloatArray  # sum w (y - f) / W
+    squares: FloatArray  # sum (w (y - f) / W)^2
+
+
+class SegmentSums(NamedTuple):
+    """The rows of one segment, and what is known about the errors of their scores.
+
+    ``bound`` limits the error per row over any score interval. ``failing`` is the error probability of one side for which
+    the errors are bounded.
+    """
+
+    rows: RowSums
+    errors: ErrorSums | None
+    bound: float
+    evidence: str
+    failing: float
+
+
+def sum_segments(
+    inputs: Inputs, edges: ArrayLike, *, thresholds: bool = False
+) -> tuple[list[SegmentSums], dict[str, SegmentSums]]:
+    """Sum rows and labelled residuals by the score intervals between ``edges``.
+
+    Returns the segments for an overall interval, whose error probability they share, and each segment for an interval of
+    its own. With ``thresholds``, sums have shape (edges, 2) instead: below each edge, and from it on.
+    """
+    rows, evidence, failing, cuts = inputs.rows, inputs.evidence, inputs.failing, np.asarray(edges, np.float64)
+    segments: list[tuple[str | None, FloatArray, FloatArray]] = [(name, p, w) for name, (p, w, _) in rows.by_segment()]
+    overall: list[SegmentSums] = []
+    single: dict[str, SegmentSums] = {}
+    for name, p, w in segments or [(None, rows.p, rows.w)]:
+        powers = (w, w * p, w**2 * p * (1 - p), w**2, w**2 * p, w**2 * p**2)
+        sums = RowSums(float(w.max()), *_sum_by_interval(p, cuts, powers, thresholds=thresholds))
+        known = evidence.of(name) if isinstance(evidence, Labelled) else None
+        errors = None
+        if known is not None and len(known.y):
+            total = float(known.w.sum())
+            residuals = known.w * (known.y - known.p) / total
+            columns = (residuals, residuals**2)
+            size = float(total**2 / np.sum(known.w**2))
+            by_interval = _sum_by_interval(known.p, cuts, columns, thresholds=thresholds)
+            errors = ErrorSums(float(known.w.max()) / total, size, *by_interval)
+        for probability in (failing, failing / len(segments)) if name is not None else (failing,):
+            bound, source = 0.0, ""
+            if evidence is not None and not isinstance(evidence, Labelled):
+                bound, source = upper_bound(evidence, probability, name)
+            elif known is not None and errors is not None:
+                source = describe_labelled(known)
+                if inputs.tuned:
+                    bound, source = bound_for_all_intervals(known, probability), f"{source}, for every rule at once"
+            segment = SegmentSums(sums, errors, bound, source, probability)
+            if name is not None:
+                single.setdefault(name, segment)
+        overall.append(segment)
+    return overall, single
+
+
+def _sum_by_interval(
+    score: FloatArray, edges: FloatArray, columns: Sequence[FloatArray], *, thresholds: bool
+) -> list[FloatArray]:
+    """Sum columns over the rows between edges; see `sum_segments`."""
+    index = np.searchsorted(edges, score, side="right")
+    sums = [np.bincount(index, column, len(edges) + 1).astype(np.float64, copy=False) for column in columns]
+    if not thresholds:
+        return sums
+    return [np.stack([np.cumsum(one)[:-1], np.cumsum(one[::-1])[::-1][1:]], axis=1) for one in sums]
+
+
+class Interval(NamedTuple):
+    """Estimates with limits and half-widths: totals of these rows, or means per row of the population.
+
+    ``total`` and ``half_width`` are the total of these rows and its half-width, not limited to possible values.
+    """
+
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
+    correction: FloatArray
+    half_widths: dict[str, FloatArray]
+    total: FloatArray
+    half_width: FloatArray
+
+
+def compute_interval(
+    segments: Sequence[SegmentSums],
+    positive: FloatArray,
+    negative: FloatArray,
+    inputs: Inputs,
+    ends: FloatArray = UNIT_INTERVAL,
+) -> Interval:
+    """Estimate quantities with intervals, limited to values that some outcomes could produce.
+
+    ``positive`` and ``negative`` have shape (quantities, intervals): what a row of outcome 1 or 0 contributes. ``ends`` are
+    the lowest and the highest score of each interval, shape (..., 2).
+    """
+    difference = positive - negative
+    total, correction, own, known, bounded = np.zeros((5, len(positive)))
+    for rows, errors, bound, _, failing in segments:
+        weight = rows.weight.sum(axis=-1)
+        total += _dot(negative, rows.weight) + _dot(difference, rows.positive)
+        bounded += weight * bound * half_variation(difference)
+        if errors is None:
+            own += _dot(difference**2, rows.noise)
+            continue
+        correction += weight * _dot(difference, errors.residual)
+        largest = errors.heaviest * np.abs(difference).max(axis=1)
+        variance = likely_root(_dot(difference**2, errors.squares), largest, failing) ** 2
+        known += 0.0 if inputs.tuned else weight**2 * variance
+        own += rows.squares.sum(axis=-1) * errors.size * variance
+    total += correction
+    low, high = np.minimum(positive, negative), np.maximum(positive, negative)
+    weights = np.sum([segment.rows.weight for segment in segments], axis=0)
+    if inputs.target == "rows":
+        component, unit, least, most = "label noise", np.ones(1), _dot(low, weights), _dot(high, weights)
+    else:
+        component, unit, least, most = "sampling", weights.sum(axis=-1), low.min(axis=1), high.max(axis=1)
+        own = _sampling_variance(segments, negative, difference, total / unit, ends, inputs.failing)
+    z = quantile(inputs.failing)
+    half_widths = {component: z * np.sqrt(own) / unit}
+    if any(segment.evidence for segment in segments):
+        half_widths["calibration"] = (z * np.sqrt(known) + bounded) / unit
+    half = z * np.sqrt(own + known) + bounded
+    estimate, lower, upper = (np.clip((total + side) / unit, least, most) for side in (0.0, -half, half))
+    return Interval(estimate, lower, upper, correction / unit, half_widths, total, half)
+
+
+def half_variation(difference: FloatArray) -> FloatArray:
+    """Return the largest error of each quantity per row, where the scores of some interval are wrong by 1.
+
+    With C_j the cumulative difference at the end of interval j, the error is sum_j d_j (C_j - C_{j-1}), which is
+    sum_j C_j (d_j - d_{j+1}) with zeros beyond both ends. These factors add up to 0, and all C lie in a range of c: the
+    error is at most c times half of sum_j |d_j - d_{j+1}|, and some C attains it. It never exceeds sum |d_j|, the factor of
+    Claim 1 (Gao, Parameswaran & Peng 2017), and equals it where signs alternate, as for costs of fn and fp.
+    """
+    return np.asarray(np.abs(np.diff(difference, prepend=0.0, append=0.0)).sum(axis=-1) / 2)
+
+
+def _sampling_variance(
+    segments: Sequence[SegmentSums],
+    negative: FloatArray,
+    difference: FloatArray,
+    mean: FloatArray,
+    ends: FloatArray,
+    failing: float,
+) -> FloatArray:
+    """Bound the variance of the sum of expected contributions over rows drawn from the population.
+
+    Corrections differ between segments, and the segment of a drawn row is random too.
+    """
+    squares, largest = np.zeros((2, len(negative)))
+    for rows, errors, *_ in segments:
+        added = 0.0 if errors is None else _dot(difference, errors.residual)
+        base = negative + (added - mean)[:, None]
+        squares += _dot(base**2, rows.squares) + 2 * _dot(base * difference, rows.squares_f)
+        squares += _dot(difference**2, rows.squares_ff)
+        for end in (ends[..., 0], ends[..., 1]):
+            largest = np.maximum(largest, np.abs(base + difference * end).max(axis=1))
+    heaviest = max(segment.rows.heaviest for segment in segments)
+    return np.asarray(likely_root(np.maximum(squares, 0.0), heaviest * largest, failing) ** 2)
+
+
+def _dot(values: FloatArray, sums: FloatArray) -> FloatArray:
+    return np.asarray((values * sums).sum(axis=-1))
+
+
+def describe_evidence(segments: Sequence[SegmentSums]) -> str:
+    """Return the source of the corrections and bounds as text; empty without evidence."""
+    sources = [segment.evidence for segment in segments if segment.evidence]
+    return f"{len(sources)} segments, each by its own evidence" if len(sources) > 1 else "".join(sources)
+
+
+# Costs and savings
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +378,22 @@ def _cost_of(segments: Sequence[SegmentSums], rule: Rule, inputs: Inputs) -> Exp
     ends = np.array(list(pairwise(np.clip(rule.edges, 0.0, 1.0))))
     interval = compute_interval(segments, rule.positive[None], rule.negative[None], inputs, ends)
     fixed = rule.fixed if inputs.target == "rows" else 0.0
-    estimate, low, high = (float(limit[0]) + fixed for limit in interval[:3])
     weight, positive = (np.sum([getattr(part.rows, name) for part in segments], axis=0) for name in ("weight", "positive"))
     cost = rule.negative * weight + (rule.positive - rule.negative) * positive
     columns = zip(rule.actions, weight.tolist(), positive.tolist(), cost.tolist(), strict=True)
-    shares = tuple(Share(action.name, *sums) for action, *sums in columns)
-    half_widths = {name: float(half[0]) for name, half in interval.half_widths.items()}
-    correction, rows, evidence = float(interval.correction[0]), float(weight.sum()), describe_evidence(segments)
-    limits = estimate, low, high, inputs.level, inputs.target
-    return ExpectedCost(*limits, rule, half_widths, correction, rows, shares, evidence)
+    return ExpectedCost(
+        estimate=float(interval.estimate[0]) + fixed,
+        low=float(interval.low[0]) + fixed,
+        high=float(interval.high[0]) + fixed,
+        level=inputs.level,
+        target=inputs.target,
+        rule=rule,
+        half_widths={name: float(half[0]) for name, half in interval.half_widths.items()},
+        correction=float(interval.correction[0]),
+        rows=float(weight.sum()),
+        shares=tuple(Share(action.name, *sums) for action, *sums in columns),
+        evidence=describe_evidence(segments),
+    )
 
 
 def expected_saving(
@@ -196,23 +428,214 @@ def expected_saving(
     >>> round(expected_saving([0.1, 0.3, 0.9], {"fn": 5, "fp": 1}, 0.2, 0.5).estimate, 9)    # 0.3: 5 x .3 less .7
     0.8
     """
-    actions = as_actions(costs)
-    saving = _difference(as_rule(rule, actions), as_rule(baseline, actions))
-    costs = list(saving.actions)
-    return expected_cost(
-        p, costs, saving, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
-    )
-
-
-def _difference(rule: Rule, baseline: Rule) -> Rule:
-    """Return the rule whose cost is that of ``baseline`` minus that of ``rule``."""
-    edges = sorted({*rule.edges, *baseline.edges})
+    known = as_actions(costs)
+    new, old = as_rule(rule, known), as_rule(baseline, known)
+    # The rule whose cost is that of the baseline minus that of the rule.
+    edges = sorted({*new.edges, *old.edges})
     starts = np.array(edges[:-1])
     actions = []
-    for index, (j, k) in enumerate(zip(rule.action_index(starts), baseline.action_index(starts), strict=True)):
-        ours, theirs = rule.actions[j], baseline.actions[k]
+    for index, (j, k) in enumerate(zip(new.action_index(starts), old.action_index(starts), strict=True)):
+        ours, theirs = new.actions[j], old.actions[k]
         name = ours.name if ours == theirs else f"{ours.name} for {theirs.name}"
         positive, negative = theirs.positive - ours.positive, theirs.negative - ours.negative
         actions.append(Action(f"{name} ({index})", positive, negative))
-    actions[0] = replace(actions[0], fixed=baseline.fixed - rule.fixed)
-    return Rule(tuple(actions), tuple(edges))
+    actions[0] = replace(actions[0], fixed=old.fixed - new.fixed)
+    saving = Rule(tuple(actions), tuple(edges))
+    return expected_cost(
+        p, actions, saving, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned
+    )
+
+
+# Confusion matrices
+
+
+class Estimate(NamedTuple):
+    """An estimate and its limits."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedConfusion(Result):
+    """Expected confusion matrix of unlabelled rows, and its rates, each with an interval of its own.
+
+    Attributes
+    ----------
+    threshold : float
+        Rows of this score or more are predicted positive.
+    tp, fp, fn, tn : Estimate
+        True and false positives, false and true negatives: numbers of rows (target "rows"), or shares ("population").
+    prevalence, predicted_positive : Estimate
+        Share of positive rows, and of rows predicted positive.
+    precision, recall, specificity, npv, accuracy, f1 : Estimate
+        NaN with limits 0 and 1 where the expected denominator is 0.
+    level : float
+        Coverage probability of each interval by itself.
+    target : {"rows", "population"}
+    rows : float
+        Number of rows, or their total weight.
+    evidence : str
+        Source of corrections and bounds; empty if the scores are assumed to be calibrated.
+    distance : float
+        Distance of the score distribution from that of the labelled rows, beyond a tolerance; NaN without labelled rows.
+    by_segment : mapping of str to ExpectedConfusion
+    """
+
+    threshold: float
+    tp: Estimate
+    fp: Estimate
+    fn: Estimate
+    tn: Estimate
+    prevalence: Estimate
+    predicted_positive: Estimate
+    precision: Estimate
+    recall: Estimate
+    specificity: Estimate
+    npv: Estimate
+    accuracy: Estimate
+    f1: Estimate
+    level: float
+    target: Target
+    rows: float
+    evidence: str
+    distance: float = math.nan
+    by_segment: Mapping[str, ExpectedConfusion] = field(default_factory=dict)
+
+    def to_frame(self, like: Any = None) -> Any:
+        """Return one row per count and rate, as a frame of the library of ``like``, or as a dict of arrays without it."""
+        names = [*COUNTS, *RATES]
+        values = np.array([getattr(self, name) for name in names])
+        columns = {"measure": np.array(names, object)}
+        return frame_like(columns | {name: values[:, k] for k, name in enumerate(Estimate._fields)}, like)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name} {format_amount(getattr(self, name).estimate)}" for name in COUNTS)
+        rates = ", ".join(
+            f"{name} {rate.estimate:.3g} ({rate.low:.3g} to {rate.high:.3g})"
+            for name, rate in (("precision", self.precision), ("recall", self.recall))
+        )
+        evidence = self.evidence or "assuming calibrated scores"
+        return f"<ExpectedConfusion at {self.threshold:.4g}: {counts}; {rates} at {100 * self.level:g}% ({evidence})>"
+
+
+def expected_confusion(
+    p: ArrayLike,
+    threshold: float | BestRule,
+    labelled: Any = None,
+    *,
+    level: float = 0.9,
+    target: Target = "rows",
+    weight: ArrayLike | None = None,
+    segments: Any = None,
+    tuned: bool = False,
+) -> ExpectedConfusion:
+    """Estimate the confusion matrix of unlabelled rows, and its rates, with intervals.
+
+    Parameters
+    ----------
+    p : array-like, shape (n,)
+        Scores of the rows.
+    threshold : float, or BestRule of two actions
+        Rows of this score or more are predicted positive; infinity predicts none.
+    labelled, level, target, weight, segments, tuned
+        As for `expected_cost`: labelled rows correct the estimates, a bound only widens the intervals. ``tuned`` states
+        that the labelled rows were used to choose the threshold.
+
+    Warns
+    -----
+    ShiftWarning
+        If the score distribution differs from that of the labelled rows.
+
+    Notes
+    -----
+    A count is a cost: true positives are the cost of paying 1 for each positive row predicted positive. Its interval is
+    that of `expected_cost`. The interval of a rate R = A / B, such as recall = tp / (tp + fn), contains the R for which the
+    cost A - R B may be 0 (Fieller 1954); this also holds for small B. Where these R form two pieces, the interval covers
+    both. For the population, the spread of the cost of a row is bounded over all scores in [0, 1], since few or no rows may
+    be predicted positive; intervals of counts are never narrower than those of costs.
+
+    Examples
+    --------
+    >>> confusion = expected_confusion([0.1, 0.3, 0.9], 0.2)
+    >>> confusion
+    <ExpectedConfusion at 0.2: tp 1.2, fp 0.8, fn 0.1, tn 0.9; precision 0.6 (0.121 to 1), recall ...>
+    >>> round(confusion.recall.estimate, 3)
+    0.923
+    """
+    cut = check_threshold(
+        threshold.threshold if isinstance(threshold, BestRule) else threshold,
+        "threshold=0.2 predicts rows of 0.2 or more positive, 0 all of them, infinity none; a BestRule of one action has "
+        "no threshold",
+    )
+    inputs = read_inputs(p, labelled, level=level, target=target, weight=weight, segments=segments, tuned=tuned)
+    overall, single = sum_segments(inputs, [cut])
+    by_segment = {name: _confusion_of([part], cut, inputs) for name, part in single.items()}
+    return replace(_confusion_of(overall, cut, inputs), distance=inputs.distance, by_segment=by_segment)
+
+
+def _outcomes(multiples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Turn multiples of tp, fp, fn and tn into values of positive and negative rows, below the threshold and from it on."""
+    return multiples[:, [2, 0]], multiples[:, [3, 1]]
+
+
+def _confusion_of(segments: Sequence[SegmentSums], threshold: float, inputs: Inputs) -> ExpectedConfusion:
+    interval = compute_interval(segments, *_outcomes(np.eye(4)), inputs)
+    counts = np.array(interval[:3])
+    weight = np.sum([part.rows.weight for part in segments], axis=0)
+    # Of these rows the number predicted positive is known: tp and fp are among them, fn and tn among the others.
+    possible = weight[[1, 1, 0, 0]] > 0 if inputs.target == "rows" else np.ones(4, bool)
+    values = np.hstack([counts, _rates(segments, counts[0], possible, inputs)]).T.tolist()
+    estimates: dict[str, Any] = {name: Estimate(*value) for name, value in zip((*COUNTS, *RATES), values, strict=True)}
+    return ExpectedConfusion(
+        threshold,
+        **estimates,
+        level=inputs.level,
+        target=inputs.target,
+        rows=float(weight.sum()),
+        evidence=describe_evidence(segments),
+    )
+
+
+def _rates(segments: Sequence[SegmentSums], counts: FloatArray, possible: BoolArray, inputs: Inputs) -> FloatArray:
+    """Return estimates and limits of all rates; ``possible`` marks which of tp, fp, fn and tn can be above 0."""
+    numerator, denominator = (np.array(side, np.float64) for side in zip(*RATES.values(), strict=True))
+    below = denominator @ counts
+    defined = below > 0
+    rate = np.minimum(numerator @ counts / np.where(defined, below, 1.0), 1.0)
+    low, high = _fieller_limits(segments, numerator, denominator, rate, inputs)
+    # A rate is a mean of numerator / denominator over the counts in its denominator: it lies between the extremes.
+    counted = (denominator > 0) & possible
+    each = numerator / np.where(counted, denominator, 1.0)
+    least, most = np.where(counted, each, 1.0).min(axis=1), np.where(counted, each, 0.0).max(axis=1)
+    low, high = np.minimum(np.maximum(low, least), rate), np.maximum(np.minimum(high, most), rate)
+    return np.where(defined, [rate, low, high], [[math.nan], [0.0], [1.0]])
+
+
+def _fieller_limits(
+    segments: Sequence[SegmentSums],
+    numerator: FloatArray,
+    denominator: FloatArray,
+    rate: FloatArray,
+    inputs: Inputs,
+) -> FloatArray:
+    """Find the lowest and the highest R for which the interval of numerator - R x denominator contains 0.
+
+    Half-widths are convex in R, so that on the way from the estimate to 0 or 1 the interval is left once.
+    """
+    numerator, denominator = np.tile(numerator, (2, 1)), np.tile(denominator, (2, 1))
+    limit = np.repeat([0.0, 1.0], len(rate))
+
+    def is_inside(trial: FloatArray) -> BoolArray:
+        interval = compute_interval(segments, *_outcomes(numerator - trial[:, None] * denominator), inputs)
+        return np.asarray(np.where(limit == 0, interval.total, -interval.total) <= interval.half_width)
+
+    start = np.tile(rate, 2)
+    reaches_limit, moves = is_inside(limit), is_inside(start)
+    inner, outer = start, limit
+    for _ in range(BISECTIONS):
+        middle = (inner + outer) / 2
+        inside = is_inside(middle)
+        inner, outer = np.where(inside, middle, inner), np.where(inside, outer, middle)
+    return np.where(reaches_limit, limit, np.where(moves, inner, start)).reshape(2, -1)

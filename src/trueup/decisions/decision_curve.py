@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trueup.data.columns import frame_like
-from trueup.decisions.counts import compute_interval, describe_evidence, sum_segments
-from trueup.decisions.evidence import quantile, read_inputs
-from trueup.decisions.inputs import check_interval, has_weight, read_segments
+from trueup.decisions.costs import compute_interval, describe_evidence, sum_segments
+from trueup.decisions.evidence import check_interval, has_weight, quantile, read_inputs, read_segments
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inference import likely_root
 from trueup.metrics.inputs import Scored, validate_array, validate_scores
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from trueup._types import BoolArray, FloatArray
-    from trueup.decisions.counts import SegmentSums
-    from trueup.decisions.evidence import Inputs
-    from trueup.decisions.inputs import Target
+    from trueup.decisions.costs import SegmentSums
+    from trueup.decisions.evidence import Inputs, Target
 
 
 THRESHOLDS = np.arange(1, 100) / 100
@@ -89,6 +87,7 @@ class DecisionCurve(Result):
     evidence: str = ""
     distance: float = math.nan
     by_segment: Mapping[str, DecisionCurve] = field(default_factory=dict)
+    derived = ("verdict",)
 
     @property
     def standardized(self) -> Mapping[str, FloatArray]:
@@ -149,10 +148,6 @@ class DecisionCurve(Result):
                 block |= {kind: gain.estimate, f"{kind}_low": gain.low, f"{kind}_high": gain.high}
             blocks.append(block)
         return frame_like({column: np.concatenate([block[column] for block in blocks]) for column in blocks[0]}, like)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can represent; non-finite numbers become None."""
-        return super().to_dict() | {"verdict": self.verdict}
 
     def __repr__(self) -> str:
         return f"<DecisionCurve of {self.rows:,.10g} rows: {self.verdict}>"
@@ -286,54 +281,36 @@ def _read_predictions(predictions: Any) -> dict[str, Any]:
     return dict(predictions)
 
 
-class _Acted(NamedTuple):
-    """Sums over the rows acted on at each threshold: of w, w y, w^2, w^2 y and w^2 y^2."""
-
-    w: FloatArray
-    wy: FloatArray
-    ww: FloatArray
-    wwy: FloatArray
-    wwyy: FloatArray
-
-    @classmethod
-    def on(cls, rows: Scored, score: FloatArray, thresholds: FloatArray) -> tuple[_Acted, _Acted]:
-        """Sum over the rows whose score is at least each threshold, and over all rows."""
-        y, w = rows.y, rows.w
-        index = np.searchsorted(thresholds, score, side="right")
-        columns = (w, w * y, w**2, w**2 * y, (w * y) ** 2)
-        counts = np.stack([np.bincount(index, column, len(thresholds) + 1) for column in columns])
-        sums = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
-        return cls(*sums[:, 1:]), cls(*np.repeat(sums[:, :1], len(thresholds), axis=1))
-
-    def gain(self, t: FloatArray) -> FloatArray:
-        """Return sum w g, where a row gains g = y - (1 - y) t/(1 - t)."""
-        return np.asarray(self.wy - (self.w - self.wy) * odds(t))
-
-    def squares(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return sum w^2 g and sum w^2 g^2."""
-        o = odds(t)
-        mixed = self.wwy - self.wwyy  # sum w^2 y (1 - y): zero unless labels are soft
-        return self.wwy - (self.ww - self.wwy) * o, self.wwyy - 2 * o * mixed + o**2 * (self.ww - self.wwy - mixed)
+def _sum_gains(rows: Scored, score: FloatArray, t: FloatArray) -> FloatArray:
+    """Sum w g, w^2 g and (w g)^2 over the rows acted on at each threshold, where a row gains g = y - (1 - y) t/(1 - t)."""
+    y, w, o = rows.y, rows.w, odds(t)
+    index = np.searchsorted(t, score, side="right")
+    columns = (w, w * y, w**2, w**2 * y, (w * y) ** 2)
+    counts = np.stack([np.bincount(index, column, len(t) + 1) for column in columns])
+    sw, swy, sww, swwy, swwyy = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    mixed = swwy - swwyy  # sum w^2 y (1 - y): zero unless labels are soft
+    return np.stack([swy - (sw - swy) * o, swwy - (sww - swwy) * o, swwyy - 2 * o * mixed + o**2 * (sww - swwy - mixed)])
 
 
 def _compare(
-    first: _Acted, second: _Acted, both: _Acted, rows: Scored, t: FloatArray, reach: FloatArray, level: float
+    first: FloatArray,
+    second: FloatArray,
+    both: FloatArray,
+    rows: Scored,
+    reach: tuple[FloatArray, FloatArray],
+    level: float,
 ) -> Gain:
-    """Return what acting on the first rows gains over acting on the second, from known outcomes.
+    """Return what acting on the first rows gains over acting on the second, from the sums of known gains.
 
     With d the difference of a row, D their mean and V the bound on sum w^2 (d - D)^2 that holds for few events
     (`metrics.inference.likely_root`), the interval is D +- z sqrt(V) / W. The mean is overestimated if no large loss was
     observed and underestimated if no large gain was, so each side allows for the ``reach`` of a row on that side: the
     smallest and the largest possible difference.
     """
-    weight, heaviest = float(rows.w.sum()), float(rows.w.max())
-    mean = (first.gain(t) - second.gain(t)) / weight
-    (sum_first, square_first), (sum_second, square_second), (_, square_both) = (
-        acted.squares(t) for acted in (first, second, both)
-    )
-    squares = square_first + square_second - 2 * square_both - 2 * mean * (sum_first - sum_second)
+    weight, heaviest, failing = float(rows.w.sum()), float(rows.w.max()), (1 - level) / 2
+    mean = (first[0] - second[0]) / weight
+    squares = first[2] + second[2] - 2 * both[2] - 2 * mean * (first[1] - second[1])
     squares = np.maximum(squares + mean**2 * float(np.sum(rows.w**2)), 0.0)
-    failing = (1 - level) / 2
     below, above = (
         likely_root(squares, heaviest * np.abs(end - mean), failing) * quantile(failing) / weight for end in reach
     )
@@ -342,26 +319,35 @@ def _compare(
 
 def _realised_curve(scores: Mapping[str, Scored], t: FloatArray, level: float) -> DecisionCurve:
     """Compute net benefits from known outcomes."""
-    o, ones = odds(t), np.ones(len(t))
-    nothing = _Acted(*np.zeros((5, len(t))))
+    o, one, zero = odds(t), np.ones(len(t)), np.zeros(len(t))
     reference, *others = scores
     rows = scores[reference]
-    acted = {name: _Acted.on(rows, scores[name].p, t)[0] for name in scores}
-    everything = _Acted.on(rows, rows.p, t)[1]
-    treat_all = everything.gain(t) / rows.w.sum()
+    weight = float(rows.w.sum())
+    nothing, everything = np.zeros((3, len(t))), _sum_gains(rows, np.ones(len(rows.y)), t)
+    acted = {name: _sum_gains(rows, scores[name].p, t) for name in scores}
+    treat_all = everything[0] / weight
     benefit, advantage, difference = {}, {}, {}
     for name, own in acted.items():
-        benefit[name] = _compare(own, nothing, nothing, rows, t, np.stack([-o, ones]), level)
-        over_all = _compare(own, everything, own, rows, t, np.stack([-ones, o]), level)
-        advantage[name] = _over_better(over_all, benefit[name], treat_all)
+        benefit[name] = _compare(own, nothing, nothing, rows, (-o, one), level)
+        advantage[name] = _over_better(_compare(own, everything, own, rows, (-one, o), level), benefit[name], treat_all)
     most = np.maximum(o, 1.0)
     for name in others:
-        both = _Acted.on(rows, np.minimum(rows.p, scores[name].p), t)[0]
-        difference[name] = _compare(acted[name], acted[reference], both, rows, t, np.stack([-most, most]), level)
-    weight, zero = float(rows.w.sum()), np.zeros(len(t))
-    estimate, low, high = ({name: gain[k] for name, gain in benefit.items()} for k in range(3))
-    prevalence, gains = float(rows.w @ rows.y) / weight, (treat_all, zero, advantage, difference)
-    return DecisionCurve(t, estimate, low, high, *gains, prevalence, weight, level, "population")
+        both = _sum_gains(rows, np.minimum(rows.p, scores[name].p), t)
+        difference[name] = _compare(acted[name], acted[reference], both, rows, (-most, most), level)
+    return DecisionCurve(
+        threshold=t,
+        benefit={name: gain.estimate for name, gain in benefit.items()},
+        low={name: gain.low for name, gain in benefit.items()},
+        high={name: gain.high for name, gain in benefit.items()},
+        treat_all=treat_all,
+        treat_none=zero,
+        advantage=advantage,
+        difference=difference,
+        prevalence=float(rows.w @ rows.y) / weight,
+        rows=weight,
+        level=level,
+        target="population",
+    )
 
 
 def _over_better(over_all: Gain, over_none: Gain, treat_all: FloatArray) -> Gain:
@@ -380,10 +366,20 @@ def _expected_curve(name: str, segments: Sequence[SegmentSums], t: FloatArray, i
     over_all = compute_interval(segments, np.stack([-one, zero], 1), np.stack([o, zero], 1), inputs, ends)
     benefit, margin = (Gain(*(side / unit for side in interval[:3])) for interval in (over_none, over_all))
     treat_all = benefit.estimate - margin.estimate
-    # Acting on all rows gains the positives minus the odds times the negatives.
-    prevalence = min(max(float(treat_all[0] * (1 - t[0]) + t[0]), 0.0), 1.0)
-    estimate, low, high = ({name: side} for side in benefit)
-    advantage = {name: _over_better(margin, benefit, treat_all)}
-    half_widths = {component: half / unit for component, half in over_none.half_widths.items()}
-    interval = inputs.level, inputs.target, half_widths, describe_evidence(segments)
-    return DecisionCurve(t, estimate, low, high, treat_all, zero, advantage, {}, prevalence, weight, *interval)
+    return DecisionCurve(
+        threshold=t,
+        benefit={name: benefit.estimate},
+        low={name: benefit.low},
+        high={name: benefit.high},
+        treat_all=treat_all,
+        treat_none=zero,
+        advantage={name: _over_better(margin, benefit, treat_all)},
+        difference={},
+        # Acting on all rows gains the positives minus the odds times the negatives.
+        prevalence=min(max(float(treat_all[0] * (1 - t[0]) + t[0]), 0.0), 1.0),
+        rows=weight,
+        level=inputs.level,
+        target=inputs.target,
+        half_widths={component: half / unit for component, half in over_none.half_widths.items()},
+        evidence=describe_evidence(segments),
+    )

@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup.data.bins import DEFAULT_BINS, bins_for, calendar_unit, check_bins, find_edges, fit_binner, segment_column
-from trueup.decisions.confusion import expected_confusion
-from trueup.decisions.costs import expected_cost, expected_saving
-from trueup.decisions.counts import compute_interval, sum_segments
-from trueup.decisions.evidence import Labelled, read_inputs
-from trueup.decisions.rules import Rule, as_rule
-from trueup.decisions.search import best_rule
-from trueup.decisions.shift import CROSS_FITTED_TOLERANCE
+from trueup.decisions.costs import compute_interval, expected_confusion, expected_cost, expected_saving, sum_segments
+from trueup.decisions.evidence import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, Labelled, Segments, cross, read_inputs
+from trueup.decisions.rules import Rule, as_rule, best_rule
 from trueup.errors import ColumnError, ShiftWarning
 from trueup.metrics.cumulative import calibration_bound, ecce_pvalue
 from trueup.metrics.scores import prr
@@ -25,15 +21,12 @@ from trueup.metrics.scores import prr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from trueup._types import AnyArray, IntArray
+    from trueup._types import AnyArray
     from trueup.data.table import Feature, Table
-    from trueup.decisions.confusion import ExpectedConfusion
-    from trueup.decisions.costs import ExpectedCost
-    from trueup.decisions.inputs import Target
-    from trueup.decisions.rules import Action, BestRule
+    from trueup.decisions.costs import ExpectedConfusion, ExpectedCost
+    from trueup.decisions.evidence import Target
+    from trueup.decisions.rules import Action
     from trueup.metrics.cumulative import CalibrationBound
-
-    LabelledCodes = tuple[Sequence[str], AnyArray, AnyArray]  # segment names; codes of the rows and of the labelled rows
 
 ACT = "act"  # the name that `as_actions` gives to acting where costs are those of errors
 COMMON_THRESHOLD = 0.5
@@ -57,22 +50,6 @@ class DecisionProblem(NamedTuple):
         return all(rows.get(name, 0.0) <= most * (1 + 1e-9) for name, most in self.capacity.items())
 
 
-@dataclass(frozen=True, eq=False)
-class Segmentation:
-    """Segments of one or several crossed columns: codes per row, and per labelled row (-1 if it is in no segment)."""
-
-    by: tuple[str, ...]
-    names: list[str]
-    codes: IntArray
-    labelled_codes: IntArray
-
-    @property
-    def labelled_rows(self) -> dict[str, int]:
-        """Number of labelled rows per segment."""
-        counts = np.bincount(self.labelled_codes[self.labelled_codes >= 0], minlength=len(self.names))
-        return dict(zip(self.names, counts.tolist(), strict=True))
-
-
 class Alternative(NamedTuple):
     """Another rule, its cost, and what the evaluated rule saves compared with it."""
 
@@ -92,156 +69,109 @@ class ThresholdCost(NamedTuple):
 
 
 class SegmentCosts(NamedTuple):
-    """Costs of the segments, and their total; segments without labelled rows have no interval, nor has then the total."""
+    """Costs of the segments of some columns, and their total.
 
-    segmentation: Segmentation
+    ``labelled_rows`` counts labelled rows by segment. Those ``without_labelled`` have no interval, nor has then the total.
+    """
+
+    by: tuple[str, ...]
     costs: dict[str, ExpectedCost]
     total: ExpectedCost
+    labelled_rows: dict[str, int]
     without_labelled: list[str]
 
 
-@dataclass(frozen=True, eq=False)
 class RuleEvaluation:
-    """A decision rule with its expected cost, its alternatives, and tests of the scores on the labelled rows."""
+    """The cheapest rule of a problem, or its threshold: cost, alternatives, segments, and tests of the labelled scores.
 
-    table: Table
-    labelled: Table | None
-    problem: DecisionProblem
-    rule: Rule
-    best: BestRule
-    cost: ExpectedCost
-    alternatives: list[Alternative]
-    cost_curve: list[ThresholdCost]
-    confusion: ExpectedConfusion | None
-    segments: list[SegmentCosts]
-    calibration: CalibrationBound | None
-    p_value: float
-    auc: float
-    reversed_scores: bool
-    shifted: bool
-    fits: bool
-
-    @property
-    def prediction(self) -> str:
-        """The name of the score column."""
-        return self.table.schema.prediction[0]
-
-    @property
-    def miscalibrated(self) -> bool:
-        """Whether the labelled rows show significant miscalibration."""
-        return self.p_value < MISCALIBRATION_ALPHA
-
-
-def evaluate_rule(
-    table: Table,
-    problem: DecisionProblem,
-    *,
-    labelled: Table | None = None,
-    segmentations: Sequence[Segmentation] = (),
-    level: float = 0.9,
-    target: Target = "rows",
-    cross_fitted: bool = False,
-) -> RuleEvaluation:
-    """Evaluate the cheapest rule, or the threshold of the problem.
-
-    ``cross_fitted`` states that the labelled scores come from other fold models, so that their steps differ.
+    Segments are formed of all features of the table, up to ``depth`` of them crossed. ``cross_fitted`` states that the
+    labelled scores come from other fold models, so that their steps differ.
     """
-    evaluator = _Evaluator(table, problem, labelled, level, target, cross_fitted=cross_fitted)
-    best = best_rule(evaluator.p, problem.actions, capacity=problem.capacity, weight=evaluator.w)
-    rule = best.rule if problem.threshold is None else as_rule(problem.threshold, problem.actions)
-    rule = evaluator.without_unused_fixed_costs(rule)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        cost = evaluator.cost(rule)
-    for warning in caught:
-        warnings.warn(warning.message, warning.category, stacklevel=2)
-    calibration, p_value, (auc, is_reversed) = None, math.nan, (math.nan, False)
-    if labelled is not None:
-        calibration = calibration_bound(**evaluator.known, delta=round(1 - level, 12))
-        p_value = ecce_pvalue(**evaluator.known)
-        auc, is_reversed = compute_auc(labelled)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShiftWarning)  # raised above already
-        return RuleEvaluation(
-            table=table,
-            labelled=labelled,
-            problem=problem,
-            rule=rule,
-            best=best,
-            cost=cost,
-            alternatives=list(evaluator.alternatives(rule, best)),
-            cost_curve=list(evaluator.cost_curve(best)),
-            confusion=evaluator.confusion(rule),
-            segments=[evaluator.segment_costs(rule, segmentation) for segmentation in segmentations],
-            calibration=calibration,
-            p_value=p_value,
-            auc=auc,
-            reversed_scores=is_reversed,
-            shifted=any(issubclass(warning.category, ShiftWarning) for warning in caught),
-            fits=evaluator.fits(cost),
-        )
-
-
-class _Evaluator:
-    """Evaluates rules on the same rows with the same evidence."""
 
     def __init__(
         self,
         table: Table,
         problem: DecisionProblem,
-        labelled: Table | None,
-        level: float,
-        target: Target,
         *,
-        cross_fitted: bool,
+        labelled: Table | None = None,
+        bins: Mapping[Any, Any] | None = None,
+        depth: int = 1,
+        level: float = 0.9,
+        target: Target = "rows",
+        cross_fitted: bool = False,
     ) -> None:
-        self.problem, self.cross_fitted = problem, cross_fitted
-        self.p, self.w = table.prediction, table.weight
-        self.known: dict[str, Any] = {}
+        self.table, self.problem, self.labelled = table, problem, labelled
+        self.prediction = table.schema.prediction[0]
+        self._p = table.prediction
+        self._settings: dict[str, Any] = {"weight": table.weight, "level": level, "target": target}
+        self._shift_tolerance = CROSS_FITTED_TOLERANCE if cross_fitted else SHIFT_TOLERANCE
+        segmentations = _segmentations(table, labelled, bins or {}, depth)
+        self._evidence = self._read_labelled()
+        self.best = best_rule(self._p, problem.actions, capacity=problem.capacity, weight=table.weight)
+        chosen = self.best.rule if problem.threshold is None else as_rule(problem.threshold, problem.actions)
+        self.rule = self._without_unused_fixed_costs(chosen)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.cost = self._cost(self.rule)
+        for warning in caught:
+            warnings.warn(warning.message, warning.category, stacklevel=2)
+        self.shifted = any(issubclass(warning.category, ShiftWarning) for warning in caught)
+        self.fits = self._fits(self.cost)
+        self.calibration: CalibrationBound | None = None
+        self.p_value, self.auc, self.reversed_scores = math.nan, math.nan, False
         if labelled is not None:
-            self.known = {"y": labelled.outcome, "p": labelled.prediction, "weight": labelled.weight}
-        self.evidence = self._evidence(**self.known) if self.known else None
-        self.settings: dict[str, Any] = {"level": level, "target": target}
+            columns: Any = labelled.outcome, labelled.prediction, labelled.weight
+            self.calibration = calibration_bound(*columns, delta=round(1 - level, 12))
+            self.p_value = ecce_pvalue(*columns)
+            self.auc, self.reversed_scores = compute_auc(labelled)
+        self.miscalibrated = self.p_value < MISCALIBRATION_ALPHA
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShiftWarning)  # raised above already
+            self.alternatives = list(self._alternatives())
+            self.cost_curve = list(self._cost_curve())
+            self.confusion = self._confusion()
+            self.segments = [self._segment_costs(*segmentation) for segmentation in segmentations]
 
-    def _evidence(self, *columns: Any, **named: Any) -> Labelled:
-        evidence = Labelled(*columns, **named)
-        if self.cross_fitted:
-            evidence.shift_tolerance = CROSS_FITTED_TOLERANCE
+    def _read_labelled(self, segments: Segments | None = None) -> Labelled | None:
+        known = self.labelled
+        if known is None:
+            return None
+        evidence = Labelled(known.outcome, known.prediction, known.weight, segments)  # type: ignore[arg-type]
+        evidence.shift_tolerance, evidence.allow_missing_segments = self._shift_tolerance, segments is not None
         return evidence
 
-    def cost(self, rule: Rule) -> ExpectedCost:
-        return expected_cost(self.p, rule.actions, rule, self.evidence, weight=self.w, **self.settings)
+    def _cost(self, rule: Rule) -> ExpectedCost:
+        return expected_cost(self._p, rule.actions, rule, self._evidence, **self._settings)
 
-    def without_unused_fixed_costs(self, rule: Rule) -> Rule:
+    def _without_unused_fixed_costs(self, rule: Rule) -> Rule:
         """Set the fixed cost of actions that no row gets to zero."""
-        rows = np.bincount(rule.action_index(self.p), minlength=len(rule.actions))
+        rows = np.bincount(rule.action_index(self._p), minlength=len(rule.actions))
         actions = (
             action if count else replace(action, fixed=0.0) for action, count in zip(rule.actions, rows, strict=True)
         )
         return replace(rule, actions=tuple(actions))
 
-    def fits(self, cost: ExpectedCost) -> bool:
+    def _fits(self, cost: ExpectedCost) -> bool:
         return self.problem.fits({share.action: share.rows for share in cost.shares})
 
-    def alternatives(self, rule: Rule, best: BestRule) -> Iterator[Alternative]:
+    def _alternatives(self) -> Iterator[Alternative]:
         """Evaluate the best rule, the common threshold of 0.5, and each action for all rows; skip equal decisions."""
-        others = [best.rule]
+        others = [self.best.rule]
         if self.problem.error_costs:
             others.append(as_rule(COMMON_THRESHOLD, self.problem.actions))
         others += [Rule((action,), (-math.inf, math.inf)) for action in reversed(self.problem.actions)]
-        seen = [rule.apply(self.p)]
-        for other in map(self.without_unused_fixed_costs, others):
-            decisions = other.apply(self.p)
+        seen = [self.rule.apply(self._p)]
+        for other in map(self._without_unused_fixed_costs, others):
+            decisions = other.apply(self._p)
             if any((decisions == earlier).all() for earlier in seen):
                 continue
             seen.append(decisions)
-            cost = self.cost(other)
-            saving = expected_saving(
-                self.p, self.problem.actions, rule, other, self.evidence, weight=self.w, **self.settings
-            )
-            yield Alternative(other, cost, saving, self.fits(cost))
+            cost = self._cost(other)
+            pair = self.rule, other
+            saving = expected_saving(self._p, self.problem.actions, *pair, self._evidence, **self._settings)
+            yield Alternative(other, cost, saving, self._fits(cost))
 
-    def cost_curve(self, best: BestRule) -> Iterator[ThresholdCost]:
+    def _cost_curve(self) -> Iterator[ThresholdCost]:
         """Evaluate thresholds around the best one, 0.5, the threshold of the problem, and both ends."""
         if not self.problem.error_costs:
             return
@@ -249,15 +179,15 @@ class _Evaluator:
         slope = passing.difference - acting.difference
         if slope <= 0:  # acting pays at low scores, if at all: no threshold expresses that
             return
-        middle = best.threshold if len(best.rule.actions) == 2 else (acting.negative - passing.negative) / slope
+        middle = self.best.threshold if len(self.best.rule.actions) == 2 else (acting.negative - passing.negative) / slope
         middle = middle if 0 < middle < 1 else COMMON_THRESHOLD
         odds = middle / (1 - middle)
-        chosen = {middle, COMMON_THRESHOLD, threshold_of(best.rule)}
+        chosen = {middle, COMMON_THRESHOLD, threshold_of(self.best.rule)}
         if self.problem.threshold is not None:
             chosen.add(self.problem.threshold)
         ladder = {float(f"{odds * 2.0**k / (1 + odds * 2.0**k):.2g}") for k in ODDS_DOUBLINGS if k}
         thresholds = sorted({0.0, *chosen, *ladder, math.inf})
-        inputs = read_inputs(self.p, self.evidence, weight=self.w, **self.settings)
+        inputs = read_inputs(self._p, self._evidence, **self._settings)
         sums, _ = sum_segments(inputs, thresholds, thresholds=True)
         # Columns: rows below each threshold, and from it on.
         positive, negative, fixed = (
@@ -275,28 +205,22 @@ class _Evaluator:
                 yield ThresholdCost(threshold, taken[1], cost, fits)
             last = taken[1]
 
-    def confusion(self, rule: Rule) -> ExpectedConfusion | None:
+    def _confusion(self) -> ExpectedConfusion | None:
         """Compute the expected confusion matrix if the rule is a threshold."""
+        rule = self.rule
         if not self.problem.error_costs or (len(rule.actions) == 2 and rule.actions[1].name != ACT):
             return None
-        return expected_confusion(self.p, threshold_of(rule), self.evidence, weight=self.w, **self.settings)
+        return expected_confusion(self._p, threshold_of(rule), self._evidence, **self._settings)
 
-    def segment_costs(self, rule: Rule, segmentation: Segmentation) -> SegmentCosts:
+    def _segment_costs(self, by: tuple[str, ...], rows: Segments, known: Segments | None) -> SegmentCosts:
         """Evaluate each segment on its own labelled rows; fixed costs belong to no segment."""
-        rule = replace(rule, actions=tuple(replace(action, fixed=0.0) for action in rule.actions))
-        names, evidence = segmentation.names, None
-        has_labelled = np.ones(len(names), bool)
-        if self.known:
-            evidence = self._evidence(**self.known, segments=segmentation.labelled_codes)
-            evidence.allow_missing_segments = True
-            has_labelled = np.isin(np.arange(len(names)), segmentation.labelled_codes)
-        total = expected_cost(
-            self.p, rule.actions, rule, evidence, weight=self.w, segments=segmentation.codes, **self.settings
-        )
-        without = [name for name, known in zip(names, has_labelled, strict=True) if not known]
-        costs = {names[int(code)]: cost for code, cost in total.by_segment.items()}
-        costs |= {name: replace(costs[name], **NO_INTERVAL) for name in without}
-        return SegmentCosts(segmentation, costs, replace(total, **NO_INTERVAL) if without else total, without)
+        rule = replace(self.rule, actions=tuple(replace(action, fixed=0.0) for action in self.rule.actions))
+        evidence = None if known is None else self._read_labelled(known)
+        total = expected_cost(self._p, rule.actions, rule, evidence, segments=rows, **self._settings)
+        counts = {} if known is None else dict(zip(known.names, np.bincount(known.codes).tolist(), strict=True))
+        without = [] if known is None else [name for name in rows.names if name not in counts]
+        costs = {**total.by_segment, **{name: replace(total.by_segment[name], **NO_INTERVAL) for name in without}}
+        return SegmentCosts(by, costs, replace(total, **NO_INTERVAL) if without else total, counts, without)
 
 
 def threshold_of(rule: Rule) -> float:
@@ -334,72 +258,52 @@ def dominated_actions(actions: Sequence[Action]) -> list[str]:
     return [action.name for action in actions if action.name not in useful]
 
 
-def segment_alike(table: Table, labelled: Table | None, bins: Mapping[Any, Any], depth: int = 1) -> list[Segmentation]:
-    """Form segments of all features of a table, up to ``depth`` of them crossed, and assign labelled rows to them."""
-    bins_by_column = check_bins(table.columns, bins)
-    columns: dict[str, LabelledCodes] = {}
+def _segmentations(
+    table: Table, labelled: Table | None, bins: Mapping[Any, Any], depth: int
+) -> list[tuple[tuple[str, ...], Segments, Segments | None]]:
+    """Form segments of up to ``depth`` crossed columns, of the rows and of the labelled rows; equal names match."""
+    checked = check_bins(table.columns, bins)
+    rows, known = {}, {}
     for feature in table.schema.features:
-        own = segment_column(table, feature, bins_by_column)
-        labelled_codes = np.zeros(0, np.int64)
+        own = segment_column(table, feature, checked)
+        rows[feature.name] = Segments(own.labels, own.codes)
         if labelled is not None:
-            labelled_codes = _labelled_codes(feature, table, labelled, bins_by_column, own.labels)
-        columns[feature.name] = (own.labels, own.codes, labelled_codes)
-    segmentations = []
-    for size in range(1, min(depth, len(columns)) + 1):
-        for by in itertools.combinations(columns, size):
-            _, codes, labelled_codes = columns[by[0]]
-            crossed = [""], np.zeros(len(codes), np.int64), np.zeros(len(labelled_codes), np.int64)
-            for name in by:
-                crossed = _cross(crossed, columns[name])
-            segmentations.append(Segmentation(by, *crossed))
-    return segmentations
+            known[feature.name] = _segment_labelled(feature, table, labelled, checked)
+    return [
+        (by, cross([rows[name] for name in by]), cross([known[name] for name in by]) if known else None)
+        for size in range(1, min(depth, len(rows)) + 1)
+        for by in itertools.combinations(rows, size)
+    ]
 
 
-def _labelled_codes(
-    feature: Feature, table: Table, labelled: Table, bins: int | Mapping[str, Any], labels: tuple[str, ...]
-) -> IntArray:
-    """Assign labelled rows to the segments that the rows form by one column; -1 if a labelled row is in none."""
-    column, labelled_column = table.columns[feature.name], labelled.columns[feature.name]
-    other = next(item for item in labelled.schema.features if item.name == feature.name)
-    own_bins, default_bins = bins_for(feature.name, bins)
+def _segment_labelled(feature: Feature, table: Table, labelled: Table, bins: int | Mapping[str, Any]) -> Segments:
+    """Assign labelled rows to the segments that the rows form by one column."""
+    name, column, labelled_column = feature.name, table.columns[feature.name], labelled.columns[feature.name]
+    other = next(item for item in labelled.schema.features if item.name == name)
+    own_bins, default_bins = bins_for(name, bins)
     if own_bins is None and feature.kind == "numeric":
         own_bins = default_bins
-    names: tuple[str, ...]
-    codes: AnyArray
     if _all_missing(labelled_column):
-        names, codes = (f"{feature.name} is missing",), np.zeros(len(labelled_column), np.int64)
-    elif other.kind != feature.kind and not _all_missing(column):
+        return Segments((f"{name} is missing",), np.zeros(len(labelled_column), np.int64))
+    if other.kind != feature.kind and not _all_missing(column):
         raise ColumnError(
-            f"labelled rows: column {feature.name!r} holds {KINDS[other.kind]}, but the rows to decide on hold "
+            f"labelled rows: column {name!r} holds {KINDS[other.kind]}, but the rows to decide on hold "
             f"{KINDS[feature.kind]}",
             hint="write it alike in both, or read it as text with {categorical}",
-            settings={"categorical": feature.name},
+            settings={"categorical": name},
         )
-    elif isinstance(own_bins, int) and feature.kind == other.kind:
+    if isinstance(own_bins, int) and feature.kind == other.kind:
         binner = fit_binner(feature, column, default_bins=own_bins, for_new_rows=True)
         distinct, _ = find_edges(column[~np.isnan(column)], own_bins)
-        names, codes = binner.labels, binner.codes(labelled_column)
+        codes = binner.codes(labelled_column)
         if distinct is not None:  # every value is a segment: a value that the rows do not have belongs to none
-            codes = np.where(np.isnan(labelled_column) | np.isin(labelled_column, distinct), codes, -1)
-    else:
-        if feature.kind == "date" and own_bins is None:
-            bins = {feature.name: calendar_unit(column)}  # of the rows, whatever dates the labelled rows have
-        own = segment_column(labelled, other, bins if other.kind == feature.kind else DEFAULT_BINS)
-        names, codes = own.labels, own.codes
-    index = {label: position for position, label in enumerate(labels)}
-    return np.asarray(np.array([*(index.get(name, -1) for name in names), -1])[codes], np.int64)
+            codes = np.where(np.isnan(labelled_column) | np.isin(labelled_column, distinct), codes, len(binner.labels))
+        return Segments((*binner.labels, f"{name} has another value"), codes)
+    if feature.kind == "date" and own_bins is None:
+        bins = {name: calendar_unit(column)}  # of the rows, whatever dates the labelled rows have
+    own = segment_column(labelled, other, bins if other.kind == feature.kind else DEFAULT_BINS)
+    return Segments(own.labels, own.codes)
 
 
 def _all_missing(column: AnyArray) -> bool:
     return bool((np.isnan(column) if column.dtype.kind == "f" else column < 0).all())
-
-
-def _cross(left: LabelledCodes, right: LabelledCodes) -> tuple[list[str], IntArray, IntArray]:
-    """Cross two sets of segments and keep the combinations that rows are in."""
-    size = len(right[0])
-    codes, labelled_codes = (a.astype(np.int64) * size + b for a, b in zip(left[1:], right[1:], strict=True))
-    pairs, codes = np.unique(codes, return_inverse=True)
-    names = [" & ".join(filter(None, (left[0][pair // size], right[0][pair % size]))) for pair in pairs.tolist()]
-    labelled_codes = np.where((left[2] >= 0) & (right[2] >= 0), labelled_codes, -1)
-    place = np.minimum(np.searchsorted(pairs, labelled_codes), len(pairs) - 1)
-    return names, codes.astype(np.int64), np.where(pairs[place] == labelled_codes, place, -1)

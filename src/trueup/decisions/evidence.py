@@ -1,51 +1,257 @@
-"""Evidence about the errors of a score: labelled rows, held-out predictions, audits and calibration bounds."""
+"""Validated rows, evidence about the errors of their scores, and detection of a shift between the two.
+
+Evidence is labelled rows, the held-out predictions of a calibrator, an audit or a calibration bound.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+import warnings
+from collections.abc import Mapping
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from trueup.decisions.inputs import (
-    Segments,
-    Target,
-    UnlabelledRows,
-    check_interval,
-    has_weight,
-    is_number,
-    read_segments,
-    read_unlabelled,
-    warn_of_hard_scores,
-)
-from trueup.decisions.shift import CROSS_FITTED_TOLERANCE, SHIFT_TOLERANCE, warn_of_shift
-from trueup.errors import ArgumentError, DataError, NotFittedError
-from trueup.metrics.cumulative import CalibrationBound, calibration_bound
+from trueup._validate import check_choice, check_fraction
+from trueup.data.columns import from_array
+from trueup.data.frame import MAX_WEIGHT, are_hard
+from trueup.errors import ArgumentError, DataError, HardPredictionWarning, NotFittedError, ShiftWarning
+from trueup.metrics.cumulative import CalibrationBound
 from trueup.metrics.inference import likely_root, range_quantile
-from trueup.metrics.inputs import Scored, validate_scores, validate_weights
+from trueup.metrics.inputs import Scored, validate_array, validate_scores, validate_weights
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from collections.abc import Iterator, Sequence
 
-    from trueup._types import FloatArray
+    from numpy.typing import ArrayLike, NDArray
+
+    from trueup._types import AnyArray, BoolArray, FloatArray
 
 
+Target = Literal["rows", "population"]
 NORMAL_SHARE = 0.8  # of the error probability; the rest allows for a variance larger than the estimated one
 ITERATIONS = 8  # of a bound on c that depends on itself
+SHIFT_TOLERANCE = 0.1  # standard deviations by which scores may move
+CROSS_FITTED_TOLERANCE = 0.25  # the same where the labelled rows were scored by other fold models, with steps elsewhere
+ALPHA = 0.001  # false alarm rate of the test for a shift
+SMALLEST_DISTANCE = 0.02  # a smaller distance is not reported, however significant
+
+
+# Rows
+
+
+class Segments(NamedTuple):
+    """The segment of each row: sorted names, and per row the index of its name."""
+
+    names: tuple[str, ...]
+    codes: AnyArray
+
+    def indices(self) -> dict[str, NDArray[np.intp]]:
+        """Return the row numbers of each segment, by name."""
+        order = np.argsort(self.codes, kind="stable")
+        ends = np.cumsum(np.bincount(self.codes, minlength=len(self.names)))
+        return dict(zip(self.names, np.split(order, ends[:-1]), strict=True))
+
+
+class UnlabelledRows(NamedTuple):
+    """Scores, weights and optionally segments of rows whose outcome is unknown."""
+
+    p: FloatArray
+    w: FloatArray
+    segments: Segments | None = None
+
+    def by_segment(self) -> Iterator[tuple[str, UnlabelledRows]]:
+        """Yield the name and the rows of each segment."""
+        for name, index in ({} if self.segments is None else self.segments.indices()).items():
+            yield name, UnlabelledRows(self.p[index], self.w[index])
+
+
+def read_unlabelled(p: ArrayLike, weight: ArrayLike | None = None, segments: Any = None) -> UnlabelledRows:
+    """Validate scores in [0, 1], weights and segments, and drop rows of weight 0."""
+    rows = validate_scores(np.zeros(np.size(p)), p, weight)
+    if weight is not None and not 1 / MAX_WEIGHT <= (most := validate_array(weight, "weight").max()) <= MAX_WEIGHT:
+        raise DataError(f"weights are too far from 1 to be summed; the largest is {most:g}", hint="use another unit")
+    warn_of_hard_scores(rows.p, "score")
+    return UnlabelledRows(rows.p, rows.w, None if segments is None else read_segments(segments, has_weight(weight, p)))
+
+
+def has_weight(weight: ArrayLike | None, rows: ArrayLike) -> BoolArray:
+    """Return per row whether its weight is above 0."""
+    return np.ones(np.shape(rows)[0], bool) if weight is None else validate_array(weight, "weight") > 0
+
+
+def warn_of_hard_scores(p: FloatArray, name: str) -> None:
+    """Warn if many scores are all 0 or 1: they are labels, and intervals computed from them would have no width."""
+    if are_hard(p):
+        warnings.warn(
+            f"every {name} is 0 or 1: labels rather than probabilities, or outcomes and scores are swapped",
+            HardPredictionWarning,
+            stacklevel=frames_in_package() + 1,
+        )
+
+
+def read_segments(segments: Any, kept: BoolArray) -> Segments:
+    """Return the segments of the kept rows, from labels, from a mapping of column to values, or from `Segments`.
+
+    A mapping names segments as an audit does: {"region": [..], "device": [..]} becomes "region=north & device=tv". Labels
+    are formatted as in an audit (1.0 as "1", True as "true"), and rows without a label form a segment.
+    """
+    if isinstance(segments, Segments):
+        return Segments(segments.names, segments.codes[kept])
+    if not isinstance(segments, Mapping):
+        return cross([_label(segments, kept, "segments", "", "(missing)")])
+    if not segments:
+        hint = 'write segments={"region": frame["region"]}'
+        raise ArgumentError("segments has no columns", hint=hint, parameter="segments")
+    return cross([_label(values, kept, str(name), f"{name}=", f"{name} is missing") for name, values in segments.items()])
+
+
+def _label(values: Any, kept: BoolArray, name: str, prefix: str, missing: str) -> Segments:
+    """Return the labels of one column and their codes for the kept rows."""
+    shape = np.shape(values)
+    if shape != kept.shape:
+        raise DataError(
+            f"{name} must have one label per row; got shape {shape} for {len(kept):,} rows", hint="label every row"
+        )
+    column = from_array(values, name).categories()
+    return Segments((missing, *(f"{prefix}{level}" for level in column.levels)), column.codes[kept] + 1)
+
+
+def cross(columns: Sequence[Segments]) -> Segments:
+    """Cross the segments of several columns: keep the combinations that rows are in, sorted by name."""
+    names, codes = [""], np.zeros(len(columns[0].codes), np.int64)
+    for labels, more in columns:
+        used, codes = np.unique(codes * len(labels) + more, return_inverse=True)
+        pairs = (divmod(pair, len(labels)) for pair in used.tolist())
+        names = [f"{names[i]} & {labels[j]}" if names[i] else labels[j] for i, j in pairs]
+    order = np.argsort(np.array(names, object), kind="stable")
+    return Segments(tuple(names[index] for index in order.tolist()), np.argsort(order)[codes])
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a number that float64 can represent (booleans are not numbers)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, (float, np.integer, np.floating))
+
+
+def check_interval(level: Any, target: Any) -> None:
+    """Validate the confidence level and the target of an interval."""
+    check_choice("target", target, ("rows", "population"))
+    check_fraction("level", level, hint="0.9: intervals that cover 9 times in 10")
+
+
+def format_amount(value: float, digits: int = 4) -> str:
+    """Format an amount without exponents, such as 1,234,568 and 0.04322: rounded to units where that has enough digits."""
+    return f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+
+
+def frames_in_package() -> int:
+    """Count the innermost stack frames inside this package, so that a warning points at the calling line."""
+    frame, count = sys._getframe(1), 1
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == package:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+# Shift
+
+
+class ScoreShift(NamedTuple):
+    """Distance of two score distributions: the largest difference of their distribution functions, and its p-value.
+
+    This is the Kolmogorov-Smirnov distance, except that scores may move by a tolerance: where scores come in steps, a
+    step that moved a little would otherwise count all of its rows.
+    """
+
+    distance: float
+    p_value: float
+
+    @property
+    def relevant(self) -> bool:
+        """Whether the shift is significant and large enough to report."""
+        return self.p_value < ALPHA and self.distance >= SMALLEST_DISTANCE
+
+
+def compare_scores(
+    reference: FloatArray,
+    scores: FloatArray,
+    tolerance: float = SHIFT_TOLERANCE,
+    reference_weight: FloatArray | None = None,
+    weight: FloatArray | None = None,
+) -> ScoreShift:
+    """Compare two samples of scores; weights enter the p-value through the effective sample size."""
+    from scipy.special import kolmogorov
+
+    first, second = _Distribution(reference, reference_weight), _Distribution(scores, weight)
+    step = tolerance * first.deviation
+    distance = max(0.0, first.excess(second, step), second.excess(first, step))
+    root = math.sqrt(first.size * second.size / (first.size + second.size))
+    return ScoreShift(distance, float(kolmogorov((root + 0.12 + 0.11 / root) * distance)))
+
+
+class _Distribution:
+    """The empirical distribution function of a weighted sample."""
+
+    def __init__(self, score: FloatArray, weight: FloatArray | None) -> None:
+        if weight is None or weight.min() == weight.max():
+            self.score, self.size = np.sort(score), float(len(score))
+            self.cumulative = np.arange(len(score) + 1) / len(score)
+            self.deviation = float(self.score.std())
+            return
+        order = np.argsort(score, kind="stable")
+        self.score, cumulative = score[order], np.append(0.0, np.cumsum(weight[order]))
+        self.cumulative, share = cumulative / cumulative[-1], weight[order] / cumulative[-1]
+        self.size = 1 / float(share @ share)
+        self.deviation = math.sqrt(float(share @ (self.score - share @ self.score) ** 2))
+
+    def at(self, score: FloatArray) -> FloatArray:
+        """Return the share of rows with a score of at most each value."""
+        return np.asarray(self.cumulative[np.searchsorted(self.score, score, side="right")])
+
+    def excess(self, other: _Distribution, step: float) -> float:
+        """Return how far this distribution function lies above the other one moved left by ``step``."""
+        return float(np.max(self.at(self.score) - other.at(self.score + step)))
+
+
+def warn_of_shift(labelled: Scored, rows: UnlabelledRows, tolerance: float, uncorrected: FloatArray | None = None) -> float:
+    """Warn if the scores have shifted from the labelled ones, and return the distance.
+
+    ``uncorrected`` are the labelled rows' scores before a calibrator corrected them: if the scores resemble those
+    instead, the warning says that the calibrator was not applied.
+    """
+    shift = compare_scores(labelled.p, rows.p, tolerance, labelled.w, rows.w)
+    message = ""
+    if uncorrected is not None:
+        after, before = (compare_scores(known, rows.p, tolerance=0.0) for known in (labelled.p, uncorrected))
+        if after.relevant and before.distance < after.distance / 2:
+            message = (
+                "the scores look like those before the correction, and the calibrator's held-out rows say nothing about "
+                "these; pass the output of its predict"
+            )
+    if not message and shift.relevant:
+        message = (
+            f"the score distribution has shifted: it is {shift.distance:.3f} away from that of the labelled rows (largest "
+            f"difference of the distribution functions beyond a tolerance; p = {shift.p_value:.2g}); errors measured on "
+            "the labelled rows may not apply here"
+        )
+    if message:
+        warnings.warn(message, ShiftWarning, stacklevel=frames_in_package() + 1)
+    return shift.distance
+
+
+# Evidence
 
 
 @runtime_checkable
 class AuditResult(Protocol):
-    """What decisions use of an audit: its task, the overall finding and those of its segments."""
+    """What decisions use of an audit: the schema with its task, the overall finding and those of its segments."""
 
-    @property
-    def schema(self) -> Any:
-        """The roles of the columns, with the task."""
-
-    @property
-    def overall(self) -> Any:
-        """The finding over all rows."""
+    schema: Any
+    overall: Any
 
     def __getitem__(self, segment: str) -> Any: ...
 
@@ -55,6 +261,7 @@ class CrossFitted(Protocol):
     """What decisions use of a fitted calibrator: outcomes and corrected scores of rows it was not fitted on."""
 
     held_out_: Scored | None
+    held_out_before_: FloatArray | None
 
 
 @runtime_checkable
@@ -135,7 +342,16 @@ def read_evidence(labelled: Any) -> Evidence | None:
     if isinstance(labelled, tuple) and len(labelled) in (2, 3):
         return Labelled(*labelled)
     if isinstance(labelled, CrossFitted):
-        return _held_out(labelled)
+        if labelled.held_out_ is None:
+            raise ArgumentError(
+                f"this {type(labelled).__name__} has no held-out rows, so its errors are unknown",
+                hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, or pass labelled=(y, p) with rows "
+                "that it was not fitted on",
+                parameter="labelled",
+            )
+        held_out = Labelled(*labelled.held_out_)
+        held_out.shift_tolerance, held_out.uncorrected = CROSS_FITTED_TOLERANCE, labelled.held_out_before_
+        return held_out
     if isinstance(labelled, AuditResult):
         if labelled.schema.task != "binary":
             raise ArgumentError(
@@ -155,21 +371,6 @@ def read_evidence(labelled: Any) -> Evidence | None:
         hint="pass labelled=(y, p) with outcomes and scores of rows that the model was not trained on",
         parameter="labelled",
     )
-
-
-def _held_out(calibrator: CrossFitted) -> Labelled:
-    rows = calibrator.held_out_
-    if rows is None:
-        raise ArgumentError(
-            f"this {type(calibrator).__name__} has no held-out rows, so its errors are unknown",
-            hint="fit it with stopping=tu.CrossValidation(5), to a binary outcome, or pass labelled=(y, p) with rows "
-            "that it was not fitted on",
-            parameter="labelled",
-        )
-    labelled = Labelled(rows.y, rows.p, rows.w)
-    labelled.shift_tolerance = CROSS_FITTED_TOLERANCE
-    labelled.uncorrected = getattr(calibrator, "held_out_before_", None)  # a scikit-learn wrapper has none
-    return labelled
 
 
 class Inputs(NamedTuple):
@@ -228,12 +429,10 @@ def describe_labelled(rows: Scored) -> str:
     return f"{len(rows.y):,} labelled row{'' if len(rows.y) == 1 else 's'}"
 
 
-def upper_bound(evidence: Evidence, failing: float, segment: str | None = None) -> tuple[float, str]:
+def upper_bound(
+    evidence: CalibrationBound | AuditResult | float, failing: float, segment: str | None = None
+) -> tuple[float, str]:
     """Return an upper bound on c(f), and its source as text. A given bound keeps its own confidence level."""
-    if isinstance(evidence, Labelled):
-        rows = evidence.of(segment)
-        bound = calibration_bound(rows.y, rows.p, rows.w, delta=failing).upper
-        return bound, f"c at most {bound:.4g}, from {describe_labelled(rows)}"
     if isinstance(evidence, CalibrationBound):
         if segment is not None:
             hint = "pass labelled rows with segments, or an audit, or leave segments out"

@@ -11,7 +11,7 @@ import numpy as np
 
 from trueup._validate import check_fraction, check_number
 from trueup.data.frame import describe_rows
-from trueup.decisions.inputs import read_unlabelled
+from trueup.decisions.evidence import read_unlabelled
 from trueup.decisions.rules import ERRORS, as_actions
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import validate_array, validate_scores
@@ -19,14 +19,12 @@ from trueup.metrics.inputs import validate_array, validate_scores
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from trueup._types import AnyArray, FloatArray
+    from trueup._types import FloatArray
 
 
-LOSSES = ("absolute", "hinge", "log", "squared")
 HINT = (
-    "one of "
-    + ", ".join(f'"{name}"' for name in LOSSES)
-    + ', ("quantile", 0.9), {"fn": 5, "fp": 1}, or a function of y and t that is convex in t'
+    'one of "absolute", "hinge", "log", "squared", ("quantile", 0.9), {"fn": 5, "fp": 1}, or a function of y and t that is '
+    "convex in t"
 )
 CALL_HINT = "it is called with y = 1.0 or 0.0 and an array t, and returns an array of that shape: use np.where, np.maximum"
 RANGE_HINT = "low and high limit the t that are searched for the minimum of a function"
@@ -141,20 +139,15 @@ def omniloss(y: ArrayLike, t: ArrayLike, loss: Any) -> FloatArray:
     closed = _closed_form(loss)
     if closed is None:
         return _expected_loss(outcomes, _evaluate(loss, 1.0, predictions), _evaluate(loss, 0.0, predictions))
+    bad, requirement, hint = np.zeros(len(predictions), bool), "", ""
     if isinstance(loss, Mapping):
-        bad, requirement, hint = (
-            (predictions != 0) & (predictions != 1),
-            "for costs must be 1, to act, or 0",
-            "see omnipredict",
-        )
+        bad = (predictions != 0) & (predictions != 1)
+        requirement, hint = "for costs must be 1, to act, or 0", "see omnipredict"
     elif loss == "log":
         bad = (predictions < 0) | (predictions > 1)
         requirement, hint = "for the log loss must be probabilities", "pass logits through expit"
-    else:
-        bad, requirement, hint = np.zeros(len(predictions), bool), "", ""
     if bad.any():
-        message = f"predictions {requirement}; got {predictions[bad][0]:.10g} {describe_rows(bad)}"
-        raise DataError(message, hint=hint)
+        raise DataError(f"predictions {requirement}; got {predictions[bad][0]:.10g} {describe_rows(bad)}", hint=hint)
     return _expected_loss(outcomes, closed.value(1.0, predictions), closed.value(0.0, predictions))
 
 
@@ -233,10 +226,9 @@ def _evaluate_on_grid(loss: Function, y: float, grid: FloatArray) -> FloatArray:
     first, last = int(finite[0]), int(finite[-1])
     inner = values[first : last + 1]
     size = np.maximum(np.maximum(np.abs(inner[:-2]), np.abs(inner[2:])), np.abs(inner[1:-1]))
-    # A function may compute in less than double precision.
-    dtype = _call(loss, y, grid).dtype
-    tolerance = max(CONVEXITY_TOLERANCE, 4 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
+        dtype = np.asarray(loss(y, grid.copy())).dtype  # a function may compute in less than double precision
+        tolerance = max(CONVEXITY_TOLERANCE, 4 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
         concave = ~(inner[1:-1] - inner[:-2] / 2 - inner[2:] / 2 <= tolerance * size)
     if concave.any():
         index = first + 1 + int(np.argmax(concave))
@@ -284,7 +276,12 @@ def _minimise(p: FloatArray, loss: Function, grid: FloatArray, on_grid: tuple[Fl
 
 def _evaluate(loss: Function, y: float, t: FloatArray) -> FloatArray:
     """Call a function and validate what it returns."""
-    returned = _call(loss, y, t)
+    try:
+        with np.errstate(all="ignore"):
+            returned = np.asarray(loss(y, t.copy()))
+    except Exception as error:
+        message = f"loss failed on an array of {len(t):,} t: {error}"
+        raise ArgumentError(message, hint=CALL_HINT, parameter="loss") from error
     if returned.dtype.kind not in "biuf" or returned.shape != t.shape:
         kind = f"an array of shape {returned.shape}" if returned.ndim else f"{returned.item()!r:.60}"
         message = f"loss must return one number per t; got {kind} for {len(t):,} t"
@@ -295,13 +292,3 @@ def _evaluate(loss: Function, y: float, t: FloatArray) -> FloatArray:
         message = f"loss must be a number or infinity; got {values[bad][0]} for y = {y:g} and t = {t[bad][0]:.6g}"
         raise ArgumentError(message, hint=RANGE_HINT, parameter="loss")
     return values
-
-
-def _call(loss: Function, y: float, t: FloatArray) -> AnyArray:
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(loss(y, t.copy()))
-    except Exception as error:
-        raise ArgumentError(
-            f"loss failed on an array of {len(t):,} t: {error}", hint=CALL_HINT, parameter="loss"
-        ) from error

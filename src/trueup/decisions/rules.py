@@ -1,33 +1,39 @@
-"""Actions and their costs, and rules: which action is taken at which score."""
+"""Actions and their costs, rules that state which action is taken at which score, and the search for the cheapest."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trueup._validate import check_number
-from trueup.data.columns import to_jsonable
-from trueup.decisions.inputs import format_amount, is_number
+from trueup.decisions.evidence import format_amount, is_number, read_unlabelled
 from trueup.errors import ArgumentError
+from trueup.kernels.rules import extend_runs
 from trueup.metrics.inputs import validate_scores
 from trueup.metrics.result import Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import ArrayLike, NDArray
 
     from trueup._types import FloatArray, IntArray
+    from trueup.decisions.evidence import UnlabelledRows
 
 
 ERRORS = ("fn", "fp", "tp", "tn")
 LARGEST_COST = 1e90  # squares of costs times weights are summed
 EXAMPLE = 'write {"fn": 5, "fp": 1}, or {"grant": (100, -10), "refuse": (0, 0)}: cost on a positive, on a negative row'
+CAPACITY_SLACK = 1 + 1e-9  # sums of weights are rounded
+MAX_COST_POINTS = 201  # of a cost curve
+MAX_STATES = 200_000_000  # of a search, at 14 bytes each with capacities, 30 without
 
-Points = tuple[tuple[float, float], ...]
+Run = tuple[int, int, int]  # index of an action, and the slice [begin, end) of distinct scores assigned to it
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,13 @@ class Rule(Result):
         return f"<Rule {'; '.join(self.describe())}>"
 
 
+class CostPoint(NamedTuple):
+    """A threshold and the expected cost there."""
+
+    threshold: float
+    cost: float
+
+
 class Share(NamedTuple):
     """The rows assigned to one action, by the scores alone: their number, expected positives and expected cost."""
 
@@ -182,12 +195,12 @@ class BestRule(Result):
     rule: Rule
     estimate: float
     shares: tuple[Share, ...]
-    curves: Mapping[str, Points]
+    curves: Mapping[str, tuple[CostPoint, ...]]
     uniform_costs: Mapping[str, float]
     over_capacity: tuple[str, ...] = ()
 
     @property
-    def curve(self) -> Points:
+    def curve(self) -> tuple[CostPoint, ...]:
         """The cost at each threshold, if the rule has one; else empty."""
         return next(iter(self.curves.values())) if len(self.curves) == 1 else ()
 
@@ -200,36 +213,16 @@ class BestRule(Result):
         """Return the name of each row's action."""
         return self.rule.apply(p)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can represent; non-finite numbers become None."""
-        return {
-            "rule": self.rule.to_dict(),
-            "estimate": self.estimate,
-            "shares": [share._asdict() for share in self.shares],
-            "curves": {
-                name: [{"threshold": to_jsonable(threshold), "cost": cost} for threshold, cost in points]
-                for name, points in self.curves.items()
-            },
-            "uniform_costs": dict(self.uniform_costs),
-            "over_capacity": list(self.over_capacity),
-        }
-
     def __repr__(self) -> str:
         rows = ", ".join(f"{share.action} {share.rows:,.10g}" for share in self.shares)
         return f"<BestRule {format_amount(self.estimate)}: {'; '.join(self.rule.describe())} (rows: {rows})>"
 
 
 def as_actions(costs: Any) -> tuple[Action, ...]:
-    """Read costs of errors, {"fn": 5, "fp": 1}, or of actions.
+    """Read costs of errors, which define the actions "pass" and "act", or of actions.
 
-    Costs of errors may include "tp" and "tn"; they define two actions, "pass" and "act". Actions are {name: (cost on a
-    positive row, cost on a negative row)}, or a list of `Action`, of (name, positive, negative), or of (positive,
-    negative), which are then numbered.
-
-    >>> as_actions({"fn": 5, "fp": 1})[1]
-    Action(name='act', positive=0.0, negative=1.0, fixed=0.0)
-    >>> as_actions({"grant": (100, -10), "refuse": (0, 0)})[0].difference
-    110.0
+    Actions are {name: (cost on a positive row, cost on a negative row)}, or a list of `Action`, of (name, positive,
+    negative), or of (positive, negative), which are then numbered.
     """
     if isinstance(costs, Mapping) and costs and set(costs) <= set(ERRORS):
         if "fn" not in costs or "fp" not in costs:
@@ -246,25 +239,22 @@ def as_actions(costs: Any) -> tuple[Action, ...]:
         listed = [(f"action {index}", *item) if _is_list(item, 2) else item for index, item in enumerate(costs)]
     else:
         raise _cost_error(f"costs must be a mapping or a list of actions; got {costs!r}")
-    actions = tuple(_read_action(item) for item in listed)
-    names = [action.name for action in actions]
+    actions = []
+    for item in listed:
+        name, *costs = astuple(item) if isinstance(item, Action) else item if _is_list(item, 3) else [None]
+        if not costs:
+            raise _cost_error(f"an action is (name, cost on a positive row, cost on a negative row); got {item!r}")
+        actions.append(Action(str(name), *(_read_cost(cost, name) for cost in costs)))
     if not actions:
         raise _cost_error("costs has no actions")
+    names = [action.name for action in actions]
     if len(set(names)) < len(names):
         raise ArgumentError(f"actions must have different names; got {names}", hint="one entry per action")
-    return actions
+    return tuple(actions)
 
 
 def _cost_error(message: str) -> ArgumentError:
     return ArgumentError(message, hint=EXAMPLE, parameter="costs")
-
-
-def _read_action(item: Any) -> Action:
-    if isinstance(item, Action):
-        item = (item.name, item.positive, item.negative, item.fixed)
-    elif not _is_list(item, 3):
-        raise _cost_error(f"an action is (name, cost on a positive row, cost on a negative row); got {item!r}")
-    return Action(str(item[0]), *(_read_cost(cost, item[0]) for cost in item[1:]))
 
 
 def _is_list(value: Any, length: int | None = None) -> bool:
@@ -289,17 +279,13 @@ def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
     A threshold t means the first action below t and the second from t on. Intervals are {name: (from, below)}, or a list of
     (from, below) in the order of the actions; they must cover [0, 1]. A `Rule` keeps its intervals and takes the costs of
     ``actions``.
-
-    >>> as_rule(0.2, as_actions({"fn": 5, "fp": 1}))
-    <Rule pass below 0.2; act from 0.2>
-    >>> as_rule([(0.3, 1), (0, 0.3)], as_actions([(0, 1), (5, 0)]))
-    <Rule action 1 below 0.3; action 0 from 0.3>
     """
     if isinstance(rule, BestRule):
         rule = rule.rule
     by_name = {action.name: action for action in actions}
     if isinstance(rule, Rule):
-        priced = tuple(replace(_find_action(action.name, by_name), fixed=action.fixed) for action in rule.actions)
+        _check_actions([action.name for action in rule.actions], by_name, "rule")
+        priced = tuple(replace(by_name[action.name], fixed=action.fixed) for action in rule.actions)
         return replace(rule, actions=priced)
     if is_number(rule):
         if len(actions) != 2:
@@ -322,11 +308,11 @@ def as_rule(rule: Any, actions: tuple[Action, ...]) -> Rule:
     )
 
 
-def _find_action(name: Any, by_name: Mapping[str, Action]) -> Action:
-    if str(name) not in by_name:
-        hint = f"actions: {', '.join(by_name)}"
-        raise ArgumentError(f"rule names the action {name!r}, which has no costs", hint=hint, parameter="rule")
-    return by_name[str(name)]
+def _check_actions(names: Iterable[Any], known: Mapping[str, Any], parameter: str) -> None:
+    for name in names:
+        if str(name) not in known:
+            message = f"{parameter} names the action {name!r}, which has no costs"
+            raise ArgumentError(message, hint=f"actions: {', '.join(known)}", parameter=parameter)
 
 
 def check_threshold(threshold: Any, hint: str) -> float:
@@ -338,6 +324,7 @@ def check_threshold(threshold: Any, hint: str) -> float:
 
 def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> Rule:
     """Sort intervals and check that they cover [0, 1] without gaps."""
+    _check_actions(rule, by_name, "rule")
     parts = []
     for name, interval in rule.items():
         ends = _read_pair(interval, name, "ends, (from, below)")
@@ -345,7 +332,7 @@ def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> R
             if not is_number(end) or math.isnan(end):
                 hint = "write (0, 0.2)"
                 raise ArgumentError(f"the interval of {name!r} must have numbers as ends; got {end!r:.60}", hint=hint)
-        parts.append((float(ends[0]), float(ends[1]), _find_action(name, by_name)))
+        parts.append((float(ends[0]), float(ends[1]), by_name[str(name)]))
     parts.sort(key=lambda part: part[:2])
     adjacent = all(high == next_low for (_, high, _), (next_low, _, _) in pairwise(parts))
     ascending = all(low < high for low, high, _ in parts)
@@ -354,3 +341,180 @@ def _from_intervals(rule: Mapping[Any, Any], by_name: Mapping[str, Action]) -> R
         hint = "write (from, below) for each action; a score of 1 belongs to the last"
         raise ArgumentError(f"intervals must cover 0 to 1 without gaps or overlaps; got {listed or 'none'}", hint=hint)
     return Rule(tuple(action for _, _, action in parts), (-math.inf, *(low for low, _, _ in parts[1:]), math.inf))
+
+
+# The cheapest rule
+
+
+def best_rule(
+    p: ArrayLike,
+    costs: Any,
+    *,
+    fixed_costs: Mapping[str, float] | None = None,
+    capacity: Mapping[str, float] | None = None,
+    weight: ArrayLike | None = None,
+) -> BestRule:
+    """Find the rule of lowest expected cost, if the scores are calibrated.
+
+    Parameters
+    ----------
+    p : array-like, shape (n,)
+        Scores; no labels are needed.
+    costs : mapping or list
+        As for `expected_cost`. Doing nothing is an action too, with the cost of what is then missed: {"nothing": (500, 0)}.
+    fixed_costs : mapping of action to cost, optional
+        Cost of using an action at all.
+    capacity : mapping of action to number of rows, optional
+        Maximum number of rows per action: {"act": 500}.
+    weight : array-like, optional
+
+    Notes
+    -----
+    An action costs b + (a - b) f at score f, so that without capacities it is cheapest to give the highest scores to the
+    actions with the smallest a - b: every action has one interval, and the order of the intervals is known. It remains to
+    find the edges: for two actions, where the upper one stops being more expensive; otherwise by dynamic programming over
+    the distinct scores, O(n log n + k n) in total. With capacities every order of the actions is searched, O(2^k k n): rows
+    of equal score get the same action, so that a full action may have to give up its position.
+
+    Examples
+    --------
+    >>> best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1})
+    <BestRule 2.05: pass below 0.1667; act from 0.1667 (rows: pass 2, act 2)>
+    >>> best_rule([0.1, 0.15, 0.3, 0.9], {"fn": 5, "fp": 1}, capacity={"act": 1})
+    <BestRule 2.85: pass below 0.9; act from 0.9 (rows: pass 3, act 1)>
+    """
+    rows = read_unlabelled(p, weight)
+    ordered = tuple(sorted(as_actions(costs), key=lambda action: -action.difference))
+    fixed = _read_by_action(fixed_costs, ordered, 0.0, "fixed_costs").tolist()
+    actions = tuple(replace(action, fixed=action.fixed + cost) for action, cost in zip(ordered, fixed, strict=True))
+    search = _RuleSearch(rows, actions, _read_by_action(capacity, actions, math.inf, "capacity"))
+    return search.summarise(search.find_cheapest())
+
+
+def _read_by_action(values: Any, actions: tuple[Action, ...], default: float, parameter: str) -> FloatArray:
+    """Validate a mapping of action names to numbers; return one number per action."""
+    numbers = {action.name: default for action in actions}
+    if values is not None and not isinstance(values, Mapping):
+        hint = f'write {parameter}={{"{actions[-1].name}": 500}}'
+        raise ArgumentError(f"{parameter} must be a mapping of actions; got {values!r:.60}", hint=hint, parameter=parameter)
+    _check_actions(values or (), numbers, parameter)
+    for action, value in (values or {}).items():
+        if not (is_number(value) and value == default):  # an infinite capacity is allowed
+            check_number(f"{parameter} of {action!r}", value, 0)
+        numbers[str(action)] = float(value)
+    return np.array([numbers[action.name] for action in actions])
+
+
+class _RuleSearch:
+    """Distinct scores, ascending, and the expected cost of each action at them."""
+
+    def __init__(self, rows: UnlabelledRows, actions: tuple[Action, ...], capacity: FloatArray) -> None:
+        if (rows.w == rows.w[0]).all():
+            score, w = np.sort(rows.p), rows.w
+        else:
+            order = np.lexsort((rows.w, rows.p))  # also by weight: sums must not depend on the order of rows
+            score, w = rows.p[order], rows.w[order]
+        first = np.flatnonzero(np.append(True, score[1:] != score[:-1]))
+        self.score, self.weight = score[first], np.add.reduceat(w, first)
+        self.positive = self.weight * self.score
+        self.actions, self.capacity = actions, capacity * CAPACITY_SLACK
+        self.limited = not np.isinf(self.capacity).all()
+        if (2 ** len(actions) if self.limited else len(actions)) * len(self.score) > MAX_STATES:
+            raise ArgumentError(
+                f"{'capacity' if self.limited else 'costs'}: {len(self.actions)} actions and {len(self.score):,} distinct "
+                "scores need too much memory",
+                hint="round the scores, for example to three decimals, or leave out actions that are never cheapest",
+            )
+        self.costs = np.stack([action.negative * self.weight + action.difference * self.positive for action in actions])
+        self.fixed = np.array([action.fixed for action in actions])
+
+    def find_cheapest(self) -> list[Run]:
+        """Return the runs of scores with the lowest total cost, by dynamic programming.
+
+        Without capacities the order of the actions is known, and a state is the number of them considered so far; one may
+        get no score. With capacities every order is possible, and a state is the set of actions used so far, as bits.
+        """
+        k, m = self.costs.shape
+        if k == 2 and not self.limited and not self.fixed.any():
+            # The extra cost of the lower action grows with the score: the edge is where it stops being negative.
+            upper = self.costs[1] <= self.costs[0]
+            edge = int(np.argmax(upper)) if upper.any() else m
+            return [run for run in ((0, 0, edge), (1, edge, m)) if run[1] < run[2]]
+        rows = np.append(0.0, np.cumsum(self.weight))
+        costs = np.concatenate([np.zeros((k, 1)), np.cumsum(self.costs, axis=1)], axis=1)
+        moves = [(j, j, j + 1) for j in range(k)]
+        if self.limited:
+            moves = [(used, j, used | 1 << j) for used in range(2**k) for j in range(k) if not used >> j & 1]
+        best = np.full((moves[-1][2] + 1, m + 1), math.inf)
+        best[0, 0] = 0.0
+        start, last = np.zeros(best.shape, np.int32), np.full(best.shape, -1, np.int16)
+        for state, j, into in moves:
+            if not self.limited:
+                best[into] = best[state]
+            limit = self.fixed[j], self.capacity[j], j
+            extend_runs(rows, costs[j], best[state], *limit, best[into], start[into], last[into])
+        state = int(np.argmin(best[:, m])) if self.limited else k
+        if not math.isfinite(best[state, m]):
+            raise ArgumentError(
+                f"capacity allows {self.capacity.sum():,.6g} of {rows[-1]:,.10g} rows: no rule gives every row an action",
+                hint="leave one action without a capacity; rows of equal score get the same action",
+                parameter="capacity",
+            )
+        runs, end = [], m
+        while state and end:
+            j, begin = int(last[state, end]), int(start[state, end])
+            state = state & ~(1 << j) if self.limited else state - 1
+            if j >= 0:
+                runs.append((j, begin, end))
+                end = begin
+        return runs[::-1]
+
+    def summarise(self, runs: list[Run]) -> BestRule:
+        """Return the rule with its costs and alternatives."""
+        inner = (self._edge(i, j, begin) for (i, _, _), (j, begin, _) in pairwise(runs))
+        rule = Rule(tuple(self.actions[j] for j, _, _ in runs), (-math.inf, *inner, math.inf))
+        shares = tuple(
+            Share(self.actions[j].name, *(float(of[begin:end].sum()) for of in (self.weight, self.positive, self.costs[j])))
+            for j, begin, end in runs
+        )
+        uniform = {action.name: float(self.costs[j].sum() + action.fixed) for j, action in enumerate(self.actions)}
+        over = tuple(
+            action.name for action, most in zip(self.actions, self.capacity, strict=True) if self.weight.sum() > most
+        )
+        return BestRule(rule, sum(share.cost for share in shares) + rule.fixed, shares, self._curves(runs), uniform, over)
+
+    def _edge(self, i: int, j: int, begin: int) -> float:
+        """Return the score where both actions cost the same, if it lies between the adjacent scores; else the upper one."""
+        below, above = self.actions[i], self.actions[j]
+        low, high = float(self.score[begin - 1]), float(self.score[begin])
+        if below.difference == above.difference:
+            return high
+        equal = (above.negative - below.negative) / (below.difference - above.difference)
+        return equal if low < equal <= high else high
+
+    def _curves(self, runs: list[Run]) -> dict[str, tuple[CostPoint, ...]]:
+        """Return the cost as each edge moves and the others stay; the edge of an unused second action is at an end."""
+        m = len(self.score)
+        if len(self.actions) == 2 and len(runs) == 1:
+            runs = [(0, 0, m), (1, m, m)] if runs[0][0] == 0 else [(0, 0, 0), (1, 0, m)]
+        total = sum(float(self.costs[j, begin:end].sum() + self.fixed[j]) for j, begin, end in runs)
+        curves = {}
+        for (i, begin, edge), (j, _, end) in pairwise(runs):
+            below = np.append(0.0, np.cumsum(self.costs[i, begin:end]))
+            above = np.append(np.cumsum(self.costs[j, begin:end][::-1])[::-1], 0.0)
+            costs = below + above
+            costs += total - costs[edge - begin]
+            costs[0] -= self.fixed[i]  # at the ends one of the two actions is not used
+            costs[-1] -= self.fixed[j]
+            rows = np.append(0.0, np.cumsum(self.weight[begin:end]))
+            fits = (rows <= self.capacity[i]) & (rows[-1] - rows <= self.capacity[j])
+            thresholds = np.append(self.score[begin:end], self.score[end] if end < m else math.inf)
+            # Show some thresholds everywhere, all near the best, and both ends with their neighbours.
+            allowed = np.flatnonzero(fits)
+            end_index, centre = len(allowed) - 1, int(np.searchsorted(allowed, edge - begin))
+            even = np.linspace(0, end_index, MAX_COST_POINTS // 2).astype(np.intp)
+            near = np.arange(max(0, centre - MAX_COST_POINTS // 4), min(end_index, centre + MAX_COST_POINTS // 4) + 1)
+            shown = allowed[np.unique(np.concatenate([even, near, [min(1, end_index), max(0, end_index - 1)]]))]
+            points = map(CostPoint, thresholds[shown].tolist(), costs[shown].tolist())
+            curves[f"{self.actions[i].name} | {self.actions[j].name}"] = tuple(points)
+        return curves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from trueup.data.columns import to_jsonable
 
@@ -12,10 +12,11 @@ class Result:
     """A dataclass that converts itself, with everything nested in it, to plain values."""
 
     __dataclass_fields__: dict[str, Any]
+    derived: ClassVar[tuple[str, ...]] = ()  # properties that the dict contains too
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can represent; non-finite numbers become None."""
-        return {name: to_plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: to_plain(getattr(self, name)) for name in (*self.__dataclass_fields__, *self.derived)}
 
 
 def to_plain(value: Any) -> Any:

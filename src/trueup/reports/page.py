@@ -353,7 +353,40 @@ def _csv_value(value: Any) -> Any:
     return "" if isinstance(value, float) and math.isnan(value) else value
 
 
-# Plain data
+# JSON
+
+
+def json_lines(results: Results, profile: str = "general", fix: Any = None) -> Iterator[str]:
+    """Yield the last audit as strict JSON, one segment per line, with the audit before it and what a fix corrected."""
+    audits = list(name_audits(results).values())
+    yield from _audit_json(audits[-1], profile)
+    for other in audits[:-1]:
+        yield ',\n"against": '
+        yield from _audit_json(other, profile)
+        yield "}"
+    if fix is not None:
+        source = audits[-1].source
+        training_rows = source is not None and source.training_rows
+        sections = compare.fix_sections(fix, audits, load_profile(profile).vocabulary, training_rows=training_rows)
+        yield f',\n"fix": {json.dumps([section_dict(section) for section in sections], allow_nan=False)}'
+        yield f',\n"training_rows": {json.dumps(training_rows)}'
+    yield "}\n"
+
+
+def _audit_json(audit: Audit, profile: str) -> Iterator[str]:
+    """Yield an audit without the last brace; segments are not held in memory."""
+    from trueup.reports.profiles.sections import build_sections
+
+    head = {key: value for key, value in audit.to_dict(most=0).items() if key != "findings"}
+    if audit.source is not None:
+        files = [{"name": name, "bytes": size, "sha256": digest} for name, size, digest in audit.source.files]
+        head["source"] = {"files": files, "command": audit.source.command}
+    head["summary"] = audit.summary.to_dict()
+    head["sections"] = [section_dict(section) for section in build_sections(audit, profile)]
+    yield json.dumps(head, allow_nan=False)[:-1] + ', "findings": ['
+    for index in range(len(audit)):
+        yield (",\n" if index else "\n") + json.dumps(audit.finding(index).to_dict(), allow_nan=False)
+    yield "\n]"
 
 
 def section_dict(section: Section) -> dict[str, Any]:

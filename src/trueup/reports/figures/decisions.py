@@ -12,7 +12,7 @@ import numpy as np
 
 from trueup._optional import require
 from trueup.decisions import BestRule, DecisionCurve, ExpectedCurve, RewardCurve, RiskCoverage
-from trueup.decisions.inputs import format_amount
+from trueup.decisions.evidence import format_amount
 from trueup.errors import ArgumentError, DataError
 from trueup.metrics.inputs import validate_scores
 from trueup.reports.figures.style import (

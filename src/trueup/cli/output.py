@@ -1,16 +1,18 @@
-"""Descriptions of tables, audits and models: tables to print, notes for --verbose, plain data for JSON."""
+"""Output of commands: pages of text and tables, laid out for a terminal or as plain text, and what they contain."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from trueup.audits.text import number, shorten
-from trueup.calibrators.patches.map import PatchMap
-from trueup.cli.tables import TextTable
+from trueup.audits.text import MAX_NAME_WIDTH, number, shorten
+from trueup.cli import console
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
 
     from trueup.audits.audit import Audit
     from trueup.calibrators.explain import Explanation, RowExplanation
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from trueup.calibrators.stopping import History
     from trueup.data.table import Schema, Table
 
+NAME_WIDTH = 28
+MIN_NAME_WIDTH = 10
+COLUMN_GAP = 2
 MAX_BIN_LABELS = 4
 MAX_ROUNDS = 30
 MIN_ROUNDS = 4  # always shown: two at either end
@@ -31,7 +36,83 @@ ADJUST_REASONS = {
 }
 
 
-# Tables
+class TextTable(NamedTuple):
+    """A table whose first column is text and whose other columns are formatted numbers."""
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    optional: tuple[str, ...] = ()  # the columns that a narrow terminal omits, in this order
+    name_width: int = MAX_NAME_WIDTH
+    bars: bool = False  # whether the last column is a bar chart
+    styles: Sequence[str] = ()  # of the rows, on a terminal
+
+
+def show_page(parts: Sequence[str | TextTable], *, style: str = "bold") -> None:
+    """Print sentences and tables below each other; a terminal styles the first sentence up to its colon."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        console.emit(lambda stream: _show_on_terminal(parts, stream, style))
+    else:
+        console.say("\n".join(part if isinstance(part, str) else _plain_table(part) for part in parts))
+
+
+def _show_on_terminal(parts: Sequence[str | TextTable], stream: TextIO, style: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    screen = Console(file=stream, highlight=False, markup=False, emoji=False)
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            start, colon, rest = console.printable(part).partition(": ")
+            text = Text.assemble((start, "" if index else style), colon + rest)
+            screen.print(text, soft_wrap=part.startswith("  trueup "))  # a command must be copied as one line
+        else:
+            screen.print(_rich_table(part, _fitting_columns(part, screen.width)))
+
+
+def _rich_table(table: TextTable, kept: list[int]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    left_aligned = {0, *([len(table.headings) - 1] if table.bars else [])}
+    result = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold")
+    for index in kept:
+        result.add_column(
+            Text(table.headings[index]),
+            justify="left" if index in left_aligned else "right",
+            no_wrap=index > 0,
+            overflow="fold",
+            min_width=min(MIN_NAME_WIDTH, max(len(row[0]) for row in table.rows)) if index == 0 and table.rows else None,
+        )
+    for row, style in zip(table.rows, table.styles or [""] * len(table.rows), strict=True):
+        cells = [Text(shorten(row[index], 200) if index == 0 else row[index]) for index in kept]
+        result.add_row(*cells, style=style)
+    return result
+
+
+def _fitting_columns(table: TextTable, width: int) -> list[int]:
+    """Return the columns to show: optional ones are omitted until the names have enough space."""
+    widths = [max(map(len, column)) + COLUMN_GAP for column in zip(table.headings, *table.rows, strict=True)]
+    kept = list(range(len(widths)))
+    for word in table.optional:
+        if sum(widths[index] for index in kept if index) + min(widths[0], NAME_WIDTH) <= width:
+            break
+        kept = [index for index in kept if word not in table.headings[index]]
+    needed = min(widths[0], MIN_NAME_WIDTH + COLUMN_GAP) + sum(widths[index] for index in kept if index) - COLUMN_GAP
+    return kept[:-1] if table.bars and needed > width else kept
+
+
+def _plain_table(table: TextTable) -> str:
+    rows = [(shorten(row[0], table.name_width), *row[1:]) for row in [table.headings, *table.rows]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *others = zip(row, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        lines.append("  ".join([*cells[:-1], row[-1]] if table.bars else cells).rstrip())
+    return "\n".join(lines)
+
+
+# Tables of models
 
 
 def corrections_table(explanation: Explanation, top: int) -> TextTable:
@@ -96,7 +177,7 @@ def contributions_table(explanation: RowExplanation, top: int) -> TextTable:
     return TextTable(("contribution", "change"), rows, name_width=CONTRIBUTION_WIDTH)
 
 
-def evaluation(history: History) -> str:
+def describe_evaluation(history: History) -> str:
     """Return which rows a model was evaluated on."""
     preposition = "by" if history.evaluated_on == "cross-validation" else "on"
     return f"evaluated {preposition} {history.evaluated_on}"
@@ -104,6 +185,8 @@ def evaluation(history: History) -> str:
 
 def model_data(model: Model) -> dict[str, Any]:
     """Return all that is known of a model as plain data."""
+    from trueup.calibrators.patches.map import PatchMap  # audits need no calibrators
+
     patches = {"patches": model.map.patch_list.to_dict()} if isinstance(model.map, PatchMap) else {}
     return {
         "model": model.info().to_dict(),
@@ -166,7 +249,7 @@ def fit_notes(model: Model, calibrator: Any) -> Iterator[str]:
         shown["stopping"] = "rows of --validation"  # instead of the data
     listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())
     yield f"method: {type(calibrator).__name__}({shorten(listed, 400)})"
-    yield f"{evaluation(history)}: {history.measure}"
+    yield f"{describe_evaluation(history)}: {history.measure}"
     for step in history.rounds[:MAX_ROUNDS]:
         gain = ""
         if step.number:

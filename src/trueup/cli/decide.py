@@ -1,29 +1,290 @@
-"""The output of `trueup decide`: rule, cost, alternatives, segments and notes."""
+"""`trueup decide`: find the cheapest rule for scores without outcomes, and estimate its cost."""
 
 from __future__ import annotations
 
 import math
 import sys
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trueup._optional import require
+from trueup._validate import check_integer, check_number
 from trueup.audits.text import number, shorten
-from trueup.cli.decide.problem import action_phrase, describe_problem
-from trueup.cli.tables import TextTable
-from trueup.decisions.evaluate import ACT, dominated_actions, threshold_of
+from trueup.cli import console, io
+from trueup.cli.next_steps import PICTURES, after_decide
+from trueup.cli.output import TextTable, show_page
+from trueup.data.export import format_to_write
+from trueup.data.frame import read
+from trueup.data.scan import find_files
+from trueup.data.sql import column_names
+from trueup.decisions.evaluate import ACT, DecisionProblem, RuleEvaluation, dominated_actions, threshold_of
+from trueup.decisions.rules import Action, as_actions
+from trueup.errors import ArgumentError, ColumnError, FileError, IdentifierWarning, TrueupError, TrueupWarning
 from trueup.metrics.result import to_plain
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
+    from trueup._types import AnyArray
+    from trueup.data.table import Table
     from trueup.decisions import ExpectedCost, Rule
-    from trueup.decisions.evaluate import RuleEvaluation, SegmentCosts
+    from trueup.decisions.evaluate import SegmentCosts
 
+PICTURE_EXAMPLE, ROWS_EXAMPLE = "cost.svg", "decided.parquet"
+CORRECTED_SUFFIX = "_trueup"
+ACTION_COLUMN = "action"
+COSTS_HINT = "write --cost-fn 500 --cost-fp 20, the costs of a miss and of a false alarm; or --action NAME:X,Y per action"
+ACTION_HINT = "write --action review:40,40: its name, and its costs on a positive and on a negative row"
 MAX_BAR_WIDTH = 30
 MIN_READABLE, MAX_READABLE = 1e-9, 1e15  # between these, amounts are written without an exponent
 DIGITS, DIGITS_PER_ROW = 3, 4
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code."""
+    problem = parse_problem(arguments)
+    check_integer("depth", arguments.depth, 1, 3, optional=True, hint="2 combines two columns")
+    _check_outputs(arguments)
+    with console.ProgressDisplay(quiet=arguments.quiet, verbose=arguments.verbose) as progress:
+        progress.start("reading")
+        table = _read(arguments)
+        labelled = None if arguments.labelled is None else _read(arguments, arguments.labelled, arguments.outcome)
+        progress.start("deciding")
+        evaluation = RuleEvaluation(
+            table, problem, labelled=labelled, bins=io.parse_bins(arguments.bins), depth=arguments.depth or 1,
+            level=arguments.level, target=arguments.target,
+            cross_fitted=table.schema.prediction[0].endswith(CORRECTED_SUFFIX),
+        )  # fmt: skip
+        text = DecisionText(evaluation)
+        progress.note(*text.notes())
+        if arguments.output:
+            progress.start("writing")
+        written = [_write(evaluation, path, arguments) for path in arguments.output or ()]
+    if arguments.json is not None:
+        io.write_json(arguments.json, text.data())
+        written.append(f"wrote {arguments.json}")
+    if arguments.quiet and arguments.json != io.STANDARD_OUTPUT:
+        console.say(text.line())
+    elif arguments.json != io.STANDARD_OUTPUT:
+        below = ["", *written] if written else []
+        show_page([*text.page(arguments.top), *below, *after_decide(evaluation, arguments)])
+    return 0
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Raise before the work if an output cannot be written; warn if labelled rows are decided on."""
+    labelled = find_files(arguments.labelled).paths if arguments.labelled else []
+    for path in find_files(arguments.files).paths if arguments.files else []:
+        if any(path.samefile(other) for other in labelled):
+            warnings.warn(
+                f"{path} is both labelled and to be decided on: the cost of its rows is known, and the interval is for "
+                "other rows of the same kind",
+                TrueupWarning,
+                stacklevel=2,
+            )
+    outputs = list(arguments.output or ())
+    for path in outputs:
+        if _is_picture(path):
+            require("matplotlib", extra="plots")
+        else:
+            _check_rows_output(path, arguments)
+    if arguments.name is not None and all(map(_is_picture, outputs)):
+        raise ArgumentError("--as needs -o: it names a column of the written rows", hint=f"add -o {ROWS_EXAMPLE}")
+    outputs_and_examples = [(path, PICTURE_EXAMPLE) for path in (*outputs, arguments.json)]
+    io.check_outputs(outputs_and_examples, [*io.source_files(arguments), *labelled])
+
+
+def _is_picture(path: str) -> bool:
+    return Path(path).suffix.lower() in PICTURES
+
+
+def _check_rows_output(path: str, arguments: argparse.Namespace) -> None:
+    """Raise if the extension is unknown, or if the column to be written exists."""
+    try:
+        format_to_write(path)
+    except FileError as error:
+        raise ArgumentError(
+            f"-o {path} has the extension neither of a picture ({', '.join(PICTURES)}) nor of rows (.parquet, .csv, .json)",
+            hint=f"-o {PICTURE_EXAMPLE} draws the cost of each threshold; -o {ROWS_EXAMPLE} writes the rows with their "
+            "actions; --json FILE writes all figures",
+        ) from error
+    name, *more = arguments.name or [ACTION_COLUMN]
+    if not name.strip() or more:
+        raise ArgumentError("--as needs one name", hint="write it as --as todo")
+    if name.lower() in {known.lower() for known in column_names(arguments.files or None, arguments.sql)}:
+        raise ColumnError(f"column {name!r} exists already", hint="name the new column with --as")
+
+
+def _read(arguments: argparse.Namespace, paths: Sequence[str] | None = None, outcome: str | None = None) -> Table:
+    """Read and validate the needed columns of the rows to decide on or, with an outcome, of the labelled rows."""
+    try:
+        rows = io.InputRows(arguments, paths)
+        prediction = rows.find_all(arguments.prediction, "prediction")
+        if len(prediction) != 1:
+            raise ArgumentError(
+                f"--prediction must name one column; got {len(prediction)}: {', '.join(prediction[:6])}",
+                hint="name the column with the probability of the positive outcome",
+            )
+        by = rows.find_all(arguments.by, "segment column")
+        outcome = rows.find_optional(outcome, "outcome")
+        weight = rows.find_optional(arguments.weight, "weight")
+        text = [name for name in rows.find_all(arguments.categorical, "categorical") if name in by]
+        data = rows.read([*prediction, outcome, weight, *by], text, outcome)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentifierWarning)  # an error below
+            table = read(
+                data, outcome=outcome, prediction=prediction[0], weight=weight, features=by, task="binary",
+                categorical=text, unlabelled=arguments.unlabelled,
+            )  # fmt: skip
+        for name, reason in table.left_out.items():
+            raise ColumnError(f"column {name!r} cannot form segments: {reason}", hint="leave it out of --by")
+    except TrueupError as error:
+        if "task" in error.settings:  # another task is no remedy here
+            error = type(error)(error.message, hint="a decision needs probabilities, and outcomes that are 0 or 1")
+        error.message = error.message if outcome is None else f"labelled rows: {error.message}"
+        raise error from None
+    return table
+
+
+def _write(evaluation: RuleEvaluation, path: str, arguments: argparse.Namespace) -> str:
+    """Write a picture or the rows, and return a line about it."""
+    if _is_picture(path):
+        from trueup.reports.figures import draw_cost_curve
+
+        figure = draw_cost_curve(evaluation.best).figure
+        with io.replacing_file(path, example=PICTURE_EXAMPLE) as temporary:
+            figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)  # type: ignore[union-attr]
+        return f"wrote {path}"
+    (name,) = arguments.name or [ACTION_COLUMN]
+
+    def make(columns: dict[str, Any]) -> dict[str, AnyArray]:
+        score = np.ma.filled(np.ma.asarray(columns[evaluation.prediction], np.float64), np.nan)
+        known = ~np.isnan(score)
+        actions = np.full(len(score), None, object)
+        actions[known] = evaluation.rule.apply(score[known])
+        return {name: actions}
+
+    rows = io.write_rows(arguments, path, make, example=ROWS_EXAMPLE, roles={"prediction": [evaluation.prediction]})
+    return f"wrote {path}: {rows:,} rows with column {name}"
+
+
+# The problem
+
+
+def parse_problem(arguments: argparse.Namespace) -> DecisionProblem:
+    """Parse the decision problem of a command."""
+    given = {name: getattr(arguments, f"cost_{name}") for name in ("fn", "fp", "tp", "tn")}
+    costs = {name: cost for name, cost in given.items() if cost is not None}
+    error_costs = arguments.action is None
+    actions: tuple[Action, ...]
+    if error_costs:
+        _check_error_costs(costs, arguments.threshold)
+        actions = as_actions(costs)
+    else:
+        actions = tuple(map(_parse_action, arguments.action))
+        if len(actions) < 2:
+            hint = "doing nothing is an action too: --action pass:500,0"
+            raise ArgumentError("--action must be given at least twice; got one", hint=hint)
+    fixed = _parse_by_action(arguments.fixed_cost, "--fixed-cost", actions, error_costs=error_costs)
+    actions = as_actions([replace(action, fixed=fixed.get(action.name, 0.0)) for action in actions])
+    capacity = _parse_by_action(arguments.capacity, "--capacity", actions, error_costs=error_costs)
+    return DecisionProblem(actions, error_costs, arguments.threshold, capacity)
+
+
+def _check_error_costs(costs: dict[str, float], threshold: float | None) -> None:
+    if not costs:
+        raise ArgumentError("no costs were given", hint=COSTS_HINT)
+    for name in ("fn", "fp"):
+        if name not in costs:
+            raise ArgumentError(f"--cost-{name} is missing", hint=COSTS_HINT)
+        hint = "a gain is a negative cost of a correct decision: --cost-tp -50"
+        check_number(f"cost_{name}", costs[name], 0, hint=hint)
+    for name in ("tp", "tn"):
+        check_number(f"cost_{name}", costs.get(name), optional=True)
+    if not any(costs.values()):
+        raise ArgumentError("all costs are 0, so there is nothing to decide", hint=COSTS_HINT)
+    hint = "--threshold 0.2 acts where the score is 0.2 or more"
+    if threshold is not None and 1 < threshold <= 100:
+        hint = f"for {threshold:g}% write --threshold {threshold / 100:g}; {hint}"
+    check_number("threshold", threshold, 0, 1, optional=True, hint=hint)
+
+
+def _parse_action(text: str) -> Action:
+    """Parse NAME:X,Y."""
+    name, _, costs = text.rpartition(":")
+    try:
+        positive, negative = map(float, costs.split(","))
+    except ValueError:
+        positive = negative = math.nan
+    if not name.strip() or not (math.isfinite(positive) and math.isfinite(negative)):
+        raise ArgumentError(f"--action {text} is not of the form NAME:X,Y", hint=ACTION_HINT)
+    return Action(name.strip(), positive, negative)
+
+
+def _parse_by_action(
+    texts: Sequence[str] | None, option: str, actions: tuple[Action, ...], *, error_costs: bool
+) -> dict[str, float]:
+    """Parse NAME=N per action; with costs of errors, N alone is about acting."""
+    parsed: dict[str, float] = {}
+    names = [action.name for action in actions]
+    for text in texts or ():
+        name, separator, value = text.rpartition("=")
+        name = name.strip() if separator else ACT if error_costs else ""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if name not in names:
+            raise ArgumentError(
+                f"{option} {text} names no action",
+                hint=f"write {option} {names[-1]}={value or 500}; the actions are {', '.join(names)}",
+            )
+        if not 0 <= number < math.inf:
+            raise ArgumentError(f"{option} {text}: must be a number of at least 0", hint=f"write {option} 500")
+        if name in parsed:
+            raise ArgumentError(f"{option} is given twice for {name!r}", hint="give it once")
+        parsed[name] = number
+    return parsed
+
+
+def describe_problem(problem: DecisionProblem) -> str:
+    """Return the costs and limits as one line."""
+    if problem.error_costs:
+        passing, acting = problem.actions
+        costs = [f"a miss costs {_number(passing.positive)}", f"a false alarm {_number(acting.negative)}"]
+        costs += [f"a true positive {_number(acting.positive)}"] if acting.positive else []
+        costs += [f"a true negative {_number(passing.negative)}"] if passing.negative else []
+    else:
+        first, *others = problem.actions
+        each = f"{_number(first.positive)} on a positive and {_number(first.negative)} on a negative row"
+        costs = [f"{first.name} costs {each}"]
+        costs += [f"{action.name} {_number(action.positive)} and {_number(action.negative)}" for action in others]
+    fixed = [
+        f"fixed cost of {action_phrase(problem, action.name)} {_number(action.fixed)}"
+        for action in problem.actions
+        if action.fixed
+    ]
+    limits = [f"at most {_number(rows)} rows for {action_phrase(problem, name)}" for name, rows in problem.capacity.items()]
+    return "; ".join([", ".join(costs), *fixed, *limits])
+
+
+def action_phrase(problem: DecisionProblem, name: str) -> str:
+    """Return an action as a noun: its name, or what the two actions of error costs do."""
+    if not problem.error_costs:
+        return name
+    return "acting" if name == ACT else "passing"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+# Output
 
 
 class AmountFormat:
@@ -183,10 +444,11 @@ class DecisionText:
         error_costs, labelled = self.problem.error_costs, self.evaluation.labelled is not None
         actions = [ACT] if error_costs else [action.name for action in self.evaluation.rule.actions]
         ordered = sorted(segments.costs.items(), key=lambda item: (-item[1].estimate, item[0]))
-        labelled_rows, without = segments.segmentation.labelled_rows, set(segments.without_labelled)
-        shown = [(f"{name} *" if name in without else name, cost, labelled_rows[name]) for name, cost in ordered[:top]]
+        without = set(segments.without_labelled)
+        counts = {name: segments.labelled_rows.get(name, 0) for name in segments.costs}
+        shown = [(f"{name} *" if name in without else name, cost, counts[name]) for name, cost in ordered[:top]]
         if labelled:
-            shown.append((f"sum of segments{' *' if without else ''}", segments.total, sum(labelled_rows.values())))
+            shown.append((f"sum of segments{' *' if without else ''}", segments.total, sum(counts.values())))
         rows: list[tuple[str, ...]] = []
         for name, cost, count in shown:
             taken = {share.action: share.rows for share in cost.shares}
@@ -265,8 +527,7 @@ class DecisionText:
             "alternatives": [{**other._asdict(), "rule": self._rule_name(other.rule)} for other in evaluation.alternatives],
             "by_segment": {name: cost for segments in evaluation.segments for name, cost in segments.costs.items()},
             "segment_sums": {
-                " & ".join(segments.segmentation.by): replace(segments.total, by_segment={})
-                for segments in evaluation.segments
+                " & ".join(segments.by): replace(segments.total, by_segment={}) for segments in evaluation.segments
             },
             "without_labelled_rows": [name for segments in evaluation.segments for name in segments.without_labelled],
             "labelled": None,
@@ -292,9 +553,9 @@ class DecisionText:
         else:
             yield f"labelled rows: {len(labelled):,}; they change the cost by {cost.correction:+.6g}"
         for segments in evaluation.segments:
-            by, names, without = segments.segmentation.by, segments.segmentation.names, len(segments.without_labelled)
+            without = len(segments.without_labelled)
             suffix = f", {without:,} of them without labelled rows" if without else ""
-            yield f"segments by {' x '.join(by)}: {len(names):,}{suffix}"
+            yield f"segments by {' x '.join(segments.by)}: {len(segments.costs):,}{suffix}"
         yield f"rule: {'given by --threshold' if self.problem.threshold is not None else 'the cheapest by the scores'}"
         widths = ", ".join(f"{name} ±{half:.6g}" for name, half in cost.half_widths.items())
         yield f"interval at {self.level}, for {cost.target}: {widths}"
